@@ -1,0 +1,105 @@
+"""What can go wrong above the stores, as one tree. The other tree is `stores.errors.StoreError`.
+
+ChatbotError
+├── ConfigError             a setting or a file of settings is wrong        (ValueError)
+├── IdentityError           an identity is missing, misnamed or malformed   (LookupError)
+├── SessionError
+│   ├── SessionNotFound     no session has that id, prefix or title         (LookupError)
+│   ├── AmbiguousSession    more than one session matches                   (LookupError)
+│   ├── WrongAgent          the session belongs to another agent            (PermissionError)
+│   ├── SessionExpired      its time to live is over                        (LookupError)
+│   └── DamagedSession      its session.json cannot be understood           (ValueError)
+├── ModelError
+│   ├── UnknownModel        no such model, or no provider for the name      (LookupError)
+│   ├── MissingModel        a local model whose weights or engine are absent (FileNotFoundError)
+│   ├── AccessDenied        the provider refused the key                    (PermissionError)
+│   ├── RateLimited         the provider asks to slow down                  (RuntimeError)
+│   ├── ContextTooLong      the prompt does not fit the model's window      (ValueError)
+│   ├── RequestRefused      the provider refused this very request          (ValueError)
+│   ├── ModelTimeout        no answer in time                               (TimeoutError)
+│   └── ProviderFailed      unreachable, overloaded, or broke off           (ConnectionError)
+├── BudgetExceeded          the next call could pass a limit                (RuntimeError)
+└── ToolError               a tool failed, or was called wrongly            (RuntimeError)
+
+Messages are lower case: what happened, then what to do or what exists. Each surface maps leaves to its own codes.
+"""
+
+
+class ChatbotError(Exception):
+    """Root of everything that the app raises on purpose."""
+
+
+class ConfigError(ChatbotError, ValueError):
+    """A setting, or a file of settings, is wrong; nothing was changed."""
+
+
+class IdentityError(ChatbotError, LookupError):
+    """An identity is missing, misnamed or malformed."""
+
+
+class SessionError(ChatbotError):
+    """Something about one session."""
+
+
+class SessionNotFound(SessionError, LookupError):
+    """No session has that id, prefix or title."""
+
+
+class AmbiguousSession(SessionError, LookupError):
+    """More than one session matches; the message lists them."""
+
+
+class WrongAgent(SessionError, PermissionError):
+    """The session belongs to another agent."""
+
+
+class SessionExpired(SessionError, LookupError):
+    """The session's time to live is over."""
+
+
+class DamagedSession(SessionError, ValueError):
+    """The session's own record cannot be understood, and nothing else knows it."""
+
+
+class ModelError(ChatbotError):
+    """A model could not answer; the provider's own message is kept, keys are not."""
+
+
+class UnknownModel(ModelError, LookupError):
+    """No model, or no provider, goes by that name."""
+
+
+class MissingModel(ModelError, FileNotFoundError):
+    """A local model whose weights or engine are not installed."""
+
+
+class AccessDenied(ModelError, PermissionError):
+    """The provider refused the key, or there is none."""
+
+
+class RateLimited(ModelError, RuntimeError):
+    """The provider asked to slow down, more often than we may retry."""
+
+
+class ContextTooLong(ModelError, ValueError):
+    """The prompt does not fit the model's context window."""
+
+
+class RequestRefused(ModelError, ValueError):
+    """The provider understood the request and refused it."""
+
+
+class ModelTimeout(ModelError, TimeoutError):
+    """No answer, or no next chunk, within the time limit."""
+
+
+class ProviderFailed(ModelError, ConnectionError):
+    """The provider could not be reached, failed, or broke off mid-stream."""
+
+
+class BudgetExceeded(ChatbotError, RuntimeError):
+    """The next model call could pass a limit, so it was not made."""
+
+
+class ToolError(ChatbotError, RuntimeError):
+    """A tool failed, or was called with the wrong arguments."""

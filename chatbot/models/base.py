@@ -1,0 +1,68 @@
+"""The model contract: what the chat loop may ask of any model, and nothing about how it is called."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from chatbot.messages import Delta, Message, ToolSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """US dollars for one token."""
+
+    input_usd: float
+    output_usd: float
+
+
+class Model(ABC):
+    """One model, ready to be called. Open with `async with`; safe to share between tasks."""
+
+    name: str
+    """The name that the user gave, such as `local/smollm2-135m` or `anthropic/claude-…`."""
+
+    def warm(self) -> None:
+        """Begin whatever makes the first call slow, in the background. Returns at once, never raises."""
+        return
+
+    @abstractmethod
+    async def context_window(self) -> int:
+        """Tokens that prompt and reply may take together."""
+
+    @abstractmethod
+    async def count_tokens(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> int:
+        """Tokens that this prompt takes: exact where the tokenizer is at hand, else a cautious estimate."""
+
+    async def price(self) -> Price | None:
+        """What a token costs; None where it is not known."""
+        return None
+
+    @abstractmethod
+    def stream(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[ToolSpec] = (),
+        max_output_tokens: int | None = None,
+    ) -> AsyncGenerator[Delta, None]:
+        """Ask for a reply. Yields deltas, and `Finished` last.
+
+        Closing the generator, or cancelling the task that reads it, stops the model. Failures raise a `ModelError`;
+        a call is retried only as long as nothing has been yielded.
+        """
+
+    async def aclose(self) -> None:
+        """Let go of connections and memory. May be called twice."""
+        return
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()

@@ -1,0 +1,60 @@
+"""What can go wrong in a store, as one tree.
+
+StoreError
+├── UnsupportedOperation   no store of this session keeps that         (NotImplementedError)
+├── UnknownStore           no plug-in of that name is installed        (LookupError)
+├── BrokenStore            a plug-in was found and cannot be loaded    (ImportError)
+├── InvalidSettings        a plug-in refuses its configuration         (ValueError)
+├── InvalidValue           a key, role or text that cannot be kept     (ValueError)
+├── UnsafePath             a path that would leave its folder          (PermissionError)
+├── MissingFolder          the session's folder is not there (any more) (FileNotFoundError)
+├── DamagedFile            a file that cannot be understood            (ValueError)
+├── StoreBusy              another process held the lock for too long  (TimeoutError)
+└── StoreFailed            the disk refused: full, read-only, broken   (OSError)
+
+A store raises nothing else on purpose: every child is also the builtin that a Python programmer would catch.
+"""
+
+
+class StoreError(Exception):
+    """Root of everything that a store raises."""
+
+
+class UnsupportedOperation(StoreError, NotImplementedError):
+    """No store of this session can do that; the message names the stores it has."""
+
+
+class UnknownStore(StoreError, LookupError):
+    """No store plug-in of that name is installed."""
+
+
+class BrokenStore(StoreError, ImportError):
+    """A store plug-in was found but cannot be used."""
+
+
+class InvalidSettings(StoreError, ValueError):
+    """A store was configured with an unknown or impossible setting."""
+
+
+class InvalidValue(StoreError, ValueError):
+    """A key, a role or a text that no store may keep."""
+
+
+class UnsafePath(StoreError, PermissionError):
+    """A name or a link that would lead out of the folder it belongs to."""
+
+
+class MissingFolder(StoreError, FileNotFoundError):
+    """The folder to write in does not exist, or was deleted meanwhile."""
+
+
+class DamagedFile(StoreError, ValueError):
+    """A file that cannot be understood; the message says where it was set aside, if it was."""
+
+
+class StoreBusy(StoreError, TimeoutError):
+    """Another process held the lock for longer than we were willing to wait."""
+
+
+class StoreFailed(StoreError, OSError):
+    """The operating system refused to read or write: disk full, read-only folder, too many files."""
