@@ -1,0 +1,1 @@
+"""Sessions and what they remember."""
