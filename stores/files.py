@@ -1,0 +1,349 @@
+"""Durable files: the one place that knows how bytes reach the disk and stay whole.
+
+Promises, each held by tests that kill real processes:
+
+- what `append` or `replace` wrote is on the disk when they return (an `Appender` leaves it to `sync`, so
+  that nobody waits for a disk while holding a lock);
+- a file that is replaced is always whole: the old one or the new one;
+- between processes, whoever holds `locked` on a folder is alone in it, and what waits gives up after a time;
+- a name can never lead out of its folder: names are opened relative to the folder's descriptor, and links are refused;
+- an error is never an empty file: it is raised, and names the file.
+
+Everything here blocks, so async callers hop into a thread once for each operation, not for each system call.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import secrets
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from filelock import lock_descriptor, unlock_descriptor
+
+from stores.errors import MissingFolder, StoreBusy, StoreError, StoreFailed, UnsafePath
+
+logger = logging.getLogger(__name__)
+
+LOCK_NAME = ".lock"
+FILE_MODE = 0o600
+FOLDER_MODE = 0o700
+LOCK_TIMEOUT_S = 10.0
+_SAFELY = os.O_NOFOLLOW | os.O_CLOEXEC
+_TAIL_BYTES = 4096
+_sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has only fsync
+_FIRST_PAUSE_S = 0.0002
+_LONGEST_PAUSE_S = 0.002
+_SETTLED_NS = 50_000_000
+"""File systems have coarse clocks: a file that changed less than this ago may change again and keep its stamp."""
+
+Mend = Callable[[bytes], tuple[int, bytes]]
+"""From the last bytes of a file to how many of them to cut off and what to add, so that an append is safe."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What a file looked like: enough to notice that it changed, without reading it."""
+
+    inode: int
+    size: int
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> Stamp:
+        """The stamp in a `stat` result."""
+        return cls(status.st_ino, status.st_size, status.st_mtime_ns)
+
+    def is_settled(self) -> bool:
+        """Whether any change from now on is sure to alter the stamp."""
+        return time.time_ns() - self.mtime_ns > _SETTLED_NS
+
+
+def stamp(path: Path) -> Stamp | None:
+    """The stamp of the file at `path`, or None where there is none."""
+    try:
+        return Stamp.of(os.lstat(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def mend_lines(tail: bytes) -> tuple[int, bytes]:
+    """The `Mend` of files with one record a line: zeros go, a torn last line is ended so that it stands alone."""
+    sound = tail.rstrip(b"\0")
+    return len(tail) - len(sound), b"\n" if sound and not sound.endswith(b"\n") else b""
+
+
+class Folder:
+    """An open folder. Names are plain file names; a name with a separator, or a link, is refused."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+        self._lock: int | None = None
+
+    def lock(self, timeout_s: float) -> None:
+        """Be alone in the folder among all who lock it; see `locked`."""
+        lock = os.open(LOCK_NAME, os.O_RDWR | os.O_CREAT | _SAFELY, FILE_MODE, dir_fd=self._descriptor)
+        try:
+            _acquire(lock, self.path, timeout_s)
+            if os.fstat(lock).st_nlink == 0:
+                raise MissingFolder(f"{self.path} was deleted")
+        except BaseException:
+            os.close(lock)
+            raise
+        self._lock = lock
+
+    def unlock(self) -> None:
+        """Let others in before the folder is closed, so that they need not wait for our disk."""
+        if self._lock is not None:
+            lock, self._lock = self._lock, None
+            unlock_descriptor(lock)
+            os.close(lock)
+
+    def read(self, name: str, offset: int = 0) -> bytes:
+        """The file from `offset` to its end. Raises `FileNotFoundError` where there is no file."""
+        with self._file(name, os.O_RDONLY) as file:
+            return _read_from(file, offset)
+
+    def stamp(self, name: str) -> Stamp | None:
+        """The file's stamp, or None where there is none."""
+        try:
+            return Stamp.of(os.stat(name, dir_fd=self._descriptor, follow_symlinks=False))
+        except FileNotFoundError:
+            return None
+
+    def names(self) -> list[str]:
+        """The names of all files in the folder, sorted."""
+        return sorted(os.listdir(self._descriptor))  # noqa: PTH208 - a descriptor, not a path
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Put `data` in the place of the file, at once and durably. Needs the folder's lock."""
+        for stray in self.names():
+            if stray.startswith(f".{name}.") and stray.endswith(".tmp"):
+                self.remove(stray)
+        draft = f".{name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
+        self.create(draft, data)
+        self.rename(draft, name)
+
+    def create(self, name: str, data: bytes) -> None:
+        """Write a new file durably; if that fails, there is no file."""
+        with self._file(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
+            try:
+                _write_whole(file, data)
+                os.fsync(file)
+            except OSError:
+                os.unlink(name, dir_fd=self._descriptor)
+                raise
+
+    def rename(self, name: str, new_name: str) -> None:
+        """Rename within the folder, durably, in place of any file of the new name."""
+        os.rename(name, new_name, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
+        self.sync()
+
+    def append(self, name: str, data: bytes, *, mend: Mend = mend_lines) -> None:
+        """Add `data` at the end, durably. Needs the folder's lock."""
+        with self.appending(name, mend=mend) as file:
+            file.write(data)
+            file.sync()
+
+    @contextmanager
+    def appending(self, name: str, *, mend: Mend = mend_lines, known: Stamp | None = None) -> Iterator[Appender]:
+        """Open the file to add to its end, mending a torn end first. Needs the folder's lock.
+
+        `known` is the stamp that the file had when its end was last known to be sound: if it still has it, the end is
+        not read again.
+        """
+        with self._file(name, os.O_RDWR | os.O_APPEND | os.O_CREAT) as file:
+            status = os.fstat(file)
+            if status.st_size == 0:
+                self.sync()
+            elif Stamp.of(status) != known:
+                _mend(file, self.path / name, status.st_size, mend)
+            yield Appender(file)
+
+    def sync(self) -> None:
+        """Return once the names in the folder are on the disk."""
+        os.fsync(self._descriptor)
+
+    def cut(self, name: str, size: int) -> None:
+        """Shorten the file to `size` bytes, durably. Needs the folder's lock."""
+        with self._file(name, os.O_WRONLY) as file:
+            os.ftruncate(file, size)
+            os.fsync(file)
+
+    def remove(self, name: str) -> None:
+        """Delete the file; no error where there is none."""
+        try:
+            os.unlink(name, dir_fd=self._descriptor)
+        except FileNotFoundError:
+            return
+
+    def set_aside(self, name: str) -> str:
+        """Rename a damaged file so that it is neither read nor overwritten; returns its new name."""
+        moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
+        aside = f"{name}.damaged-{moment}"
+        self.rename(name, aside)
+        return aside
+
+    @contextmanager
+    def _file(self, name: str, flags: int) -> Iterator[int]:
+        if "/" in name or name in {"", ".", ".."}:
+            raise UnsafePath(f"{name!r} is not a plain file name")
+        descriptor = os.open(name, flags | _SAFELY, FILE_MODE, dir_fd=self._descriptor)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise UnsafePath(f"{self.path / name} is not a regular file")
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+class Appender:
+    """A file open at its end. A write that fails half way, as on a full disk, is taken back."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def write(self, data: bytes) -> None:
+        """Add `data`, whole or not at all."""
+        size = os.fstat(self._descriptor).st_size
+        try:
+            _write_whole(self._descriptor, data)
+        except OSError:
+            os.ftruncate(self._descriptor, size)
+            raise
+
+    def sync(self) -> None:
+        """Return once everything written is on the disk."""
+        _sync_data(self._descriptor)
+
+    def stamp(self) -> Stamp:
+        """The file's stamp as it is now."""
+        return Stamp.of(os.fstat(self._descriptor))
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Folder]:
+    """Open the folder at `path`, which must be a real folder; operating-system errors become store errors."""
+    with translated(path):
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _SAFELY)
+        try:
+            yield Folder(path, descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def locked(path: Path, *, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[Folder]:
+    """Open the folder at `path` and be alone in it among all who lock it, in this process and in others."""
+    with opened(path) as folder:
+        folder.lock(timeout_s)
+        try:
+            yield folder
+        finally:
+            folder.unlock()
+
+
+def make_folder(path: Path) -> None:
+    """Make a private folder, and the ones above it, durably; one that is there already is no error."""
+    with translated(path):
+        if path.is_dir():
+            return
+        make_folder(path.parent)
+        try:
+            path.mkdir(FOLDER_MODE)
+        except FileExistsError:
+            return
+        sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Return once the names in the folder are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def contained(root: Path, name: str) -> Path:
+    """`root / name`, after links are resolved still directly inside of `root`; else `UnsafePath`."""
+    path = root / name
+    if Path(name).name != name or name in {"", ".", ".."} or "\0" in name:
+        raise UnsafePath(f"{name!r} would leave {root}")
+    if path.is_symlink() and path.resolve().parent != root.resolve():
+        raise UnsafePath(f"{path} is a link that leaves {root}")
+    return path
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Turn what the operating system says about `path` into a store error, its message kept."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if isinstance(error, StoreError) or _is_folder(path):
+            raise
+        raise _missing_or_linked(path) from error
+    except OSError as error:
+        if isinstance(error, StoreError):
+            raise
+        if error.errno == errno.ELOOP:
+            raise UnsafePath(f"{path} is a link, or holds one in place of a file") from error
+        raise StoreFailed(f"{path}: {error.strerror or error}") from error
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _missing_or_linked(path: Path) -> UnsafePath | MissingFolder:
+    if path.is_symlink():
+        return UnsafePath(f"{path} is a link, not a folder")
+    return MissingFolder(f"there is no folder {path}")
+
+
+def _acquire(lock: int, path: Path, timeout_s: float) -> None:
+    give_up = time.monotonic() + timeout_s
+    pause = _FIRST_PAUSE_S
+    while not lock_descriptor(lock, blocking=False):
+        if time.monotonic() > give_up:
+            raise StoreBusy(f"{path} was locked by another process for {timeout_s:g} s: try again when it has finished")
+        time.sleep(pause)
+        pause = min(pause * 1.5, _LONGEST_PAUSE_S)
+
+
+def _mend(descriptor: int, path: Path, size: int, mend: Mend) -> None:
+    cut = _TAIL_BYTES
+    missing = b""
+    while cut == _TAIL_BYTES and size:
+        tail = os.pread(descriptor, min(_TAIL_BYTES, size), max(0, size - _TAIL_BYTES))
+        cut, missing = mend(tail)
+        if cut:
+            logger.warning("cut %d bytes that were never promised off the end of %s: %r", cut, path, tail[-cut:][:80])
+            size -= cut
+            os.ftruncate(descriptor, size)
+    if missing:
+        logger.warning("ended the torn last entry of %s", path)
+        _write_whole(descriptor, missing)
+
+
+def _read_from(descriptor: int, offset: int) -> bytes:
+    parts = []
+    while part := os.pread(descriptor, 1 << 20, offset):
+        parts.append(part)
+        offset += len(part)
+    return b"".join(parts)
+
+
+def _write_whole(descriptor: int, data: bytes) -> None:
+    written = os.write(descriptor, data)
+    while written < len(data):
+        written += os.write(descriptor, data[written:])

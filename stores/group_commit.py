@@ -1,0 +1,56 @@
+"""Group commit: what arrives while a commit is under way is committed together by the next one.
+
+A lone item is committed at once; fifty that arrive together cost two commits, not fifty.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class GroupCommit(Generic[T]):
+    """Runs `commit(items)` in a thread, one at a time, for items from any number of tasks."""
+
+    def __init__(self, commit: Callable[[list[T]], None]) -> None:
+        self._commit = commit
+        self._waiting: list[tuple[T, asyncio.Future[None]]] = []
+        self._under_way: asyncio.Future[None] | None = None
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is under way or waiting."""
+        return self._under_way is None
+
+    async def add(self, item: T) -> None:
+        """Return once `item` is committed; raises what its commit raised. Items keep the order in which they came.
+
+        A caller that is cancelled while it waits does not take its item back.
+        """
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, done))
+        if self._under_way is None:
+            self._commit_waiting()
+        await done
+
+    def _commit_waiting(self) -> None:
+        batch, self._waiting = self._waiting, []
+        loop = asyncio.get_running_loop()
+        self._under_way = loop.run_in_executor(None, self._commit, [item for item, _ in batch])
+        self._under_way.add_done_callback(lambda commit: self._report(batch, commit))
+
+    def _report(self, batch: list[tuple[T, asyncio.Future[None]]], commit: asyncio.Future[None]) -> None:
+        self._under_way = None
+        error = commit.exception()
+        for _, done in batch:
+            if done.cancelled():
+                continue
+            if error is None:
+                done.set_result(None)
+            else:
+                done.set_exception(error)
+        if self._waiting:
+            self._commit_waiting()

@@ -1,0 +1,115 @@
+"""One session's key-value entries on the disk: `kv.json`, one entry a line so that it reads and diffs well. Blocking.
+
+    {"cap": 200, "entries": [{"key": …, "value": …, "ts": …}, …]}
+
+The entry set longest ago stands first. The `cap` in the file says what held when it was written; the setting decides.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from stores.errors import DamagedFile, InvalidValue
+from stores.files import Folder, Stamp, locked, opened, stamp
+from stores.records import KeyValue, format_time, parse_time
+
+NAME = "kv.json"
+
+
+class KeyValueFile:
+    """At most `cap` entries; setting one makes it the newest, and the oldest leave past the cap."""
+
+    def __init__(self, folder: Path, cap: int) -> None:
+        self._folder = folder
+        self._path = folder / NAME
+        self._cap = cap
+        self._cached: tuple[Stamp, dict[str, KeyValue]] | None = None
+
+    def recall(self) -> dict[str, KeyValue] | None:
+        """What `read` would return, if that is known without reading; else None. Takes microseconds."""
+        if self._cached is None or stamp(self._path) != self._cached[0]:
+            return None
+        return self._cached[1]
+
+    def read(self) -> dict[str, KeyValue]:
+        """All entries by key, the one set longest ago first."""
+        with opened(self._folder) as folder:
+            before = folder.stamp(NAME)
+            try:
+                entries = _read(folder)
+            except DamagedFile:
+                return self._read_or_set_aside()
+            if before is not None and before.is_settled() and folder.stamp(NAME) == before:
+                self._cached = (before, entries)
+        return entries
+
+    def set(self, entry: KeyValue) -> None:
+        """Keep `entry` as the newest. Durable on return."""
+        with locked(self._folder) as folder:
+            entries = _read_guarded(folder)
+            entries.pop(entry.key, None)
+            entries[entry.key] = entry
+            folder.replace(NAME, _render(self._cap, list(entries.values())[-self._cap :]))
+
+    def delete(self, key: str) -> bool:
+        """Remove `key`; whether it was there. Durable on return."""
+        with locked(self._folder) as folder:
+            entries = _read_guarded(folder)
+            if key not in entries:
+                return False
+            del entries[key]
+            folder.replace(NAME, _render(self._cap, list(entries.values())))
+        return True
+
+    def _read_or_set_aside(self) -> dict[str, KeyValue]:
+        with locked(self._folder) as folder:
+            return _read_guarded(folder)
+
+
+def _read_guarded(folder: Folder) -> dict[str, KeyValue]:
+    """Read under the lock; a damaged file is set aside, so that the next access starts afresh."""
+    try:
+        return _read(folder)
+    except DamagedFile as error:
+        aside = folder.set_aside(NAME)
+        raise DamagedFile(
+            f"{error}; it was set aside as {aside}: mend it and rename it back, or go on without its entries"
+        ) from error
+
+
+def _read(folder: Folder) -> dict[str, KeyValue]:
+    try:
+        data = folder.read(NAME)
+    except FileNotFoundError:
+        return {}
+    try:
+        return {entry.key: entry for entry in _parse(data)}
+    except (InvalidValue, KeyError, TypeError, ValueError) as error:
+        raise DamagedFile(f"{folder.path / NAME} is damaged: {_reason(error)}") from error
+
+
+def _parse(data: bytes) -> list[KeyValue]:
+    return [
+        KeyValue(_text(entry["key"]), _text(entry["value"]), parse_time(_text(entry["ts"])))
+        for entry in json.loads(data)["entries"]
+    ]
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} should be text")
+    return value
+
+
+def _reason(error: Exception) -> str:
+    return f"there is no {error}" if isinstance(error, KeyError) else str(error)
+
+
+def _render(cap: int, entries: list[KeyValue]) -> bytes:
+    lines = [
+        json.dumps({"key": entry.key, "value": entry.value, "ts": format_time(entry.at)}, ensure_ascii=False)
+        for entry in entries
+    ]
+    body = ",\n  ".join(lines)
+    return f'{{"cap": {cap}, "entries": [\n  {body}\n]}}\n'.encode() if lines else b'{"cap": %d, "entries": []}\n' % cap

@@ -1,0 +1,109 @@
+"""From a name in the configuration to an opened store.
+
+A name is that of an entry point in the group `chatbot.stores`, where our own plug-ins are registered like any stranger's,
+or `package.module:Class`. Listing names imports nothing; loading one imports exactly that one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import sys
+from collections.abc import Iterable, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from stores.base import Store, contracts_of
+from stores.errors import BrokenStore, InvalidSettings, StoreError, UnknownStore
+
+GROUP = "chatbot.stores"
+
+
+def installed() -> dict[str, EntryPoint]:
+    """Every installed plug-in by name, none of them imported."""
+    return {point.name: point for point in sorted(entry_points(group=GROUP), key=lambda point: point.name)}
+
+
+def load(name: str, *, beside: Path | None = None) -> type[Store]:
+    """The store class of that name. Modules that are not installed are also looked for in the folder `beside`.
+
+    Raises `UnknownStore` or `BrokenStore`.
+    """
+    store = _import(name, beside) if ":" in name else _load_installed(name)
+    if not (inspect.isclass(store) and issubclass(store, Store)):
+        raise BrokenStore(f"the store {name!r} is {store!r}, not a class that inherits stores.Store")
+    if not contracts_of(store):
+        raise BrokenStore(f"the store {name!r} keeps no contract: inherit KeyValueStore or TranscriptStore")
+    return store
+
+
+def open_store(name: str, home: Path, settings: Mapping[str, Any], *, beside: Path | None = None) -> Store:
+    """Load the store `name` and construct it with its settings. Raises a `StoreError` that names the store."""
+    store = load(name, beside=beside)
+    checked = check_settings(name, store, settings)
+    try:
+        return store(home, **checked)
+    except StoreError as error:
+        raise type(error)(f"[memory.{name}]: {error}") from error
+    except (TypeError, ValueError) as error:
+        raise BrokenStore(f"the store {name!r} could not be opened: {error}") from error
+
+
+def settings_of(store: type[Store]) -> dict[str, inspect.Parameter]:
+    """The settings of a store: the keyword-only arguments of its constructor."""
+    parameters = inspect.signature(store).parameters.values()
+    return {found.name: found for found in parameters if found.kind is found.KEYWORD_ONLY}
+
+
+def check_settings(name: str, store: type[Store], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings, converted to what the constructor's annotations ask for. Raises `InvalidSettings`."""
+    known = settings_of(store)
+    for key in settings:
+        if key not in known:
+            raise InvalidSettings(f"[memory.{name}] has no setting {key!r}{nearest(key, known)}")
+    if not settings:
+        return {}
+    from pydantic import TypeAdapter, ValidationError
+
+    hints = get_type_hints(store.__init__, include_extras=True)
+    checked = {}
+    for key, value in settings.items():
+        try:
+            checked[key] = TypeAdapter(hints.get(key, Any)).validate_python(value)
+        except ValidationError as error:
+            raise InvalidSettings(f"[memory.{name}] {key} = {value!r}: {error.errors()[0]['msg']}") from error
+    return checked
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The end of an error message about an unknown word: the nearest known one, or all there are."""
+    known = sorted(known)
+    if match := difflib.get_close_matches(word, known, n=1, cutoff=0.6):
+        return f": did you mean {match[0]!r}?"
+    return f": there is {', '.join(known)}" if known else ": there are none"
+
+
+def _load_installed(name: str) -> object:
+    point = installed().get(name)
+    if point is None:
+        raise UnknownStore(f"no store is called {name!r}{nearest(name, installed())}")
+    try:
+        return point.load()
+    except (ImportError, AttributeError) as error:
+        raise BrokenStore(f"the store {name!r} ({point.value}) cannot be loaded: {error}") from error
+
+
+def _import(name: str, beside: Path | None) -> object:
+    module, _, attribute = name.partition(":")
+    if beside is not None and str(beside) not in sys.path:
+        sys.path.append(str(beside))
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        if error.name is not None and module.startswith(error.name):
+            raise UnknownStore(f"there is no module {module!r} to load the store {name!r} from") from error
+        raise BrokenStore(f"the store {name!r} cannot be loaded: {error}") from error
+    except (ImportError, AttributeError, ValueError, SyntaxError) as error:
+        raise BrokenStore(f"the store {name!r} cannot be loaded: {error}") from error

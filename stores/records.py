@@ -1,0 +1,80 @@
+"""The values that stores keep. Plain, immutable, and free of any file format."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from stores.errors import InvalidValue
+
+ROLE = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+
+
+def format_time(moment: datetime) -> str:
+    """A moment as UTC text with microseconds: `2026-01-02T03:04:05.678901Z`. Refuses a moment without a zone."""
+    if moment.tzinfo is None:
+        raise InvalidValue(f"the time {moment.isoformat()} has no time zone: pass an aware datetime")
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def parse_time(text: str) -> datetime:
+    """Read what `format_time` wrote, or any ISO 8601 time with a zone. Raises `InvalidValue`."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidValue(f"{text!r} is not an ISO 8601 time") from error
+    if moment.tzinfo is None:
+        raise InvalidValue(f"the time {text!r} has no time zone: end it with Z or an offset")
+    return moment.astimezone(UTC)
+
+
+def check_text(text: str, what: str) -> str:
+    """Return `text` if it can be written as UTF-8; raise `InvalidValue`, naming `what`, if it cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidValue(
+            f"{what} holds a lone surrogate at character {error.start}, which no file can keep"
+        ) from error
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRef:
+    """Which session a store is asked about, and the folder in which that session keeps its files."""
+
+    id: str
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValue:
+    """One key-value entry. Keys are unique in a session; `at` is when the value was set."""
+
+    key: str
+    value: str
+    at: datetime
+
+    def __post_init__(self) -> None:
+        if not self.key:
+            raise InvalidValue("a key cannot be empty")
+        check_text(self.key, "the key")
+        check_text(self.value, f"the value of {self.key!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class TranscriptEntry:
+    """One entry of a conversation. `role` is a lower-case word, such as user, assistant, tool or error."""
+
+    role: str
+    content: str
+    at: datetime
+
+    def __post_init__(self) -> None:
+        if not ROLE.fullmatch(self.role):
+            raise InvalidValue(
+                f"{self.role!r} cannot be a role: use a lower-case word of letters, digits, - and _, at most 32 long"
+            )
+        check_text(self.content, "the content")

@@ -1,0 +1,120 @@
+r"""The transcript format, as pure functions between entries and bytes.
+
+    ### user — 2026-01-02T03:04:05.678901Z
+    <blank line>
+    content
+    <blank line>
+
+An entry begins at a line that has the shape of a header, and nowhere else. A line of content with that shape gets a
+backslash in front when written and loses one when read, so no content can forge an entry, and every content comes back
+as it was. Lines end at `\n` alone. Text above the first header belongs to no entry and is kept where it is.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from stores.records import TranscriptEntry, format_time
+
+_TIME = rb"[1-9]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,6})?Z"
+_ROLE = rb"[a-z][a-z0-9_-]{0,31}"
+_SHAPE = rb"### (" + _ROLE + rb") \xe2\x80\x94 (" + _TIME + rb")[ \t]*(\r?)$"
+_HEADER = re.compile(rb"^" + _SHAPE, re.MULTILINE)
+_LOOKALIKE = re.compile(rb"^\\*" + _SHAPE, re.MULTILINE)
+_ESCAPED = re.compile(rb"^\\(\\*" + _SHAPE + rb")", re.MULTILINE)
+_TORN_HEADER = re.compile(
+    rb"(?:^|\n)(#{1,3}|### ?|### " + _ROLE + rb" ?|### " + _ROLE + rb" \xe2(?:\x80(?:\x94(?: [0-9T:.-]*)?)?)?)\Z"
+)
+_Utf8Decoder = codecs.getincrementaldecoder("utf-8")
+_LAST_DAY_OF_ANY_MONTH = 28
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Where one entry stands in the bytes: its header line begins at `start`, its body lies in `[body, end)`."""
+
+    start: int
+    body: int
+    end: int
+    role: str
+    at: datetime
+    crlf: bool
+
+
+def render(entries: Iterable[TranscriptEntry]) -> bytes:
+    """The entries as the bytes to append to a transcript that ends with a blank line, or is empty."""
+    return b"".join(map(_render_one, entries))
+
+
+def parse(data: bytes) -> list[TranscriptEntry]:
+    """Every entry in `data`, which may begin in the middle of one: what precedes the first header is skipped."""
+    return [entry_of(data, block) for block in blocks(data)]
+
+
+def blocks(data: bytes) -> list[Block]:
+    """Where the entries are, without decoding their bodies."""
+    headers = list(_HEADER.finditer(data))
+    ends = [header.start() for header in headers[1:]] + [len(data)]
+    return [
+        Block(
+            start=header.start(),
+            body=min(header.end() + 1, end),
+            end=end,
+            role=header[1].decode(),
+            at=_moment(header[2].decode()),
+            crlf=bool(header[3]),
+        )
+        for header, end in zip(headers, ends, strict=True)
+    ]
+
+
+def entry_of(data: bytes, block: Block) -> TranscriptEntry:
+    """Decode the entry at `block`. Bytes that are no UTF-8 (we never write such) show as U+FFFD."""
+    body = data[block.body : block.end]
+    if block.crlf:
+        body = body.replace(b"\r\n", b"\n")
+    body = body.removeprefix(b"\n")
+    body = body.removesuffix(b"\n").removesuffix(b"\n")
+    return TranscriptEntry(block.role, _ESCAPED.sub(rb"\1", body).decode(errors="replace"), block.at)
+
+
+def count(data: bytes) -> int:
+    """How many entries begin in `data`."""
+    return sum(1 for _ in _HEADER.finditer(data))
+
+
+def mend(tail: bytes) -> tuple[int, bytes]:
+    """How to make a transcript that ends in `tail` sound: how many bytes to cut off its end, then what to add.
+
+    A power cut can leave zeros, half a character or half a header at the end; these were never acknowledged. Half an
+    entry's text stays, as an entry. `(0, b"")` means that nothing is wrong.
+    """
+    sound = tail.rstrip(b"\0")
+    sound = sound[: len(sound) - _torn_character(sound)]
+    if torn := _TORN_HEADER.search(sound):
+        sound = sound[: torn.start(1)]
+    missing = 0 if not sound else 2 - min(2, len(sound) - len(sound.rstrip(b"\n")))
+    return len(tail) - len(sound), b"\n" * missing
+
+
+def _render_one(entry: TranscriptEntry) -> bytes:
+    header = f"### {entry.role} — {format_time(entry.at)}\n\n".encode()
+    return header + _LOOKALIKE.sub(rb"\\\g<0>", entry.content.encode()) + b"\n\n"
+
+
+def _moment(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except ValueError:  # 30 February, written by hand
+        return datetime.fromisoformat(f"{text[:8]}{_LAST_DAY_OF_ANY_MONTH}{text[10:]}").astimezone(UTC)
+
+
+def _torn_character(data: bytes) -> int:
+    """How many bytes at the end are the beginning of a UTF-8 character whose rest is missing."""
+    decoder = _Utf8Decoder(errors="replace")
+    decoder.decode(data[-4:])
+    return len(decoder.getstate()[0])
