@@ -9,6 +9,7 @@ StoreError
 ├── UnsafePath             a path that would leave its folder          (PermissionError)
 ├── MissingFolder          the session's folder is not there (any more) (FileNotFoundError)
 ├── DamagedFile            a file that cannot be understood            (ValueError)
+├── LaterFormat            a file written by a later release           (ValueError)
 ├── StoreBusy              another process held the lock for too long  (TimeoutError)
 └── StoreFailed            the disk refused: full, read-only, broken   (OSError)
 
@@ -50,6 +51,10 @@ class MissingFolder(StoreError, FileNotFoundError):
 
 class DamagedFile(StoreError, ValueError):
     """A file that cannot be understood; the message says where it was set aside, if it was."""
+
+
+class LaterFormat(StoreError, ValueError):
+    """A file was written by a later release; it is left alone, not guessed at."""
 
 
 class StoreBusy(StoreError, TimeoutError):

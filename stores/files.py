@@ -107,10 +107,10 @@ class Folder:
             unlock_descriptor(lock)
             os.close(lock)
 
-    def read(self, name: str, offset: int = 0) -> bytes:
-        """The file from `offset` to its end. Raises `FileNotFoundError` where there is no file."""
+    def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
+        """The file's bytes from `start` to `end`, or to its end. Raises `FileNotFoundError` where there is no file."""
         with self._file(name, os.O_RDONLY) as file:
-            return _read_from(file, offset)
+            return _read_from(file, start) if end is None else os.pread(file, end - start, start)
 
     def stamp(self, name: str) -> Stamp | None:
         """The file's stamp, or None where there is none."""

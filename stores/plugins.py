@@ -1,6 +1,6 @@
 """From a name in the configuration to an opened store.
 
-A name is that of an entry point in the group `chatbot.stores`, where our own plug-ins are registered like any stranger's,
+A name is that of an entry point in the group `chatbot.stores`, where our own plug-ins stand like any stranger's,
 or `package.module:Class`. Listing names imports nothing; loading one imports exactly that one.
 """
 

@@ -68,7 +68,7 @@ def blocks(data: bytes) -> list[Block]:
             at=_moment(header[2].decode()),
             crlf=bool(header[3]),
         )
-        for header, end in zip(headers, ends, strict=True)
+        for header, end in zip(headers, ends, strict=False)  # no header, no end
     ]
 
 

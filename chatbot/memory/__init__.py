@@ -1,1 +1,7 @@
-"""Sessions and what they remember."""
+"""Sessions and what they remember: `MemorySystem` issues them, `SessionHandle` reads and writes one."""
+
+from chatbot.memory.handle import SessionFile, SessionHandle
+from chatbot.memory.record import SessionRecord
+from chatbot.memory.system import MemorySystem
+
+__all__ = ["MemorySystem", "SessionFile", "SessionHandle", "SessionRecord"]

@@ -1,0 +1,186 @@
+"""What an agent holds of a session: async operations over the stores that the session uses."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import aiofiles
+
+from chatbot.memory.catalog import SessionCatalog
+from chatbot.memory.record import SessionRecord
+from stores.base import CONTRACTS, KeyValueStore, Store, TranscriptStore, contracts_of
+from stores.errors import UnsupportedOperation
+from stores.files import contained, translated
+from stores.records import KeyValue, SessionRef, TranscriptEntry
+
+WORKING_MEMORY = "working_memory"
+_CHUNK_BYTES = 64 * 1024
+
+Contract = TypeVar("Contract", bound=Store)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFile:
+    """A file in a session's folder: its size in bytes, and when it was last modified, in ISO 8601."""
+
+    name: str
+    size: int
+    modified: str
+
+
+class SessionHandle:
+    """One open session. Small, safe to share between tasks; another process may hold its own at the same time.
+
+    An operation that none of the session's stores keeps raises `UnsupportedOperation`.
+    """
+
+    __slots__ = ("_catalog", "_clock", "_is_noted", "_ref", "_stores", "record", "turn_order")
+
+    def __init__(
+        self,
+        record: SessionRecord,
+        ref: SessionRef,
+        stores: Mapping[str, Store],
+        catalog: SessionCatalog,
+        *,
+        clock: Callable[[], datetime],
+        turn_order: asyncio.Lock,
+    ) -> None:
+        self.record = record
+        self._ref = ref
+        self._stores = stores
+        self._catalog = catalog
+        self._clock = clock
+        self._is_noted = False
+        self.turn_order = turn_order
+        """Held for the length of a turn, so that turns of one session take their order."""
+
+    def __repr__(self) -> str:
+        return f"<SessionHandle {self.id} agent={self.agent_id} stores={','.join(self._stores)}>"
+
+    @property
+    def id(self) -> str:
+        """The session's UUIDv7."""
+        return self.record.id
+
+    @property
+    def agent_id(self) -> str:
+        """The agent that the session belongs to."""
+        return self.record.agent_id
+
+    def supports(self, contract: type[Store]) -> bool:
+        """Whether one of the session's stores keeps `contract`."""
+        return any(isinstance(store, contract) for store in self._stores.values())
+
+    async def kv_get(self, key: str) -> str | None:
+        """The value of `key`, or None."""
+        return await self._keeper(KeyValueStore).kv_get(self._ref, key)
+
+    async def kv_set(self, key: str, value: str) -> None:
+        """Keep `value` as the newest entry. Durable on return. Raises `InvalidValue` for an empty key."""
+        await self._keeper(KeyValueStore).kv_set(self._ref, KeyValue(key, value, self._clock()))
+
+    async def kv_delete(self, key: str) -> bool:
+        """Remove `key`; whether it was there. Durable on return."""
+        return await self._keeper(KeyValueStore).kv_delete(self._ref, key)
+
+    async def kv_entries(self) -> list[KeyValue]:
+        """All key-value entries, the one set longest ago first."""
+        return await self._keeper(KeyValueStore).kv_entries(self._ref)
+
+    async def working_memory_read(self) -> str:
+        """The value of the key `working_memory`; empty where it was never set."""
+        return await self.kv_get(WORKING_MEMORY) or ""
+
+    async def transcript_append(self, role: str, content: str) -> TranscriptEntry:
+        """Add an entry at the end, stamped with the present moment, and return it. Durable on return."""
+        entry = TranscriptEntry(role, content, self._clock())
+        await self.transcript_extend([entry])
+        return entry
+
+    async def transcript_extend(self, entries: Iterable[TranscriptEntry]) -> None:
+        """Add entries at the end, next to each other and with the times that they have. Durable on return."""
+        if entries := list(entries):
+            await self._keeper(TranscriptStore).transcript_append(self._ref, entries)
+            await self._note_used()
+
+    async def transcript_read_last(self, n: int = 20) -> list[TranscriptEntry]:
+        """The last `n` entries, oldest first; an empty list for `n` below 1."""
+        return await self._keeper(TranscriptStore).transcript_read_last(self._ref, n)
+
+    async def transcript_read_all(self) -> list[TranscriptEntry]:
+        """Every entry that is still known, archived ones first."""
+        return await self._keeper(TranscriptStore).transcript_read_all(self._ref)
+
+    async def transcript_drop_last(self, n: int) -> list[TranscriptEntry]:
+        """Remove the last `n` entries for good and return them, oldest first. Durable on return."""
+        return await self._keeper(TranscriptStore).transcript_drop_last(self._ref, n)
+
+    async def receipt_append(self, receipt: dict[str, Any]) -> None:
+        """Keep the record of a turn. Durable on return."""
+        await self._catalog.append_receipt(self._ref, receipt)
+
+    async def receipts(self) -> list[dict[str, Any]]:
+        """The record of every turn, oldest first."""
+        return await self._catalog.receipts(self._ref)
+
+    async def list_files(self) -> list[SessionFile]:
+        """The files in the session's folder, sorted by name; none for a session that lives in memory."""
+        return await asyncio.to_thread(_list_files, self._ref)
+
+    async def stream_file(self, name: str) -> AsyncIterator[bytes]:
+        """The bytes of one of `list_files`, in chunks of at most 64 KiB. Raises `UnsafePath` or `FileNotFoundError`."""
+        with translated(self._ref.folder):
+            path = contained(self._ref.folder, name)
+            async with aiofiles.open(path, "rb", opener=_open_safely) as file:
+                while chunk := await file.read(_CHUNK_BYTES):
+                    yield chunk
+
+    async def copy_to(self, other: SessionRef) -> None:
+        """Write everything that the session's stores keep into a session that is being made."""
+        if self.supports(KeyValueStore):
+            store = self._keeper(KeyValueStore)
+            for entry in await store.kv_entries(self._ref):
+                await store.kv_set(other, entry)
+        if self.supports(TranscriptStore):
+            transcripts = self._keeper(TranscriptStore)
+            if entries := await transcripts.transcript_read_all(self._ref):
+                await transcripts.transcript_append(other, entries)
+
+    def _keeper(self, contract: type[Contract]) -> Contract:
+        for store in self._stores.values():
+            if isinstance(store, contract):
+                return store
+        has = ", ".join(f"{name} ({' and '.join(contracts_of(type(store)))})" for name, store in self._stores.items())
+        raise UnsupportedOperation(
+            f"session {self.id} has no {CONTRACTS[contract]} store: it uses {has or 'no stores at all'}"
+        )
+
+    async def _note_used(self) -> None:
+        """Once a handle is enough for the order of sessions by their last use."""
+        if not self._is_noted:
+            self._is_noted = True
+            self.record = self.record.used(self._clock())
+            await self._catalog.note_used(self.record)
+
+
+def _list_files(ref: SessionRef) -> list[SessionFile]:
+    if ref.folder.name != ref.id:
+        return []
+    with translated(ref.folder):
+        found = [
+            SessionFile(entry.name, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC).isoformat())
+            for entry in os.scandir(ref.folder)
+            if not entry.name.startswith(".") and entry.is_file(follow_symlinks=False)
+            for status in [entry.stat(follow_symlinks=False)]
+        ]
+    return sorted(found, key=lambda file: file.name)
+
+
+def _open_safely(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC)

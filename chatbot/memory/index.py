@@ -1,0 +1,180 @@
+"""The index of sessions: `sessions.json` for people, and a journal that keeps it cheap to change. Blocking.
+
+Both are caches of the session folders. Each change adds one line to `sessions.journal.jsonl`; when the journal has
+grown as large as `sessions.json` it is folded in, so that a change costs the same however many sessions there are.
+Sessions stand in the order of their last use, so the newest are read from the end of the files.
+
+The last line carries the time at which the folder of sessions was last changed by us. If the folder says otherwise,
+then someone copied, restored or removed a session by hand, or a process was killed between folder and line: the index
+is stale and is built anew from the folders.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from chatbot.memory.record import VERSION, SessionRecord, is_session_id, parse_record
+from stores import json_lines
+from stores.errors import InvalidValue, LaterFormat
+from stores.files import Folder, locked, opened
+
+logger = logging.getLogger(__name__)
+
+NAME = "sessions.json"
+JOURNAL_NAME = "sessions.journal.jsonl"
+SESSION_NAME = "session.json"
+_SMALLEST_FOLD = 4 * 1024
+_LARGEST_FOLD_AT_CLOSE = 256 * 1024
+
+
+class SessionIndex:
+    """Finds sessions without opening them. `home` is an identity's memory folder, `sessions` the folder in it."""
+
+    def __init__(self, home: Path, sessions: Path) -> None:
+        self._home = home
+        self._sessions = sessions
+
+    def find(self, wanted: Callable[[SessionRecord], bool], limit: int | None = None) -> list[SessionRecord]:
+        """The sessions that are wanted, the one used last first; reads no further than it takes to find `limit`."""
+        with locked(self._home) as folder:
+            self.freshen(folder)
+            try:
+                return list(islice(filter(wanted, _records_backwards(folder)), limit))
+            except _DamagedIndexError as error:
+                logger.warning("%s is damaged (%s): rebuilding it", self._home / NAME, error)
+                self._rebuild(folder)
+                return list(islice(filter(wanted, _records_backwards(folder)), limit))
+
+    def freshen(self, folder: Folder) -> None:
+        """Rebuild the index if the folders no longer match it. Needs the lock on `home`; call before changing them."""
+        if _marker(folder) != self._folder_time():
+            self._rebuild(folder)
+
+    def note_made(self, folder: Folder, record: SessionRecord) -> None:
+        """Write down that a session's folder was made. Needs the lock on `home`."""
+        self._write(folder, {"op": "put", "session": record.as_json(), "folders": self._folder_time()})
+
+    def note_used(self, folder: Folder, record: SessionRecord) -> None:
+        """Write down that a session was used or renamed, its folder being there. Needs the lock on `home`."""
+        self._write(folder, {"op": "put", "session": record.as_json(), "folders": _marker(folder)})
+
+    def note_deleted(self, folder: Folder, session_id: str) -> None:
+        """Write down that a session's folder is gone. Needs the lock on `home`."""
+        self._write(folder, {"op": "drop", "id": session_id, "folders": self._folder_time()})
+
+    def fold_if_small(self) -> None:
+        """Bring `sessions.json` up to date where that costs next to nothing: for people's eyes, when we close."""
+        with locked(self._home) as folder:
+            journal, index = folder.stamp(JOURNAL_NAME), folder.stamp(NAME)
+            if journal and journal.size + (index.size if index else 0) < _LARGEST_FOLD_AT_CLOSE:
+                self._fold(folder)
+
+    def _folder_time(self) -> int:
+        return self._sessions.stat().st_mtime_ns
+
+    def _write(self, folder: Folder, line: dict[str, Any]) -> None:
+        with folder.appending(JOURNAL_NAME) as journal:
+            journal.write(json_lines.encode(line))
+            size = journal.stamp().size
+        index = folder.stamp(NAME)
+        if size > max(_SMALLEST_FOLD, index.size if index else 0):
+            self._fold(folder)
+
+    def _fold(self, folder: Folder) -> None:
+        try:
+            records = list(_records_backwards(folder))
+        except _DamagedIndexError:
+            self._rebuild(folder)
+        else:
+            self._replace(folder, reversed(records), _marker(folder))
+
+    def _rebuild(self, folder: Folder) -> None:
+        marker = self._folder_time()
+        known = _whatever_is_readable(folder)
+        found = [self._read_session(path, known) for path in self._sessions.iterdir() if is_session_id(path.name)]
+        records = [record for record in found if record is not None]
+        self._replace(folder, sorted(records, key=lambda record: (record.used_at, record.id)), marker)
+
+    def _replace(self, folder: Folder, records: Iterable[SessionRecord], marker: int | None) -> None:
+        lines = ",\n".join(json.dumps(record.as_json(), ensure_ascii=False) for record in records)
+        head = json.dumps({"version": VERSION, "folders": marker})[:-1]
+        folder.replace(NAME, f'{head}, "sessions": [\n{lines}\n]}}\n'.encode())
+        folder.remove(JOURNAL_NAME)
+
+    def _read_session(self, path: Path, known: dict[str, SessionRecord]) -> SessionRecord | None:
+        try:
+            with opened(path) as folder:
+                record = replace(parse_record(json.loads(folder.read(SESSION_NAME))), id=path.name)
+        except (OSError, ValueError) as error:
+            logger.warning("%s has no readable %s: %s", path, SESSION_NAME, error)
+            return known.get(path.name)
+        transcript = path / "transcript.md"
+        if transcript.exists():
+            used_at = datetime.fromtimestamp(transcript.stat().st_mtime, UTC)
+            record = replace(record, used_at=max(record.used_at, used_at))
+        return record
+
+
+class _DamagedIndexError(Exception):
+    pass
+
+
+def _records_backwards(folder: Folder) -> Iterator[SessionRecord]:
+    seen: set[str] = set()
+    for fields in chain(_journal_backwards(folder, seen), _index_backwards(folder)):
+        try:
+            record = parse_record(fields)
+        except (InvalidValue, LaterFormat) as error:
+            raise _DamagedIndexError(str(error)) from error
+        if record.id not in seen:
+            seen.add(record.id)
+            yield record
+
+
+def _journal_backwards(folder: Folder, dropped: set[str]) -> Iterator[dict[str, Any]]:
+    for line in json_lines.read_backwards(folder, JOURNAL_NAME):
+        if line.get("op") == "drop":
+            dropped.add(str(line.get("id")))
+        elif isinstance(line.get("session"), dict):
+            yield line["session"]
+
+
+def _index_backwards(folder: Folder) -> Iterator[dict[str, Any]]:
+    lines = (line.strip(b" ,\r") for line in json_lines.lines_backwards(folder, NAME))
+    lines = (line for line in lines if line and not line.endswith(b"["))
+    if next(lines, b"]}") != b"]}":
+        raise _DamagedIndexError("it has no end")
+    for line in lines:
+        try:
+            yield json.loads(line)
+        except ValueError as error:
+            raise _DamagedIndexError(str(error)) from error
+
+
+def _whatever_is_readable(folder: Folder) -> dict[str, SessionRecord]:
+    known = {}
+    try:
+        for record in _records_backwards(folder):
+            known[record.id] = record
+    except _DamagedIndexError as error:
+        logger.info("reading the index of sessions stopped where it is damaged: %s", error)
+    return known
+
+
+def _marker(folder: Folder) -> int | None:
+    """When the folder of sessions was last changed by us, as far as the index knows."""
+    for line in json_lines.read_backwards(folder, JOURNAL_NAME):
+        return line.get("folders")
+    try:
+        head = folder.read(NAME, 0, 200).partition(b"\n")[0]
+        marker = json.loads(head + b"]}")["folders"]
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None
+    return marker if isinstance(marker, int) else None

@@ -1,0 +1,99 @@
+"""What is known of a session without opening it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from stores.errors import InvalidValue, LaterFormat
+from stores.records import check_text, format_time, parse_time
+
+VERSION = 1
+LONGEST_TITLE = 200
+_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRecord:
+    """One session. `id` is a UUIDv7, `store_types` the names of its stores, times are aware UTC."""
+
+    id: str
+    agent_id: str
+    store_types: tuple[str, ...]
+    created_at: datetime
+    used_at: datetime
+    """When something was last added, as far as the index knows."""
+    title: str = ""
+    parent: str | None = None
+    """The session that this one was forked from."""
+    expires_at: datetime | None = None
+
+    def is_expired(self, now: datetime) -> bool:
+        """Whether its time to live is over."""
+        return self.expires_at is not None and self.expires_at <= now
+
+    def renamed(self, title: str) -> SessionRecord:
+        """The record with another title, on one line and at most 200 characters long."""
+        title = " ".join(check_text(title, "the title").split())
+        return replace(self, title=title[:LONGEST_TITLE])
+
+    def used(self, now: datetime) -> SessionRecord:
+        """The record of the session after something was added to it."""
+        return replace(self, used_at=max(now, self.used_at))
+
+    def as_json(self) -> dict[str, Any]:
+        """The record as it stands in `session.json` and in the index."""
+        return {
+            "version": VERSION,
+            "id": self.id,
+            "agent_id": self.agent_id,
+            "store_types": list(self.store_types),
+            "created_at": format_time(self.created_at),
+            "used_at": format_time(self.used_at),
+            "title": self.title,
+            "parent": self.parent,
+            "expires_at": None if self.expires_at is None else format_time(self.expires_at),
+        }
+
+
+def is_session_id(text: str) -> bool:
+    """Whether `text` has the form of a session id; nothing else may name a session's folder."""
+    return _ID.fullmatch(text) is not None
+
+
+def parse_record(fields: Mapping[str, Any]) -> SessionRecord:
+    """Read what `as_json` gave. Raises `InvalidValue`; a record of a later version is refused, not guessed at."""
+    try:
+        if fields.get("version", VERSION) > VERSION:
+            raise LaterFormat(
+                f"it was written by a later release (format {fields['version']}): upgrade chatbot to read it"
+            )
+        created_at = parse_time(fields["created_at"])
+        return SessionRecord(
+            id=_identifier(fields["id"]),
+            agent_id=str(fields["agent_id"]),
+            store_types=tuple(map(str, fields["store_types"])),
+            created_at=created_at,
+            used_at=parse_time(fields["used_at"]) if fields.get("used_at") else created_at,
+            title=str(fields.get("title") or ""),
+            parent=fields.get("parent"),
+            expires_at=parse_time(fields["expires_at"]) if fields.get("expires_at") else None,
+        )
+    except KeyError as error:
+        raise InvalidValue(f"it has no {error}") from error
+    except (TypeError, AttributeError) as error:
+        raise InvalidValue(f"a field has the wrong type: {error}") from error
+
+
+def utc_now() -> datetime:
+    """The present moment, aware."""
+    return datetime.now(UTC)
+
+
+def _identifier(text: object) -> str:
+    if not isinstance(text, str) or not is_session_id(text):
+        raise InvalidValue(f"{text!r} is not a session id")
+    return text

@@ -1,0 +1,197 @@
+"""`MemorySystem`: the life of sessions, and the stores that they share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from uuid import UUID
+from weakref import WeakValueDictionary
+
+import uuid6
+
+from chatbot.errors import AmbiguousSession, SessionExpired, SessionNotFound, WrongAgent
+from chatbot.memory.catalog import EphemeralCatalog, FolderCatalog, SessionCatalog
+from chatbot.memory.handle import SessionHandle
+from chatbot.memory.record import SessionRecord, is_session_id, utc_now
+from stores.base import Store
+from stores.errors import UnsupportedOperation
+from stores.plugins import open_store
+
+_SHOWN_MATCHES = 5
+
+
+class MemorySystem:
+    """Issues sessions of one identity and hands out `SessionHandle`s over pluggable stores.
+
+    `home` is the identity's memory folder, made when first needed; None keeps everything in memory and writes nothing.
+    `settings` configures stores by name, `ttl` lets sessions expire that long after their last use. Open with
+    `async with`; any number of processes may share one `home`.
+    """
+
+    def __init__(
+        self,
+        home: Path | str | None,
+        *,
+        settings: Mapping[str, Mapping[str, Any]] | None = None,
+        ttl: timedelta | None = None,
+        clock: Callable[[], datetime] = utc_now,
+        new_id: Callable[[], UUID] = uuid6.uuid7,
+        plugins_beside: Path | None = None,
+    ) -> None:
+        self.home = None if home is None else Path(home)
+        self._settings = settings or {}
+        self._ttl = ttl
+        self._clock = clock
+        self._new_id = new_id
+        self._plugins_beside = plugins_beside
+        self._catalog: SessionCatalog = EphemeralCatalog() if self.home is None else FolderCatalog(self.home)
+        self._stores: dict[str, Store] = {}
+        self._turn_orders: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def create_session(
+        self, store_types: Sequence[str], agent_id: str, *, title: str = "", parent: str | None = None
+    ) -> SessionHandle:
+        """A new session that uses the stores of these names. It is on the disk, whole, on return."""
+        stores = self._open_stores(store_types)
+        record = self._new_record(tuple(store_types), agent_id, title, parent)
+        async with self._catalog.making(record):
+            pass
+        return self._handle(record, stores)
+
+    async def load_session(
+        self, session_id: str, agent_id: str | None = None, *, any_agent: bool = False
+    ) -> SessionHandle:
+        """Open a session again. Reads that session alone, however many there are.
+
+        Raises `SessionNotFound`, `SessionExpired`, or `WrongAgent` where the session is not of `agent_id` and
+        `any_agent` was not asked for.
+        """
+        record = await self._catalog.get(session_id)
+        if not any_agent and record.agent_id != agent_id:
+            raise WrongAgent(f"session {session_id} belongs to the agent {record.agent_id!r}, not to {agent_id!r}")
+        if record.is_expired(self._clock()):
+            raise SessionExpired(f"session {session_id} expired at {record.expires_at}")
+        if self._ttl is not None:
+            record = replace(record, expires_at=self._expiry())
+            await self._catalog.put(record)
+        return self._handle(record, self._open_stores(record.store_types))
+
+    async def list_sessions(self, agent_id: str | None = None, *, limit: int | None = None) -> list[SessionRecord]:
+        """Sessions that are not expired, the one used last first; of all agents, or of one."""
+        now = self._clock()
+        return await self._catalog.find(
+            lambda record: not record.is_expired(now) and agent_id in {None, record.agent_id}, limit
+        )
+
+    async def latest_session(self, agent_id: str) -> SessionHandle | None:
+        """The agent's session that was used last, or None where it has none."""
+        records = await self.list_sessions(agent_id, limit=1)
+        return await self.load_session(records[0].id, agent_id) if records else None
+
+    async def find_session(self, text: str, agent_id: str | None = None) -> SessionRecord:
+        """The session whose id is, or begins with, `text`, or whose title is `text`, whatever the case.
+
+        Raises `SessionNotFound`, or `AmbiguousSession` naming what matches.
+        """
+        if is_session_id(text):
+            return await self._catalog.get(text)
+        wanted = text.casefold()
+        sessions = await self.list_sessions(agent_id)
+        matches = [record for record in sessions if record.title.casefold() == wanted]
+        matches = matches or [record for record in sessions if wanted and record.id.startswith(wanted)]
+        if not matches:
+            raise SessionNotFound(f"no session has the id, the beginning of an id, or the title {text!r}")
+        if len(matches) > 1:
+            listed = ", ".join(f"{record.id} {record.title}".strip() for record in matches[:_SHOWN_MATCHES])
+            raise AmbiguousSession(f"{text!r} matches {len(matches)} sessions: {listed}")
+        return matches[0]
+
+    async def rename_session(self, session_id: str, title: str) -> SessionRecord:
+        """Give a session a title; an empty one takes it away."""
+        record = (await self._catalog.get(session_id)).renamed(title)
+        await self._catalog.put(record)
+        return record
+
+    async def fork_session(self, session_id: str, agent_id: str | None = None, *, title: str = "") -> SessionHandle:
+        """A new session that begins with everything the old one holds, and then goes its own way.
+
+        It belongs to `agent_id`, or to the old one's agent. Receipts stay behind: what they bill was spent only once.
+        """
+        source = await self.load_session(session_id, any_agent=True)
+        old = source.record
+        record = self._new_record(old.store_types, agent_id or old.agent_id, title or old.title, old.id)
+        async with self._catalog.making(record) as draft:
+            await source.copy_to(draft)
+        return self._handle(record, self._open_stores(record.store_types))
+
+    async def delete_session(self, session_id: str) -> None:
+        """Erase a session, its files included. Raises `SessionNotFound`."""
+        record = await self._catalog.get(session_id)
+        ref = self._catalog.ref(session_id)
+        for store in self._open_stores(record.store_types).values():
+            await store.forget_session(ref)
+        await self._catalog.delete(session_id)
+
+    async def expire_sessions(self) -> list[str]:
+        """Erase the sessions whose time to live is over, and return their ids."""
+        now = self._clock()
+        expired = [record.id for record in await self._catalog.find(lambda record: record.is_expired(now))]
+        for session_id in expired:
+            await self.delete_session(session_id)
+        return expired
+
+    async def aclose(self) -> None:
+        """Close every store. May be called twice."""
+        while self._stores:
+            _, store = self._stores.popitem()
+            await store.aclose()
+        await self._catalog.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def _new_record(self, store_types: tuple[str, ...], agent_id: str, title: str, parent: str | None) -> SessionRecord:
+        now = self._clock()
+        record = SessionRecord(
+            id=str(self._new_id()),
+            agent_id=agent_id,
+            store_types=store_types,
+            created_at=now,
+            used_at=now,
+            parent=parent,
+            expires_at=self._expiry(),
+        )
+        return record.renamed(title)
+
+    def _expiry(self) -> datetime | None:
+        return None if self._ttl is None else self._clock() + self._ttl
+
+    def _handle(self, record: SessionRecord, stores: Mapping[str, Store]) -> SessionHandle:
+        return SessionHandle(
+            record,
+            self._catalog.ref(record.id),
+            stores,
+            self._catalog,
+            clock=self._clock,
+            turn_order=self._turn_orders.setdefault(record.id, asyncio.Lock()),
+        )
+
+    def _open_stores(self, names: Sequence[str]) -> dict[str, Store]:
+        return {name: self._stores.get(name) or self._open_store(name) for name in names}
+
+    def _open_store(self, name: str) -> Store:
+        store = open_store(name, self.home or Path(), self._settings.get(name, {}), beside=self._plugins_beside)
+        if self.home is None and store.keeps_files:
+            raise UnsupportedOperation(f"the store {name!r} keeps files, and this memory system may write none")
+        self._stores[name] = store
+        return store
