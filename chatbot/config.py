@@ -1,8 +1,28 @@
-"""Settings: what may be configured, its defaults, and the one place where a configuration file becomes values."""
+"""Settings: what may be configured, its defaults, and the one place where files and environment become values.
+
+Weakest first: the configuration file, the identity's own settings, `CHATBOT_SECTION__KEY` in the environment, flags.
+An unknown key anywhere is an error that names the nearest known one.
+"""
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+from platformdirs import user_config_path, user_data_path
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from chatbot.errors import ConfigError
+from stores.errors import did_you_mean
+
+FILE_NAME = "config.toml"
+FILE_VARIABLE = "CHATBOT_CONFIG"
+_PREFIX = "CHATBOT_"
+
+Table = dict[str, Any]
 
 
 class Section(BaseModel):
@@ -16,7 +36,7 @@ class ModelSettings(Section):
 
     name: str = Field("local/smollm2-135m", min_length=1)
     """`local/smollm2-135m`, `local/<path to a .gguf file>`, `scripted`, or any LiteLLM model string."""
-    api_key: str = ""
+    api_key: str = Field("", repr=False)
     """A key, or `env:VARIABLE`; empty leaves it to the provider's usual environment variable."""
     api_base: str = ""
     """Address of an OpenAI-compatible server; empty for the provider's own."""
@@ -30,5 +50,187 @@ class ModelSettings(Section):
     """Longest wait for the first chunk, and between chunks."""
     retries: int = Field(2, ge=0, le=10)
     """Further tries after a transient failure, as long as nothing has arrived."""
+    input_usd_per_million: float | None = Field(None, ge=0)
+    """Price of a million tokens read, where LiteLLM's table does not know it or is wrong."""
+    output_usd_per_million: float | None = Field(None, ge=0)
     script: tuple[str, ...] = ()
     """What the model `scripted` replies, in turn and then again from the start."""
+
+
+class AgentSettings(Section):
+    """`[agents.<id>]`: one way to run an identity."""
+
+    memory: tuple[str, ...] = ()
+    """The stores that a session uses, by name; an agent with none chats without a memory."""
+    window_entries: int = Field(20, ge=1)
+    """How many of the last transcript entries the model is shown, as far as they fit."""
+    tool_steps: int = Field(8, ge=0)
+    """How often in one turn the model may call tools."""
+
+
+class SessionSettings(Section):
+    """`[sessions]`: how long sessions live."""
+
+    ttl_days: float = Field(0, ge=0)
+    """Days after its last use at which a session is erased; 0 keeps it for ever."""
+
+
+class BudgetSettings(Section):
+    """`[budget]`: limits that a model call may not pass; 0 sets none. Days are UTC."""
+
+    session_usd: float = Field(0, ge=0)
+    day_usd: float = Field(0, ge=0)
+    session_tokens: int = Field(0, ge=0)
+    day_tokens: int = Field(0, ge=0)
+
+
+class TerminalSettings(Section):
+    """`[terminal]`: how the chat looks."""
+
+    markdown: bool = True
+    """Render replies; false prints them as they come."""
+    shown_on_resume: int = Field(6, ge=0)
+    """How many of the last entries are shown when a session goes on."""
+    show_usage: bool = True
+    """A line with tokens and cost under each reply."""
+
+
+class Config(Section):
+    """Everything that can be configured. `folder` is where the file was found, and what relative paths start from."""
+
+    identity: str = "ada"
+    """Who answers, unless `-i` says otherwise: a folder in `identities`."""
+    identities: str = "identities"
+    """The folder of all identities, relative to the configuration file."""
+    model: ModelSettings = ModelSettings()
+    agents: dict[str, AgentSettings] = {"chat": AgentSettings(memory=("basic_session",))}
+    memory: dict[str, Table] = {}
+    """`[memory.<store>]`: the settings of each store, checked by the store."""
+    sessions: SessionSettings = SessionSettings()
+    budget: BudgetSettings = BudgetSettings()
+    terminal: TerminalSettings = TerminalSettings()
+
+
+class Settings:
+    """The layers that a configuration is made of, read once; `combined` makes the configuration."""
+
+    def __init__(self, path: Path | None, file: Table, environment: Table, flags: Table) -> None:
+        self.path = path
+        self._file = file
+        self._environment = environment
+        self._flags = flags
+
+    @classmethod
+    def read(
+        cls, path: Path | None = None, *, environ: Mapping[str, str] = os.environ, flags: Table | None = None
+    ) -> Settings:
+        """Read the file at `path`, or the first one found, and the environment. Raises `ConfigError`."""
+        found = find_file(path, environ)
+        return cls(found, read_toml(found) if found else {}, _from_environment(environ), flags or {})
+
+    @property
+    def folder(self) -> Path:
+        """What relative paths start from: the file's folder, or the user's data folder where there is no file."""
+        return self.path.parent.resolve() if self.path else user_data_path("chatbot")
+
+    def combined(self, identity: Table | None = None, identity_path: Path | None = None) -> Config:
+        """The configuration, the identity's own settings included. Raises `ConfigError` naming the culprit."""
+        layers = {
+            str(self.path or "defaults"): self._file,
+            str(identity_path or "identity"): identity or {},
+            "the environment": self._environment,
+            "the flags": self._flags,
+        }
+        merged: Table = {}
+        for layer in layers.values():
+            merged = merge(merged, layer)
+        try:
+            return Config.model_validate(merged)
+        except ValidationError as error:
+            raise ConfigError(_explain(error, layers)) from error
+
+
+def find_file(path: Path | None, environ: Mapping[str, str]) -> Path | None:
+    """The configuration file: the one asked for, `$CHATBOT_CONFIG`, `./config.toml`, or the user's; else None."""
+    asked = path or (Path(environ[FILE_VARIABLE]) if environ.get(FILE_VARIABLE) else None)
+    if asked is not None:
+        if not asked.is_file():
+            raise ConfigError(f"there is no configuration file {asked}")
+        return asked
+    usual = (Path(FILE_NAME), user_config_path("chatbot") / FILE_NAME)
+    return next((candidate for candidate in usual if candidate.is_file()), None)
+
+
+def read_toml(path: Path) -> Table:
+    """The table in a TOML file. Raises `ConfigError` with file, line and column."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is no valid TOML: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def merge(weaker: Table, stronger: Table) -> Table:
+    """Both tables in one; where they differ the stronger wins, key by key."""
+    merged = dict(weaker)
+    for key, value in stronger.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = merge(merged[key], value) if both else value
+    return merged
+
+
+def _from_environment(environ: Mapping[str, str]) -> Table:
+    table: Table = {}
+    for variable, text in environ.items():
+        if variable.startswith(_PREFIX) and variable != FILE_VARIABLE:
+            *sections, key = variable.removeprefix(_PREFIX).lower().split("__")
+            inner = table
+            for section in sections:
+                inner = inner.setdefault(section, {})
+            inner[key] = _value(variable, text)
+    return table
+
+
+def _value(variable: str, text: str) -> Any:
+    """Lists and tables are TOML; everything else is text, which pydantic converts."""
+    if not text.startswith(("[", "{")):
+        return text
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{variable}={text} is no valid TOML: {error}") from error
+
+
+def _explain(error: ValidationError, layers: Mapping[str, Table]) -> str:
+    first = error.errors()[0]
+    place = [str(part) for part in first["loc"]]
+    source = next((name for name, layer in reversed(list(layers.items())) if _holds(layer, place)), "the configuration")
+    name = _dotted(place)
+    if first["type"] == "extra_forbidden":
+        return f"{source}: there is no setting {name}{did_you_mean(place[-1], _known_beside(place))}"
+    return f"{source}: {name} = {first['input']!r}: {first['msg'][:1].lower()}{first['msg'][1:]}"
+
+
+def _dotted(place: list[str]) -> str:
+    return f"{place[-1]!r}" if len(place) == 1 else f"{place[-1]!r} in [{'.'.join(place[:-1])}]"
+
+
+def _holds(layer: Any, place: list[str]) -> bool:
+    for part in place:
+        if isinstance(layer, dict) and part in layer:
+            layer = layer[part]
+        else:
+            return not isinstance(layer, dict)
+    return True
+
+
+def _known_beside(place: list[str]) -> Iterable[str]:
+    section: Any = Config
+    for part in place[:-1]:
+        fields = getattr(section, "model_fields", None)
+        annotation = fields[part].annotation if fields and part in fields else None
+        section = annotation if annotation is not None else section
+        values = [option for option in get_args(section) if isinstance(option, type) and issubclass(option, Section)]
+        section = values[0] if values else section
+    return getattr(section, "model_fields", {})

@@ -1,7 +1,7 @@
 """What is said to a model and what comes back, in values that know no provider.
 
-`Message` is one role-annotated entry of a prompt. A reply arrives as a stream of `Delta`s: any number of `TextDelta` and
-`ToolCallDelta`, then exactly one `Finished`.
+`Message` is one role-annotated entry of a prompt. A reply arrives as a stream of `Delta`s: any number of `TextDelta`
+and `ToolCallDelta`, then exactly one `Finished`.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class ToolSpec:
 class Usage:
     """Tokens and cost of one model call.
 
-    `cached_tokens` are those of `input_tokens` that the provider read from its cache. `cost_usd` is None where the price
-    is not known. `estimated` is true where the provider reported no usage and we counted ourselves.
+    `cached_tokens` are those of `input_tokens` that the provider read from its cache. `cost_usd` is None where the
+    price is not known. `estimated` is true where the provider reported no usage and we counted ourselves.
     """
 
     input_tokens: int = 0

@@ -16,6 +16,9 @@ StoreError
 A store raises nothing else on purpose: every child is also the builtin that a Python programmer would catch.
 """
 
+import difflib
+from collections.abc import Iterable
+
 
 class StoreError(Exception):
     """Root of everything that a store raises."""
@@ -63,3 +66,11 @@ class StoreBusy(StoreError, TimeoutError):
 
 class StoreFailed(StoreError, OSError):
     """The operating system refused to read or write: disk full, read-only folder, too many files."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of an error message about an unknown word: the nearest known one, or all there are."""
+    known = sorted(known)
+    if match := difflib.get_close_matches(word, known, n=1, cutoff=0.6):
+        return f": did you mean {match[0]!r}?"
+    return f": there is {', '.join(known)}" if known else ": there are none"

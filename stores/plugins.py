@@ -6,17 +6,16 @@ or `package.module:Class`. Listing names imports nothing; loading one imports ex
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from stores.base import Store, contracts_of
-from stores.errors import BrokenStore, InvalidSettings, StoreError, UnknownStore
+from stores.errors import BrokenStore, InvalidSettings, StoreError, UnknownStore, did_you_mean
 
 GROUP = "chatbot.stores"
 
@@ -62,7 +61,7 @@ def check_settings(name: str, store: type[Store], settings: Mapping[str, Any]) -
     known = settings_of(store)
     for key in settings:
         if key not in known:
-            raise InvalidSettings(f"[memory.{name}] has no setting {key!r}{nearest(key, known)}")
+            raise InvalidSettings(f"[memory.{name}] has no setting {key!r}{did_you_mean(key, known)}")
     if not settings:
         return {}
     from pydantic import TypeAdapter, ValidationError
@@ -77,18 +76,10 @@ def check_settings(name: str, store: type[Store], settings: Mapping[str, Any]) -
     return checked
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """The end of an error message about an unknown word: the nearest known one, or all there are."""
-    known = sorted(known)
-    if match := difflib.get_close_matches(word, known, n=1, cutoff=0.6):
-        return f": did you mean {match[0]!r}?"
-    return f": there is {', '.join(known)}" if known else ": there are none"
-
-
 def _load_installed(name: str) -> object:
     point = installed().get(name)
     if point is None:
-        raise UnknownStore(f"no store is called {name!r}{nearest(name, installed())}")
+        raise UnknownStore(f"no store is called {name!r}{did_you_mean(name, installed())}")
     try:
         return point.load()
     except (ImportError, AttributeError) as error:

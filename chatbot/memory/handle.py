@@ -121,6 +121,11 @@ class SessionHandle:
         """Remove the last `n` entries for good and return them, oldest first. Durable on return."""
         return await self._keeper(TranscriptStore).transcript_drop_last(self._ref, n)
 
+    async def rename(self, title: str) -> None:
+        """Give the session a title; an empty one takes it away. Durable on return."""
+        self.record = self.record.renamed(title)
+        await self._catalog.put(self.record)
+
     async def receipt_append(self, receipt: dict[str, Any]) -> None:
         """Keep the record of a turn. Durable on return."""
         await self._catalog.append_receipt(self._ref, receipt)

@@ -1,0 +1,90 @@
+"""An identity: a folder with a persona and the memory that belongs to it. Nothing crosses from one to another.
+
+identities/<name>/identity.toml     description, persona, clearance, and settings that hold for this identity alone
+identities/<name>/memory/           see `chatbot.memory`
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, get_args
+
+from chatbot.config import Config, Table, read_toml
+from chatbot.errors import ConfigError, IdentityError
+from stores.errors import UnsafePath, did_you_mean
+from stores.files import contained
+
+FILE_NAME = "identity.toml"
+DEFAULT_PERSONA = "You are a helpful assistant. You answer briefly and plainly, and say so when you do not know."
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+Clearance = Literal["full", "inner", "familiar", "public"]
+"""What the one who talks may see, most first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who answers. `overrides` are its own settings, in the form of the configuration file."""
+
+    name: str
+    folder: Path
+    persona: str = DEFAULT_PERSONA
+    description: str = ""
+    clearance: Clearance = "full"
+    overrides: Table = field(default_factory=dict)
+
+    @property
+    def file(self) -> Path:
+        """Where it is written down."""
+        return self.folder / FILE_NAME
+
+    @property
+    def memory(self) -> Path:
+        """The folder of everything that it remembers."""
+        return self.folder / "memory"
+
+
+def load_identity(root: Path, name: str) -> Identity:
+    """Read the identity `name` in the folder `root`.
+
+    The default identity needs no folder: it is made, with its memory, when something is remembered. Raises
+    `IdentityError` naming those that exist, or `ConfigError` for a malformed file.
+    """
+    if not _NAME.fullmatch(name):
+        raise IdentityError(f"{name!r} cannot be an identity: use lower-case letters, digits, - and _")
+    try:
+        folder = contained(root, name)
+    except UnsafePath as error:
+        raise IdentityError(str(error)) from error
+    if not (folder / FILE_NAME).is_file():
+        if name == Config().identity and not folder.exists():
+            return Identity(name, folder)
+        raise IdentityError(f"{root} has no identity {name!r}{did_you_mean(name, list_identities(root))}")
+    return _parse(name, folder, read_toml(folder / FILE_NAME))
+
+
+def list_identities(root: Path) -> list[str]:
+    """The names of all identities in `root`."""
+    return sorted(path.parent.name for path in root.glob(f"*/{FILE_NAME}")) if root.is_dir() else []
+
+
+def _parse(name: str, folder: Path, table: Table) -> Identity:
+    table = dict(table)
+    own = {key: table.pop(key) for key in ("persona", "description", "clearance") if key in table}
+    for key, value in own.items():
+        if not isinstance(value, str):
+            raise ConfigError(f"{folder / FILE_NAME}: {key} = {value!r} should be text")
+    clearances = get_args(Clearance)
+    if own.get("clearance", "full") not in clearances:
+        raise ConfigError(
+            f"{folder / FILE_NAME}: clearance = {own['clearance']!r}{did_you_mean(own['clearance'], clearances)}"
+        )
+    if forbidden := {"identity", "identities"} & table.keys():
+        raise ConfigError(f"{folder / FILE_NAME}: an identity cannot set {forbidden.pop()!r}")
+    if isinstance(table.get("model"), str):
+        table["model"] = {"name": table["model"]}
+    if not own.get("persona", DEFAULT_PERSONA).strip():
+        del own["persona"]
+    return Identity(name, folder, overrides=table, **own)
