@@ -1,0 +1,98 @@
+"""A conversation: a session, a model, and the rules by which they talk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+
+import uuid6
+
+from chatbot.chat.dialogue import USER
+from chatbot.chat.ledger import Ledger
+from chatbot.chat.receipts import Receipt
+from chatbot.chat.turn import Emit, Rules, Turn
+from chatbot.chat.usage import Bill, bill_of, calls_in
+from chatbot.memory import SessionHandle
+from chatbot.memory.record import utc_now
+from chatbot.models.base import Model
+from chatbot.tools import Toolbox
+from stores.base import TranscriptStore
+from stores.errors import InvalidValue
+from stores.records import TranscriptEntry, check_text
+
+_ENTRIES_AT_A_TIME = 50
+
+
+class Chat:
+    """One conversation. `session` is None for an agent without stores: then every turn stands alone."""
+
+    def __init__(
+        self,
+        *,
+        model: Model,
+        session: SessionHandle | None,
+        rules: Rules,
+        ledger: Ledger,
+        tools: Toolbox | None = None,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self.model = model
+        self.session = session
+        self.rules = rules
+        self._ledger = ledger
+        self._tools = tools or Toolbox()
+        self._clock = clock
+        self._order = asyncio.Lock() if session is None else session.turn_order
+        self._receipts: list[Receipt] = []
+
+    async def turn(self, text: str, emit: Emit = lambda _: None) -> Receipt:
+        """Say `text`, and return the receipt, which holds the reply. `emit` gets what happens, as it happens.
+
+        Turns of one session take their order. Cancelling keeps what was said so far. Raises `InvalidValue` for a text
+        that is empty or cannot be kept, `ModelError`, or `BudgetExceeded`.
+        """
+        if not check_text(text, "the message").strip():
+            raise InvalidValue("the message is empty")
+        async with self._order:
+            receipt = Receipt(
+                turn=str(uuid6.uuid7()),
+                session=self.session.id if self.session else None,
+                agent=self.rules.agent,
+                model=self.model.name,
+                at=self._clock(),
+            )
+            self._receipts.append(receipt)
+            turn = Turn(
+                text,
+                model=self.model,
+                session=self.session,
+                rules=self.rules,
+                tools=self._tools,
+                ledger=self._ledger,
+                receipt=receipt,
+                emit=emit,
+                clock=self._clock,
+            )
+            return await turn.run()
+
+    async def take_back(self) -> list[TranscriptEntry]:
+        """Remove the last exchange, from the user's entry on, and return it; empty where there is none."""
+        if self.session is None or not self.session.supports(TranscriptStore):
+            return []
+        async with self._order:
+            n = _ENTRIES_AT_A_TIME
+            while True:
+                entries = await self.session.transcript_read_last(n)
+                asked = [at for at, entry in enumerate(entries) if entry.role == USER]
+                if asked:
+                    return await self.session.transcript_drop_last(len(entries) - asked[-1])
+                if len(entries) < n:
+                    return []
+                n *= 2
+
+    async def bill(self) -> Bill:
+        """What this session has cost so far, in all processes and runs."""
+        if self.session is not None:
+            return bill_of(calls_in(await self.session.receipts()))
+        return bill_of(call for receipt in self._receipts for call in receipt.calls)

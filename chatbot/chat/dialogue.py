@@ -1,0 +1,104 @@
+"""Between the transcript and the prompt: entries become role-annotated messages, and tool calls become entries.
+
+A model is shown `user`, `assistant`, `tool_call` and `tool` entries. Any other role is for people: an `error` entry, or
+a role that someone made up, is never shown to it, so no entry can speak as the system.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from chatbot.messages import Message, ToolCall
+
+ASSISTANT = "assistant"
+ERROR = "error"
+TOOL = "tool"
+TOOL_CALL = "tool_call"
+USER = "user"
+
+Said = tuple[str, str]
+"""A role and a content, as an entry of the transcript holds them."""
+
+
+def said_tool_calls(calls: Iterable[ToolCall]) -> Said:
+    """The entry that records what the model asked for."""
+    listed = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in calls]
+    return TOOL_CALL, json.dumps(listed, ensure_ascii=False, indent=2)
+
+
+def said_tool_result(call_id: str, content: str) -> Said:
+    """The entry that records what a tool answered."""
+    return TOOL, json.dumps({"id": call_id, "content": content}, ensure_ascii=False, indent=2)
+
+
+def messages_of(said: Sequence[Said]) -> list[Message]:
+    """The messages to show a model: from the first user entry on, tool calls and results in whole pairs only."""
+    messages: list[Message] = []
+    for role, content in said:
+        if role == USER or (role == ASSISTANT and messages and content):
+            messages.append(Message("user" if role == USER else "assistant", content))
+        elif role == TOOL_CALL and messages:
+            _add_calls(messages, _read_calls(content))
+        elif role == TOOL and messages:
+            messages.extend(_read_result(content))
+    return _paired(messages)
+
+
+def _add_calls(messages: list[Message], calls: tuple[ToolCall, ...]) -> None:
+    """Calls belong to the text that the model said with them, if it said any."""
+    spoken = messages.pop() if messages[-1].role == "assistant" and not messages[-1].tool_calls else None
+    messages.append(Message("assistant", spoken.content if spoken else "", tool_calls=calls))
+
+
+def _paired(messages: list[Message]) -> list[Message]:
+    """Without calls that nothing answered and answers that nothing asked for: providers refuse both."""
+    paired: list[Message] = []
+    for at, message in enumerate(messages):
+        if message.role == "tool":
+            continue
+        if not message.tool_calls:
+            paired.append(message)
+            continue
+        results = _results_after(messages, at)
+        calls = tuple(call for call in message.tool_calls if call.id in results)
+        if calls or message.content:
+            paired.append(Message("assistant", message.content, tool_calls=calls))
+            paired.extend(results[call.id] for call in calls)
+    return paired
+
+
+def _results_after(messages: list[Message], at: int) -> dict[str, Message]:
+    results = {}
+    for message in messages[at + 1 :]:
+        if message.role != "tool":
+            break
+        results[str(message.tool_call_id)] = message
+    return results
+
+
+def _read_calls(content: str) -> tuple[ToolCall, ...]:
+    listed = _json(content)
+    if not isinstance(listed, list):
+        return ()
+    return tuple(
+        ToolCall(call["id"], call["name"], call["arguments"])
+        for call in listed
+        if isinstance(call, dict) and all(isinstance(call.get(key), str) for key in ("id", "name", "arguments"))
+    )
+
+
+def _read_result(content: str) -> list[Message]:
+    result = _json(content)
+    if not isinstance(result, dict) or not isinstance(result.get("id"), str):
+        return []
+    return [Message("tool", str(result.get("content", "")), tool_call_id=result["id"])]
+
+
+def _json(content: str) -> Any:
+    """What a hand edit made unreadable is left out, not guessed at."""
+    try:
+        return json.loads(content)
+    except ValueError:
+        return None

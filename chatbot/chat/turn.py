@@ -1,0 +1,304 @@
+"""One turn, top to bottom: write down what was asked, ask the model, run its tools, write down what it said.
+
+Whatever happens, the user's entry stays, the receipt is written, and the session can go on. A failure of the memory
+never fails the turn: it goes on without, and says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import datetime
+
+from chatbot.chat.budget import reply_within_budget
+from chatbot.chat.dialogue import ASSISTANT, ERROR, USER, Said, messages_of, said_tool_calls, said_tool_result
+from chatbot.chat.ledger import Ledger
+from chatbot.chat.prompt import Prompt, build_prompt
+from chatbot.chat.receipts import Receipt
+from chatbot.chat.usage import Bill, Call, bill_of, calls_in
+from chatbot.config import AgentSettings, BudgetSettings
+from chatbot.errors import BudgetExceeded, ModelError
+from chatbot.memory import SessionHandle
+from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCall, ToolCallDelta, Usage
+from chatbot.models.base import Model
+from chatbot.tools import Toolbox, ToolResult
+from stores.base import TranscriptStore
+from stores.errors import StoreError
+from stores.records import TranscriptEntry
+
+PURPOSE = "chat"
+_LONGEST_TITLE = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What holds for every turn of a conversation."""
+
+    persona: str
+    agent: str
+    settings: AgentSettings
+    budget: BudgetSettings
+    max_output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something that the user should know, and that did not stop the turn."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStarted:
+    """The model asked for a tool, which now runs."""
+
+    call: ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFinished:
+    """What a tool answered."""
+
+    result: ToolResult
+
+
+Event = TextDelta | ToolStarted | ToolFinished | Notice
+Emit = Callable[[Event], None]
+
+
+class Turn:
+    """One exchange. Made for one `run`; `emit` is told what happens, as it happens."""
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        model: Model,
+        session: SessionHandle | None,
+        rules: Rules,
+        tools: Toolbox,
+        ledger: Ledger,
+        receipt: Receipt,
+        emit: Emit,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._text = text
+        self._model = model
+        self._session = session
+        self._rules = rules
+        self._tools = tools
+        self._ledger = ledger
+        self._receipt = receipt
+        self._emit = emit
+        self._clock = clock
+        self._started = time.monotonic()
+        self._written = 0
+        self._unsaved: list[Said] = []
+        self._keeps_transcript = session is not None and session.supports(TranscriptStore)
+
+    async def run(self) -> Receipt:
+        """Do it all. Raises `ModelError` or `BudgetExceeded`, the session then holding an `error` entry."""
+        await self._write((USER, self._text))
+        try:
+            await self._converse()
+        except asyncio.CancelledError:
+            self._receipt.finish = "cancelled"
+            await asyncio.shield(self._close())
+            raise
+        except (ModelError, BudgetExceeded) as error:
+            await self._fail(error)
+            raise
+        await self._close()
+        return self._receipt
+
+    async def _converse(self) -> None:
+        for step in range(self._rules.settings.tool_steps + 1):
+            calls = await self._ask()
+            if not calls:
+                return None
+            if step == self._rules.settings.tool_steps:
+                self._receipt.finish = "tool_limit"
+                return self._notice(f"the model still asks for tools after {step} steps: raise tool_steps to let it")
+            await self._run_tools(calls)
+        return None
+
+    async def _ask(self) -> list[ToolCall]:
+        """One model call. Writes down what was said, and returns the tools that the model asks for."""
+        prompt = await self._prompt()
+        reply_tokens = await self._affordable(prompt)
+        reply = _Reply()
+        started = time.monotonic()
+        try:
+            tools = self._tools.specs
+            stream = self._model.stream(prompt.messages, tools=tools, max_output_tokens=reply_tokens)
+            async with aclosing(stream) as deltas:
+                async for delta in deltas:
+                    self._take(delta, reply)
+        except (asyncio.CancelledError, ModelError) as error:
+            await asyncio.shield(self._break_off(reply, prompt, started, error))
+            raise
+        usage = reply.finished.usage if reply.finished else await self._estimate(prompt, reply)
+        await self._bill(usage, time.monotonic() - started)
+        await self._write_reply(reply)
+        return reply.calls()
+
+    def _take(self, delta: Delta, reply: _Reply) -> None:
+        reply.take(delta)
+        if isinstance(delta, TextDelta):
+            if self._receipt.first_text_seconds is None:
+                self._receipt.first_text_seconds = time.monotonic() - self._started
+            self._emit(delta)
+
+    async def _write_reply(self, reply: _Reply) -> None:
+        self._receipt.reply = reply.text
+        reason = reply.finished.reason if reply.finished else "stop"
+        self._receipt.finish = "stop" if reason == "tool_calls" else reason
+        calls = reply.calls()
+        said = [(ASSISTANT, reply.text)] if reply.text else []
+        if calls and len(self._receipt.tools) < self._rules.settings.tool_steps:
+            said.append(said_tool_calls(calls))
+        if not said:
+            self._receipt.finish = "empty"
+            self._notice("the model returned an empty reply")
+            said.append((ERROR, "the model returned an empty reply"))
+        await self._write(*said)
+
+    async def _break_off(self, reply: _Reply, prompt: Prompt, started: float, error: BaseException) -> None:
+        """Keep what had arrived when the call was cancelled or failed, and bill it as well as we can."""
+        self._receipt.reply = reply.text
+        if reply.text or isinstance(error, asyncio.CancelledError):
+            await self._bill(await self._estimate(prompt, reply), time.monotonic() - started)
+        if reply.text and isinstance(error, asyncio.CancelledError):
+            await self._write((ASSISTANT, reply.text))
+
+    async def _run_tools(self, calls: list[ToolCall]) -> None:
+        for call in calls:
+            self._emit(ToolStarted(call))
+        results = await self._tools.run(calls)
+        await self._write(*(said_tool_result(result.call.id, result.content) for result in results))
+        for result in results:
+            self._receipt.tools.append({"name": result.call.name, "error": result.is_error})
+            self._emit(ToolFinished(result))
+
+    async def _prompt(self) -> Prompt:
+        entries = await self._read_window()
+        said = [(entry.role, entry.content) for entry in entries] + self._unsaved
+        prompt = await build_prompt(
+            self._model,
+            self._rules.persona,
+            messages_of(said),
+            tools=self._tools.specs,
+            reply_tokens=self._rules.max_output_tokens,
+        )
+        self._receipt.note_prompt(prompt, entries)
+        return prompt
+
+    async def _read_window(self) -> list[TranscriptEntry]:
+        """The last entries, and all of this turn however many tools it ran."""
+        if self._session is None or not self._keeps_transcript:
+            return []
+        try:
+            return await self._session.transcript_read_last(self._rules.settings.window_entries + self._written - 1)
+        except StoreError as error:
+            self._notice(f"earlier messages cannot be read, so this turn goes without them: {error}")
+            self._unsaved.insert(0, (USER, self._text))
+            return []
+
+    async def _affordable(self, prompt: Prompt) -> int:
+        budget = self._rules.budget
+        session = day = Bill()
+        if self._session is not None and (budget.session_usd or budget.session_tokens):
+            session = bill_of([*calls_in(await self._session.receipts()), *self._receipt.calls])
+        if budget.day_usd or budget.day_tokens:
+            day = await self._ledger.since(self._clock().replace(hour=0, minute=0, second=0, microsecond=0))
+        return reply_within_budget(
+            budget,
+            session,
+            day,
+            prompt_tokens=prompt.tokens,
+            reply_tokens=prompt.reply_tokens,
+            price=await self._model.price(),
+        )
+
+    async def _estimate(self, prompt: Prompt, reply: _Reply) -> Usage:
+        written = await self._model.count_tokens([Message("assistant", reply.text)])
+        price = await self._model.price()
+        cost = None if price is None else prompt.tokens * price.input_usd + written * price.output_usd
+        return Usage(input_tokens=prompt.tokens, output_tokens=written, cost_usd=cost, estimated=True)
+
+    async def _bill(self, usage: Usage, seconds: float) -> None:
+        call = Call(self._clock(), self._receipt.session or "", PURPOSE, self._receipt.model, usage, seconds)
+        self._receipt.calls.append(call)
+        try:
+            await self._ledger.add(call)
+        except StoreError as error:
+            self._notice(f"the cost of this call could not be written to the bill: {error}")
+
+    async def _write(self, *said: Said) -> None:
+        """Add entries to the transcript, or keep them for this turn alone where that is not possible."""
+        if self._session is None or not self._keeps_transcript:
+            self._unsaved.extend(said)
+            return
+        try:
+            entries = [TranscriptEntry(role, content, self._clock()) for role, content in said]
+            await self._session.transcript_extend(entries)
+            self._written += len(said)
+        except StoreError as error:
+            self._unsaved.extend(said)
+            self._notice(f"this could not be saved, and will be forgotten: {error}")
+
+    async def _fail(self, error: Exception) -> None:
+        self._receipt.finish = "error"
+        self._receipt.error = str(error)
+        partial = f"\n\nwhat had arrived:\n\n{self._receipt.reply}" if self._receipt.reply else ""
+        await self._write((ERROR, f"{error}{partial}"))
+        await self._close()
+
+    async def _close(self) -> None:
+        self._receipt.seconds = time.monotonic() - self._started
+        if self._session is None:
+            return
+        try:
+            if not self._session.record.title:
+                await self._session.rename(_title(self._text))
+            await self._session.receipt_append(self._receipt.as_json())
+        except StoreError as error:
+            self._notice(f"the receipt of this turn could not be saved: {error}")
+
+    def _notice(self, text: str) -> None:
+        self._receipt.notices.append(text)
+        self._emit(Notice(text))
+
+
+class _Reply:
+    """What has arrived of a reply."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.finished: Finished | None = None
+        self._calls: dict[int, list[str]] = {}
+
+    def take(self, delta: Delta) -> None:
+        if isinstance(delta, TextDelta):
+            self.text += delta.text
+        elif isinstance(delta, ToolCallDelta):
+            call = self._calls.setdefault(delta.index, ["", "", ""])
+            call[0] = delta.id or call[0]
+            call[1] = delta.name or call[1]
+            call[2] += delta.arguments
+        else:
+            self.finished = delta
+
+    def calls(self) -> list[ToolCall]:
+        return [
+            ToolCall(call_id or f"call_{index}", name, arguments)
+            for index, (call_id, name, arguments) in sorted(self._calls.items())
+        ]
+
+
+def _title(text: str) -> str:
+    first = " ".join(text.split())
+    return first if len(first) <= _LONGEST_TITLE else first[: _LONGEST_TITLE - 1].rstrip() + "…"

@@ -1,0 +1,107 @@
+"""What model calls cost: every call has a purpose, and none is hidden."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any
+
+from chatbot.messages import Usage
+from stores.records import format_time, parse_time
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One model call as it stands on the bill."""
+
+    at: datetime
+    session: str
+    purpose: str
+    """What it was for: `chat`, later `extract`, `summarise`, …"""
+    model: str
+    usage: Usage
+    seconds: float
+
+    def as_json(self) -> dict[str, Any]:
+        """The call as one flat record."""
+        head = {"at": format_time(self.at), "session": self.session, "purpose": self.purpose, "model": self.model}
+        return head | asdict(self.usage) | {"seconds": round(self.seconds, 3)}
+
+
+def parse_call(record: Mapping[str, Any]) -> Call:
+    """Read what `Call.as_json` gave."""
+    return Call(
+        at=parse_time(record["at"]),
+        session=str(record["session"]),
+        purpose=str(record["purpose"]),
+        model=str(record["model"]),
+        usage=Usage(
+            input_tokens=int(record["input_tokens"]),
+            output_tokens=int(record["output_tokens"]),
+            cached_tokens=int(record["cached_tokens"]),
+            cost_usd=record["cost_usd"],
+            estimated=bool(record["estimated"]),
+        ),
+        seconds=float(record["seconds"]),
+    )
+
+
+@dataclass(slots=True)
+class Bill:
+    """The sum of some calls. Tokens are whole numbers, `cost_usd` US dollars."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost_usd: float = 0.0
+    calls_of_unknown_cost: int = 0
+    by_purpose: dict[str, Bill] = field(default_factory=dict)
+
+    @property
+    def tokens(self) -> int:
+        """Read and written together."""
+        return self.input_tokens + self.output_tokens
+
+    def add(self, usage: Usage) -> None:
+        """Put one call on the bill."""
+        self.calls += 1
+        self.input_tokens += usage.input_tokens
+        self.output_tokens += usage.output_tokens
+        self.cached_tokens += usage.cached_tokens
+        self.cost_usd += usage.cost_usd or 0.0
+        self.calls_of_unknown_cost += usage.cost_usd is None
+
+    def as_json(self) -> dict[str, Any]:
+        """The bill as a record, purposes nested."""
+        fields = asdict(self)
+        for purpose in fields["by_purpose"].values():
+            del purpose["by_purpose"]
+        return fields
+
+
+def bill_of(calls: Iterable[Call]) -> Bill:
+    """The bill for these calls."""
+    bill = Bill()
+    for call in calls:
+        bill.add(call.usage)
+        bill.by_purpose.setdefault(call.purpose, Bill()).add(call.usage)
+    return bill
+
+
+def parse_calls(records: Iterable[Mapping[str, Any]]) -> Iterator[Call]:
+    """Every record that is a call; one that a hand edit broke is skipped and reported."""
+    for record in records:
+        try:
+            yield parse_call(record)
+        except (KeyError, TypeError, ValueError) as error:
+            logger.warning("a line of the bill cannot be read and was skipped: %r (%s)", record, error)
+
+
+def calls_in(receipts: Iterable[Mapping[str, Any]]) -> list[Call]:
+    """Every model call that the receipts of a session record."""
+    return list(parse_calls(call for receipt in receipts for call in receipt.get("calls", ())))

@@ -1,0 +1,171 @@
+"""The composition root: from settings to an open identity with its memory, model and chats. Closes all that it opens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from chatbot.chat import Chat, Rules
+from chatbot.chat.ledger import Ledger
+from chatbot.config import AgentSettings, Config, Settings, Table
+from chatbot.errors import ConfigError
+from chatbot.identity import Identity, load_identity
+from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.models import Model, open_model
+from chatbot.tools import Tool, Toolbox
+from stores.errors import StoreError, did_you_mean
+from stores.plugins import check_settings, load
+
+IN_MEMORY = "in_memory"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a caller may ask for beyond the configuration; each is stronger than it."""
+
+    config: Path | None = None
+    identity: str | None = None
+    agent: str = "chat"
+    model: str | None = None
+    persona: str | None = None
+    ephemeral: bool = False
+    budget_usd: float | None = None
+
+    def as_table(self) -> Table:
+        """The options that are settings, in the form of the configuration file."""
+        table: Table = {}
+        if self.identity is not None:
+            table["identity"] = self.identity
+        if self.model is not None:
+            table["model"] = {"name": self.model}
+        if self.budget_usd is not None:
+            table["budget"] = {"session_usd": self.budget_usd}
+        return table
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """Settings and identity, resolved and checked; nothing is open yet."""
+
+    settings: Settings
+    config: Config
+    identity: Identity
+    identities: Path
+    agent: str
+
+    @classmethod
+    def resolve(cls, options: Options | None = None) -> Setup:
+        """Read the configuration and the identity that it names. Raises `ConfigError` or `IdentityError`."""
+        options = options or Options()
+        settings = Settings.read(options.config, flags=options.as_table())
+        outline = settings.combined()
+        root = settings.folder / outline.identities
+        identity = load_identity(root, outline.identity)
+        config = settings.combined(identity.overrides, identity.file)
+        if options.agent not in config.agents:
+            raise ConfigError(f"no agent is called {options.agent!r}{did_you_mean(options.agent, config.agents)}")
+        return cls(settings, config, identity, root, options.agent)
+
+    @property
+    def agent_settings(self) -> AgentSettings:
+        """The settings of the agent that was asked for."""
+        return self.config.agents[self.agent]
+
+    def check_stores(self) -> None:
+        """Check that every store named in the configuration exists and knows its settings. Raises `ConfigError`."""
+        used = {name for agent in self.config.agents.values() for name in agent.memory}
+        try:
+            for name in sorted(used | self.config.memory.keys()):
+                check_settings(name, load(name, beside=self.settings.folder), self.config.memory.get(name, {}))
+        except StoreError as error:
+            raise ConfigError(f"{self.settings.path or 'the configuration'}: {error}") from error
+
+    def open_memory(self, *, ephemeral: bool = False) -> MemorySystem:
+        """The identity's sessions, or a memory that writes nothing."""
+        ttl = self.config.sessions.ttl_days
+        return MemorySystem(
+            None if ephemeral else self.identity.memory,
+            settings=self.config.memory,
+            ttl=timedelta(days=ttl) if ttl else None,
+            plugins_beside=self.settings.folder,
+        )
+
+
+class Runtime:
+    """An identity, open: its memory and its model. Open with `async with`."""
+
+    def __init__(
+        self, options: Options | None = None, *, model: Model | None = None, tools: tuple[Tool, ...] = ()
+    ) -> None:
+        options = options or Options()
+        self.setup = Setup.resolve(options)
+        self.setup.check_stores()
+        self._persona = options.persona or self.setup.identity.persona
+        self._ephemeral = options.ephemeral
+        self.model = model or open_model(self.setup.config.model)
+        self.memory = self.setup.open_memory(ephemeral=options.ephemeral)
+        self.ledger = Ledger(self.setup.identity.memory)
+        self._tools = Toolbox(tools)
+
+    @property
+    def config(self) -> Config:
+        """The settings in force."""
+        return self.setup.config
+
+    @property
+    def agent(self) -> str:
+        """The agent in use."""
+        return self.setup.agent
+
+    @property
+    def store_types(self) -> tuple[str, ...]:
+        """The stores of new sessions."""
+        asked = self.setup.agent_settings.memory
+        return (IN_MEMORY,) if asked and self._ephemeral else asked
+
+    async def new_session(self) -> SessionHandle | None:
+        """A new session of the agent; None for an agent without stores, which then chats without a memory."""
+        if not self.store_types:
+            return None
+        return await self.memory.create_session(self.store_types, self.agent)
+
+    async def resume(self, text: str | None = None) -> SessionHandle | None:
+        """The session with that id, beginning of an id, or title; without a text the one used last, or a new one.
+
+        Raises a `SessionError` where the text does not name one session of this agent.
+        """
+        if text is not None:
+            record = await self.memory.find_session(text, self.agent)
+            return await self.memory.load_session(record.id, self.agent)
+        if not self.store_types:
+            return None
+        return await self.memory.latest_session(self.agent) or await self.new_session()
+
+    def chat(self, session: SessionHandle | None) -> Chat:
+        """A conversation in `session`, by the rules of the agent."""
+        rules = Rules(
+            persona=self._persona,
+            agent=self.agent,
+            settings=self.setup.agent_settings,
+            budget=self.config.budget,
+            max_output_tokens=self.config.model.max_output_tokens,
+        )
+        return Chat(model=self.model, session=session, rules=rules, ledger=self.ledger, tools=self._tools)
+
+    async def aclose(self) -> None:
+        """Close the memory and the model. May be called twice."""
+        await self.memory.aclose()
+        await self.model.aclose()
+
+    async def __aenter__(self) -> Self:
+        if self.config.sessions.ttl_days:
+            await self.memory.expire_sessions()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()

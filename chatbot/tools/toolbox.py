@@ -1,0 +1,84 @@
+"""Running what a model asks for. What goes wrong in a tool becomes text that the model can read, never a lost turn."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from chatbot.errors import ToolError
+from chatbot.messages import ToolCall, ToolSpec
+from stores.errors import did_you_mean
+
+logger = logging.getLogger(__name__)
+
+
+class Tool(ABC):
+    """Something that a model may do. `spec` is what the model is told of it."""
+
+    spec: ToolSpec
+
+    @abstractmethod
+    async def run(self, arguments: dict[str, Any]) -> str:
+        """Do it, and return what the model shall read. A `ToolError` tells the model what was wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What came of one call."""
+
+    call: ToolCall
+    content: str
+    is_error: bool = False
+
+
+class Toolbox:
+    """The tools of one agent. Each call may take `timeout_s` seconds."""
+
+    def __init__(self, tools: Iterable[Tool] = (), *, timeout_s: float = 60.0) -> None:
+        self._tools = {tool.spec.name: tool for tool in tools}
+        self._timeout_s = timeout_s
+
+    @property
+    def specs(self) -> tuple[ToolSpec, ...]:
+        """What the model is told."""
+        return tuple(tool.spec for tool in self._tools.values())
+
+    async def run(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
+        """Run all calls side by side; the results stand in the order of the calls."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._run_one(call)) for call in calls]
+        return [task.result() for task in tasks]
+
+    async def _run_one(self, call: ToolCall) -> ToolResult:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return ToolResult(call, await self._tool(call).run(_arguments(call)))
+        except TimeoutError:
+            return ToolResult(
+                call, f"the tool {call.name!r} did not finish within {self._timeout_s:g} s", is_error=True
+            )
+        except ToolError as error:
+            return ToolResult(call, str(error), is_error=True)
+        except Exception as error:  # a stranger's tool may raise anything; the model shall know, the turn shall go on
+            logger.exception("the tool %s failed", call.name)
+            return ToolResult(call, f"the tool {call.name!r} failed: {error}", is_error=True)
+
+    def _tool(self, call: ToolCall) -> Tool:
+        if call.name not in self._tools:
+            raise ToolError(f"there is no tool {call.name!r}{did_you_mean(call.name, self._tools)}")
+        return self._tools[call.name]
+
+
+def _arguments(call: ToolCall) -> dict[str, Any]:
+    try:
+        arguments = json.loads(call.arguments or "{}")
+    except ValueError as error:
+        raise ToolError(f"the arguments of {call.name!r} are no valid JSON: {error}") from error
+    if not isinstance(arguments, dict):
+        raise ToolError(f"the arguments of {call.name!r} should be an object")
+    return arguments
