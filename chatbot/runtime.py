@@ -1,4 +1,4 @@
-"""The composition root: from settings to an open identity with its memory, model and chats. Closes all that it opens."""
+"""The composition root: from settings to an open identity with its memory, model and chats. Closes what it opens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from chatbot.config import AgentSettings, Config, Settings, Table
 from chatbot.errors import ConfigError
 from chatbot.identity import Identity, load_identity
 from chatbot.memory import MemorySystem, SessionHandle
-from chatbot.models import Model, open_model
+from chatbot.models import open_model
+from chatbot.models.base import Model
 from chatbot.tools import Tool, Toolbox
 from stores.errors import StoreError, did_you_mean
 from stores.plugins import check_settings, load

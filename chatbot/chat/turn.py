@@ -115,18 +115,15 @@ class Turn:
         return self._receipt
 
     async def _converse(self) -> None:
-        for step in range(self._rules.settings.tool_steps + 1):
-            calls = await self._ask()
+        steps = self._rules.settings.tool_steps
+        for step in range(steps + 1):
+            calls = await self._ask(may_run_tools=step < steps)
             if not calls:
-                return None
-            if step == self._rules.settings.tool_steps:
-                self._receipt.finish = "tool_limit"
-                return self._notice(f"the model still asks for tools after {step} steps: raise tool_steps to let it")
+                return
             await self._run_tools(calls)
-        return None
 
-    async def _ask(self) -> list[ToolCall]:
-        """One model call. Writes down what was said, and returns the tools that the model asks for."""
+    async def _ask(self, *, may_run_tools: bool) -> list[ToolCall]:
+        """One model call. Writes down what was said, and returns the tools to run before the next one."""
         prompt = await self._prompt()
         reply_tokens = await self._affordable(prompt)
         reply = _Reply()
@@ -142,8 +139,7 @@ class Turn:
             raise
         usage = reply.finished.usage if reply.finished else await self._estimate(prompt, reply)
         await self._bill(usage, time.monotonic() - started)
-        await self._write_reply(reply)
-        return reply.calls()
+        return await self._write_reply(reply, may_run_tools=may_run_tools)
 
     def _take(self, delta: Delta, reply: _Reply) -> None:
         reply.take(delta)
@@ -152,19 +148,24 @@ class Turn:
                 self._receipt.first_text_seconds = time.monotonic() - self._started
             self._emit(delta)
 
-    async def _write_reply(self, reply: _Reply) -> None:
+    async def _write_reply(self, reply: _Reply, *, may_run_tools: bool) -> list[ToolCall]:
         self._receipt.reply = reply.text
         reason = reply.finished.reason if reply.finished else "stop"
         self._receipt.finish = "stop" if reason == "tool_calls" else reason
         calls = reply.calls()
         said = [(ASSISTANT, reply.text)] if reply.text else []
-        if calls and len(self._receipt.tools) < self._rules.settings.tool_steps:
+        if calls and may_run_tools:
             said.append(said_tool_calls(calls))
-        if not said:
+        elif calls:
+            self._receipt.finish = "tool_limit"
+            self._notice("the model still asks for tools: raise tool_steps to let it go on")
+        elif not said:
             self._receipt.finish = "empty"
             self._notice("the model returned an empty reply")
             said.append((ERROR, "the model returned an empty reply"))
-        await self._write(*said)
+        if said:
+            await self._write(*said)
+        return calls if may_run_tools else []
 
     async def _break_off(self, reply: _Reply, prompt: Prompt, started: float, error: BaseException) -> None:
         """Keep what had arrived when the call was cancelled or failed, and bill it as well as we can."""
