@@ -56,6 +56,8 @@ class Setup:
     identity: Identity
     identities: Path
     agent: str
+    is_default_identity: bool
+    """Whether this identity answers when none is asked for."""
 
     @classmethod
     def resolve(cls, options: Options | None = None) -> Setup:
@@ -68,7 +70,7 @@ class Setup:
         config = settings.combined(identity.overrides, identity.file)
         if options.agent not in config.agents:
             raise ConfigError(f"no agent is called {options.agent!r}{did_you_mean(options.agent, config.agents)}")
-        return cls(settings, config, identity, root, options.agent)
+        return cls(settings, config, identity, root, options.agent, is_default_identity=options.identity is None)
 
     @property
     def agent_settings(self) -> AgentSettings:

@@ -1,0 +1,166 @@
+"""The command line's grammar. Imports nothing else of ours, so that `--help` costs next to nothing."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+_EXAMPLES = """\
+examples:
+  chatbot                             go on with the last session, or begin the first
+  chatbot --new -i grace              a new session with another identity
+  chatbot -r "tax return"             go on with a session, by title or the beginning of its id
+  chatbot ask "what is a monad?"      one question, one answer
+  git diff | chatbot ask "review"     standard input joins the question
+  chatbot ask -c "and shorter?"       ask in the last session
+  chatbot sessions list --json        for scripts
+
+exit codes: 0 done, 1 failed, 2 usage, 3 configuration, 4 not found, 5 model, 6 budget, 7 storage, 130 interrupted
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole grammar; `command` is None for the chat itself."""
+    parser = argparse.ArgumentParser(
+        prog="chatbot",
+        description="A chat bot that remembers, keeps its memory in plain files, and runs on any model.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="store_true", help="show the version and exit")
+    parser.set_defaults(command=None, **_DEFAULTS)
+    _add_place(parser)
+    _add_conversation(parser)
+    _add_choice_of_session(parser)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    _add_ask(commands)
+    _add_sessions(commands)
+    usage = _command(commands, "usage", "show what was spent, by session or in all")
+    usage.add_argument("session", nargs="?", help="id, beginning of an id, or title; default: everything")
+    _command(commands, "stores", "list the store plug-ins, what they keep and their settings")
+    config = _command(commands, "config", "show the settings in force and where they come from")
+    config.add_argument("what", nargs="?", choices=["show", "path"], default="show")
+    _command(commands, "doctor", "check configuration, files and model, and say how to mend what is wrong")
+    return parser
+
+
+_DEFAULTS = {
+    "config": None,
+    "identity": None,
+    "agent": "chat",
+    "json": False,
+    "model": None,
+    "persona": None,
+    "ephemeral": False,
+    "budget_usd": None,
+    "stream": True,
+    "continue_last": False,
+    "resume": None,
+    "new": False,
+    "fork": None,
+}
+_PICK = ""
+"""The value of a bare `-r`: let the user pick."""
+
+
+def _add_place(parser: argparse.ArgumentParser) -> None:
+    """Options that every command takes, before or after its name."""
+    place = parser.add_argument_group("where")
+    place.add_argument("--config", type=Path, metavar="FILE", default=argparse.SUPPRESS, help="the configuration file")
+    place.add_argument("-i", "--identity", metavar="NAME", default=argparse.SUPPRESS, help="who answers")
+    place.add_argument("--agent", metavar="ID", default=argparse.SUPPRESS, help="an [agents.ID] of the configuration")
+    place.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON, for scripts")
+
+
+def _add_conversation(parser: argparse.ArgumentParser) -> None:
+    talk = parser.add_argument_group("conversation")
+    talk.add_argument("-m", "--model", metavar="NAME", default=argparse.SUPPRESS, help="the model to use")
+    talk.add_argument(
+        "-s", "--system", dest="persona", metavar="TEXT", default=argparse.SUPPRESS, help="another persona"
+    )
+    talk.add_argument("--ephemeral", action="store_true", default=argparse.SUPPRESS, help="remember nothing of this")
+    talk.add_argument(
+        "--budget-usd", type=_usd, metavar="USD", default=argparse.SUPPRESS, help="spend no more than this"
+    )
+    talk.add_argument(
+        "--no-stream", dest="stream", action="store_false", default=argparse.SUPPRESS, help="whole replies"
+    )
+
+
+def _add_choice_of_session(parser: argparse.ArgumentParser) -> None:
+    which = parser.add_argument_group("session").add_mutually_exclusive_group()
+    which.add_argument(
+        "-c",
+        "--continue",
+        dest="continue_last",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="the last session",
+    )
+    which.add_argument(
+        "-r", "--resume", nargs="?", const=_PICK, metavar="ID|TITLE", default=argparse.SUPPRESS, help="that session"
+    )
+    which.add_argument("--new", action="store_true", default=argparse.SUPPRESS, help="a new session")
+    which.add_argument("--fork", metavar="ID|TITLE", default=argparse.SUPPRESS, help="a copy of that session")
+
+
+def _add_ask(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    ask = _command(commands, "ask", "ask one question and print the answer")
+    ask.add_argument("text", nargs="*", help="the question; - or a pipe reads standard input")
+    _add_conversation(ask)
+    _add_choice_of_session(ask)
+
+
+def _add_sessions(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    sessions = _command(commands, "sessions", "list, show, rename, fork and delete sessions")
+    actions = sessions.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
+    listing = _action(actions, "list", "the sessions used last")
+    listing.add_argument("--limit", type=_count, default=20, metavar="N", help="how many (default 20; 0: all)")
+    show = _action(actions, "show", "what was said in a session")
+    _add_session(show)
+    show.add_argument("--last", type=_count, default=0, metavar="N", help="only the last N entries")
+    rename = _action(actions, "rename", "give a session a title")
+    _add_session(rename)
+    rename.add_argument("title", help="the new title")
+    fork = _action(actions, "fork", "copy a session, to go on another way")
+    _add_session(fork)
+    fork.add_argument("--title", default="", help="the title of the copy")
+    delete = _action(actions, "delete", "erase sessions for good")
+    delete.add_argument("sessions", nargs="+", metavar="ID|TITLE", help="id, beginning of an id, or title")
+    delete.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    _action(actions, "prune", "erase the sessions whose time to live is over")
+
+
+def _add_session(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("session", metavar="ID|TITLE", help="id, beginning of an id, or title")
+
+
+def _command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=summary, description=summary)
+    parser.set_defaults(command=name)
+    _add_place(parser)
+    return parser
+
+
+def _action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str
+) -> argparse.ArgumentParser:
+    parser = actions.add_parser(name, help=summary, description=summary)
+    _add_place(parser)
+    return parser
+
+
+def _usd(text: str) -> float:
+    amount = float(text)
+    if not amount > 0:
+        raise argparse.ArgumentTypeError(f"{text} should be more than 0")
+    return amount
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 0:
+        raise argparse.ArgumentTypeError(f"{text} should not be negative")
+    return count

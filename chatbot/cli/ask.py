@@ -1,0 +1,65 @@
+"""`chatbot ask`: one question, one answer. Text goes to standard output as it arrives, everything else beside it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from chatbot.chat import Event, Notice
+from chatbot.cli.exits import Exit
+from chatbot.cli.interrupts import until_interrupted
+from chatbot.cli.options import chosen_session, options_of
+from chatbot.cli.output import complain, printable, say_json, warn
+from chatbot.messages import TextDelta
+from chatbot.runtime import Runtime
+from stores.errors import InvalidValue
+
+
+async def run(args: argparse.Namespace) -> Exit:
+    """Ask, and print the reply or, with `--json`, the receipt."""
+    if args.resume == "":
+        complain(InvalidValue("ask cannot let you pick: name the session after -r"), as_json=args.json)
+        return Exit.USAGE
+    text = question(args.text)
+    if not text.strip():
+        complain(InvalidValue("there is no question: pass it as an argument or on standard input"), as_json=args.json)
+        return Exit.USAGE
+    async with Runtime(options_of(args)) as runtime:
+        runtime.model.warm()
+        chat = runtime.chat(await chosen_session(runtime, args))
+        streams = args.stream and not args.json
+        try:
+            receipt = await until_interrupted(chat.turn(text, _Printer(streams=streams)))
+        finally:
+            if streams:
+                _write("\n")
+        if receipt is None:
+            return Exit.INTERRUPTED
+        if args.json:
+            say_json(receipt.as_json() | {"reply": receipt.reply})
+        elif not streams:
+            _write(f"{printable(receipt.reply)}\n")
+        return Exit.OK
+
+
+def question(words: list[str]) -> str:
+    """The arguments, with whatever is piped in below them; `-` stands for standard input alone."""
+    piped = "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read()
+    said = " ".join(word for word in words if word != "-")
+    return "\n\n".join(part for part in (said, piped.rstrip("\n")) if part)
+
+
+class _Printer:
+    def __init__(self, *, streams: bool) -> None:
+        self._streams = streams
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, TextDelta) and self._streams:
+            _write(printable(event.text))
+        elif isinstance(event, Notice):
+            warn(event.text)
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()

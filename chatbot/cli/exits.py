@@ -1,0 +1,59 @@
+"""Exit codes, and which error ends with which. The only place that knows."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from chatbot.errors import (
+    BudgetExceeded,
+    ChatbotError,
+    ConfigError,
+    DamagedSession,
+    IdentityError,
+    ModelError,
+    SessionError,
+)
+from stores.errors import DamagedFile, StoreBusy, StoreError, StoreFailed
+
+
+class Exit(IntEnum):
+    """What the shell is told."""
+
+    OK = 0
+    """Everything that was asked for was done."""
+    FAILED = 1
+    """Something went wrong that has no code of its own, or `doctor` found something."""
+    USAGE = 2
+    """The command line could not be understood, or cannot work here, such as a chat without a terminal."""
+    CONFIG = 3
+    """A setting, a file of settings, or a store plug-in is wrong."""
+    NOT_FOUND = 4
+    """The identity or the session does not exist, matches more than one, expired, or belongs to another agent."""
+    MODEL = 5
+    """The model could not answer."""
+    BUDGET = 6
+    """The call was not made because it could pass a limit."""
+    STORAGE = 7
+    """The disk refused, a file is damaged, or another process holds it."""
+    INTERRUPTED = 130
+    """Ctrl-C."""
+
+
+_CODES: dict[type[Exception], Exit] = {
+    ConfigError: Exit.CONFIG,
+    IdentityError: Exit.NOT_FOUND,
+    DamagedSession: Exit.STORAGE,
+    SessionError: Exit.NOT_FOUND,
+    ModelError: Exit.MODEL,
+    BudgetExceeded: Exit.BUDGET,
+    ChatbotError: Exit.FAILED,
+    DamagedFile: Exit.STORAGE,
+    StoreBusy: Exit.STORAGE,
+    StoreFailed: Exit.STORAGE,
+    StoreError: Exit.FAILED,
+}
+
+
+def exit_code(error: ChatbotError | StoreError) -> Exit:
+    """The code for an error: that of the nearest class which has one."""
+    return next(_CODES[kind] for kind in type(error).__mro__ if kind in _CODES)

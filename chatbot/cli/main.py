@@ -1,0 +1,58 @@
+"""The entry point: parse, run one command, and turn what went wrong into a message and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+_MODULES = {
+    None: "chatbot.cli.repl",
+    "ask": "chatbot.cli.ask",
+    "config": "chatbot.cli.config",
+    "doctor": "chatbot.cli.doctor",
+    "sessions": "chatbot.cli.sessions",
+    "stores": "chatbot.cli.stores",
+    "usage": "chatbot.cli.usage",
+}
+"""The module of each command; its `run(args)` is a coroutine function that returns an `Exit`."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    from chatbot.cli.arguments import build_parser
+
+    args = build_parser().parse_args(argv)
+    if args.version:
+        from importlib.metadata import version
+
+        print(f"chatbot {version('chatbot-runtime')}")  # noqa: T201 - the answer to --version
+        return 0
+    return _run(args)
+
+
+def _run(args: argparse.Namespace) -> int:
+    import asyncio
+
+    from chatbot.cli.exits import Exit, exit_code
+    from chatbot.cli.output import complain
+    from chatbot.errors import ChatbotError
+    from stores.errors import StoreError
+
+    try:
+        return int(asyncio.run(_command(args)))
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has enough; keep the interpreter from failing again when it flushes.
+        sys.stdout = None
+        return Exit.OK
+    except (ChatbotError, StoreError) as error:
+        complain(error, as_json=args.json)
+        return exit_code(error)
+
+
+async def _command(args: argparse.Namespace) -> Any:
+    return await importlib.import_module(_MODULES[args.command]).run(args)

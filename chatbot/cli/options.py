@@ -1,0 +1,33 @@
+"""From parsed arguments to what the runtime understands."""
+
+from __future__ import annotations
+
+import argparse
+
+from chatbot.memory import SessionHandle
+from chatbot.runtime import Options, Runtime
+
+
+def options_of(args: argparse.Namespace) -> Options:
+    """What the flags ask for."""
+    return Options(
+        config=args.config,
+        identity=args.identity,
+        agent=args.agent,
+        model=args.model,
+        persona=args.persona,
+        ephemeral=args.ephemeral,
+        budget_usd=args.budget_usd,
+    )
+
+
+async def chosen_session(runtime: Runtime, args: argparse.Namespace) -> SessionHandle | None:
+    """The session that the flags name, or a new one; None for an agent that keeps no sessions."""
+    if args.fork is not None:
+        record = await runtime.memory.find_session(args.fork, runtime.agent)
+        return await runtime.memory.fork_session(record.id)
+    if args.resume is not None:
+        return await runtime.resume(args.resume)
+    if args.continue_last:
+        return await runtime.resume()
+    return await runtime.new_session()

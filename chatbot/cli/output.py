@@ -1,0 +1,74 @@
+"""What commands print: the only writer of standard output and of complaints. The chat has its own screen."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from chatbot.memory.record import SessionRecord, utc_now
+
+
+def say(text: str) -> None:
+    """A line for the user, or for the next program in the pipe."""
+    print(text)  # noqa: T201 - the one place that prints
+
+
+def say_json(value: Any) -> None:
+    """One JSON value; text stays readable."""
+    say(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def say_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A table that fits the terminal; in a pipe its cells are not cut."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in head:
+        table.add_column(title, overflow="ellipsis", no_wrap=True)
+    for row in rows:
+        table.add_row(*map(printable, row))
+    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 10_000)
+    console.print(table)
+
+
+def warn(text: str) -> None:
+    """Something that the user should know, beside the output."""
+    print(f"chatbot: {text}", file=sys.stderr)  # noqa: T201 - the one place that prints
+
+
+def complain(error: Exception, *, as_json: bool = False) -> None:
+    """Say on standard error what went wrong."""
+    if as_json:
+        told = {"error": {"type": type(error).__name__, "message": str(error)}}
+        print(json.dumps(told, ensure_ascii=False), file=sys.stderr)  # noqa: T201 - the one place that prints
+    else:
+        warn(str(error))
+
+
+def printable(text: str) -> str:
+    """Text without control characters, which could otherwise steer the terminal."""
+    return "".join(char if char.isprintable() or char in "\n\t" else "�" for char in text)
+
+
+def age(moment: datetime, now: datetime | None = None) -> str:
+    """How long ago, in one short word."""
+    seconds = ((now or utc_now()) - moment).total_seconds()
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit} ago"
+    return "just now"
+
+
+def session_rows(records: Iterable[SessionRecord]) -> list[list[str]]:
+    """Sessions for `say_table`: number, id, last use, agent, title."""
+    return [
+        [str(number), record.id, age(record.used_at), record.agent_id, record.title or "–"]
+        for number, record in enumerate(records, 1)
+    ]
+
+
+SESSION_HEAD = ("#", "session", "used", "agent", "title")

@@ -1,0 +1,165 @@
+"""The chat in a terminal: reads a line, takes a turn, draws the reply; Ctrl-C stops a reply and never the chat."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+from chatbot.cli.commands import Commands, Next, show_session
+from chatbot.cli.exits import Exit
+from chatbot.cli.interrupts import until_interrupted
+from chatbot.cli.options import chosen_session, options_of
+from chatbot.cli.output import complain
+from chatbot.cli.screen import Screen
+from chatbot.errors import ChatbotError, ConfigError
+from chatbot.memory import SessionHandle
+from chatbot.runtime import Runtime
+from stores.errors import StoreError
+from stores.files import FILE_MODE, make_folder
+
+HISTORY_NAME = "prompt_history"
+
+
+async def run(args: argparse.Namespace) -> Exit:
+    """Chat until the user leaves. Needs a terminal."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        complain(
+            ConfigError('a chat needs a terminal: use chatbot ask "…", or pipe into chatbot ask'), as_json=args.json
+        )
+        return Exit.USAGE
+    async with Runtime(options_of(args)) as runtime:
+        settings = runtime.config.terminal
+        screen = Screen(markdown=settings.markdown, stream=args.stream)
+        repl = Repl(runtime, screen)
+        await repl.open(args)
+        await repl.loop()
+        repl.say_goodbye()
+        return Exit.OK
+
+
+class Repl:
+    """One sitting at the terminal."""
+
+    def __init__(self, runtime: Runtime, screen: Screen) -> None:
+        self._runtime = runtime
+        self._screen = screen
+        self._prompt: PromptSession[str] = PromptSession(
+            history=_history(runtime),
+            completer=_SlashCompleter(),
+            complete_while_typing=True,
+            auto_suggest=AutoSuggestFromHistory(),
+            key_bindings=_keys(),
+            multiline=True,
+            prompt_continuation="  ",
+            enable_open_in_editor=True,
+            mouse_support=False,
+        )
+        self._commands = Commands(runtime, screen, runtime.chat(None))
+
+    async def open(self, args: argparse.Namespace) -> None:
+        """Enter the session that the flags name, or the one used last."""
+        self._screen.say(f"{self._runtime.setup.identity.name} · {self._runtime.model.name} · /help", "bold")
+        is_named = args.new or args.fork is not None or bool(args.resume)
+        session = await chosen_session(self._runtime, args) if is_named else await self._runtime.resume()
+        await self._enter(session)
+        if args.resume == "":
+            await self._commands.do_sessions("")
+
+    async def loop(self) -> None:
+        """Read and answer until the user leaves."""
+        following = Next()
+        while not following.leave:
+            try:
+                following = await self._step(following)
+            except KeyboardInterrupt:
+                following = Next()
+            except EOFError:
+                return
+            except (ChatbotError, StoreError) as error:
+                self._screen.say(str(error), "red")
+                following = Next()
+
+    def say_goodbye(self) -> None:
+        """How to come back."""
+        session = self._commands.chat.session
+        if session is not None and self._runtime.memory.home is not None:
+            who = "" if self._runtime.setup.is_default_identity else f" -i {self._runtime.setup.identity.name}"
+            self._screen.say(f"go on with: chatbot{who} -r {session.id}", "dim")
+
+    async def _step(self, following: Next) -> Next:
+        text = following.say
+        if text is None:
+            text = await self._read(following.draft)
+        if not text.strip():
+            return Next()
+        if text.startswith("/") and following.say is None:
+            return await self._commands.run(text.strip())
+        await self._answer(text)
+        return Next()
+
+    async def _read(self, draft: str) -> str:
+        def start_model() -> None:
+            # After the prompt is drawn: importing the model's libraries must not delay it.
+            asyncio.get_running_loop().call_later(0.1, self._runtime.model.warm)
+
+        return await self._prompt.prompt_async("❯ ", default=draft, pre_run=start_model)
+
+    async def _answer(self, text: str) -> None:
+        with self._screen.reply() as reply:
+            receipt = await until_interrupted(self._commands.chat.turn(text, reply))
+        if receipt is None:
+            self._screen.say("stopped; what was said is kept", "yellow")
+        elif self._runtime.config.terminal.show_usage:
+            self._screen.show_receipt(receipt)
+
+    async def _enter(self, session: SessionHandle | None) -> None:
+        self._commands.chat = self._runtime.chat(session)
+        is_old = session is not None and session.record.title
+        shown = self._runtime.config.terminal.shown_on_resume if is_old else 0
+        await show_session(self._screen, session, "going on" if is_old else "a new session", shown)
+
+
+def _history(runtime: Runtime) -> History:
+    """What was typed belongs to the identity, as private as its memory; an ephemeral chat keeps none."""
+    if runtime.memory.home is None:
+        return InMemoryHistory()
+    make_folder(runtime.memory.home)
+    path: Path = runtime.memory.home / HISTORY_NAME
+    path.touch(FILE_MODE)
+    return FileHistory(path)
+
+
+def _keys() -> KeyBindings:
+    keys = KeyBindings()
+
+    @keys.add("enter")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.validate_and_handle()
+
+    @keys.add("escape", "enter")
+    @keys.add("c-j")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    return keys
+
+
+class _SlashCompleter(Completer):
+    """Completes the names of commands."""
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:  # noqa: ARG002
+        typed = document.text_before_cursor
+        if typed.startswith("/") and " " not in typed:
+            for name, description in Commands.all().items():
+                if name.startswith(typed):
+                    yield Completion(name, start_position=-len(typed), display_meta=description)
