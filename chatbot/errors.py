@@ -64,6 +64,9 @@ class DamagedSession(SessionError, ValueError):
 class ModelError(ChatbotError):
     """A model could not answer; the provider's own message is kept, keys are not."""
 
+    retry_after_s: float | None = None
+    """How long the provider asked to wait, where it did."""
+
 
 class UnknownModel(ModelError, LookupError):
     """No model, or no provider, goes by that name."""

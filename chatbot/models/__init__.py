@@ -1,1 +1,7 @@
-"""Models: the contract, LiteLLM behind it, the embedded local model, and the scripted one."""
+"""Models: the contract, LiteLLM behind it, the embedded local model, the scripted one. Importing them loads none."""
+
+from chatbot.models.base import Model, Price
+from chatbot.models.opening import open_model
+from chatbot.models.scripted import ScriptedModel
+
+__all__ = ["Model", "Price", "ScriptedModel", "open_model"]

@@ -29,6 +29,10 @@ class Model(ABC):
         """Begin whatever makes the first call slow, in the background. Returns at once, never raises."""
         return
 
+    async def check(self) -> None:
+        """Raise the `ModelError` that a call is sure to raise, as far as that is known without calling anyone."""
+        return
+
     @abstractmethod
     async def context_window(self) -> int:
         """Tokens that prompt and reply may take together."""

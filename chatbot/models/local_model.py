@@ -1,0 +1,62 @@
+"""A local model behind the `Model` contract: called through LiteLLM like any other, counted exactly, and free."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from chatbot.config import ModelSettings
+from chatbot.messages import Message, ToolSpec
+from chatbot.models import late
+from chatbot.models.base import Price
+from chatbot.models.gateway import LiteLLMModel
+from chatbot.models.gguf import find_model, missing_engine
+
+
+class LocalModel(LiteLLMModel):
+    """`local/smollm2-135m`, or `local/` and the path of a GGUF file."""
+
+    def __init__(self, settings: ModelSettings) -> None:
+        super().__init__(settings)
+        from chatbot.models.local_provider import ENGINES, PREFIX
+
+        self._file = settings.name.removeprefix(PREFIX)
+        self._engines = ENGINES
+        self._engine = ENGINES.get(settings.name, settings.context_window)
+
+    async def check(self) -> None:
+        """See `Model`."""
+        await asyncio.to_thread(find_model, self._file)
+        if importlib.util.find_spec("cyllama") is None:
+            raise missing_engine()
+
+    async def context_window(self) -> int:
+        """See `Model`."""
+        return await self._engine.window()
+
+    async def count_tokens(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> int:  # noqa: ARG002
+        """See `Model`; exact, tools being unknown to local models."""
+        return await self._engine.count([message.as_openai() for message in messages])
+
+    async def price(self) -> Price:
+        """Nothing."""
+        return Price(0.0, 0.0)
+
+    async def aclose(self) -> None:
+        """Free the weights, for all who share them."""
+        await self._engines.aclose()
+
+    def _request(self, messages: Sequence[Message], tools: Sequence[ToolSpec], limit: int | None) -> dict[str, Any]:
+        request = super()._request(messages, tools, limit)
+        request.pop("tools", None)
+        return request | {"context_window": self._settings.context_window}
+
+    async def _litellm(self) -> ModuleType:
+        from chatbot.models.local_provider import register
+
+        litellm = await late.litellm()
+        register(litellm)
+        return litellm

@@ -1,0 +1,89 @@
+"""The scripted model: replays what it was told to, for tests and demos. Needs nothing and costs nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Sequence
+
+from chatbot.messages import Delta, Finished, Message, TextDelta, ToolSpec, Usage
+from chatbot.models.base import Model, Price
+from chatbot.models.tokens import estimate, estimate_text
+
+Reply = str | Exception | Sequence[Delta | Exception] | Callable[[], AsyncIterable[Delta]]
+"""A text, an error, the deltas one by one (an error among them breaks off), or a function that streams them."""
+
+_WORD = re.compile(r"\S+\s*|\s+")
+
+
+class ScriptedModel(Model):
+    """Gives its replies in turn, then again from the first. Without any it repeats what it was told."""
+
+    def __init__(self, replies: Sequence[Reply] = (), *, window: int = 8192, price: Price | None = None) -> None:
+        self.name = "scripted"
+        self.prompts: list[tuple[Message, ...]] = []
+        """Every prompt that it was given."""
+        self.limits: list[int | None] = []
+        """The limit on the reply that came with each prompt, in tokens."""
+        self._replies = replies
+        self._window = window
+        self._price = price or Price(0.0, 0.0)
+
+    async def context_window(self) -> int:
+        """See `Model`."""
+        return self._window
+
+    async def count_tokens(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> int:
+        """See `Model`."""
+        return estimate(messages, tools)
+
+    async def price(self) -> Price:
+        """See `Model`."""
+        return self._price
+
+    async def stream(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[ToolSpec] = (),
+        max_output_tokens: int | None = None,
+    ) -> AsyncGenerator[Delta, None]:
+        """See `Model`; streams word by word."""
+        reply = self._next_reply(messages)
+        self.prompts.append(tuple(messages))
+        self.limits.append(max_output_tokens)
+        text, reason = "", "stop"
+        async for delta in _deltas(reply):
+            if isinstance(delta, Finished):
+                yield delta
+                return
+            if isinstance(delta, TextDelta):
+                text += delta.text
+            else:
+                reason = "tool_calls"
+            yield delta
+        usage = self._usage(estimate(messages, tools), estimate_text(text))
+        yield Finished("tool_calls" if reason == "tool_calls" else "stop", usage, self.name)
+
+    def _next_reply(self, messages: Sequence[Message]) -> Reply:
+        if not self._replies:
+            return f"You said: {messages[-1].content}"
+        return self._replies[len(self.prompts) % len(self._replies)]
+
+    def _usage(self, read: int, written: int) -> Usage:
+        return Usage(read, written, cost_usd=read * self._price.input_usd + written * self._price.output_usd)
+
+
+async def _deltas(reply: Reply) -> AsyncGenerator[Delta, None]:
+    if isinstance(reply, Exception):
+        raise reply
+    if isinstance(reply, str):
+        for word in _WORD.findall(reply):
+            yield TextDelta(word)
+    elif callable(reply):
+        async for delta in reply():
+            yield delta
+    else:
+        for step in reply:
+            if isinstance(step, Exception):
+                raise step
+            yield step
