@@ -17,7 +17,7 @@ from stores.errors import UnsafePath, did_you_mean
 from stores.files import contained
 
 FILE_NAME = "identity.toml"
-DEFAULT_PERSONA = "You are a helpful assistant. You answer briefly and plainly, and say so when you do not know."
+DEFAULT_PERSONA = "You are a helpful AI assistant. You answer briefly and in plain words."
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 Clearance = Literal["full", "inner", "familiar", "public"]

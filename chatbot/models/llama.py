@@ -29,7 +29,7 @@ _REPEAT_PENALTY = 1.1
 class Sampling:
     """How the next token is chosen."""
 
-    temperature: float = 0.2
+    temperature: float = 0.0
     top_p: float = 0.9
     seed: int | None = None
 

@@ -1,6 +1,6 @@
 """How many tokens a prompt takes, where the model's tokenizer is not at hand: a cautious estimate, in microseconds.
 
-Tokenizers in use need about one token for four ASCII letters of prose, for two to three of code, and for about one
+Tokenizers in use need about a token for four ASCII letters of prose, for two to three of code, and for about one
 character of CJK, emoji or other scripts. So: ASCII letters and digits count 0.3, other ASCII 0.5 (a space joins the word
 behind it, 0.1), everything else 1.1; a message adds 4 for its role and separators.
 """
