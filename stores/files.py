@@ -126,7 +126,7 @@ class Folder:
     def replace(self, name: str, data: bytes) -> None:
         """Put `data` in the place of the file, at once and durably. Needs the folder's lock."""
         for stray in self.names():
-            if stray.startswith(f".{name}.") and stray.endswith(".tmp"):
+            if stray.startswith(f".{_plain(name)}.") and stray.endswith(".tmp"):
                 self.remove(stray)
         draft = f".{name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
         self.create(draft, data)
@@ -194,15 +194,17 @@ class Folder:
 
     @contextmanager
     def _file(self, name: str, flags: int) -> Iterator[int]:
-        if "/" in name or name in {"", ".", ".."}:
-            raise UnsafePath(f"{name!r} is not a plain file name")
-        descriptor = os.open(name, flags | _SAFELY, FILE_MODE, dir_fd=self._descriptor)
         try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise UnsafePath(f"{self.path / name} is not a regular file")
-            yield descriptor
-        finally:
-            os.close(descriptor)
+            descriptor = os.open(_plain(name), flags | _SAFELY, FILE_MODE, dir_fd=self._descriptor)
+            try:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    raise UnsafePath(f"{self.path / name} is not a regular file")
+                yield descriptor
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            error.filename = str(self.path / name)  # which a failed write does not tell by itself
+            raise
 
 
 class Appender:
@@ -275,9 +277,7 @@ def sync_folder(path: Path) -> None:
 
 def contained(root: Path, name: str) -> Path:
     """`root / name`, after links are resolved still directly inside of `root`; else `UnsafePath`."""
-    path = root / name
-    if Path(name).name != name or name in {"", ".", ".."} or "\0" in name:
-        raise UnsafePath(f"{name!r} would leave {root}")
+    path = root / _plain(name)
     if path.is_symlink() and path.resolve().parent != root.resolve():
         raise UnsafePath(f"{path} is a link that leaves {root}")
     return path
@@ -296,8 +296,14 @@ def translated(path: Path) -> Iterator[None]:
         if isinstance(error, StoreError):
             raise
         if error.errno == errno.ELOOP:
-            raise UnsafePath(f"{path} is a link, or holds one in place of a file") from error
-        raise StoreFailed(f"{path}: {error.strerror or error}") from error
+            raise UnsafePath(f"{error.filename or path} is a link, which could lead anywhere") from error
+        raise StoreFailed(f"{error.filename or path}: {error.strerror or error}") from error
+
+
+def _plain(name: str) -> str:
+    if "/" in name or "\0" in name or name in {"", ".", ".."}:
+        raise UnsafePath(f"{name!r} is not a plain file name")
+    return name
 
 
 def _is_folder(path: Path) -> bool:

@@ -62,8 +62,11 @@ class TranscriptFile:
             if before is None or n == 0:
                 return []
             entries, whole = self._read_tail(folder, before.size, n)
+            has_archive = folder.stamp(ARCHIVE_NAME) is not None
+            if len(entries) < n and has_archive:
+                return self.read_all()[-n:]  # entries were taken back, so the archive reaches into the cap again
             if before.is_settled() and folder.stamp(NAME) == before:
-                self._cached = (before, entries, whole)
+                self._cached = (before, entries, whole and not has_archive)
         return entries[-n:]
 
     def read_all(self) -> list[TranscriptEntry]:
@@ -76,12 +79,13 @@ class TranscriptFile:
     def drop_last(self, n: int) -> list[TranscriptEntry]:
         """Remove the last `n` entries within the cap, and return them."""
         n = _within(n, self._cap)
+        dropped: list[TranscriptEntry] = []
         with locked(self._folder) as folder:
-            data = _read_sound(folder, NAME)
-            dropped = transcript.blocks(data)[-n:] if n else []
-            if dropped:
-                folder.cut(NAME, dropped[0].start)
-        return [transcript.entry_of(data, block) for block in dropped]
+            self._undo_killed_compaction(folder)
+            for name in (NAME, ARCHIVE_NAME):
+                if n > len(dropped):
+                    dropped = _cut_last(folder, name, n - len(dropped)) + dropped
+        return dropped
 
     def _read_tail(self, folder: Folder, size: int, n: int) -> tuple[list[TranscriptEntry], bool]:
         """At least the last `n` entries, if there are that many, and whether these are all."""
@@ -139,6 +143,14 @@ class TranscriptFile:
                 if folder.stamp(ARCHIVE_NAME) is not None:
                     folder.cut(ARCHIVE_NAME, int(name.removeprefix(_DRAFT).removesuffix(".tmp")))
                 folder.remove(name)
+
+
+def _cut_last(folder: Folder, name: str, n: int) -> list[TranscriptEntry]:
+    data = _read_sound(folder, name)
+    blocks = transcript.blocks(data)[-n:]
+    if blocks:
+        folder.cut(name, blocks[0].start)
+    return [transcript.entry_of(data, block) for block in blocks]
 
 
 def _within(n: int, cap: int) -> int:

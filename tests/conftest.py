@@ -1,1 +1,22 @@
-"""Shared fixtures. Every test runs in an empty home with no configuration and no provider keys."""
+"""Shared fixtures. Every test runs in an empty home, with no configuration and no provider's key."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _empty_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path_factory.mktemp("home")
+    for name in list(os.environ):
+        if name.startswith(("CHATBOT_", "XDG_")) or name.endswith("_API_KEY"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(home)
+
+
+@pytest.fixture
+def memory_home(tmp_path: Path) -> Path:
+    """Where an identity's memory shall be; made when first needed."""
+    return tmp_path / "memory"

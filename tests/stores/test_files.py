@@ -1,0 +1,234 @@
+"""Durable files: private, contained, whole, locked; and what the operating system's refusals become."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stores.errors import MissingFolder, StoreBusy, StoreFailed, UnsafePath
+from stores.files import contained, locked, make_folder, opened, stamp
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "folder"
+    make_folder(path)
+    return path
+
+
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_files_and_folders_are_private_whatever_the_umask(folder: Path) -> None:
+    before = os.umask(0)
+    try:
+        make_folder(folder / "a" / "b")
+        with locked(folder) as opened_folder:
+            opened_folder.append("lines", b"x\n")
+            opened_folder.replace("whole", b"x")
+    finally:
+        os.umask(before)
+    assert [_mode(folder / name) for name in ("a", "a/b")] == [0o700, 0o700]
+    assert [_mode(folder / name) for name in ("lines", "whole", ".lock")] == [0o600] * 3
+
+
+@pytest.mark.parametrize("name", ["../out", "a/b", "..", ".", "", "/etc/passwd"])
+def test_a_name_cannot_leave_its_folder(folder: Path, name: str) -> None:
+    with pytest.raises(UnsafePath), locked(folder) as opened_folder:
+        opened_folder.replace(name, b"x")
+    with pytest.raises(UnsafePath):
+        contained(folder, name)
+
+
+def test_a_link_in_place_of_a_file_is_refused_for_reading_and_writing(folder: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"mine")
+    (folder / "file").symlink_to(outside)
+    with pytest.raises(UnsafePath), opened(folder) as opened_folder:
+        opened_folder.read("file")
+    with pytest.raises(UnsafePath), locked(folder) as opened_folder:
+        opened_folder.append("file", b"x")
+    assert outside.read_bytes() == b"mine"
+
+
+def test_a_link_in_place_of_the_folder_is_refused(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(folder)
+    with pytest.raises(UnsafePath, match="link"), opened(tmp_path / "link"):
+        pass
+    with pytest.raises(UnsafePath):
+        contained(tmp_path, "../folder")
+
+
+def test_a_link_that_stays_inside_is_followed_one_that_leaves_is_not(folder: Path, tmp_path: Path) -> None:
+    (folder / "real").mkdir()
+    (folder / "inside").symlink_to(folder / "real")
+    (folder / "leaves").symlink_to(tmp_path)
+    assert contained(folder, "inside") == folder / "inside"
+    with pytest.raises(UnsafePath):
+        contained(folder, "leaves")
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(MissingFolder, match="nowhere"), opened(tmp_path / "nowhere"):
+        pass
+
+
+def test_replacing_sweeps_what_a_killed_writer_left(folder: Path) -> None:
+    stray = folder / ".kv.json.123-abcd.tmp"
+    stray.write_bytes(b"half")
+    other = folder / ".other.json.123-abcd.tmp"
+    other.write_bytes(b"not mine")
+    with locked(folder) as opened_folder:
+        opened_folder.replace("kv.json", b"whole")
+    assert not stray.exists()
+    assert other.exists()
+    assert (folder / "kv.json").read_bytes() == b"whole"
+
+
+def test_a_torn_last_line_is_ended_before_the_next_one(folder: Path) -> None:
+    (folder / "lines").write_bytes(b'{"a": 1}\n{"b"' + bytes(5000))
+    with locked(folder) as opened_folder:
+        opened_folder.append("lines", b'{"c": 3}\n')
+    assert (folder / "lines").read_bytes() == b'{"a": 1}\n{"b"\n{"c": 3}\n'
+
+
+def test_a_stamp_notices_a_change_of_the_same_size(folder: Path) -> None:
+    with locked(folder) as opened_folder:
+        opened_folder.replace("file", b"one")
+        before = stamp(folder / "file")
+        opened_folder.replace("file", b"two")
+    assert before is not None
+    assert not before.is_settled()  # it is too young to be trusted, should the file system have reused the inode
+    assert stamp(folder / "absent") is None
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from stores.files import locked
+with locked(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_whoever_waits_for_a_lock_gives_up_in_time_and_gets_it_when_the_holder_is_killed(folder: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(StoreBusy, match="folder"), locked(folder, timeout_s=0.05):
+            pass
+        holder.send_signal(signal.SIGKILL)
+        holder.wait(timeout=10)
+        with locked(folder, timeout_s=5):
+            pass
+
+
+def test_a_lock_on_a_deleted_folder_is_no_lock(folder: Path) -> None:
+    with opened(folder) as opened_folder:
+        opened_folder.lock(1)
+        opened_folder.unlock()
+        (folder / ".lock").unlink()
+        folder.rmdir()
+        with pytest.raises(OSError):  # noqa: PT011 - the system may refuse in more than one way
+            opened_folder.lock(1)
+
+
+FULL = """
+import asyncio, resource, sys
+from datetime import UTC, datetime
+from pathlib import Path
+from stores import KeyValue, SessionRef, StoreFailed, TranscriptEntry
+from stores.basic_session import BasicSessionStore
+
+async def main():
+    folder = Path(sys.argv[1])
+    store, session = BasicSessionStore(folder), SessionRef("s", folder)
+    now = datetime.now(UTC)
+    await store.transcript_append(session, [TranscriptEntry("user", "kept", now)])
+    await store.kv_set(session, KeyValue("kept", "value", now))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2048, resource.RLIM_INFINITY))
+    refused = 0
+    for operation in (
+        lambda: store.transcript_append(session, [TranscriptEntry("user", "x" * 5000, now)]),
+        lambda: store.kv_set(session, KeyValue("big", "x" * 5000, now)),
+    ):
+        try:
+            await operation()
+        except StoreFailed as error:
+            refused += str(folder) in str(error)
+    await store.transcript_append(session, [TranscriptEntry("user", "small still fits", now)])
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    await store.transcript_append(session, [TranscriptEntry("user", "x" * 5000, now)])
+    said = [len(entry.content) for entry in await store.transcript_read_last(session, 9)]
+    keys = [entry.key for entry in await store.kv_entries(session)]
+    print(refused, said, keys, sorted(path.name for path in folder.iterdir()))
+
+asyncio.run(main())
+"""
+
+
+def test_a_full_disk_takes_nothing_back_and_work_goes_on_when_there_is_space(folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(folder)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "2 [4, 16, 5000] ['kept'] ['.lock', 'kv.json', 'transcript.md']"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small file system")
+def test_a_really_full_file_system_is_refused_with_its_own_words(folder: Path) -> None:
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], check=False)
+    if mounted.returncode:
+        pytest.skip("this machine lets not even root mount a file system")
+    try:
+        with locked(folder) as opened_folder:
+            opened_folder.append("lines", b"kept\n")
+            with pytest.raises(OSError, match="No space left"):
+                opened_folder.append("lines", b"x" * 100_000)
+            with pytest.raises(OSError, match="No space left"):
+                opened_folder.replace("whole", b"x" * 100_000)
+            opened_folder.append("lines", b"kept too\n")
+        assert (folder / "lines").read_bytes() == b"kept\nkept too\n"
+        assert sorted(path.name for path in folder.iterdir()) == [".lock", "lines"]
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+READ_ONLY = """
+import os, sys
+from pathlib import Path
+from stores.errors import StoreFailed
+from stores.files import locked
+if os.geteuid() == 0:
+    os.setgid(65534); os.setuid(65534)
+try:
+    with locked(Path(sys.argv[1])) as folder:
+        folder.append("lines", b"x")
+except StoreFailed as error:
+    print(error)
+"""
+
+
+def test_a_read_only_folder_is_an_error_that_names_it(folder: Path) -> None:
+    for path in (folder, *folder.parents):
+        if path.is_relative_to("/tmp") and path != Path("/tmp"):
+            path.chmod(0o755)
+    folder.chmod(0o555)
+    done = subprocess.run(
+        [sys.executable, "-c", READ_ONLY, str(folder)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "Permission denied" in done.stdout
+    assert str(folder) in done.stdout
+
+
+def test_errors_of_the_system_become_ours(folder: Path) -> None:
+    (folder / "lines").mkdir()
+    with pytest.raises(StoreFailed, match="lines"), locked(folder) as opened_folder:
+        opened_folder.append("lines", b"x")

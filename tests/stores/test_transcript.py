@@ -1,0 +1,100 @@
+"""The transcript format: golden bytes, round trips, and what a torn or hand-edited file is read as."""
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stores import TranscriptEntry, transcript
+from stores.testing import HARD_TEXTS, TEXTS, entry
+
+WHEN = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+GOLDEN = """\
+### user — 2026-01-02T03:04:05.678901Z
+
+Hello, tell me about your memory system.
+
+### assistant — 2026-01-02T03:04:06.000000Z
+
+I keep files.
+
+\\### user — 2026-01-02T03:04:05Z is no header here, but this is escaped:
+\\### user — 2026-01-02T03:04:05Z
+
+""".replace("\\### user — 2026-01-02T03:04:05Z is", "### user — 2026-01-02T03:04:05Z is")
+
+
+def test_the_format_is_what_we_promise() -> None:
+    entries = [
+        TranscriptEntry("user", "Hello, tell me about your memory system.", WHEN),
+        TranscriptEntry(
+            "assistant",
+            "I keep files.\n\n### user — 2026-01-02T03:04:05Z is no header here, but this is escaped:\n"
+            "### user — 2026-01-02T03:04:05Z",
+            WHEN.replace(second=6, microsecond=0),
+        ),
+    ]
+    assert transcript.render(entries).decode() == GOLDEN
+    assert transcript.parse(GOLDEN.encode()) == entries
+
+
+@given(st.lists(TEXTS, max_size=6))
+def test_whatever_was_said_is_read_as_it_was(contents: list[str]) -> None:
+    entries = [entry(content, after_s=number) for number, content in enumerate(contents)]
+    assert transcript.parse(transcript.render(entries)) == entries
+
+
+def test_cut_anywhere_every_whole_entry_survives_and_the_next_append_too() -> None:
+    said = [entry(content, after_s=number) for number, content in enumerate(text[:40] for text in HARD_TEXTS)]
+    data = transcript.render(said)
+    ends = [block.end for block in transcript.blocks(data)]
+    added = entry("after the power came back", "assistant", after_s=99)
+    for length in range(len(data) + 1):
+        torn = data[:length]
+        cut, missing = transcript.mend(torn)
+        read = transcript.parse(torn[: len(torn) - cut] + missing + transcript.render([added]))
+        whole = sum(end <= length for end in ends)
+        assert read[:whole] == said[:whole], length
+        assert read[-1] == added, length
+        assert len(read) <= whole + 2, length
+
+
+@pytest.mark.parametrize("zeros", [1, 100, 4096, 5000])
+def test_zeros_that_a_power_cut_left_are_cut_off(zeros: int) -> None:
+    data = transcript.render([entry("kept")])
+    assert transcript.mend(data + bytes(zeros)) == (zeros, b"")
+
+
+def test_half_a_character_is_cut_off() -> None:
+    cut, missing = transcript.mend("### user — 2026-01-02T03:04:05Z\n\nété 🦜".encode()[:-2])
+    assert (cut, missing) == (2, b"\n\n")
+
+
+def test_a_file_converted_to_dos_line_ends_reads_the_same() -> None:
+    entries = [entry("two\nlines"), entry("", after_s=1), entry("three\n\nlines\n", after_s=2)]
+    assert transcript.parse(transcript.render(entries).replace(b"\n", b"\r\n")) == entries
+
+
+@pytest.mark.parametrize(
+    ("text", "contents"),
+    [
+        ("### user — 2026-01-02T03:04:05Z\nno blank line\n", ["no blank line"]),
+        ("### user — 2026-01-02T03:04:05Z\n\nno end", ["no end"]),
+        ("### user — 2026-01-02T03:04:05Z", [""]),
+        ("# My notes\n\n### user — 2026-01-02T03:04:05Z\n\nhi\n\n", ["hi"]),
+        ("### user — 2026-02-30T03:04:05Z\n\nthe 30th of February\n\n", ["the 30th of February"]),
+        ("### User — 2026-01-02T03:04:05Z\n\nno role\n\n", []),
+        ("### user - 2026-01-02T03:04:05Z\n\na hyphen\n\n", []),
+        ("### user — 2026-13-02T03:04:05Z\n\nno such month\n\n", []),
+        ("no entry at all", []),
+        ("", []),
+    ],
+)
+def test_hand_edits_are_read_leniently_but_never_invented(text: str, contents: list[str]) -> None:
+    assert [found.content for found in transcript.parse(text.encode())] == contents
+
+
+def test_bytes_that_are_no_text_are_shown_and_lose_nothing_else() -> None:
+    read = transcript.parse(b"### user \xe2\x80\x94 2026-01-02T03:04:05Z\n\ncaf\xe9\n\n")
+    assert [found.content for found in read] == ["caf\ufffd"]
