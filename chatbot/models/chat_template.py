@@ -2,7 +2,7 @@
 
 A template turns messages into one text in which special tokens mark who speaks. Rendered naively, a user who writes
 such a marker would speak as the system. So the template is rendered with placeholders in place of the contents, and
-cut there: its own parts may hold special tokens, the contents are plain text.
+cut there: its own parts may hold special tokens, the contents are plain text, whatever the template does to them.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ CHATML = (
 )
 """For a model file without a template of its own."""
 
+Entry = dict[str, str]
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -40,19 +42,24 @@ class ChatTemplate:
     """One model's template. `bos` and `eos` are the texts of its special tokens."""
 
     def __init__(self, source: str | None, *, bos: str = "", eos: str = "") -> None:
+        self.source = source or CHATML
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
         environment.filters["tojson"] = _tojson
         environment.globals |= {"raise_exception": _raise, "strftime_now": _strftime_now}
         self._tokens = {"bos_token": bos, "eos_token": eos}
         try:
-            self._template = environment.from_string(source or CHATML)
+            self._template = environment.from_string(self.source)
         except TemplateError as error:
             raise RequestRefused(f"the model's chat template cannot be read: {error}") from error
 
     def render(self, messages: Sequence[dict[str, Any]]) -> list[Part]:
-        """The prompt in parts, up to where the assistant's reply begins. Raises `RequestRefused`."""
+        """The prompt in parts, up to where the assistant's reply begins. Raises `RequestRefused`.
+
+        A template that knows no system role, or wants user and assistant in strict turns, gets them merged.
+        """
         contents = [_text_of(message) for message in messages]
-        nonce = secrets.token_hex(8)
+        # Digits only, so that a template may change the case or trim, and still leave the placeholder alone.
+        nonce = secrets.randbits(64)
         marked = [
             {"role": _role_of(message), "content": f"[[{nonce}:{number}]]"} for number, message in enumerate(messages)
         ]
@@ -62,24 +69,40 @@ class ChatTemplate:
         ]
         return [part for part in parts if part.text]
 
-    def _render(self, messages: list[dict[str, str]]) -> str:
-        try:
-            return self._fill(messages)
-        except TemplateError as error:
-            if messages and messages[0]["role"] == "system":
-                return self._render(_without_system(messages))
-            raise RequestRefused(f"the model's chat template refuses this conversation: {error}") from error
+    def _render(self, messages: list[Entry]) -> str:
+        refusal = ""
+        merged = _without_system(messages)
+        for attempt in (messages, merged, _in_turns(merged)):
+            try:
+                text = self._template.render(messages=attempt, tools=None, add_generation_prompt=True, **self._tokens)
+            except Exception as error:  # noqa: BLE001 - a template is a stranger's program: it may fail in any way
+                refusal = str(error) or type(error).__name__
+                continue
+            if all(message["content"] in text for message in messages):
+                return text
+            refusal = "it leaves out a message"
+        raise RequestRefused(f"the model's chat template refuses this conversation: {refusal}")
 
-    def _fill(self, messages: list[dict[str, str]]) -> str:
-        return self._template.render(messages=messages, tools=None, add_generation_prompt=True, **self._tokens)
 
-
-def _without_system(messages: list[dict[str, str]]) -> list[dict[str, str]]:
-    """For templates that know no system role: its text goes in front of the first message of the user."""
+def _without_system(messages: list[Entry]) -> list[Entry]:
+    """The system's text in front of the first message that follows it."""
+    if not messages or messages[0]["role"] != "system":
+        return messages
     system, *rest = messages
     if not rest:
         return [{"role": "user", "content": system["content"]}]
     return [{"role": rest[0]["role"], "content": f"{system['content']}\n\n{rest[0]['content']}"}, *rest[1:]]
+
+
+def _in_turns(messages: list[Entry]) -> list[Entry]:
+    """Neighbours of the same role as one message."""
+    turns: list[Entry] = []
+    for message in messages:
+        if turns and turns[-1]["role"] == message["role"]:
+            turns[-1] = {"role": message["role"], "content": f"{turns[-1]['content']}\n\n{message['content']}"}
+        else:
+            turns.append(message)
+    return turns
 
 
 def _text_of(message: dict[str, Any]) -> str:
@@ -98,8 +121,8 @@ def _role_of(message: dict[str, Any]) -> str:
     return role if role in {"system", "assistant"} else "user"
 
 
-def _tojson(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+def _tojson(value: Any, indent: int | None = None, **options: Any) -> str:
+    return json.dumps(value, **{"ensure_ascii": False, "indent": indent, **options})
 
 
 def _raise(message: str) -> NoReturn:

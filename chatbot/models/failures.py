@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Iterable
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 from chatbot.errors import (
@@ -20,7 +23,7 @@ from chatbot.models.redaction import redact
 TRANSIENT = (RateLimited, ModelTimeout, ProviderFailed)
 """Worth another try, as long as nothing has arrived."""
 
-_TOO_LONG = ("context length", "context window", "context_length", "maximum context", "too many tokens")
+# LiteLLM gives its exceptions the names that the SDK of OpenAI gave them; importing them here would cost seconds.
 _BY_NAME: dict[str, type[ModelError]] = {
     "AuthenticationError": AccessDenied,
     "PermissionDeniedError": AccessDenied,
@@ -32,47 +35,59 @@ _BY_NAME: dict[str, type[ModelError]] = {
     "LiteLLMUnknownProvider": UnknownModel,
     "BadRequestError": RequestRefused,
     "UnprocessableEntityError": RequestRefused,
-    "PaymentRequiredError": RequestRefused,
 }
+_BY_STATUS: dict[int, type[ModelError]] = {
+    401: AccessDenied,
+    403: AccessDenied,
+    404: UnknownModel,
+    408: ModelTimeout,
+    413: ContextTooLong,
+    429: RateLimited,
+}
+_TOO_LONG = ("context length", "context window", "context_length", "maximum context", "too many tokens", "too long")
+_NAMES_IN_FRONT = re.compile(r"^(?:(?:litellm\.)?\w*(?:Error|Exception|Timeout)(?::| -) )+")
 _LONGEST_MESSAGE = 1000
 
 
-def translate(error: Exception, model: str, secrets: Iterable[str]) -> ModelError:
+def translate(error: Exception, model: str, secrets: Iterable[str] = ()) -> ModelError:
     """Our error for what a call to `model` raised."""
-    if isinstance(error, ModelError):
-        return error
     own = _own_cause(error)
     if own is not None:
         return own
-    message = redact(_message(error), secrets)[:_LONGEST_MESSAGE]
-    kind = _kind(error, message)
-    return kind(f"{model}: {message}")
+    # A stream that broke off is reported as a failure of LiteLLM's own, with the provider's inside.
+    original = getattr(error, "original_exception", None) or error
+    message = _message(original)
+    if "Provider NOT provided" in message or "LiteLLMUnknownProvider" in message:
+        return unknown_provider(model)
+    failure = _kind(original, message)(f"{model}: {redact(message, secrets)[:_LONGEST_MESSAGE]}")
+    failure.retry_after_s = _retry_after(original)
+    return failure
 
 
-def retry_after(error: BaseException | None) -> float | None:
-    """The seconds that the provider asked to wait, if it said so."""
-    response = getattr(error, "response", None)
-    headers: Any = getattr(response, "headers", None) or getattr(error, "litellm_response_headers", None) or {}
-    try:
-        return float(headers.get("retry-after"))
-    except (TypeError, ValueError, AttributeError):
-        return None
+def unknown_provider(model: str) -> UnknownModel:
+    """The error for a name that says no provider, or one that LiteLLM does not know."""
+    return UnknownModel(
+        f"no provider is known for the model {model!r}: write provider/model as LiteLLM does, "
+        "such as anthropic/…, openai/… or ollama/…, or local/smollm2-135m"
+    )
 
 
 def _kind(error: Exception, message: str) -> type[ModelError]:
-    if "Provider NOT provided" in message:
-        return UnknownModel
-    for parent in type(error).__mro__:
-        kind = _BY_NAME.get(parent.__name__)
-        if kind is RequestRefused and any(words in message.lower() for words in _TOO_LONG):
-            return ContextTooLong
-        if kind is not None:
-            return kind
-    return ProviderFailed
+    by_name = next((_BY_NAME[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in _BY_NAME), None)
+    kind = by_name or _by_status(getattr(error, "status_code", None))
+    if kind is RequestRefused and any(words in message.lower() for words in _TOO_LONG):
+        return ContextTooLong
+    return kind
+
+
+def _by_status(status: Any) -> type[ModelError]:
+    if not isinstance(status, int):
+        return ProviderFailed
+    return _BY_STATUS.get(status, RequestRefused if 400 <= status < 500 else ProviderFailed)
 
 
 def _own_cause(error: BaseException) -> ModelError | None:
-    """LiteLLM wraps what our own provider for local models raises."""
+    """What our own provider for local models raised, and LiteLLM wrapped."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, ModelError):
@@ -82,10 +97,26 @@ def _own_cause(error: BaseException) -> ModelError | None:
 
 
 def _message(error: Exception) -> str:
-    text = str(getattr(error, "message", None) or error) or type(error).__name__
-    while text.startswith("litellm."):
-        _, _, rest = text.partition(": ")
-        if not rest:
-            break
-        text = rest
-    return text.strip()
+    """The provider's own words, without the names of exceptions that each layer put in front."""
+    text = str(getattr(error, "message", None) or error).strip()
+    return _NAMES_IN_FRONT.sub("", text) or type(error).__name__
+
+
+def _retry_after(error: Exception) -> float | None:
+    """The seconds that the provider asked to wait, if it said so."""
+    response = getattr(error, "response", None)
+    headers: Any = getattr(response, "headers", None) or getattr(error, "litellm_response_headers", None) or {}
+    asked = headers.get("retry-after") if hasattr(headers, "get") else None
+    if not asked:
+        return None
+    try:
+        return float(asked)
+    except ValueError:
+        return _seconds_until(asked)
+
+
+def _seconds_until(date: str) -> float | None:
+    try:
+        return max(0.0, parsedate_to_datetime(date).timestamp() - time.time())
+    except ValueError:
+        return None

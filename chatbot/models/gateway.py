@@ -1,4 +1,7 @@
-"""Any model that LiteLLM can call, behind the `Model` contract: streaming, time limits, retries, usage and cost."""
+"""Any model that LiteLLM can call, behind the `Model` contract: streaming, time limits, retries, usage and cost.
+
+A reply is `Finished` only where the provider said so, and nothing that the user has seen is ever asked for again.
+"""
 
 from __future__ import annotations
 
@@ -11,39 +14,48 @@ from types import ModuleType
 from typing import Any
 
 from chatbot.config import ModelSettings
-from chatbot.errors import AccessDenied, ModelError, ModelTimeout, ProviderFailed
-from chatbot.messages import Delta, Finished, FinishReason, Message, TextDelta, ToolCallDelta, ToolSpec, Usage
+from chatbot.errors import AccessDenied, ModelError, ProviderFailed
+from chatbot.messages import Delta, Finished, Message, ToolSpec, Usage
 from chatbot.models import late
 from chatbot.models.base import Model, Price
-from chatbot.models.failures import TRANSIENT, retry_after, translate
-from chatbot.models.tokens import estimate
+from chatbot.models.call import Call
+from chatbot.models.connections import Connections
+from chatbot.models.failures import TRANSIENT, unknown_provider
+from chatbot.models.reading import Reading, has_reported_usage, is_whole
+from chatbot.models.tokens import estimate, estimate_text
 
 _USUAL_WINDOW = 8192
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 30.0
-_REASONS: dict[str, FinishReason] = {
-    "stop": "stop",
-    "length": "length",
-    "tool_calls": "tool_calls",
-    "function_call": "tool_calls",
-    "content_filter": "content_filter",
-}
+_FROM_ENVIRONMENT = "env:"
+_NO_KEY = "none"
 
 
 class LiteLLMModel(Model):
-    """One model by its LiteLLM name."""
+    """One model by its LiteLLM name. `first_pause_s` is how long to wait before the second try, about."""
 
-    def __init__(self, settings: ModelSettings) -> None:
+    def __init__(self, settings: ModelSettings, *, first_pause_s: float = _FIRST_PAUSE_S) -> None:
         self.name = settings.name
         self._settings = settings
+        self._first_pause_s = first_pause_s
+        self._connections = Connections()
+        self._known: dict[str, Any] | None = None
 
     def warm(self) -> None:
         """See `Model`."""
         late.begin()
 
     async def check(self) -> None:
-        """See `Model`."""
-        self._key()
+        """See `Model`: the provider is known, and there is a key."""
+        key = self._key()
+        litellm = await self._litellm()
+        try:
+            litellm.get_llm_provider(self.name, api_base=self._settings.api_base or None)
+        except Exception as error:  # LiteLLM's own, which cannot be named without importing it
+            raise unknown_provider(self.name) from error
+        missing = litellm.validate_environment(self.name)["missing_keys"]
+        if key is None and missing:
+            raise AccessDenied(f"{self.name} needs a key: set {' and '.join(missing)}, or api_key in [model]")
 
     async def context_window(self) -> int:
         """See `Model`."""
@@ -74,52 +86,46 @@ class LiteLLMModel(Model):
     ) -> AsyncGenerator[Delta, None]:
         """See `Model`."""
         litellm = await self._litellm()
-        request = self._request(messages, tools, max_output_tokens)
-        tries = self._settings.retries + 1
-        for attempt in range(tries):
+        self._connections.use(litellm)
+        call = Call(litellm, self._request(messages, tools, max_output_tokens), self._settings.timeout_s, self._secrets)
+        tried = 0
+        while True:
             has_begun = False
             try:
-                async with aclosing(self._attempt(litellm, request)) as deltas:
+                async with aclosing(self._attempt(call, messages, tools)) as deltas:
                     async for delta in deltas:
                         has_begun = True
                         yield delta
             except TRANSIENT as error:
-                if has_begun or attempt == tries - 1:
+                pause = self._pause(tried, error)
+                if has_begun or tried == self._settings.retries or pause > _LONGEST_PAUSE_S:
                     raise
-                await asyncio.sleep(_pause(attempt, error))
             else:
                 return
+            await asyncio.sleep(pause)
+            tried += 1
 
-    async def _attempt(self, litellm: ModuleType, request: dict[str, Any]) -> AsyncGenerator[Delta, None]:
-        """One call, its failures in our words."""
-        response: Any = None
-        try:
-            async with asyncio.timeout(self._settings.timeout_s):
-                response = await litellm.acompletion(**request)
-            reading = _Reading()
-            chunks = aiter(response)
-            while (chunk := await self._next(chunks)) is not None:
+    async def aclose(self) -> None:
+        """See `Model`."""
+        await self._connections.aclose()
+
+    async def _attempt(
+        self, call: Call, messages: Sequence[Message], tools: Sequence[ToolSpec]
+    ) -> AsyncGenerator[Delta, None]:
+        """One call. Yields `Finished` only if the provider said that the reply has ended."""
+        reading = Reading()
+        async with call as response:
+            while (chunk := await response.next()) is not None:
                 for delta in reading.take(chunk):
                     yield delta
-            if getattr(response, "received_finish_reason", "stop") is None:
+            if not is_whole(response.stream):
                 raise ProviderFailed(f"{self.name}: the reply broke off before its end")
-            yield Finished(reading.reason, await self._usage(litellm, reading, request), reading.model or self.name)
-        except ModelError:
-            raise
-        except TimeoutError as error:
-            raise ModelTimeout(f"{self.name}: nothing came for {self._settings.timeout_s:g} s") from error
-        except Exception as error:  # noqa: BLE001 - LiteLLM raises what its many providers raise; all of it is said in our words
-            raise _without_trace(translate(error, self.name, self._secrets()), error) from None
-        finally:
-            await _close(response)
-
-    async def _next(self, chunks: Any) -> Any:
-        async with asyncio.timeout(self._settings.timeout_s):
-            return await anext(chunks, None)
+            usage = await self._usage(reading, messages, tools, is_reported=has_reported_usage(response.stream))
+        yield Finished(reading.reason, usage, reading.model or self.name)
 
     def _request(self, messages: Sequence[Message], tools: Sequence[ToolSpec], limit: int | None) -> dict[str, Any]:
         settings = self._settings
-        chosen = {
+        optional = {
             "api_key": self._key(),
             "api_base": settings.api_base or None,
             "temperature": settings.temperature,
@@ -133,110 +139,76 @@ class LiteLLMModel(Model):
             "stream": True,
             "stream_options": {"include_usage": True},
             "max_tokens": min(limit or settings.max_output_tokens, settings.max_output_tokens),
-            "timeout": settings.timeout_s,
-            "num_retries": 0,
+            "num_retries": 0,  # retries are ours, for only we know what the user has seen
             "max_retries": 0,
-            **{name: value for name, value in chosen.items() if value is not None},
+            "drop_params": True,
+            **{name: value for name, value in optional.items() if value is not None},
         }
 
-    async def _usage(self, litellm: ModuleType, reading: _Reading, request: dict[str, Any]) -> Usage:
+    def _pause(self, tried: int, error: ModelError) -> float:
+        """Seconds until the next try: what the provider asks for, or exponential back-off with jitter."""
+        if error.retry_after_s is not None:
+            return error.retry_after_s
+        backoff = self._first_pause_s * 2**tried * random.uniform(0.75, 1.25)  # noqa: S311 - jitter needs no secrecy
+        return float(min(backoff, _LONGEST_PAUSE_S))
+
+    async def _usage(
+        self, reading: Reading, messages: Sequence[Message], tools: Sequence[ToolSpec], *, is_reported: bool
+    ) -> Usage:
         """What the provider reported, priced; or our own count where it reported nothing."""
         told = reading.usage
-        if told is None or not told.prompt_tokens:
-            tokens = estimate([Message("user", str(request["messages"]))]), estimate([Message("user", reading.text)])
-            price = await self.price()
-            cost = None if price is None else tokens[0] * price.input_usd + tokens[1] * price.output_usd
-            return Usage(tokens[0], tokens[1], cost_usd=cost, estimated=True)
+        if not is_reported or not told or not told.prompt_tokens:
+            read, written = estimate(messages, tools), estimate_text(reading.written)
+            return Usage(read, written, cost_usd=_cost(await self.price(), read, written), estimated=True)
         details = getattr(told, "prompt_tokens_details", None)
-        cached = int(getattr(details, "cached_tokens", None) or 0)
-        cost = await self._cost(litellm, told)
-        return Usage(int(told.prompt_tokens), int(told.completion_tokens or 0), cached, cost_usd=cost)
+        return Usage(
+            input_tokens=int(told.prompt_tokens),
+            output_tokens=int(told.completion_tokens or 0),
+            cached_tokens=int(getattr(details, "cached_tokens", None) or 0),
+            cost_usd=await self._cost(told),
+        )
 
-    async def _cost(self, litellm: ModuleType, told: Any) -> float | None:
-        price = await self.price()
-        if price is None:
-            return None
+    async def _cost(self, told: Any) -> float | None:
+        """By the user's own price, or what the provider says, or LiteLLM's table, which knows what caching saves."""
         if self._settings.input_usd_per_million is None:
-            with suppress(
-                Exception
-            ):  # LiteLLM's table may lack what its own function needs; then the plain price holds
-                parts = litellm.cost_calculator.cost_per_token(model=self.name, usage_object=told)
-                return float(sum(parts))
-        return float(told.prompt_tokens * price.input_usd + (told.completion_tokens or 0) * price.output_usd)
+            if (billed := getattr(told, "cost", None)) is not None:
+                return float(billed)
+            litellm = await self._litellm()
+            with suppress(Exception):  # a model that the table does not hold raises a bare Exception
+                return float(sum(litellm.cost_calculator.cost_per_token(model=self.name, usage_object=told)))
+        return _cost(await self.price(), int(told.prompt_tokens), int(told.completion_tokens or 0))
 
     async def _info(self) -> dict[str, Any]:
-        litellm = await self._litellm()
-        try:
-            return dict(litellm.get_model_info(self.name))
-        except Exception:  # noqa: BLE001 - LiteLLM raises a bare Exception for a model that its table does not hold
-            return {}
+        """What LiteLLM knows of the model. In a thread, because it asks some local servers for it."""
+        if self._known is None:
+            litellm = await self._litellm()
+            try:
+                self._known = dict(await asyncio.to_thread(litellm.get_model_info, self.name))
+            except Exception:  # noqa: BLE001 - a bare Exception says that the table does not hold the model
+                self._known = {}
+        return self._known
 
     async def _litellm(self) -> ModuleType:
         return await late.litellm()
 
     def _key(self) -> str | None:
         """The key to send; None leaves it to the provider's usual variable."""
-        kind, _, variable = self._settings.api_key.partition("env:")
-        if kind or not variable:
-            return self._settings.api_key or None
-        if not os.environ.get(variable):
-            raise AccessDenied(f"{self.name}: api_key names the variable {variable}, which is not set")
-        return os.environ[variable]
+        key = self._settings.api_key
+        if key.startswith(_FROM_ENVIRONMENT):
+            variable = key.removeprefix(_FROM_ENVIRONMENT).strip()
+            if not os.environ.get(variable):
+                raise AccessDenied(f"{self.name}: api_key names the variable {variable or '(none)'}, which is not set")
+            return os.environ[variable]
+        if not key and self.name.startswith("openai/") and self._settings.api_base:
+            return os.environ.get("OPENAI_API_KEY") or _NO_KEY  # servers of one's own mostly need none; the SDK does
+        return key or None
 
     def _secrets(self) -> list[str]:
         keys = [value for name, value in os.environ.items() if name.endswith(("_API_KEY", "_TOKEN", "_SECRET"))]
         with suppress(AccessDenied):
             keys.append(self._key() or "")
-        return keys
+        return [key for key in keys if key != _NO_KEY]
 
 
-class _Reading:
-    """What has arrived, chunk by chunk."""
-
-    def __init__(self) -> None:
-        self.text = ""
-        self.reason: FinishReason = "stop"
-        self.model = ""
-        self.usage: Any = None
-
-    def take(self, chunk: Any) -> list[Delta]:
-        self.model = self.model or str(getattr(chunk, "model", "") or "")
-        self.usage = getattr(chunk, "usage", None) or self.usage
-        deltas: list[Delta] = []
-        for choice in chunk.choices[:1]:
-            if choice.finish_reason:
-                self.reason = _REASONS.get(choice.finish_reason, "stop")
-            if text := choice.delta.content:
-                self.text += text
-                deltas.append(TextDelta(text))
-            deltas += [_tool_call(call) for call in getattr(choice.delta, "tool_calls", None) or ()]
-        return deltas
-
-
-def _tool_call(call: Any) -> ToolCallDelta:
-    function = call.function
-    return ToolCallDelta(call.index or 0, call.id, function.name, function.arguments or "")
-
-
-def _pause(attempt: int, error: ModelError) -> float:
-    """Exponential back-off with jitter; what the provider asks for comes first, within reason."""
-    asked = error.retry_after_s
-    backoff = _FIRST_PAUSE_S * 2**attempt * random.uniform(0.75, 1.25)  # noqa: S311 - jitter needs no secrecy
-    return float(min(asked if asked is not None else backoff, _LONGEST_PAUSE_S))
-
-
-def _without_trace(error: ModelError, cause: Exception) -> ModelError:
-    """The error alone: the provider's own exception may hold the key, and a traceback would print it."""
-    error.retry_after_s = retry_after(cause)
-    return error
-
-
-async def _close(response: Any) -> None:
-    """Stop the provider, however far it got."""
-    for stream in (response, getattr(response, "completion_stream", None)):
-        close = getattr(stream, "aclose", None) or getattr(stream, "close", None)
-        if close is not None:
-            with suppress(Exception):  # the connection may be gone already, which is what we want
-                outcome = close()
-                if asyncio.iscoroutine(outcome):
-                    await outcome
+def _cost(price: Price | None, read: int, written: int) -> float | None:
+    return None if price is None else read * price.input_usd + written * price.output_usd

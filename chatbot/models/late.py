@@ -1,7 +1,7 @@
 """LiteLLM, imported late: it takes seconds, so it is loaded on a thread while the user types, and never for `--help`.
 
-Its settings stand in the environment before it is imported, so that it neither asks the network for prices nor loads a
-`.env` file from wherever we happen to run.
+This is the only module that imports it. Its settings stand in the environment before that, so that it neither asks the
+network for prices nor loads a `.env` file from wherever we happen to run.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import logging
 import os
 import sys
 import threading
+from concurrent.futures import Future
 from types import ModuleType
 from typing import Any
 
@@ -26,54 +27,54 @@ _SWITCH_INTERVAL_S = 0.0005
 """While the import runs, threads take turns more often: the prompt stays responsive, the import is no slower."""
 
 _lock = threading.Lock()
+_under_way: Future[ModuleType] | None = None
 
 
-def begin() -> None:
-    """Start the import on a thread of its own. Returns at once."""
-    if "litellm" not in sys.modules:
-        threading.Thread(target=_quietly, name="import litellm", daemon=True).start()
+def begin() -> Future[ModuleType]:
+    """Start the import on a thread of its own, unless it has been started. Returns at once, never raises."""
+    global _under_way  # noqa: PLW0603 - a process has one litellm
+    with _lock:
+        if _under_way is None:
+            _under_way = Future()
+            _under_way.set_running_or_notify_cancel()  # from here on nobody who stops waiting can cancel it
+            # A daemon, so that leaving the program never waits for an import that nobody needs any more.
+            threading.Thread(target=_load_into, args=(_under_way,), name="import litellm", daemon=True).start()
+        return _under_way
 
 
 async def litellm() -> ModuleType:
-    """The module, imported by now. Raises `ProviderFailed` where it cannot be."""
-    if _is_ready():
-        return sys.modules["litellm"]
-    return await asyncio.to_thread(_load)
+    """The module, imported by now. Raises `ProviderFailed` where it cannot be, each time anew."""
+    loading = begin()
+    try:
+        return loading.result() if loading.done() else await asyncio.wrap_future(loading)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ProviderFailed(f"litellm cannot be imported ({reason}): install chatbot-runtime anew") from error
 
 
-def _is_ready() -> bool:
-    return getattr(sys.modules.get("litellm"), "chatbot_is_set_up", False)
+def _load_into(loading: Future[ModuleType]) -> None:
+    try:
+        loading.set_result(_load())
+    except BaseException as error:  # noqa: BLE001 - told to everyone who asks for the module
+        loading.set_exception(error)
 
 
 def _load() -> ModuleType:
-    with _lock:
-        if _is_ready():
-            return sys.modules["litellm"]
-        os.environ.update({key: value for key, value in _SETTINGS.items() if key not in os.environ})
-        interval = sys.getswitchinterval()
-        sys.setswitchinterval(_SWITCH_INTERVAL_S)
-        try:
-            module = importlib.import_module("litellm")
-        except ImportError as error:
-            raise ProviderFailed(f"litellm cannot be imported: {error}") from error
-        finally:
-            sys.setswitchinterval(interval)
-        _set_up(module)
-        return module
+    for name, value in _SETTINGS.items():
+        os.environ.setdefault(name, value)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    try:
+        module = importlib.import_module("litellm")
+    finally:
+        sys.setswitchinterval(interval)
+    _silence(module)
+    return module
 
 
-def _set_up(module: Any) -> None:
-    """Nothing to standard output, nothing home, and parameters that a provider does not know are left out."""
+def _silence(module: Any) -> None:
+    """Nothing on standard output or error, nothing sent home."""
     module.suppress_debug_info = True
     module.telemetry = False
-    module.drop_params = True
     for name in ("LiteLLM", "LiteLLM Proxy", "LiteLLM Router"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    module.chatbot_is_set_up = True
-
-
-def _quietly() -> None:
-    try:
-        _load()
-    except ProviderFailed:
-        return  # whoever needs the module will be told
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)

@@ -1,35 +1,38 @@
-"""A GGUF model on llama.cpp: tokens in, text out. Blocking, one generation at a time; `local` gives it a thread.
+"""A GGUF model on llama.cpp: tokens in, text out. Blocking, one generation at a time; `engine` gives it a thread.
 
 What is left in the KV cache from the call before is reused as far as the prompts agree, so the next turn of a
-conversation evaluates only what is new.
+conversation evaluates only what is new. The same seed gives the same reply: see `_reuse`.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from chatbot.errors import ContextTooLong, RequestRefused
-from chatbot.models.chat_template import ChatTemplate, Part
+from chatbot.errors import ContextTooLong, ProviderFailed, RequestRefused
+from chatbot.models.chat_template import ChatTemplate
 from chatbot.models.gguf import missing_engine
+from chatbot.models.vocabulary import Decoder, Vocabulary
 
+_USUAL_WINDOW = 8192
 _BATCH_TOKENS = 256
-_REPLACEMENT = "\ufffd"
-_LONGEST_HELD_BACK = 8
-_DEFAULT_SEED = 0xFFFFFFFF
+_MOST_THREADS = 8
+_ANY_SEED = 0xFFFFFFFF
+_TOP_K = 40
 _REPEAT_WINDOW = 64
 _REPEAT_PENALTY = 1.1
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is chosen."""
+    """How the next token is chosen. The defaults are what the makers of SmolLM2 advise."""
 
-    temperature: float = 0.0
+    temperature: float = 0.2
     top_p: float = 0.9
     seed: int | None = None
 
@@ -45,34 +48,32 @@ class Generation:
 
 
 class Llama:
-    """One loaded model with one context of `window` tokens; 0 takes the length that the model was trained for."""
+    """One loaded model, with one context.
+
+    `window` is at most what the model was trained for; 0 takes that, or 8192 where it is more, for memory's sake.
+    """
 
     def __init__(self, path: Path, *, window: int = 0) -> None:
         self._lib = _load_library()
+        self._path = path
         parameters = self._lib.LlamaModelParams()
         parameters.n_gpu_layers = 0
         try:
             self._model = self._lib.LlamaModel(str(path), parameters)
         except (ValueError, RuntimeError, OSError) as error:
             raise RequestRefused(f"{path} cannot be loaded as a model: {error}") from error
-        self._vocab = self._model.get_vocab()
-        trained: int = self._model.n_ctx_train
-        self.window = min(window, trained) if window else trained
+        self.window = min(window or _USUAL_WINDOW, int(self._model.n_ctx_train))
+        self.vocabulary = Vocabulary(self._model.get_vocab())
         self.template = ChatTemplate(
             self._model.get_default_chat_template(),
-            bos=self._special(self._vocab.token_bos()),
-            eos=self._special(self._vocab.token_eos()),
+            bos=self.vocabulary.name(self.vocabulary.bos),
+            eos=self.vocabulary.name(self.vocabulary.eos),
         )
-        self._context: Any = None
+        self._context = self._open_context()
         self._cached: list[int] = []
-
-    def tokenize(self, parts: Sequence[Part]) -> list[int]:
-        """The tokens of a prompt; special ones only where the template wrote them."""
-        tokens: list[int] = []
-        for at, part in enumerate(parts):
-            begins = at == 0 and self._vocab.get_add_bos() and not self._has_bos(part)
-            tokens += self._vocab.tokenize(part.text, add_special=begins, parse_special=part.is_template)
-        return tokens
+        """The tokens in the KV cache."""
+        self._steady = 0
+        """How many of them, from the first, were evaluated in whole batches of a prompt."""
 
     def generate(
         self,
@@ -83,69 +84,100 @@ class Llama:
         is_cancelled: threading.Event,
         done: Generation,
     ) -> Iterator[str]:
-        """Yield the reply piece by piece, whole characters only, and fill in `done`. Raises `ContextTooLong`."""
-        if len(prompt) >= self.window:
-            raise ContextTooLong(f"the prompt has {len(prompt)} tokens, and the model's window {self.window}")
-        context = self._ready_context()
-        done.input_tokens = len(prompt)
-        done.cached_tokens = self._reuse(context, prompt)
-        done.reason = "length"
-        if not self._evaluate(context, prompt[done.cached_tokens :], is_cancelled):
+        """Yield the reply piece by piece, whole characters only, and fill in `done`. Raises `ContextTooLong`.
+
+        Ends early, without a word, once it is cancelled.
+        """
+        room = self.window - len(prompt)
+        if room <= 0:
+            raise ContextTooLong(
+                f"the prompt has {len(prompt)} tokens, and the window of {self._path.name} {self.window}"
+            )
+        self._context.cancel = False
+        done.input_tokens, done.reason = len(prompt), "length"
+        done.cached_tokens = self._reuse(prompt, must_repeat=sampling.seed is not None)
+        if not self._evaluate(prompt[done.cached_tokens :], is_cancelled):
             return
-        text = _TextOf(self._vocab.detokenize)
-        sampler = self._sampler(sampling)
-        for _ in range(min(max_tokens, self.window - len(prompt))):
-            token = sampler.sample(context, -1)
-            if self._vocab.is_eog(token):
-                done.reason = "stop"
-                break
-            done.output_tokens += 1
-            if piece := text.add(token):
-                yield piece
-            if not self._evaluate(context, [token], is_cancelled):
-                return
-        if rest := text.flush():
-            yield rest
+        text = Decoder(self.vocabulary)
+        limit = min(max_tokens, room)
+        with closing(self._sampler(sampling)) as sampler:
+            while done.output_tokens < limit:
+                token = sampler.sample(self._context, -1)
+                if self.vocabulary.is_end(token):
+                    done.reason = "stop"
+                    return
+                done.output_tokens += 1
+                if piece := text.add(token):
+                    yield piece
+                if done.output_tokens < limit and not self._evaluate([token], is_cancelled):
+                    return
+
+    def cancel(self) -> None:
+        """Stop evaluating soon, even in the middle of a batch. For any thread, after setting `is_cancelled`."""
+        self._context.cancel = True
 
     def close(self) -> None:
         """Free the memory."""
-        if self._context is not None:
-            self._context.close()
-            self._context = None
+        self._context.close()
         self._model.close()
 
-    def _ready_context(self) -> Any:
-        if self._context is None:
-            parameters = self._lib.LlamaContextParams()
-            parameters.n_ctx = self.window
-            parameters.n_batch = _BATCH_TOKENS
-            parameters.n_threads = parameters.n_threads_batch = _threads()
-            parameters.no_perf = True
-            self._context = self._lib.LlamaContext(self._model, parameters)
-        return self._context
+    def _open_context(self) -> Any:
+        parameters = self._lib.LlamaContextParams()
+        parameters.n_ctx = self.window
+        parameters.n_batch = parameters.n_ubatch = _BATCH_TOKENS
+        parameters.n_threads = parameters.n_threads_batch = _threads()
+        parameters.no_perf = True
+        try:
+            context = self._lib.LlamaContext(self._model, parameters)
+        except (ValueError, RuntimeError, MemoryError) as error:
+            self._model.close()
+            raise RequestRefused(
+                f"no memory for a window of {self.window} tokens of {self._path.name}: lower context_window in [model]"
+            ) from error
+        context.install_cancel_callback()
+        return context
 
-    def _reuse(self, context: Any, prompt: Sequence[int]) -> int:
-        """Keep what the cache and the prompt begin with alike; the last token is always evaluated anew."""
-        common = 0
-        for cached, wanted in zip(self._cached, prompt[:-1], strict=False):
-            if cached != wanted:
-                break
-            common += 1
-        if not context.memory_seq_rm(0, common, -1):
-            context.kv_cache_clear()
-            common = 0
+    def _reuse(self, prompt: Sequence[int], *, must_repeat: bool) -> int:
+        """Keep what the cache and the prompt begin with alike; the last token is always evaluated anew.
+
+        A token's state differs in its last bits with the batch in which it was evaluated, and that can change a reply.
+        So where it must be repeatable, only whole batches are kept that an empty cache would give as well.
+        """
+        common = _common(self._cached, prompt[:-1])
+        self._steady = min(self._steady, common // _BATCH_TOKENS * _BATCH_TOKENS)
+        if must_repeat:
+            common = self._steady
+        if not self._context.memory_seq_rm(0, common, -1):
+            self._context.kv_cache_clear()  # some architectures cannot forget a part
+            common = self._steady = 0
         del self._cached[common:]
         return common
 
-    def _evaluate(self, context: Any, tokens: Sequence[int], is_cancelled: threading.Event) -> bool:
-        """Put tokens into the cache, in batches small enough to be stopped between; whether it came to the end."""
-        for start in range(0, len(tokens), _BATCH_TOKENS):
-            if is_cancelled.is_set() or len(self._cached) >= self.window:
+    def _evaluate(self, tokens: Sequence[int], is_cancelled: threading.Event) -> bool:
+        """Put tokens into the cache; whether it came to the end. A batch ends where it would without reuse."""
+        done = 0
+        while done < len(tokens):
+            at = len(self._cached)
+            batch = list(tokens[done : done + _BATCH_TOKENS - at % _BATCH_TOKENS])
+            if not self._decode(batch, at, is_cancelled):
                 return False
-            batch = list(tokens[start : start + _BATCH_TOKENS])
-            context.decode(self._lib.llama_batch_get_one(batch, len(self._cached)))
             self._cached += batch
+            if at == self._steady and len(batch) == _BATCH_TOKENS:
+                self._steady = len(self._cached)
+            done += len(batch)
         return True
+
+    def _decode(self, batch: list[int], at: int, is_cancelled: threading.Event) -> bool:
+        while not is_cancelled.is_set():
+            try:
+                self._context.decode(self._lib.llama_batch_get_one(batch, at))
+            except InterruptedError:
+                self._context.cancel = False  # unless it is for us, it was for a generation that has ended
+            except (ValueError, RuntimeError) as error:
+                raise ProviderFailed(f"llama.cpp cannot go on with {self._path.name}: {error}") from error
+            else:
+                return True
+        return False
 
     def _sampler(self, sampling: Sampling) -> Any:
         sampler = self._lib.LlamaSampler(self._lib.LlamaSamplerChainParams())
@@ -153,49 +185,21 @@ class Llama:
         try:
             sampler.add_penalties(*penalties)
         except TypeError:  # later releases of cyllama ask for the size of the vocabulary first
-            sampler.add_penalties(self._vocab.n_vocab, *penalties)
+            sampler.add_penalties(len(self.vocabulary), *penalties)
         if sampling.temperature == 0:
             sampler.add_greedy()
         else:
+            sampler.add_top_k(_TOP_K)
             sampler.add_top_p(sampling.top_p, 1)
             sampler.add_temp(sampling.temperature)
-            sampler.add_dist(_DEFAULT_SEED if sampling.seed is None else sampling.seed)
+            sampler.add_dist(_ANY_SEED if sampling.seed is None else sampling.seed % _ANY_SEED)
         return sampler
 
-    def _special(self, token: int) -> str:
-        return str(self._vocab.token_to_piece(token, special=True)) if token >= 0 else ""
 
-    def _has_bos(self, part: Part) -> bool:
-        bos = self._special(self._vocab.token_bos())
-        return bool(bos) and part.text.startswith(bos)
-
-
-class _TextOf:
-    """From tokens to text: a character that is split over tokens is held back until it is whole."""
-
-    def __init__(self, detokenize: Callable[[list[int]], str]) -> None:
-        self._detokenize = detokenize
-        self._before: list[int] = []
-        self._held: list[int] = []
-
-    def add(self, token: int) -> str:
-        self._held.append(token)
-        text = self._text()
-        if text.endswith(_REPLACEMENT) and len(self._held) < _LONGEST_HELD_BACK:
-            return ""
-        self._before, self._held = self._held, []
-        return text
-
-    def flush(self) -> str:
-        text, self._held = self._text(), []
-        return text.rstrip(_REPLACEMENT)
-
-    def _text(self) -> str:
-        # Decoded after what came before, for some vocabularies drop the space of a first word.
-        if not self._held:
-            return ""
-        before = self._detokenize(self._before) if self._before else ""
-        return self._detokenize(self._before + self._held)[len(before) :]
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many tokens both begin with."""
+    pairs = zip(one, other, strict=False)
+    return next((at for at, (mine, yours) in enumerate(pairs) if mine != yours), min(len(one), len(other)))
 
 
 def _load_library() -> Any:
@@ -209,4 +213,6 @@ def _load_library() -> Any:
 
 
 def _threads() -> int:
-    return max(1, min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1))
+    """One for each core that we may use, up to where a small model gains nothing more."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, _MOST_THREADS)

@@ -12,8 +12,9 @@ from chatbot.config import ModelSettings
 from chatbot.messages import Message, ToolSpec
 from chatbot.models import late
 from chatbot.models.base import Price
+from chatbot.models.engine import ENGINES
 from chatbot.models.gateway import LiteLLMModel
-from chatbot.models.gguf import find_model, missing_engine
+from chatbot.models.gguf import PREFIX, find_model, missing_engine
 
 
 class LocalModel(LiteLLMModel):
@@ -21,15 +22,17 @@ class LocalModel(LiteLLMModel):
 
     def __init__(self, settings: ModelSettings) -> None:
         super().__init__(settings)
-        from chatbot.models.local_provider import ENGINES, PREFIX
+        self._is_open = True
+        self._engine = ENGINES.open(settings.name, settings.context_window)
 
-        self._file = settings.name.removeprefix(PREFIX)
-        self._engines = ENGINES
-        self._engine = ENGINES.get(settings.name, settings.context_window)
+    def warm(self) -> None:
+        """See `Model`."""
+        super().warm()
+        self._engine.warm()
 
     async def check(self) -> None:
-        """See `Model`."""
-        await asyncio.to_thread(find_model, self._file)
+        """See `Model`: weights and engine are there."""
+        await asyncio.to_thread(find_model, self.name.removeprefix(PREFIX))
         if importlib.util.find_spec("cyllama") is None:
             raise missing_engine()
 
@@ -46,8 +49,11 @@ class LocalModel(LiteLLMModel):
         return Price(0.0, 0.0)
 
     async def aclose(self) -> None:
-        """Free the weights, for all who share them."""
-        await self._engines.aclose()
+        """See `Model`; the weights are freed when the last who shares them closes."""
+        await super().aclose()
+        if self._is_open:
+            self._is_open = False
+            await ENGINES.let_go(self._engine)
 
     def _request(self, messages: Sequence[Message], tools: Sequence[ToolSpec], limit: int | None) -> dict[str, Any]:
         request = super()._request(messages, tools, limit)

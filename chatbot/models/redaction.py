@@ -8,10 +8,10 @@ from collections.abc import Iterable
 _MASK = "[redacted]"
 _SHORTEST_SECRET = 6
 _LOOKS_SECRET = re.compile(
-    r"\b(?:sk|pk|rk|gsk|xai|ghp|hf|AIza|AKIA)[-_A-Za-z0-9*]{8,}"
-    r"|(?<=Bearer )[^\s\"',]+"
-    r"|(?<=://)[^\s/@]+:[^\s/@]+(?=@)"
-    r"|(?i:(?<=api[_-]key[=:])\s*[^\s\"',&]+)"
+    r"\b(?:sk|pk|rk|gsk|xai|ghp|gho|hf|AIza|AKIA|eyJ)[-_.A-Za-z0-9*]{8,}"  # the beginnings that providers give to keys
+    r"|(?i:(?<=bearer )|(?<=basic ))[^\s\"',]+"
+    r"|(?<=://)[^\s/@]+:[^\s/@]+(?=@)"  # user and password of an address
+    r"|(?i:(?<=key=)|(?<=token=)|(?<=api_key:)|(?<=api-key:))\s*[^\s\"',&]+"
 )
 
 

@@ -1,0 +1,64 @@
+"""One call through LiteLLM: a time limit on every step, failures in our own words, and nothing left open."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from types import ModuleType, TracebackType
+from typing import Any, Self
+
+from chatbot.errors import ModelError, ModelTimeout
+from chatbot.models.failures import translate
+
+_PATIENCE_S = 5.0
+"""LiteLLM's own limit comes this much later than ours, so that it is ours that strikes."""
+
+
+class Call:
+    """A request that can be sent again: each `async with` is a new try.
+
+    `secrets` gives the keys that no message may repeat.
+    """
+
+    def __init__(
+        self, litellm: ModuleType, request: dict[str, Any], timeout_s: float, secrets: Callable[[], Sequence[str]]
+    ) -> None:
+        self._litellm = litellm
+        self._request = {**request, "timeout": timeout_s + _PATIENCE_S}
+        self._name = str(request["model"])
+        self._timeout_s = timeout_s
+        self._secrets = secrets
+        self.stream: Any = None
+        """LiteLLM's stream, once it has been opened."""
+
+    async def next(self) -> Any:
+        """The next chunk, None after the last. Sends the request first; opening and first chunk share one limit."""
+        failure: ModelError
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                if self.stream is None:
+                    self.stream = await self._litellm.acompletion(**self._request)
+                return await anext(self.stream, None)
+        except TimeoutError:
+            failure = ModelTimeout(f"{self._name}: nothing came for {self._timeout_s:g} s")
+        except Exception as error:  # noqa: BLE001 - LiteLLM raises what its many providers raise
+            failure = translate(error, self._name, self._secrets())
+        # Raised out here, so that the provider's exception, which may hold the key, is nowhere in its traceback.
+        raise failure
+
+    async def __aenter__(self) -> Self:
+        self.stream = None
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Stop the provider, however far it got."""
+        close = getattr(self.stream, "aclose", None)
+        if close is not None:
+            with suppress(Exception):  # the connection may be gone already, which is what we want
+                outcome = close()
+                if inspect.isawaitable(outcome):
+                    await outcome

@@ -1,0 +1,301 @@
+"""A small OpenAI-compatible server on loopback, whose behaviour is chosen by the name of the model that is asked for.
+
+A pytest plug-in: a test module that says `pytest_plugins = ["tests.servers.openai_server"]` has the fixture
+`openai_url`, an address of its own. What was asked there is answered by `GET {openai_url}/requests`.
+"""
+
+import asyncio
+import json
+import threading
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import Future
+from itertools import count
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+Json = dict[str, Any]
+Behaviour = Callable[[web.Request, Json], Awaitable[web.StreamResponse]]
+
+USAGE: Json = {
+    "prompt_tokens": 120,
+    "completion_tokens": 8,
+    "total_tokens": 128,
+    "prompt_tokens_details": {"cached_tokens": 100},
+}
+WORDS = ("Hello", ", ", "wörld", " 🎉", ".")
+
+BEHAVIOURS: dict[str, Behaviour] = {}
+"""By the name of the model."""
+
+_asked: defaultdict[str, list[Json]] = defaultdict(list)
+"""The requests, by the address that they came to."""
+
+
+def behaviour(function: Behaviour) -> Behaviour:
+    """Serve this function as the model of its name, underscores written as dashes."""
+    BEHAVIOURS[function.__name__.replace("_", "-")] = function
+    return function
+
+
+@behaviour
+async def says(request: web.Request, asked: Json) -> web.StreamResponse:
+    return await _stream(request, asked, *map(_text, WORDS), _finish(), _usage())
+
+
+@behaviour
+async def echoes(request: web.Request, asked: Json) -> web.StreamResponse:
+    return await _stream(request, asked, _text(asked["messages"][-1]["content"]), _finish(), _usage())
+
+
+@behaviour
+async def says_without_usage(request: web.Request, asked: Json) -> web.StreamResponse:
+    return await _stream(request, asked, *map(_text, WORDS), _finish())
+
+
+@behaviour
+async def calls_tools(request: web.Request, asked: Json) -> web.StreamResponse:
+    deltas = [
+        _text("Let me look. "),
+        _tool(0, id="call_a", name="search", arguments=""),
+        _tool(0, arguments='{"query": '),
+        _tool(0, arguments='"sea otters"}'),
+        _tool(1, id="call_b", name="clock", arguments="{}"),
+    ]
+    return await _stream(request, asked, *deltas, _finish("tool_calls"), _usage())
+
+
+@behaviour
+async def runs_out_of_tokens(request: web.Request, asked: Json) -> web.StreamResponse:
+    return await _stream(request, asked, _text("It goes"), _finish("length"), _usage())
+
+
+@behaviour
+async def is_filtered(request: web.Request, asked: Json) -> web.StreamResponse:
+    return await _stream(request, asked, _text("I"), _finish("content_filter"), _usage())
+
+
+@behaviour
+async def says_nothing(request: web.Request, asked: Json) -> web.StreamResponse:
+    return await _stream(request, asked, _finish(), _usage())
+
+
+@behaviour
+async def slows_down_once(request: web.Request, asked: Json) -> web.StreamResponse:
+    return await (says if _is_repeated(request) else slows_down)(request, asked)
+
+
+@behaviour
+async def slows_down(request: web.Request, asked: Json) -> web.StreamResponse:
+    return _error(429, "Rate limit reached for requests", headers={"Retry-After": "0.2"})
+
+
+@behaviour
+async def slows_down_for_an_hour(request: web.Request, asked: Json) -> web.StreamResponse:
+    return _error(429, "Rate limit reached for tokens", headers={"Retry-After": "3600"})
+
+
+@behaviour
+async def fails_once(request: web.Request, asked: Json) -> web.StreamResponse:
+    return await (says if _is_repeated(request) else fails)(request, asked)
+
+
+@behaviour
+async def fails(request: web.Request, asked: Json) -> web.StreamResponse:
+    return _error(500, "The server had an error while processing your request")
+
+
+@behaviour
+async def is_overloaded(request: web.Request, asked: Json) -> web.StreamResponse:
+    return _error(503, "The engine is currently overloaded")
+
+
+@behaviour
+async def denies(request: web.Request, asked: Json) -> web.StreamResponse:
+    key = request.headers.get("Authorization", "").removeprefix("Bearer ")
+    return _error(401, f"Incorrect API key provided: {key}. See https://me:hunter2@example.com", code="invalid_api_key")
+
+
+@behaviour
+async def forbids(request: web.Request, asked: Json) -> web.StreamResponse:
+    return _error(403, "Your project may not use this model")
+
+
+@behaviour
+async def is_unknown(request: web.Request, asked: Json) -> web.StreamResponse:
+    return _error(404, "The model does not exist", code="model_not_found")
+
+
+@behaviour
+async def refuses(request: web.Request, asked: Json) -> web.StreamResponse:
+    return _error(400, "Invalid value: 'messages[0].role'")
+
+
+@behaviour
+async def is_too_small(request: web.Request, asked: Json) -> web.StreamResponse:
+    message = "This model's maximum context length is 4096 tokens. However, your messages resulted in 5000 tokens."
+    return _error(400, message, code="context_length_exceeded")
+
+
+@behaviour
+async def drops_at_once(request: web.Request, asked: Json) -> web.StreamResponse:
+    return await _drop(request, asked)
+
+
+@behaviour
+async def drops_later(request: web.Request, asked: Json) -> web.StreamResponse:
+    return await _drop(request, asked, _text("Half a"), _text(" sentence"))
+
+
+@behaviour
+async def drops_later_but_first_fails(request: web.Request, asked: Json) -> web.StreamResponse:
+    return await (drops_later if _is_repeated(request) else fails)(request, asked)
+
+
+@behaviour
+async def never_answers(request: web.Request, asked: Json) -> web.StreamResponse:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+@behaviour
+async def opens_and_stalls(request: web.Request, asked: Json) -> web.StreamResponse:
+    return await _stall(request, asked)
+
+
+@behaviour
+async def stalls_later(request: web.Request, asked: Json) -> web.StreamResponse:
+    return await _stall(request, asked, _text("Wait"), _text(" a"))
+
+
+@behaviour
+async def ends_without_finishing(request: web.Request, asked: Json) -> web.StreamResponse:
+    return await _stream(request, asked, _text("Half a"), _text(" sentence"))
+
+
+@behaviour
+async def stammers(request: web.Request, asked: Json) -> web.StreamResponse:
+    response = await _open(request, asked, _text("Half"))
+    await response.write(b'data: {"id": "x", "choices": [{"index": 0, "del\n\n')
+    await response.write_eof()
+    return response
+
+
+@behaviour
+async def fails_midway(request: web.Request, asked: Json) -> web.StreamResponse:
+    response = await _open(request, asked, _text("Half"))
+    error = {"error": {"message": "The server had an error", "type": "server_error", "code": 500}}
+    await response.write(f"data: {json.dumps(error)}\n\n".encode())
+    await response.write_eof()
+    return response
+
+
+def _text(text: str) -> Json:
+    return {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]}
+
+
+def _tool(index: int, *, arguments: str, id: str | None = None, name: str | None = None) -> Json:  # noqa: A002
+    call: Json = {"index": index, "function": {"arguments": arguments}}
+    if name:
+        call |= {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
+    return {"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}]}
+
+
+def _finish(reason: str = "stop") -> Json:
+    return {"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}
+
+
+def _usage() -> Json:
+    return {"choices": [], "usage": USAGE}
+
+
+def _error(status: int, message: str, *, code: str = "", headers: dict[str, str] | None = None) -> web.Response:
+    body = {"error": {"message": message, "type": "error", "param": None, "code": code or str(status)}}
+    return web.json_response(body, status=status, headers=headers)
+
+
+async def _open(request: web.Request, asked: Json, *chunks: Json) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    opening = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]}
+    for chunk in (opening, *chunks) if chunks else ():
+        whole = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": asked["model"], **chunk}
+        await response.write(f"data: {json.dumps(whole)}\n\n".encode())
+    return response
+
+
+async def _stream(request: web.Request, asked: Json, *chunks: Json) -> web.StreamResponse:
+    response = await _open(request, asked, *chunks)
+    await response.write(b"data: [DONE]\n\n")
+    await response.write_eof()
+    return response
+
+
+async def _drop(request: web.Request, asked: Json, *chunks: Json) -> web.StreamResponse:
+    response = await _open(request, asked, *chunks)
+    assert request.transport is not None
+    request.transport.abort()
+    return response
+
+
+async def _stall(request: web.Request, asked: Json, *chunks: Json) -> web.StreamResponse:
+    response = await _open(request, asked, *chunks)
+    await asyncio.Event().wait()
+    return response
+
+
+def _is_repeated(request: web.Request) -> bool:
+    return len(_asked[request.match_info["client"]]) > 1
+
+
+async def _complete(request: web.Request) -> web.StreamResponse:
+    asked = await request.json()
+    _asked[request.match_info["client"]].append({"headers": dict(request.headers), "body": asked})
+    return await BEHAVIOURS[asked["model"]](request, asked)
+
+
+async def _requests(request: web.Request) -> web.Response:
+    return web.json_response(_asked[request.match_info["client"]])
+
+
+async def _serve() -> AsyncIterator[int]:
+    app = web.Application()
+    app.router.add_post("/{client}/chat/completions", _complete)
+    app.router.add_get("/{client}/requests", _requests)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    yield runner.addresses[0][1]
+    await runner.cleanup()
+
+
+@pytest.fixture(scope="session")
+def _openai_port() -> Iterator[int]:
+    """The server runs in a thread with a loop of its own, so that tests of any loop can call it."""
+    port: Future[int] = Future()
+    loop = asyncio.new_event_loop()
+    is_over = asyncio.Event()
+
+    async def run() -> None:
+        async for number in _serve():
+            port.set_result(number)
+            await is_over.wait()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(run()), name="openai server")
+    thread.start()
+    yield port.result(timeout=10)
+    loop.call_soon_threadsafe(is_over.set)
+    thread.join(timeout=10)
+    loop.close()
+
+
+_numbers = count()
+
+
+@pytest.fixture
+def openai_url(_openai_port: int) -> str:
+    """The address of an OpenAI-compatible server that nobody else calls."""
+    return f"http://127.0.0.1:{_openai_port}/client{next(_numbers)}"
