@@ -142,6 +142,7 @@ class LiteLLMModel(Model):
             "num_retries": 0,  # retries are ours, for only we know what the user has seen
             "max_retries": 0,
             "drop_params": True,
+            "_skip_mcp_handler": True,  # else tools need the package mcp, though ours have nothing to do with it
             **{name: value for name, value in optional.items() if value is not None},
         }
 

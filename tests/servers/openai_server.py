@@ -1,7 +1,8 @@
 """A small OpenAI-compatible server on loopback, whose behaviour is chosen by the name of the model that is asked for.
 
 A pytest plug-in: a test module that says `pytest_plugins = ["tests.servers.openai_server"]` has the fixture
-`openai_url`, an address of its own. What was asked there is answered by `GET {openai_url}/requests`.
+`openai_url`, an address of its own. What was asked there is answered by `GET {openai_url}/requests`; `GET
+{openai_url}/hung-up` is answered once a client has gone away from a reply that stalls.
 """
 
 import asyncio
@@ -28,8 +29,9 @@ USAGE: Json = {
 WORDS = ("Hello", ", ", "wörld", " 🎉", ".")
 
 BEHAVIOURS: dict[str, Behaviour] = {}
-"""By the name of the model."""
+"""By the name of the model; any other says hello."""
 
+_hung_up: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
 _asked: defaultdict[str, list[Json]] = defaultdict(list)
 """The requests, by the address that they came to."""
 
@@ -242,7 +244,10 @@ async def _drop(request: web.Request, asked: Json, *chunks: Json) -> web.StreamR
 
 async def _stall(request: web.Request, asked: Json, *chunks: Json) -> web.StreamResponse:
     response = await _open(request, asked, *chunks)
-    await asyncio.Event().wait()
+    try:
+        await asyncio.Event().wait()
+    finally:
+        _hung_up[request.match_info["client"]].set()
     return response
 
 
@@ -253,17 +258,23 @@ def _is_repeated(request: web.Request) -> bool:
 async def _complete(request: web.Request) -> web.StreamResponse:
     asked = await request.json()
     _asked[request.match_info["client"]].append({"headers": dict(request.headers), "body": asked})
-    return await BEHAVIOURS[asked["model"]](request, asked)
+    return await BEHAVIOURS.get(asked["model"], says)(request, asked)
 
 
 async def _requests(request: web.Request) -> web.Response:
     return web.json_response(_asked[request.match_info["client"]])
 
 
+async def _wait_until_hung_up(request: web.Request) -> web.Response:
+    await _hung_up[request.match_info["client"]].wait()
+    return web.json_response({})
+
+
 async def _serve() -> AsyncIterator[int]:
     app = web.Application()
     app.router.add_post("/{client}/chat/completions", _complete)
     app.router.add_get("/{client}/requests", _requests)
+    app.router.add_get("/{client}/hung-up", _wait_until_hung_up)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

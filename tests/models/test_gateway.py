@@ -1,0 +1,373 @@
+"""Models behind LiteLLM, called over HTTP: what arrives, what is retried, how failures are said, what it costs."""
+
+import asyncio
+import logging
+import subprocess
+import sys
+import traceback
+from contextlib import aclosing
+from typing import Any
+
+import aiohttp
+import pytest
+
+from chatbot.config import ModelSettings
+from chatbot.errors import (
+    AccessDenied,
+    ContextTooLong,
+    ModelError,
+    ModelTimeout,
+    ProviderFailed,
+    RateLimited,
+    RequestRefused,
+    UnknownModel,
+)
+from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCall, ToolCallDelta, ToolSpec, Usage
+from chatbot.models import Price, open_model
+from chatbot.models.gateway import LiteLLMModel
+
+pytest_plugins = ["tests.servers.openai_server"]
+# LiteLLM uses pydantic in a way that pydantic deprecates; it hides that itself, which pytest undoes for each test.
+pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
+
+KEY = "sk-test-0123456789abcdef"
+HELLO = [Message("user", "hello")]
+REPLY = "Hello, wörld 🎉."
+
+
+def model_at(url: str, behaviour: str, **settings: object) -> LiteLLMModel:
+    given = {"name": f"openai/{behaviour}", "api_base": url, "api_key": KEY, "retries": 0, "timeout_s": 20} | settings
+    return LiteLLMModel(ModelSettings.model_validate(given), first_pause_s=0.01)
+
+
+async def reply_of(
+    model: LiteLLMModel, messages: list[Message] = HELLO, *, seen: list[Delta] | None = None, **asked: Any
+) -> list[Delta]:
+    """All of a reply; `seen` holds what came before a failure."""
+    deltas = [] if seen is None else seen
+    async with model, aclosing(model.stream(messages, **asked)) as stream:
+        async for delta in stream:
+            deltas.append(delta)
+    return deltas
+
+
+def text_of(deltas: list[Delta]) -> str:
+    return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+
+
+def end_of(deltas: list[Delta]) -> Finished:
+    assert isinstance(deltas[-1], Finished)
+    return deltas[-1]
+
+
+async def get_json(url: str) -> list[dict[str, dict[str, object]]]:
+    async with asyncio.timeout(10), aiohttp.ClientSession() as session, session.get(url) as response:
+        answer: list[dict[str, dict[str, object]]] = await response.json()
+        return answer
+
+
+async def test_a_reply_arrives_in_pieces_and_ends_once(openai_url: str) -> None:
+    deltas = await reply_of(model_at(openai_url, "says"))
+    assert text_of(deltas) == REPLY
+    assert [isinstance(delta, Finished) for delta in deltas] == [False] * 5 + [True]
+    assert end_of(deltas).reason == "stop"
+    assert end_of(deltas).model == "says"
+
+
+async def test_usage_is_what_the_provider_reports_cached_tokens_included(openai_url: str) -> None:
+    usage = end_of(await reply_of(model_at(openai_url, "says"))).usage
+    assert usage == Usage(120, 8, cached_tokens=100, cost_usd=None, estimated=False)
+
+
+async def test_usage_is_estimated_and_says_so_where_the_provider_reports_none(openai_url: str) -> None:
+    model = model_at(openai_url, "says-without-usage", input_usd_per_million=1.0, output_usd_per_million=2.0)
+    usage = end_of(await reply_of(model)).usage
+    assert usage.estimated
+    assert usage.input_tokens == await model.count_tokens(HELLO)
+    assert usage.output_tokens > 0
+    assert usage.cost_usd == pytest.approx(usage.input_tokens * 1e-6 + usage.output_tokens * 2e-6)
+
+
+async def test_tool_calls_pass_through_in_fragments(openai_url: str) -> None:
+    deltas = await reply_of(
+        model_at(openai_url, "calls-tools"), tools=[ToolSpec("search", "Search."), ToolSpec("clock", "")]
+    )
+    calls = [delta for delta in deltas if isinstance(delta, ToolCallDelta)]
+    assert [(call.index, call.id, call.name) for call in calls if call.name] == [
+        (0, "call_a", "search"),
+        (1, "call_b", "clock"),
+    ]
+    assert "".join(call.arguments for call in calls if call.index == 0) == '{"query": "sea otters"}'
+    assert text_of(deltas) == "Let me look. "
+    assert end_of(deltas).reason == "tool_calls"
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reason"),
+    [("runs-out-of-tokens", "length"), ("is-filtered", "content_filter"), ("says-nothing", "stop")],
+)
+async def test_the_reason_of_the_end_is_passed_on(openai_url: str, behaviour: str, reason: str) -> None:
+    assert end_of(await reply_of(model_at(openai_url, behaviour))).reason == reason
+
+
+async def test_the_request_carries_messages_tools_and_settings(openai_url: str) -> None:
+    call = ToolCall("call_1", "clock", "{}")
+    messages = [*HELLO, Message("assistant", "", tool_calls=(call,)), Message("tool", "noon", tool_call_id="call_1")]
+    model = model_at(openai_url, "says", temperature=0.5, top_p=0.9, seed=7, max_output_tokens=50)
+    await reply_of(model, messages, tools=[ToolSpec("clock", "The time.")], max_output_tokens=30)
+    [request] = await get_json(f"{openai_url}/requests")
+    body = request["body"]
+    assert request["headers"]["Authorization"] == f"Bearer {KEY}"
+    told = [{name: value for name, value in message.as_openai().items() if value is not None} for message in messages]
+    assert body["messages"] == told
+    assert body["tools"] == [ToolSpec("clock", "The time.").as_openai()]
+    assert (body["temperature"], body["top_p"], body["seed"], body["max_tokens"]) == (0.5, 0.9, 7, 30)
+    assert body["stream_options"] == {"include_usage": True}
+    assert set(body) == {
+        *("model", "messages", "tools", "temperature", "top_p", "seed", "max_tokens", "stream", "stream_options")
+    }
+
+
+async def test_a_limit_above_the_configured_one_is_lowered_to_it(openai_url: str) -> None:
+    await reply_of(model_at(openai_url, "says", max_output_tokens=50), max_output_tokens=1000)
+    [request] = await get_json(f"{openai_url}/requests")
+    assert request["body"]["max_tokens"] == 50
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "error", "message"),
+    [
+        ("denies", AccessDenied, "Incorrect API key"),
+        ("forbids", AccessDenied, "may not use this model"),
+        ("is-unknown", UnknownModel, "does not exist"),
+        ("refuses", RequestRefused, "Invalid value"),
+        ("is-too-small", ContextTooLong, "maximum context length is 4096 tokens"),
+        ("slows-down", RateLimited, "Rate limit reached"),
+        ("fails", ProviderFailed, "had an error"),
+        ("is-overloaded", ProviderFailed, "overloaded"),
+        ("drops-at-once", ProviderFailed, "openai/drops-at-once"),
+    ],
+)
+async def test_a_failure_is_said_in_our_words_with_the_provider_s_message(
+    openai_url: str, behaviour: str, error: type[ModelError], message: str
+) -> None:
+    with pytest.raises(error, match=message) as caught:
+        await reply_of(model_at(openai_url, behaviour))
+    assert str(caught.value).startswith(f"openai/{behaviour}: ")
+    assert "litellm" not in str(caught.value).lower()
+    assert "OpenAIException" not in str(caught.value)
+
+
+async def test_a_server_that_is_not_there_is_a_failed_provider() -> None:
+    with pytest.raises(ProviderFailed, match="Connect"):
+        await reply_of(model_at("http://127.0.0.1:1", "says"))
+
+
+async def test_a_key_is_in_no_message_traceback_or_log(openai_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with pytest.raises(AccessDenied) as caught:
+        await reply_of(model_at(openai_url, "denies"))
+    assert "[redacted]" in str(caught.value)
+    assert (caught.value.__cause__, caught.value.__context__) == (None, None)
+    for secret in (KEY, "hunter2"):
+        assert secret not in "".join(traceback.format_exception(caught.value))
+        assert secret not in caplog.text
+
+
+async def test_a_key_may_come_from_a_variable(openai_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_OWN_VARIABLE", "any-form-of-key-at-all")
+    with pytest.raises(AccessDenied) as caught:
+        await reply_of(model_at(openai_url, "denies", api_key="env:MY_OWN_VARIABLE"))
+    assert "any-form-of-key-at-all" not in str(caught.value)
+    [request] = await get_json(f"{openai_url}/requests")
+    assert request["headers"]["Authorization"] == "Bearer any-form-of-key-at-all"
+
+
+async def test_a_missing_variable_is_named_before_anyone_is_called(openai_url: str) -> None:
+    model = model_at(openai_url, "says", api_key="env:NOT_SET_ANYWHERE")
+    with pytest.raises(AccessDenied, match="NOT_SET_ANYWHERE, which is not set"):
+        await reply_of(model)
+    with pytest.raises(AccessDenied, match="NOT_SET_ANYWHERE"):
+        await model.check()
+    assert await get_json(f"{openai_url}/requests") == []
+
+
+async def test_a_server_of_one_s_own_needs_no_key(openai_url: str) -> None:
+    assert text_of(await reply_of(model_at(openai_url, "says", api_key=""))) == REPLY
+
+
+async def test_a_provider_without_its_key_is_refused_by_name() -> None:
+    model = open_model(ModelSettings(name="anthropic/claude-3-5-haiku-20241022"))
+    with pytest.raises(AccessDenied, match="set ANTHROPIC_API_KEY"):
+        await model.check()
+
+
+@pytest.mark.parametrize("name", ["no-provider-at-all", "nobody/knows-this", "/", "😀"])
+async def test_a_name_without_a_known_provider_is_an_unknown_model(name: str) -> None:
+    model = LiteLLMModel(ModelSettings(name=name, retries=0))
+    with pytest.raises(UnknownModel, match="no provider is known"):
+        await model.check()
+    with pytest.raises(UnknownModel, match="no provider is known"):
+        await reply_of(model)
+
+
+@pytest.mark.parametrize("behaviour", ["slows-down-once", "fails-once"])
+async def test_a_transient_failure_is_tried_again(openai_url: str, behaviour: str) -> None:
+    assert text_of(await reply_of(model_at(openai_url, behaviour, retries=1))) == REPLY
+    assert len(await get_json(f"{openai_url}/requests")) == 2
+
+
+async def test_retry_after_is_honoured(openai_url: str) -> None:
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    await reply_of(model_at(openai_url, "slows-down-once", retries=1))
+    assert loop.time() - started >= 0.2
+
+
+async def test_a_wait_that_nobody_would_sit_through_is_not_begun(openai_url: str) -> None:
+    with pytest.raises(RateLimited) as caught:
+        await reply_of(model_at(openai_url, "slows-down-for-an-hour", retries=5))
+    assert caught.value.retry_after_s == 3600
+    assert len(await get_json(f"{openai_url}/requests")) == 1
+
+
+async def test_tries_end_with_the_last_failure(openai_url: str) -> None:
+    with pytest.raises(ProviderFailed):
+        await reply_of(model_at(openai_url, "fails", retries=2))
+    assert len(await get_json(f"{openai_url}/requests")) == 3
+
+
+@pytest.mark.parametrize("behaviour", ["denies", "refuses", "is-unknown", "is-too-small"])
+async def test_what_cannot_get_better_is_not_tried_again(openai_url: str, behaviour: str) -> None:
+    with pytest.raises(ModelError):
+        await reply_of(model_at(openai_url, behaviour, retries=3))
+    assert len(await get_json(f"{openai_url}/requests")) == 1
+
+
+@pytest.mark.parametrize("behaviour", ["drops-later", "ends-without-finishing", "stammers", "fails-midway"])
+async def test_a_reply_that_breaks_off_is_never_whole_and_never_asked_for_again(
+    openai_url: str, behaviour: str
+) -> None:
+    seen: list[Delta] = []
+    with pytest.raises(ProviderFailed):
+        await reply_of(model_at(openai_url, behaviour, retries=3), seen=seen)
+    assert text_of(seen).startswith("Half")
+    assert not any(isinstance(delta, Finished) for delta in seen)
+    assert len(await get_json(f"{openai_url}/requests")) == 1
+
+
+@pytest.mark.parametrize("behaviour", ["never-answers", "opens-and-stalls"])
+async def test_silence_at_the_start_is_a_timeout_and_tried_again(openai_url: str, behaviour: str) -> None:
+    with pytest.raises(ModelTimeout, match=r"nothing came for 0\.3 s"):
+        await reply_of(model_at(openai_url, behaviour, timeout_s=0.3, retries=1))
+    assert len(await get_json(f"{openai_url}/requests")) == 2
+
+
+async def test_silence_midway_is_a_timeout_and_final(openai_url: str) -> None:
+    seen: list[Delta] = []
+    with pytest.raises(ModelTimeout):
+        await reply_of(model_at(openai_url, "stalls-later", timeout_s=0.5, retries=3), seen=seen)
+    assert text_of(seen) == "Wait a"
+    assert len(await get_json(f"{openai_url}/requests")) == 1
+
+
+async def test_closing_the_stream_hangs_up_on_the_provider(openai_url: str) -> None:
+    async with model_at(openai_url, "stalls-later") as model:
+        async with aclosing(model.stream(HELLO)) as deltas:
+            assert await anext(deltas) == TextDelta("Wait")
+        await get_json(f"{openai_url}/hung-up")
+
+
+async def test_cancelling_the_reader_hangs_up_on_the_provider(openai_url: str) -> None:
+    has_begun = asyncio.Event()
+
+    async def read() -> None:
+        async for _ in model.stream(HELLO):
+            has_begun.set()
+
+    async with model_at(openai_url, "stalls-later") as model:
+        reader = asyncio.create_task(read())
+        async with asyncio.timeout(10):
+            await has_begun.wait()
+        reader.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reader
+        await get_json(f"{openai_url}/hung-up")
+
+
+async def test_tasks_share_a_model(openai_url: str) -> None:
+    async with model_at(openai_url, "echoes") as model:
+
+        async def ask(text: str) -> str:
+            return text_of([delta async for delta in model.stream([Message("user", text)])])
+
+        texts = [f"number {number}" for number in range(10)]
+        assert await asyncio.gather(*map(ask, texts)) == texts
+
+
+async def test_closing_one_model_leaves_the_connections_of_the_other(openai_url: str) -> None:
+    async with model_at(openai_url, "says") as other, aclosing(other.stream(HELLO)) as deltas:
+        assert await anext(deltas) == TextDelta("Hello")
+        await reply_of(model_at(openai_url, "says"))
+        assert text_of([delta async for delta in deltas]) == REPLY.removeprefix("Hello")
+
+
+async def test_a_closed_model_may_be_closed_again_and_another_opened(openai_url: str) -> None:
+    model = model_at(openai_url, "says")
+    await reply_of(model)
+    await model.aclose()
+    assert text_of(await reply_of(model_at(openai_url, "says"))) == REPLY
+
+
+async def test_window_and_price_come_from_the_table_of_litellm() -> None:
+    model = LiteLLMModel(ModelSettings(name="openai/gpt-4o-mini"))
+    assert await model.context_window() == 128_000
+    assert await model.price() == Price(0.15e-6, 0.6e-6)
+
+
+async def test_a_model_that_the_table_does_not_hold_has_the_usual_window_and_no_price() -> None:
+    model = LiteLLMModel(ModelSettings(name="openai/never-heard-of"))
+    assert await model.context_window() == 8192
+    assert await model.price() is None
+
+
+async def test_settings_overrule_the_table() -> None:
+    settings = ModelSettings(
+        name="openai/gpt-4o-mini", context_window=1000, input_usd_per_million=3, output_usd_per_million=4
+    )
+    model = LiteLLMModel(settings)
+    assert await model.context_window() == 1000
+    assert await model.price() == Price(3e-6, 4e-6)
+
+
+async def test_a_known_model_is_billed_by_the_table_and_caching_saves(openai_url: str) -> None:
+    usage = end_of(await reply_of(model_at(openai_url, "gpt-4o-mini"))).usage
+    assert usage.cost_usd == pytest.approx(20 * 0.15e-6 + 100 * 0.075e-6 + 8 * 0.6e-6)
+
+
+def test_nothing_is_printed_and_nothing_left_open(openai_url: str) -> None:
+    program = f"""
+import asyncio
+from chatbot.config import ModelSettings
+from chatbot.errors import ModelError
+from chatbot.messages import Message
+from chatbot.models import open_model
+
+async def ask(name):
+    settings = ModelSettings(name=name, api_base={openai_url!r}, api_key={KEY!r}, retries=0, timeout_s=20)
+    async with open_model(settings) as model:
+        try:
+            return [delta async for delta in model.stream([Message("user", "hello")])]
+        except ModelError as error:
+            return error
+
+async def main():
+    replies = [await ask(name) for name in ("openai/says", "openai/denies", "openai/drops-later", "nobody/knows")]
+    assert [isinstance(reply, ModelError) for reply in replies] == [False, True, True, True], replies
+
+asyncio.run(main())
+"""
+    command = [sys.executable, "-X", "dev", "-W", "error", "-c", program]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    slow = [line for line in ran.stderr.splitlines() if not line.startswith("Executing <")]  # said by -X dev
+    assert (ran.returncode, ran.stdout, slow) == (0, "", [])
