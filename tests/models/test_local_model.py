@@ -71,12 +71,15 @@ async def test_usage_is_exact_and_free() -> None:
     assert end.usage == Usage(end.usage.input_tokens, 4, end.usage.cached_tokens, cost_usd=0.0, estimated=False)
 
 
-async def test_a_seed_gives_the_same_reply_whatever_was_said_before() -> None:
+async def test_a_seed_gives_the_same_reply_whatever_is_left_in_the_cache() -> None:
+    long = [Message("user", "The keeper and her cat went for a walk, and then it rained. " * 40 + "What then?")]
     async with local(seed=3, temperature=1.0) as model:
-        replies = [await reply_of(model, STORY, max_output_tokens=40)]
-        await reply_of(model, [*STORY, Message("assistant", "No."), Message("user", "Why?")], max_output_tokens=5)
-        replies += [await reply_of(model, STORY, max_output_tokens=40) for _ in range(2)]
-    assert len({text for text, _ in replies}) == 1
+        first, _ = await reply_of(model, long, max_output_tokens=40)
+        again, end = await reply_of(model, long, max_output_tokens=40)
+        await reply_of(model, [*long, Message("assistant", first), Message("user", "Why?")], max_output_tokens=5)
+        once_more, _ = await reply_of(model, long, max_output_tokens=40)
+    assert first == again == once_more
+    assert 0 < end.usage.cached_tokens < end.usage.input_tokens - 1
 
 
 async def test_seeds_make_a_difference() -> None:

