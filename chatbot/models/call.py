@@ -44,7 +44,8 @@ class Call:
         except TimeoutError:
             failure = ModelTimeout(f"{self._name}: nothing came for {self._timeout_s:g} s")
         except Exception as error:  # noqa: BLE001 - LiteLLM raises what its many providers raise
-            failure = translate(error, self._name, self._secrets())
+            said_of = self._name if self.stream is None else f"{self._name}: the reply broke off"
+            failure = translate(error, said_of, self._secrets())
         # Raised out here, so that the provider's exception, which may hold the key, is nowhere in its traceback.
         raise failure
 

@@ -43,7 +43,7 @@ class LiteLLMModel(Model):
 
     def warm(self) -> None:
         """See `Model`."""
-        late.begin()
+        late.begin(with_client=True)
 
     async def check(self) -> None:
         """See `Model`: the provider is known, and there is a key."""

@@ -23,6 +23,8 @@ _SETTINGS = {
     "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
     "LITELLM_MODE": "PRODUCTION",
 }
+_CLIENT = "openai.resources"
+"""What most providers are called with; LiteLLM would import it in the middle of the first call, for half a second."""
 _SWITCH_INTERVAL_S = 0.0005
 """While the import runs, threads take turns more often: the prompt stays responsive, the import is no slower."""
 
@@ -30,15 +32,18 @@ _lock = threading.Lock()
 _under_way: Future[ModuleType] | None = None
 
 
-def begin() -> Future[ModuleType]:
-    """Start the import on a thread of its own, unless it has been started. Returns at once, never raises."""
+def begin(*, with_client: bool = False) -> Future[ModuleType]:
+    """Start the import on a thread of its own, unless it has been started. Returns at once, never raises.
+
+    `with_client` goes on to import the client that providers are called with, once the module can be used.
+    """
     global _under_way  # noqa: PLW0603 - a process has one litellm
     with _lock:
         if _under_way is None:
             _under_way = Future()
             _under_way.set_running_or_notify_cancel()  # from here on nobody who stops waiting can cancel it
             # A daemon, so that leaving the program never waits for an import that nobody needs any more.
-            threading.Thread(target=_load_into, args=(_under_way,), name="import litellm", daemon=True).start()
+            threading.Thread(target=_import, args=(_under_way, with_client), name="import litellm", daemon=True).start()
         return _under_way
 
 
@@ -52,22 +57,24 @@ async def litellm() -> ModuleType:
         raise ProviderFailed(f"litellm cannot be imported ({reason}): install chatbot-runtime anew") from error
 
 
-def _load_into(loading: Future[ModuleType]) -> None:
+def _import(loading: Future[ModuleType], with_client: bool) -> None:  # noqa: FBT001 - the target of a thread
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     try:
         loading.set_result(_load())
+        if with_client:
+            importlib.import_module(_CLIENT)
     except BaseException as error:  # noqa: BLE001 - told to everyone who asks for the module
-        loading.set_exception(error)
+        if not loading.done():
+            loading.set_exception(error)
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def _load() -> ModuleType:
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    try:
-        module = importlib.import_module("litellm")
-    finally:
-        sys.setswitchinterval(interval)
+    module = importlib.import_module("litellm")
     _silence(module)
     return module
 

@@ -27,7 +27,7 @@ class LocalModel(LiteLLMModel):
 
     def warm(self) -> None:
         """See `Model`."""
-        super().warm()
+        late.begin()
         self._engine.warm()
 
     async def check(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Sequence
 
@@ -16,9 +17,19 @@ _WORD = re.compile(r"\S+\s*|\s+")
 
 
 class ScriptedModel(Model):
-    """Gives its replies in turn, then again from the first. Without any it repeats what it was told."""
+    """Gives its replies in turn, then again from the first. Without any it repeats what it was told.
 
-    def __init__(self, replies: Sequence[Reply] = (), *, window: int = 8192, price: Price | None = None) -> None:
+    `delay_s` is the time that it takes for a word, for demos.
+    """
+
+    def __init__(
+        self,
+        replies: Sequence[Reply] = (),
+        *,
+        window: int = 8192,
+        price: Price | None = None,
+        delay_s: float = 0.0,
+    ) -> None:
         self.name = "scripted"
         self.prompts: list[tuple[Message, ...]] = []
         """Every prompt that it was given."""
@@ -27,6 +38,7 @@ class ScriptedModel(Model):
         self._replies = replies
         self._window = window
         self._price = price or Price(0.0, 0.0)
+        self._delay_s = delay_s
 
     async def context_window(self) -> int:
         """See `Model`."""
@@ -51,22 +63,22 @@ class ScriptedModel(Model):
         reply = self._next_reply(messages)
         self.prompts.append(tuple(messages))
         self.limits.append(max_output_tokens)
-        text, reason = "", "stop"
+        written, reason = "", "stop"
         async for delta in _deltas(reply):
+            yield delta
             if isinstance(delta, Finished):
-                yield delta
                 return
             if isinstance(delta, TextDelta):
-                text += delta.text
+                written += delta.text
+                await asyncio.sleep(self._delay_s)
             else:
-                reason = "tool_calls"
-            yield delta
-        usage = self._usage(estimate(messages, tools), estimate_text(text))
+                written, reason = written + delta.arguments, "tool_calls"
+        usage = self._usage(estimate(messages, tools), estimate_text(written))
         yield Finished("tool_calls" if reason == "tool_calls" else "stop", usage, self.name)
 
     def _next_reply(self, messages: Sequence[Message]) -> Reply:
         if not self._replies:
-            return f"You said: {messages[-1].content}"
+            return f"You said: {messages[-1].content if messages else 'nothing'}"
         return self._replies[len(self.prompts) % len(self._replies)]
 
     def _usage(self, read: int, written: int) -> Usage:

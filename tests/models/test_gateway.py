@@ -249,7 +249,7 @@ async def test_a_reply_that_breaks_off_is_never_whole_and_never_asked_for_again(
     openai_url: str, behaviour: str
 ) -> None:
     seen: list[Delta] = []
-    with pytest.raises(ProviderFailed):
+    with pytest.raises(ProviderFailed, match="the reply broke off"):
         await reply_of(model_at(openai_url, behaviour, retries=3), seen=seen)
     assert text_of(seen).startswith("Half")
     assert not any(isinstance(delta, Finished) for delta in seen)
