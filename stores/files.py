@@ -203,7 +203,7 @@ class Folder:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            error.filename = str(self.path / name)  # which a failed write does not tell by itself
+            error.filename = name  # which a failed write does not tell by itself
             raise
 
 
@@ -296,8 +296,8 @@ def translated(path: Path) -> Iterator[None]:
         if isinstance(error, StoreError):
             raise
         if error.errno == errno.ELOOP:
-            raise UnsafePath(f"{error.filename or path} is a link, which could lead anywhere") from error
-        raise StoreFailed(f"{error.filename or path}: {error.strerror or error}") from error
+            raise UnsafePath(f"{path / (error.filename or '')} is a link, which could lead anywhere") from error
+        raise StoreFailed(f"{path / (error.filename or '')}: {error.strerror or error}") from error
 
 
 def _plain(name: str) -> str:

@@ -90,10 +90,10 @@ def _read(folder: Folder) -> dict[str, KeyValue]:
 
 
 def _parse(data: bytes) -> list[KeyValue]:
-    return [
-        KeyValue(_text(entry["key"]), _text(entry["value"]), parse_time(_text(entry["ts"])))
-        for entry in json.loads(data)["entries"]
-    ]
+    entries = json.loads(data)["entries"]
+    if not isinstance(entries, list):
+        raise TypeError("the entries should be a list")
+    return [KeyValue(_text(entry["key"]), _text(entry["value"]), parse_time(_text(entry["ts"]))) for entry in entries]
 
 
 def _text(value: object) -> str:

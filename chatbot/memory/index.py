@@ -149,7 +149,7 @@ def _journal_backwards(folder: Folder, dropped: set[str]) -> Iterator[dict[str, 
 def _index_backwards(folder: Folder) -> Iterator[dict[str, Any]]:
     lines = (line.strip(b" ,\r") for line in json_lines.lines_backwards(folder, NAME))
     lines = (line for line in lines if line and not line.endswith(b"["))
-    if next(lines, b"]}") != b"]}":
+    if next(lines, b"") != b"]}":
         raise _DamagedIndexError("it has no end")
     for line in lines:
         try:
@@ -170,6 +170,8 @@ def _whatever_is_readable(folder: Folder) -> dict[str, SessionRecord]:
 
 def _marker(folder: Folder) -> int | None:
     """When the folder of sessions was last changed by us, as far as the index knows."""
+    if folder.stamp(NAME) is None:
+        return None  # a journal adds to an index, it is none
     for line in json_lines.read_backwards(folder, JOURNAL_NAME):
         return line.get("folders")
     try:

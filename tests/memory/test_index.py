@@ -1,0 +1,185 @@
+"""`sessions.json` is a cache: missing, stale or damaged, it is built anew, and never the only truth."""
+
+import json
+import logging
+import shutil
+from pathlib import Path
+
+import pytest
+
+from chatbot.errors import DamagedSession
+from chatbot.memory import MemorySystem
+from stores.errors import LaterFormat
+
+STORES = ["basic_session"]
+
+
+async def _make(home: Path, count: int = 3) -> list[str]:
+    async with MemorySystem(home) as memory:
+        sessions = [await memory.create_session(STORES, "chat", title=f"number {n}") for n in range(count)]
+        for session in sessions:
+            await session.transcript_append("user", "hello")
+        return [session.id for session in sessions]
+
+
+async def _listed(home: Path) -> list[str]:
+    async with MemorySystem(home) as memory:
+        return sorted(record.id for record in await memory.list_sessions())
+
+
+async def test_sessions_json_can_be_read_by_people_when_we_are_done(memory_home: Path) -> None:
+    ids = await _make(memory_home)
+    index = json.loads((memory_home / "sessions.json").read_bytes())
+    assert [session["id"] for session in index["sessions"]] == ids
+    assert {"id", "agent_id", "store_types", "created_at"} <= index["sessions"][0].keys()
+    assert not (memory_home / "sessions.journal.jsonl").exists()
+
+
+@pytest.mark.parametrize("damage", [b"", b"garbage", b"{}", b"null", b'{"sessions": 5}', b"\xff\xfe\x00"])
+async def test_a_damaged_index_is_built_anew(memory_home: Path, damage: bytes) -> None:
+    ids = await _make(memory_home)
+    (memory_home / "sessions.json").write_bytes(damage)
+    assert await _listed(memory_home) == ids
+
+
+async def test_an_index_cut_at_any_byte_loses_no_session(memory_home: Path) -> None:
+    ids = await _make(memory_home)
+    index = memory_home / "sessions.json"
+    whole = index.read_bytes()
+    for length in range(0, len(whole) - 2, 7):
+        index.write_bytes(whole[:length])
+        assert await _listed(memory_home) == ids, length
+
+
+@pytest.mark.parametrize("name", ["sessions.json", "sessions.journal.jsonl"])
+async def test_a_missing_index_is_built_anew(memory_home: Path, name: str) -> None:
+    ids = await _make(memory_home)
+    async with MemorySystem(memory_home) as memory:
+        ids.append((await memory.create_session(STORES, "chat")).id)
+        (memory_home / name).unlink()
+        assert sorted(record.id for record in await memory.list_sessions()) == ids
+
+
+async def test_a_session_copied_in_by_hand_is_found(memory_home: Path, tmp_path: Path) -> None:
+    (theirs,) = await _make(tmp_path / "other", 1)
+    ids = await _make(memory_home)
+    shutil.copytree(tmp_path / "other" / "sessions" / theirs, memory_home / "sessions" / theirs)
+    assert await _listed(memory_home) == sorted([*ids, theirs])
+
+
+async def test_a_copied_folder_is_a_session_of_its_own(memory_home: Path) -> None:
+    (session_id,) = await _make(memory_home, 1)
+    copy = session_id[:-4] + "beef"
+    shutil.copytree(memory_home / "sessions" / session_id, memory_home / "sessions" / copy)
+    async with MemorySystem(memory_home) as memory:
+        session = await memory.load_session(copy, "chat")
+        await session.transcript_append("user", "only in the copy")
+        assert len(await session.transcript_read_all()) == 2
+        original = await memory.load_session(session_id, "chat")
+        assert len(await original.transcript_read_all()) == 1
+
+
+async def test_a_session_removed_by_hand_is_not_listed(memory_home: Path) -> None:
+    ids = await _make(memory_home)
+    shutil.rmtree(memory_home / "sessions" / ids[1])
+    assert await _listed(memory_home) == [ids[0], ids[2]]
+
+
+async def test_a_change_by_hand_between_our_own_is_noticed(memory_home: Path) -> None:
+    async with MemorySystem(memory_home) as memory:
+        ids = [(await memory.create_session(STORES, "chat")).id for _ in range(3)]
+        shutil.rmtree(memory_home / "sessions" / ids[0])
+        session = await memory.load_session(ids[1], "chat")
+        await session.transcript_append("user", "a note of use must not hide it")
+        ids.append((await memory.create_session(STORES, "chat")).id)
+        assert sorted(record.id for record in await memory.list_sessions()) == ids[1:]
+
+
+async def test_a_torn_journal_loses_no_session(memory_home: Path) -> None:
+    async with MemorySystem(memory_home) as memory:
+        ids = [(await memory.create_session(STORES, "chat")).id for _ in range(3)]
+        journal = memory_home / "sessions.journal.jsonl"
+        journal.write_bytes(journal.read_bytes()[:-20])
+        ids.append((await memory.create_session(STORES, "chat")).id)
+        assert sorted(record.id for record in await memory.list_sessions()) == ids
+
+
+async def test_the_order_of_use_survives_a_rebuild(memory_home: Path) -> None:
+    ids = await _make(memory_home)
+    async with MemorySystem(memory_home) as memory:
+        await (await memory.load_session(ids[0], "chat")).transcript_append("user", "used last")
+    (memory_home / "sessions.json").unlink()
+    async with MemorySystem(memory_home) as memory:
+        assert (await memory.list_sessions(limit=1))[0].id == ids[0]
+
+
+async def test_creating_sessions_does_not_rewrite_the_index_each_time(memory_home: Path) -> None:
+    async with MemorySystem(memory_home) as memory:
+        inodes = set()
+        for _ in range(120):
+            await memory.create_session(STORES, "chat")
+            index = memory_home / "sessions.json"
+            inodes.add(index.stat().st_ino if index.exists() else 0)
+        assert len(inodes) <= 8  # it doubles before it is written again
+
+
+async def test_a_damaged_session_json_is_recovered_from_the_index(
+    memory_home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ids = await _make(memory_home)
+    path = memory_home / "sessions" / ids[1] / "session.json"
+    path.write_bytes(b'{"id":')
+    async with MemorySystem(memory_home) as memory:
+        with caplog.at_level(logging.WARNING):
+            session = await memory.load_session(ids[1], "chat")
+        assert session.record.title == "number 1"
+        assert [entry.content for entry in await session.transcript_read_all()] == ["hello"]
+    assert json.loads(path.read_bytes())["title"] == "number 1"
+    assert [aside.read_bytes() for aside in path.parent.glob("session.json.damaged-*")] == [b'{"id":']
+    assert "session.json" in caplog.text
+
+
+async def test_a_missing_session_json_is_recovered_from_the_index(memory_home: Path) -> None:
+    ids = await _make(memory_home)
+    (memory_home / "sessions" / ids[0] / "session.json").unlink()
+    async with MemorySystem(memory_home) as memory:
+        assert (await memory.load_session(ids[0], "chat")).record.title == "number 0"
+
+
+async def test_a_session_that_nothing_knows_is_an_error_and_hides_no_other(memory_home: Path) -> None:
+    ids = await _make(memory_home)
+    path = memory_home / "sessions" / ids[1] / "session.json"
+    path.write_bytes(b"{}")
+    (memory_home / "sessions.json").unlink()
+    assert await _listed(memory_home) == [ids[0], ids[2]]
+    async with MemorySystem(memory_home) as memory:
+        with pytest.raises(DamagedSession, match=r"session\.json"):
+            await memory.load_session(ids[1], "chat")
+    assert path.read_bytes() == b"{}"
+
+
+async def test_a_session_of_a_later_release_is_left_alone(memory_home: Path) -> None:
+    ids = await _make(memory_home)
+    path = memory_home / "sessions" / ids[0] / "session.json"
+    later = json.loads(path.read_bytes()) | {"version": 2, "new": "field"}
+    path.write_text(json.dumps(later), encoding="utf-8")
+    async with MemorySystem(memory_home) as memory:
+        with pytest.raises(LaterFormat, match="upgrade"):
+            await memory.load_session(ids[0], "chat")
+    assert json.loads(path.read_bytes()) == later
+
+
+async def test_fields_that_we_do_not_know_are_no_error(memory_home: Path) -> None:
+    (session_id,) = await _make(memory_home, 1)
+    path = memory_home / "sessions" / session_id / "session.json"
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | {"colour": "blue"}), encoding="utf-8")
+    async with MemorySystem(memory_home) as memory:
+        assert (await memory.load_session(session_id, "chat")).record.title == "number 0"
+
+
+async def test_an_emptied_index_beside_a_journal_hides_no_session(memory_home: Path) -> None:
+    ids = await _make(memory_home)
+    async with MemorySystem(memory_home) as memory:
+        ids.append((await memory.create_session(STORES, "chat")).id)
+        (memory_home / "sessions.json").write_bytes(b"")
+        assert sorted(record.id for record in await memory.list_sessions()) == ids

@@ -1,0 +1,269 @@
+"""The life of sessions through `MemorySystem` and `SessionHandle`."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from chatbot.errors import AmbiguousSession, SessionExpired, SessionNotFound, WrongAgent
+from chatbot.memory import MemorySystem, SessionHandle
+from stores import SessionRef, StoreError, TranscriptEntry, UnknownStore, UnsafePath, UnsupportedOperation
+
+STORES = ["basic_session"]
+
+
+class Clock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def move(self, **by: float) -> None:
+        self.now += timedelta(**by)
+
+
+@pytest.fixture
+async def memory(memory_home: Path) -> AsyncIterator[MemorySystem]:
+    async with MemorySystem(memory_home) as opened:
+        yield opened
+
+
+async def _contents(session: SessionHandle) -> list[str]:
+    return [entry.content for entry in await session.transcript_read_all()]
+
+
+def _files_below(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*"))
+
+
+async def test_a_session_goes_on_where_it_was_in_another_run(memory_home: Path) -> None:
+    async with MemorySystem(memory_home) as first:
+        session = await first.create_session(STORES, "chat", title="Plans")
+        await session.transcript_append("user", "hello")
+        await session.kv_set("working_memory", "we greeted")
+    async with MemorySystem(memory_home) as second:
+        again = await second.load_session(session.id, "chat")
+        assert await _contents(again) == ["hello"]
+        assert await again.working_memory_read() == "we greeted"
+        assert again.record.title == "Plans"
+
+
+async def test_working_memory_is_empty_before_it_is_set(memory: MemorySystem) -> None:
+    assert await (await memory.create_session(STORES, "chat")).working_memory_read() == ""
+
+
+async def test_ids_are_uuidv7_in_the_order_of_creation(memory: MemorySystem) -> None:
+    ids = [(await memory.create_session(STORES, "chat")).id for _ in range(20)]
+    assert ids == sorted(ids)
+    assert {session_id[14] for session_id in ids} == {"7"}
+
+
+async def test_a_session_of_another_agent_is_refused_unless_asked_for(memory: MemorySystem) -> None:
+    session = await memory.create_session(STORES, "chat")
+    with pytest.raises(WrongAgent, match="'chat'"):
+        await memory.load_session(session.id, "coder")
+    assert (await memory.load_session(session.id, any_agent=True)).agent_id == "chat"
+
+
+@pytest.mark.parametrize("bad", ["../../etc", "", "x" * 36, "01900000-0000-7000-8000-00000000000G", "a/b", "."])
+async def test_what_is_no_session_id_is_refused(memory: MemorySystem, bad: str) -> None:
+    with pytest.raises(SessionNotFound):
+        await memory.load_session(bad, "chat")
+    with pytest.raises(SessionNotFound):
+        await memory.delete_session(bad)
+
+
+async def test_a_linked_session_folder_is_refused(memory: MemorySystem, memory_home: Path, tmp_path: Path) -> None:
+    session = await memory.create_session(STORES, "chat")
+    folder = memory_home / "sessions" / session.id
+    folder.rename(tmp_path / "moved")
+    folder.symlink_to(tmp_path / "moved")
+    with pytest.raises(UnsafePath):
+        await memory.load_session(session.id, "chat")
+
+
+async def test_listing_puts_the_session_used_last_first(memory: MemorySystem) -> None:
+    first, second, third = [await memory.create_session(STORES, "chat") for _ in range(3)]
+    await first.transcript_append("user", "me again")
+    assert [record.id for record in await memory.list_sessions()] == [first.id, third.id, second.id]
+    latest = await memory.latest_session("chat")
+    assert latest is not None
+    assert latest.id == first.id
+
+
+async def test_listing_can_be_limited_and_kept_to_one_agent(memory: MemorySystem) -> None:
+    for number in range(30):
+        await memory.create_session(STORES, "even" if number % 2 == 0 else "odd")
+    assert len(await memory.list_sessions("odd")) == 15
+    assert [record.agent_id for record in await memory.list_sessions("odd", limit=3)] == ["odd"] * 3
+    assert await memory.latest_session("nobody") is None
+
+
+async def test_a_session_is_found_by_id_by_its_beginning_and_by_title(memory: MemorySystem) -> None:
+    session = await memory.create_session(STORES, "chat", title="Tax Return")
+    for text in (session.id, session.id[:23], "tax return"):
+        assert (await memory.find_session(text)).id == session.id
+    with pytest.raises(SessionNotFound, match="nonsense"):
+        await memory.find_session("nonsense")
+    with pytest.raises(SessionNotFound):
+        await memory.find_session("")
+    await memory.create_session(STORES, "chat", title="tax return")
+    with pytest.raises(AmbiguousSession, match="2 sessions"):
+        await memory.find_session("Tax return")
+
+
+async def test_a_title_is_kept_on_one_line(memory: MemorySystem, memory_home: Path) -> None:
+    session = await memory.create_session(STORES, "chat")
+    assert (await memory.rename_session(session.id, " A\nlong   title " + "x" * 300)).title[:14] == "A long title x"
+    async with MemorySystem(memory_home) as again:
+        assert len((await again.list_sessions())[0].title) == 200
+
+
+async def test_a_fork_begins_alike_and_goes_its_own_way(memory: MemorySystem) -> None:
+    session = await memory.create_session(STORES, "chat", title="Trunk")
+    await session.transcript_append("user", "shared")
+    await session.kv_set("key", "shared")
+    await session.receipt_append({"turn": 1})
+    fork = await memory.fork_session(session.id, title="Branch")
+    await fork.transcript_append("user", "only in the fork")
+    await session.transcript_append("user", "only in the trunk")
+    await fork.kv_set("key", "forked")
+    assert await _contents(fork) == ["shared", "only in the fork"]
+    assert await _contents(session) == ["shared", "only in the trunk"]
+    assert (await session.kv_get("key"), await fork.kv_get("key")) == ("shared", "forked")
+    assert (fork.record.parent, fork.record.title, await fork.receipts()) == (session.id, "Branch", [])
+
+
+async def test_a_deleted_session_is_gone_with_its_files(memory: MemorySystem, memory_home: Path) -> None:
+    session = await memory.create_session(STORES, "chat")
+    await session.transcript_append("user", "forget me")
+    await memory.delete_session(session.id)
+    assert await memory.list_sessions() == []
+    assert not [path for path in _files_below(memory_home) if path.is_file() and b"forget me" in path.read_bytes()]
+    with pytest.raises(SessionNotFound):
+        await memory.load_session(session.id, "chat")
+    with pytest.raises(SessionNotFound):
+        await memory.delete_session(session.id)
+    with pytest.raises(StoreError):
+        await session.transcript_append("user", "anyone there?")
+
+
+async def test_sessions_expire_after_their_last_use(memory_home: Path) -> None:
+    clock = Clock()
+    async with MemorySystem(memory_home, ttl=timedelta(days=10), clock=clock) as memory:
+        kept, lost = [await memory.create_session(STORES, "chat") for _ in range(2)]
+        clock.move(days=9)
+        await memory.load_session(kept.id, "chat")
+        clock.move(days=2)
+        assert [record.id for record in await memory.list_sessions()] == [kept.id]
+        with pytest.raises(SessionExpired):
+            await memory.load_session(lost.id, "chat")
+        assert await memory.expire_sessions() == [lost.id]
+        assert await memory.expire_sessions() == []
+        with pytest.raises(SessionNotFound):
+            await memory.load_session(lost.id, "chat")
+
+
+async def test_an_ephemeral_memory_writes_nothing(tmp_path: Path) -> None:
+    async with MemorySystem(None) as memory:
+        session = await memory.create_session(["in_memory"], "chat", title="secret")
+        await session.transcript_append("user", "off the record")
+        await session.receipt_append({"turn": 1})
+        fork = await memory.fork_session(session.id)
+        assert await _contents(fork) == ["off the record"]
+        assert [record.id for record in await memory.list_sessions()] == [fork.id, session.id]
+        assert await session.list_files() == []
+        await memory.delete_session(fork.id)
+        with pytest.raises(UnsupportedOperation, match="keeps files"):
+            await memory.create_session(STORES, "chat")
+    assert _files_below(tmp_path) == _files_below(Path.cwd()) == []
+
+
+async def test_an_operation_that_no_store_keeps_names_the_stores(memory: MemorySystem, memory_home: Path) -> None:
+    (memory_home.parent / "only_kv.py").write_text(
+        "from stores import KeyValueStore\n"
+        "class OnlyKeyValues(KeyValueStore):\n"
+        "    async def kv_get(self, session, key): return 'x'\n"
+        "    async def kv_set(self, session, entry): ...\n"
+        "    async def kv_delete(self, session, key): return False\n"
+        "    async def kv_entries(self, session): return []\n",
+        encoding="utf-8",
+    )
+    async with MemorySystem(memory_home, plugins_beside=memory_home.parent) as with_plugins:
+        session = await with_plugins.create_session(["only_kv:OnlyKeyValues"], "chat")
+        assert await session.kv_get("anything") == "x"
+        with pytest.raises(UnsupportedOperation, match=r"only_kv:OnlyKeyValues \(key-value\)"):
+            await session.transcript_append("user", "hello")
+    bare = await memory.create_session([], "chat")
+    with pytest.raises(UnsupportedOperation, match="no stores at all"):
+        await bare.kv_get("key")
+
+
+async def test_an_unknown_store_makes_no_session(memory: MemorySystem) -> None:
+    with pytest.raises(UnknownStore, match="basic_session"):
+        await memory.create_session(["basic_sesion"], "chat")
+    assert await memory.list_sessions() == []
+
+
+async def test_files_are_listed_and_streamed(memory: MemorySystem) -> None:
+    session = await memory.create_session(STORES, "chat")
+    await session.transcript_append("user", "hi " * 50_000)
+    files = {file.name: file for file in await session.list_files()}
+    assert list(files) == ["session.json", "transcript.md"]
+    assert datetime.fromisoformat(files["transcript.md"].modified).tzinfo is not None
+    data = b"".join([chunk async for chunk in session.stream_file("transcript.md")])
+    assert len(data) == files["transcript.md"].size
+    for bad in ("../session.json", "/etc/passwd", ".."):
+        with pytest.raises(UnsafePath):
+            _ = [chunk async for chunk in session.stream_file(bad)]
+    with pytest.raises(FileNotFoundError):
+        _ = [chunk async for chunk in session.stream_file("nothing")]
+
+
+async def test_a_handle_is_shared_by_many_tasks(memory: MemorySystem) -> None:
+    session = await memory.create_session(STORES, "chat")
+    async with asyncio.TaskGroup() as group:
+        for number in range(100):
+            group.create_task(session.transcript_append("user", str(number)))
+            group.create_task(session.kv_set(f"k{number}", "v"))
+    assert sorted(map(int, await _contents(session))) == list(range(100))
+    assert len(await session.kv_entries()) == 100
+
+
+async def test_taking_back_returns_what_was_said(memory: MemorySystem) -> None:
+    session = await memory.create_session(STORES, "chat")
+    for text in ("one", "two", "three"):
+        await session.transcript_append("user", text)
+    assert [entry.content for entry in await session.transcript_drop_last(2)] == ["two", "three"]
+    assert await _contents(session) == ["one"]
+
+
+async def test_everything_on_the_disk_is_private(memory: MemorySystem, memory_home: Path) -> None:
+    session = await memory.create_session(STORES, "chat")
+    await session.transcript_append("user", "hello")
+    await session.kv_set("a", "1")
+    await session.receipt_append({"turn": 1})
+    await memory.aclose()
+    modes = {oct(path.stat().st_mode & 0o777) for path in [memory_home, *_files_below(memory_home)]}
+    assert modes == {oct(0o600), oct(0o700)}
+
+
+async def test_opening_one_session_reads_no_other(memory: MemorySystem, memory_home: Path) -> None:
+    wanted = await memory.create_session(STORES, "chat")
+    for _ in range(5):
+        other = await memory.create_session(STORES, "chat")
+        (memory_home / "sessions" / other.id / "session.json").write_bytes(b"damaged")
+    os.truncate(memory_home / "sessions.journal.jsonl", 10)
+    assert (await memory.load_session(wanted.id, "chat")).id == wanted.id
+
+
+def test_a_reference_and_an_entry_are_plain_values() -> None:
+    now = datetime.now(UTC)
+    assert TranscriptEntry("user", "hi", now) == TranscriptEntry("user", "hi", now)
+    assert SessionRef("a", Path()) == SessionRef("a", Path())

@@ -1,0 +1,229 @@
+"""What `BasicSessionStore` adds to the contract: readable files, caps, hand edits, and several processes."""
+
+import asyncio
+import json
+import logging
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from stores import DamagedFile, InvalidSettings, InvalidValue, KeyValue, SessionRef, TranscriptEntry, UnsafePath
+from stores.basic_session import BasicSessionStore
+from stores.key_value_file import KeyValueFile
+from stores.testing import entry
+from stores.transcript_file import TranscriptFile
+
+WHEN = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+KV_GOLDEN = """\
+{"cap": 200, "entries": [
+  {"key": "user_name", "value": "sachi", "ts": "2026-01-02T03:04:05.678901Z"},
+  {"key": "topic", "value": "日本 \\"quoted\\"", "ts": "2026-01-02T03:04:05.678901Z"}
+]}
+"""
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> SessionRef:
+    return SessionRef("s", tmp_path)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> BasicSessionStore:
+    return BasicSessionStore(tmp_path, transcript_cap=10)
+
+
+async def _said(store: BasicSessionStore, session: SessionRef, n: int = 99) -> list[str]:
+    return [found.content for found in await store.transcript_read_last(session, n)]
+
+
+async def test_kv_json_has_the_form_that_we_promise(tmp_path: Path, session: SessionRef) -> None:
+    store = BasicSessionStore(tmp_path)
+    await store.kv_set(session, KeyValue("user_name", "sachi", WHEN))
+    await store.kv_set(session, KeyValue("topic", '日本 "quoted"', WHEN))
+    assert (tmp_path / "kv.json").read_text(encoding="utf-8") == KV_GOLDEN
+    await store.kv_delete(session, "user_name")
+    await store.kv_delete(session, "topic")
+    assert json.loads((tmp_path / "kv.json").read_bytes()) == {"cap": 200, "entries": []}
+
+
+async def test_the_cap_is_the_one_configured_now_not_the_one_in_the_file(tmp_path: Path, session: SessionRef) -> None:
+    big = BasicSessionStore(tmp_path, kv_cap=5)
+    for key in "abcde":
+        await big.kv_set(session, KeyValue(key, "v", WHEN))
+    small = BasicSessionStore(tmp_path, kv_cap=2)
+    await small.kv_set(session, KeyValue("f", "v", WHEN))
+    assert [found.key for found in await small.kv_entries(session)] == ["e", "f"]
+
+
+@pytest.mark.parametrize("setting", ["kv_cap", "transcript_cap"])
+def test_a_cap_below_one_is_refused(tmp_path: Path, setting: str) -> None:
+    with pytest.raises(InvalidSettings, match=setting):
+        BasicSessionStore(tmp_path, **{setting: 0})
+
+
+async def test_what_the_cap_moves_out_goes_to_the_archive_in_order(
+    store: BasicSessionStore, session: SessionRef
+) -> None:
+    for number in range(35):
+        await store.transcript_append(session, [entry(str(number), after_s=number)])
+    archived = (session.folder / "transcript.archive.md").read_text(encoding="utf-8")
+    shown = (session.folder / "transcript.md").read_text(encoding="utf-8")
+    assert 10 <= shown.count("### user") <= 11
+    assert archived.count("### user") + shown.count("### user") == 35
+    assert [found.content for found in await store.transcript_read_all(session)] == [str(n) for n in range(35)]
+
+
+async def test_a_hand_edit_is_respected_on_the_next_read(store: BasicSessionStore, session: SessionRef) -> None:
+    await store.transcript_append(session, [entry("my name is Sam"), entry("hello Sam", "assistant")])
+    assert await _said(store, session) == ["my name is Sam", "hello Sam"]
+    path = session.folder / "transcript.md"
+    path.write_text(path.read_text(encoding="utf-8").replace("Sam", "Pat"), encoding="utf-8")
+    assert await _said(store, session) == ["my name is Pat", "hello Pat"]
+    await store.transcript_append(session, [entry("go on")])
+    assert await _said(store, session) == ["my name is Pat", "hello Pat", "go on"]
+
+
+async def test_text_above_the_first_entry_stays_through_compaction(
+    store: BasicSessionStore, session: SessionRef
+) -> None:
+    path = session.folder / "transcript.md"
+    path.write_text("# Notes of mine\n\n", encoding="utf-8")
+    for number in range(25):
+        await store.transcript_append(session, [entry(str(number))])
+    assert path.read_text(encoding="utf-8").startswith("# Notes of mine\n\n### user")
+
+
+async def test_a_torn_entry_is_ended_reported_and_followed_by_the_next(
+    store: BasicSessionStore, session: SessionRef, caplog: pytest.LogCaptureFixture
+) -> None:
+    await store.transcript_append(session, [entry("whole"), entry("will be torn")])
+    path = session.folder / "transcript.md"
+    os.truncate(path, path.stat().st_size - 7)
+    assert await _said(store, session) == ["whole", "will be"]
+    with caplog.at_level(logging.WARNING):
+        await store.transcript_append(session, [entry("next")])
+    assert await _said(store, session) == ["whole", "will be", "next"]
+    assert "transcript.md" in caplog.text
+
+
+async def test_bytes_that_are_no_text_survive_compaction(store: BasicSessionStore, session: SessionRef) -> None:
+    path = session.folder / "transcript.md"
+    path.write_bytes(b"### user \xe2\x80\x94 2026-01-02T03:04:05Z\n\ncaf\xe9\n\n")
+    for number in range(30):
+        await store.transcript_append(session, [entry(str(number))])
+    assert b"caf\xe9" in (session.folder / "transcript.archive.md").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [b"", b"{", b"[]", b'{"entries": {}}', b'{"entries": [1]}', b'{"entries": [{"key": "a"}]}', b"\xff\xfe", b"null",
+     b'{"cap": 1, "entries": [{"key": "a", "value": 1, "ts": "2026-01-02T03:04:05Z"}]}',
+     b'{"cap": 1, "entries": [{"key": "a", "value": "1", "ts": "yesterday"}]}'],
+)  # fmt: skip
+async def test_a_damaged_kv_json_is_set_aside_named_and_never_overwritten(
+    store: BasicSessionStore, session: SessionRef, damage: bytes
+) -> None:
+    (session.folder / "kv.json").write_bytes(damage)
+    with pytest.raises(DamagedFile, match=r"kv\.json is damaged.*set aside as kv\.json\.damaged-"):
+        await store.kv_get(session, "a")
+    aside = list(session.folder.glob("kv.json.damaged-*"))
+    assert [path.read_bytes() for path in aside] == [damage]
+    await store.kv_set(session, KeyValue("b", "2", WHEN))
+    assert [found.key for found in await store.kv_entries(session)] == ["b"]
+
+
+async def test_a_write_to_a_damaged_kv_json_stops_first(store: BasicSessionStore, session: SessionRef) -> None:
+    (session.folder / "kv.json").write_bytes(b"{")
+    with pytest.raises(DamagedFile):
+        await store.kv_set(session, KeyValue("b", "2", WHEN))
+    assert len(list(session.folder.glob("kv.json.damaged-*"))) == 1
+
+
+@pytest.mark.parametrize("name", ["transcript.md", "kv.json"])
+async def test_a_link_in_place_of_a_file_is_refused(
+    store: BasicSessionStore, session: SessionRef, name: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    target = tmp_path_factory.mktemp("outside") / "file"
+    target.write_text("secret", encoding="utf-8")
+    (session.folder / name).symlink_to(target)
+    is_transcript = name == "transcript.md"
+    with pytest.raises(UnsafePath):
+        await (store.transcript_append(session, [entry("x")]) if is_transcript else store.kv_delete(session, "a"))
+    with pytest.raises(UnsafePath):
+        await (store.transcript_read_last(session, 1) if is_transcript else store.kv_get(session, "a"))
+    assert target.read_text(encoding="utf-8") == "secret"
+
+
+async def test_a_change_by_another_process_is_seen_at_once(tmp_path: Path, session: SessionRef) -> None:
+    ours, theirs = BasicSessionStore(tmp_path), BasicSessionStore(tmp_path)
+    for number in range(200):
+        await theirs.kv_set(session, KeyValue("n", str(number % 10), WHEN))
+        assert await ours.kv_get(session, "n") == str(number % 10)
+        await theirs.transcript_append(session, [entry(str(number % 10))])
+        assert await _said(ours, session, 1) == [str(number % 10)]
+
+
+async def test_a_reader_beside_a_writer_sees_whole_entries_only(tmp_path: Path, session: SessionRef) -> None:
+    writer, reader = BasicSessionStore(tmp_path, transcript_cap=10), BasicSessionStore(tmp_path, transcript_cap=10)
+
+    async def write() -> None:
+        for number in range(150):
+            await writer.transcript_append(session, [entry(f"{number:06}" * 1000)])
+
+    writing = asyncio.create_task(write())
+    while not writing.done():
+        said = await _said(reader, session)
+        assert all(content == content[:6] * 1000 for content in said)
+        numbers = [int(content[:6]) for content in said]
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True
+    await writing
+
+
+@pytest.mark.parametrize("step", ["draft", "half the archive", "whole archive"])
+def test_a_compaction_killed_at_any_step_keeps_every_entry_once(tmp_path: Path, step: str) -> None:
+    file = TranscriptFile(tmp_path, cap=10)
+    said = [entry(str(number % 2)) for number in range(9)]  # alike, so that nothing but the files can tell them apart
+    file.append([said])
+    data = (tmp_path / "transcript.md").read_bytes()
+    half = len(data) // 2
+    archive = {"draft": b"", "half the archive": data[: half - 5], "whole archive": data[:half]}[step]
+    (tmp_path / "transcript.archive.md").write_bytes(archive)
+    (tmp_path / ".transcript.compaction-0.tmp").write_bytes(data[half:])
+    assert TranscriptFile(tmp_path, cap=10).read_all() == said
+    file.append([[entry("next")]])
+    assert TranscriptFile(tmp_path, cap=10).read_all() == [*said, entry("next")]
+    assert not list(tmp_path.glob(".transcript.compaction*"))
+
+
+def test_a_failing_compaction_does_not_fail_the_append(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "transcript.archive.md").mkdir()
+    file = TranscriptFile(tmp_path, cap=5)
+    for number in range(8):
+        file.append([[entry(str(number))]])
+    assert "could not be compacted" in caplog.text
+    (tmp_path / "transcript.archive.md").rmdir()
+    file.append([[entry("8")]])
+    assert [found.content for found in file.read_all()] == [str(number) for number in range(9)]
+
+
+def test_strays_of_killed_writers_are_swept_by_the_next_write(tmp_path: Path) -> None:
+    (tmp_path / ".kv.json.1-ab.tmp").write_bytes(b"half")
+    KeyValueFile(tmp_path, 5).set(KeyValue("a", "1", WHEN))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "kv.json"]
+
+
+@pytest.mark.parametrize("role", ["", "User", "a b", "x" * 33, "user\n", "### user", "-user"])
+def test_a_role_that_could_break_the_format_is_refused(role: str) -> None:
+    with pytest.raises(InvalidValue):
+        TranscriptEntry(role, "text", WHEN)
+
+
+def test_what_no_file_can_keep_is_refused_by_name() -> None:
+    with pytest.raises(InvalidValue, match="surrogate"):
+        TranscriptEntry("user", "\ud800", WHEN)
+    with pytest.raises(InvalidValue, match="empty"):
+        KeyValue("", "value", WHEN)
+    with pytest.raises(InvalidValue, match="surrogate"):
+        KeyValue("key", "\udfff", WHEN)
