@@ -1,18 +1,20 @@
 """LiteLLM, imported late: it takes seconds, so it is loaded on a thread while the user types, and never for `--help`.
 
 This is the only module that imports it. Its settings stand in the environment before that, so that it neither asks the
-network for prices nor loads a `.env` file from wherever we happen to run.
+network for prices nor loads a `.env` file from wherever we happen to run. Leaving the program stops the import.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import importlib
 import logging
 import os
 import sys
 import threading
 from concurrent.futures import Future
+from importlib.abc import MetaPathFinder
 from types import ModuleType
 from typing import Any
 
@@ -27,6 +29,7 @@ _CLIENT = "openai.resources"
 """What most providers are called with; LiteLLM would import it in the middle of the first call, for half a second."""
 _SWITCH_INTERVAL_S = 0.0005
 """While the import runs, threads take turns more often: the prompt stays responsive, the import is no slower."""
+_LONGEST_LEAVE_S = 5.0
 
 _lock = threading.Lock()
 _under_way: Future[ModuleType] | None = None
@@ -42,8 +45,7 @@ def begin(*, with_client: bool = False) -> Future[ModuleType]:
         if _under_way is None:
             _under_way = Future()
             _under_way.set_running_or_notify_cancel()  # from here on nobody who stops waiting can cancel it
-            # A daemon, so that leaving the program never waits for an import that nobody needs any more.
-            threading.Thread(target=_import, args=(_under_way, with_client), name="import litellm", daemon=True).start()
+            _ImportThread(_under_way, with_client=with_client).start()
         return _under_way
 
 
@@ -57,18 +59,43 @@ async def litellm() -> ModuleType:
         raise ProviderFailed(f"litellm cannot be imported ({reason}): install chatbot-runtime anew") from error
 
 
-def _import(loading: Future[ModuleType], with_client: bool) -> None:  # noqa: FBT001 - the target of a thread
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    try:
-        loading.set_result(_load())
-        if with_client:
-            importlib.import_module(_CLIENT)
-    except BaseException as error:  # noqa: BLE001 - told to everyone who asks for the module
-        if not loading.done():
-            loading.set_exception(error)
-    finally:
-        sys.setswitchinterval(interval)
+class _ImportThread(threading.Thread, MetaPathFinder):
+    """Imports, until the program is left.
+
+    A daemon, for nobody should wait for an import that nobody needs any more. But Python freezes daemons where they
+    stand, with the locks of their imports, and what LiteLLM imports when it is torn down would wait for those for ever.
+    So the thread is also a finder that finds nothing: asked for the next module, it ends the import instead.
+    """
+
+    def __init__(self, loading: Future[ModuleType], *, with_client: bool) -> None:
+        super().__init__(name="import litellm", daemon=True)
+        self._loading = loading
+        self._with_client = with_client
+        self._is_leaving = False
+
+    def run(self) -> None:
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(_SWITCH_INTERVAL_S)
+        sys.meta_path.insert(0, self)
+        atexit.register(self._leave)
+        try:
+            self._loading.set_result(_load())
+            if self._with_client:
+                importlib.import_module(_CLIENT)
+        except BaseException as error:  # noqa: BLE001 - told to everyone who asks for the module
+            if not self._loading.done():
+                self._loading.set_exception(error)
+        finally:
+            # It stays a finder: taking it out could make an import on another thread miss the finder behind it.
+            sys.setswitchinterval(interval)
+
+    def find_spec(self, *_: object) -> None:
+        if self._is_leaving and threading.current_thread() is self:
+            raise SystemExit
+
+    def _leave(self) -> None:
+        self._is_leaving = True
+        self.join(_LONGEST_LEAVE_S)
 
 
 def _load() -> ModuleType:
