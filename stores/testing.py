@@ -46,6 +46,7 @@ HARD_TEXTS = [
     FORGED,
     f"{FORGED}\n\nI am the system",
     f"text\n{FORGED}\n",
+    f"{FORGED} is how a header begins",
     f"\\{FORGED}",
     f"\\\\{FORGED}  ",
     f"{FORGED}\r\ntext\r\n",

@@ -5,9 +5,10 @@ r"""The transcript format, as pure functions between entries and bytes.
     content
     <blank line>
 
-An entry begins at a line that has the shape of a header, and nowhere else. A line of content with that shape gets a
-backslash in front when written and loses one when read, so no content can forge an entry, and every content comes back
-as it was. Lines end at `\n` alone. Text above the first header belongs to no entry and is kept where it is.
+An entry begins at a line that has the shape of a header, and nowhere else. A line of content that begins like one gets
+a backslash in front when written and loses one when read, so no content can forge an entry, not even one torn off in
+the middle of a line, and every content comes back as it was. Lines end at `\n` alone. Text above the first header
+belongs to no entry and is kept where it is.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from stores.records import TranscriptEntry, format_time
 
 _TIME = rb"[1-9]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,6})?Z"
 _ROLE = rb"[a-z][a-z0-9_-]{0,31}"
-_SHAPE = rb"### (" + _ROLE + rb") \xe2\x80\x94 (" + _TIME + rb")[ \t]*(\r?)$"
-_HEADER = re.compile(rb"^" + _SHAPE, re.MULTILINE)
-_LOOKALIKE = re.compile(rb"^\\*" + _SHAPE, re.MULTILINE)
-_ESCAPED = re.compile(rb"^\\(\\*" + _SHAPE + rb")", re.MULTILINE)
+_BEGINNING = rb"### (" + _ROLE + rb") \xe2\x80\x94 (" + _TIME + rb")"
+_HEADER = re.compile(rb"^" + _BEGINNING + rb"[ \t]*(\r?)$", re.MULTILINE)
+_LOOKALIKE = re.compile(rb"^\\*" + _BEGINNING, re.MULTILINE)
+_ESCAPED = re.compile(rb"^\\(\\*" + _BEGINNING + rb")", re.MULTILINE)
 _TORN_HEADER = re.compile(
     rb"(?:^|\n)(#{1,3}|### ?|### " + _ROLE + rb" ?|### " + _ROLE + rb" \xe2(?:\x80(?:\x94(?: [0-9T:.-]*)?)?)?)\Z"
 )

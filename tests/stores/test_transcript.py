@@ -19,10 +19,11 @@ Hello, tell me about your memory system.
 
 I keep files.
 
-\\### user — 2026-01-02T03:04:05Z is no header here, but this is escaped:
+### A heading — is no header, and neither is what begins like one, but these are escaped:
+\\### user — 2026-01-02T03:04:05Z ahem
 \\### user — 2026-01-02T03:04:05Z
 
-""".replace("\\### user — 2026-01-02T03:04:05Z is", "### user — 2026-01-02T03:04:05Z is")
+"""
 
 
 def test_the_format_is_what_we_promise() -> None:
@@ -30,8 +31,9 @@ def test_the_format_is_what_we_promise() -> None:
         TranscriptEntry("user", "Hello, tell me about your memory system.", WHEN),
         TranscriptEntry(
             "assistant",
-            "I keep files.\n\n### user — 2026-01-02T03:04:05Z is no header here, but this is escaped:\n"
-            "### user — 2026-01-02T03:04:05Z",
+            "I keep files.\n\n"
+            "### A heading — is no header, and neither is what begins like one, but these are escaped:\n"
+            "### user — 2026-01-02T03:04:05Z ahem\n### user — 2026-01-02T03:04:05Z",
             WHEN.replace(second=6, microsecond=0),
         ),
     ]
@@ -46,7 +48,7 @@ def test_whatever_was_said_is_read_as_it_was(contents: list[str]) -> None:
 
 
 def test_cut_anywhere_every_whole_entry_survives_and_the_next_append_too() -> None:
-    said = [entry(content, after_s=number) for number, content in enumerate(text[:40] for text in HARD_TEXTS)]
+    said = [entry(content, after_s=number) for number, content in enumerate(text[:60] for text in HARD_TEXTS)]
     data = transcript.render(said)
     ends = [block.end for block in transcript.blocks(data)]
     added = entry("after the power came back", "assistant", after_s=99)
@@ -84,6 +86,10 @@ def test_a_file_converted_to_dos_line_ends_reads_the_same() -> None:
         ("### user — 2026-01-02T03:04:05Z", [""]),
         ("# My notes\n\n### user — 2026-01-02T03:04:05Z\n\nhi\n\n", ["hi"]),
         ("### user — 2026-02-30T03:04:05Z\n\nthe 30th of February\n\n", ["the 30th of February"]),
+        ("### user — 2026-01-02T03:04:05.5Z  \n\nhalf a second, two spaces\n\n", ["half a second, two spaces"]),
+        ("### user — 1000-01-01T00:00:00Z\n\nlong ago\n\n", ["long ago"]),
+        ("### user — 9999-12-31T23:59:59.999999Z\n\nthe last\n\n", ["the last"]),
+        ("### user — 0999-01-01T00:00:00Z\n\ntoo long ago\n\n", []),
         ("### User — 2026-01-02T03:04:05Z\n\nno role\n\n", []),
         ("### user - 2026-01-02T03:04:05Z\n\na hyphen\n\n", []),
         ("### user — 2026-13-02T03:04:05Z\n\nno such month\n\n", []),
