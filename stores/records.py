@@ -13,10 +13,8 @@ ROLE = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
 
 def format_time(moment: datetime) -> str:
-    """A moment as UTC text with microseconds: `2026-01-02T03:04:05.678901Z`. Refuses a moment without a zone."""
-    if moment.tzinfo is None:
-        raise InvalidValue(f"the time {moment.isoformat()} has no time zone: pass an aware datetime")
-    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    """A moment as UTC text with microseconds: `2026-01-02T03:04:05.678901Z`. Raises `InvalidValue`."""
+    return check_time(moment).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def parse_time(text: str) -> datetime:
@@ -25,9 +23,20 @@ def parse_time(text: str) -> datetime:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise InvalidValue(f"{text!r} is not an ISO 8601 time") from error
+    return check_time(moment)
+
+
+def check_time(moment: datetime) -> datetime:
+    """The moment in UTC. Raises `InvalidValue` where it has no zone, or a year that is not written with four digits."""
     if moment.tzinfo is None:
-        raise InvalidValue(f"the time {text!r} has no time zone: end it with Z or an offset")
-    return moment.astimezone(UTC)
+        raise InvalidValue(f"the time {moment.isoformat()} has no time zone: it needs one, such as UTC (Z)")
+    try:
+        moment = moment.astimezone(UTC)
+    except OverflowError as error:
+        raise InvalidValue(f"the time {moment.isoformat()} is out of range in UTC") from error
+    if moment.year < 1000:
+        raise InvalidValue(f"the time {moment.isoformat()} lies before the year 1000")
+    return moment
 
 
 def check_text(text: str, what: str) -> str:
@@ -62,6 +71,7 @@ class KeyValue:
             raise InvalidValue("a key cannot be empty")
         check_text(self.key, "the key")
         check_text(self.value, f"the value of {self.key!r}")
+        check_time(self.at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +88,4 @@ class TranscriptEntry:
                 f"{self.role!r} cannot be a role: use a lower-case word of letters, digits, - and _, at most 32 long"
             )
         check_text(self.content, "the content")
+        check_time(self.at)
