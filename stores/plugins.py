@@ -66,7 +66,7 @@ def check_settings(name: str, store: type[Store], settings: Mapping[str, Any]) -
         return {}
     from pydantic import TypeAdapter, ValidationError
 
-    hints = get_type_hints(store.__init__, include_extras=True)
+    hints = _annotations(name, store)
     checked = {}
     for key, value in settings.items():
         try:
@@ -76,14 +76,21 @@ def check_settings(name: str, store: type[Store], settings: Mapping[str, Any]) -
     return checked
 
 
+def _annotations(name: str, store: type[Store]) -> dict[str, Any]:
+    try:
+        return get_type_hints(store.__init__, include_extras=True)
+    except NameError as error:
+        raise BrokenStore(f"the settings of the store {name!r} cannot be read from its annotations: {error}") from error
+
+
 def _load_installed(name: str) -> object:
     point = installed().get(name)
     if point is None:
         raise UnknownStore(f"no store is called {name!r}{did_you_mean(name, installed())}")
     try:
         return point.load()
-    except (ImportError, AttributeError) as error:
-        raise BrokenStore(f"the store {name!r} ({point.value}) cannot be loaded: {error}") from error
+    except Exception as error:  # a stranger's module may raise anything
+        raise BrokenStore(f"the store {name!r} ({point.value}) cannot be loaded: {_told(error)}") from error
 
 
 def _import(name: str, beside: Path | None) -> object:
@@ -92,9 +99,11 @@ def _import(name: str, beside: Path | None) -> object:
         sys.path.append(str(beside))
     try:
         return getattr(importlib.import_module(module), attribute)
-    except ModuleNotFoundError as error:
-        if error.name is not None and module.startswith(error.name):
+    except Exception as error:  # a stranger's module may raise anything
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
             raise UnknownStore(f"there is no module {module!r} to load the store {name!r} from") from error
-        raise BrokenStore(f"the store {name!r} cannot be loaded: {error}") from error
-    except (ImportError, AttributeError, ValueError, SyntaxError) as error:
-        raise BrokenStore(f"the store {name!r} cannot be loaded: {error}") from error
+        raise BrokenStore(f"the store {name!r} cannot be loaded: {_told(error)}") from error
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -87,3 +87,38 @@ def test_a_setting_of_the_wrong_type_is_named_with_its_value() -> None:
 def test_a_setting_that_the_store_itself_refuses_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidSettings, match=r"\[memory.basic_session\]: kv_cap is 0"):
         open_store("basic_session", tmp_path, {"kv_cap": 0})
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("raise RuntimeError('set TOKEN first')", "RuntimeError: set TOKEN first"),
+        ("import os; os.environ['TOKEN_THAT_IS_NOT_SET']", "TOKEN_THAT_IS_NOT_SET"),
+        ("undefined", "NameError"),
+    ],
+)
+def test_whatever_a_module_raises_when_it_is_imported_names_the_store(tmp_path: Path, source: str, words: str) -> None:
+    module = f"raising_{tmp_path.name}"
+    (tmp_path / f"{module}.py").write_text(source, encoding="utf-8")
+    with pytest.raises(BrokenStore, match=f"{module}.*{words}"):
+        load(f"{module}:Store", beside=tmp_path)
+
+
+def test_a_module_that_is_there_and_lacks_another_is_broken_not_unknown(tmp_path: Path) -> None:
+    (tmp_path / f"zz{tmp_path.name}_more.py").write_text(f"import zz{tmp_path.name}", encoding="utf-8")
+    with pytest.raises(BrokenStore, match="cannot be loaded"):
+        load(f"zz{tmp_path.name}_more:Store", beside=tmp_path)
+
+
+def test_annotations_that_cannot_be_read_are_said_to_be_the_trouble(tmp_path: Path) -> None:
+    source = "from __future__ import annotations\n" + OWN.replace("size: int", "size: Nowhere")
+    (tmp_path / f"hints_{tmp_path.name}.py").write_text(source, encoding="utf-8")
+    with pytest.raises(BrokenStore, match=r"annotations.*Nowhere"):
+        open_store(f"hints_{tmp_path.name}:Own", tmp_path, {"size": 3}, beside=tmp_path)
+
+
+def test_a_store_that_lacks_an_operation_is_broken(tmp_path: Path) -> None:
+    source = OWN.replace("    async def kv_delete(self, session, key): ...\n", "")
+    (tmp_path / f"half_{tmp_path.name}.py").write_text(source, encoding="utf-8")
+    with pytest.raises(BrokenStore, match="kv_delete"):
+        open_store(f"half_{tmp_path.name}:Own", tmp_path, {}, beside=tmp_path)
