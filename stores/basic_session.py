@@ -74,6 +74,11 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
         """See `Store`."""
         self._warm.pop(session.id, None)
 
+    async def aclose(self) -> None:
+        """See `Store`. Waits for appends whose callers no longer do."""
+        for files in list(self._warm.values()):
+            await files.appends.finish()
+
     async def _key_values(self, session: SessionRef) -> dict[str, KeyValue]:
         file = self._files(session).key_values
         known = file.recall()

@@ -36,7 +36,7 @@ LOCK_NAME = ".lock"
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
 LOCK_TIMEOUT_S = 10.0
-_SAFELY = os.O_NOFOLLOW | os.O_CLOEXEC
+_SAFELY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # the last, lest a pipe in place of a file hold us up
 _TAIL_BYTES = 4096
 _sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has only fsync
 _FIRST_PAUSE_S = 0.0002
@@ -93,8 +93,8 @@ class Folder:
         lock = os.open(LOCK_NAME, os.O_RDWR | os.O_CREAT | _SAFELY, FILE_MODE, dir_fd=self._descriptor)
         try:
             _acquire(lock, self.path, timeout_s)
-            if os.fstat(lock).st_nlink == 0:
-                raise MissingFolder(f"{self.path} was deleted")
+            if os.fstat(lock).st_nlink == 0 or not os.path.samestat(os.lstat(self.path), os.fstat(self._descriptor)):
+                raise MissingFolder(f"{self.path} was deleted or replaced meanwhile")
         except BaseException:
             os.close(lock)
             raise
@@ -203,7 +203,8 @@ class Folder:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            error.filename = name  # which a failed write does not tell by itself
+            if not isinstance(error, StoreError):
+                error.filename = name  # which a failed write does not tell by itself
             raise
 
 

@@ -36,6 +36,11 @@ class GroupCommit(Generic[T]):
             self._commit_waiting()
         await done
 
+    async def finish(self) -> None:
+        """Return once nothing is under way or waiting."""
+        while self._under_way is not None:
+            await asyncio.wait([self._under_way])
+
     def _commit_waiting(self) -> None:
         batch, self._waiting = self._waiting, []
         loop = asyncio.get_running_loop()

@@ -56,7 +56,7 @@ def _decode(line: bytes, folder: Folder, name: str) -> dict[str, Any] | None:
         return None
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         record = None
     if not isinstance(record, dict):
         logger.warning("%s holds a line that is no record, and was skipped: %r", folder.path / name, line[:80])

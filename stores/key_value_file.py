@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from stores.errors import DamagedFile, InvalidValue
+from stores.errors import DamagedFile
 from stores.files import Folder, Stamp, locked, opened, stamp
 from stores.records import KeyValue, format_time, parse_time
 
@@ -36,11 +36,12 @@ class KeyValueFile:
         """All entries by key, the one set longest ago first."""
         with opened(self._folder) as folder:
             before = folder.stamp(NAME)
+            is_settled = before is not None and before.is_settled()
             try:
                 entries = _read(folder)
             except DamagedFile:
                 return self._read_or_set_aside()
-            if before is not None and before.is_settled() and folder.stamp(NAME) == before:
+            if before is not None and is_settled and folder.stamp(NAME) == before:
                 self._cached = (before, entries)
         return entries
 
@@ -85,7 +86,7 @@ def _read(folder: Folder) -> dict[str, KeyValue]:
         return {}
     try:
         return {entry.key: entry for entry in _parse(data)}
-    except (InvalidValue, KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise DamagedFile(f"{folder.path / NAME} is damaged: {_reason(error)}") from error
 
 

@@ -61,11 +61,12 @@ class TranscriptFile:
             before = folder.stamp(NAME)
             if before is None or n == 0:
                 return []
+            is_settled = before.is_settled()
             entries, whole = self._read_tail(folder, before.size, n)
             has_archive = folder.stamp(ARCHIVE_NAME) is not None
             if len(entries) < n and has_archive:
                 return self.read_all()[-n:]  # entries were taken back, so the archive reaches into the cap again
-            if before.is_settled() and folder.stamp(NAME) == before:
+            if is_settled and folder.stamp(NAME) == before:
                 self._cached = (before, entries, whole and not has_archive)
         return entries[-n:]
 

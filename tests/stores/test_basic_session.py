@@ -4,13 +4,23 @@ import asyncio
 import json
 import logging
 import os
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 
-from stores import DamagedFile, InvalidSettings, InvalidValue, KeyValue, SessionRef, TranscriptEntry, UnsafePath
+from stores import (
+    DamagedFile,
+    InvalidSettings,
+    InvalidValue,
+    KeyValue,
+    SessionRef,
+    TranscriptEntry,
+    UnsafePath,
+    transcript,
+)
 from stores.basic_session import BasicSessionStore
+from stores.files import locked
 from stores.key_value_file import KeyValueFile
 from stores.testing import entry
 from stores.transcript_file import TranscriptFile
@@ -120,7 +130,9 @@ async def test_bytes_that_are_no_text_survive_compaction(store: BasicSessionStor
     "damage",
     [b"", b"{", b"[]", b'{"entries": {}}', b'{"entries": [1]}', b'{"entries": [{"key": "a"}]}', b"\xff\xfe", b"null",
      b'{"cap": 1, "entries": [{"key": "a", "value": 1, "ts": "2026-01-02T03:04:05Z"}]}',
-     b'{"cap": 1, "entries": [{"key": "a", "value": "1", "ts": "yesterday"}]}'],
+     b'{"cap": 1, "entries": [{"key": "a", "value": "1", "ts": "yesterday"}]}',
+     b'{"entries": [{"key": "a", "value": "1", "ts": "0001-01-01T00:00:00+09:00"}]}',
+     b'{"entries": [{"key": "\\ud800", "value": "1", "ts": "2026-01-02T03:04:05Z"}]}', b"[" * 100_000],
 )  # fmt: skip
 async def test_a_damaged_kv_json_is_set_aside_named_and_never_overwritten(
     store: BasicSessionStore, session: SessionRef, damage: bytes
@@ -178,6 +190,7 @@ async def test_a_reader_beside_a_writer_sees_whole_entries_only(tmp_path: Path, 
         assert all(content == content[:6] * 1000 for content in said)
         numbers = [int(content[:6]) for content in said]
         assert numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True
+        await asyncio.sleep(0)  # a cached read does not yield to the writer
     await writing
 
 
@@ -227,3 +240,32 @@ def test_what_no_file_can_keep_is_refused_by_name() -> None:
         KeyValue("", "value", WHEN)
     with pytest.raises(InvalidValue, match="surrogate"):
         KeyValue("key", "\udfff", WHEN)
+    for no_moment, words in (
+        (WHEN.replace(tzinfo=None), "no time zone"),
+        (WHEN.replace(year=999), "before the year 1000"),
+        (datetime.max.replace(tzinfo=timezone(timedelta(hours=-1))), "out of range"),
+    ):
+        with pytest.raises(InvalidValue, match=words):
+            TranscriptEntry("user", "text", no_moment)
+        with pytest.raises(InvalidValue, match=words):
+            KeyValue("key", "value", no_moment)
+
+
+async def test_a_time_in_another_zone_is_kept_as_the_same_moment(store: BasicSessionStore, session: SessionRef) -> None:
+    there = datetime(2026, 1, 2, 3, tzinfo=timezone(timedelta(hours=9)))
+    await store.transcript_append(session, [TranscriptEntry("user", "from afar", there)])
+    assert (await store.transcript_read_last(session, 1))[0].at == there
+    assert b"2026-01-01T18:00:00.000000Z" in (session.folder / "transcript.md").read_bytes()
+
+
+async def test_closing_waits_for_an_append_whose_caller_no_longer_does(
+    store: BasicSessionStore, session: SessionRef
+) -> None:
+    with locked(session.folder):
+        appending = asyncio.create_task(store.transcript_append(session, [entry("said")]))
+        await asyncio.sleep(0)
+        appending.cancel()
+        closing = asyncio.create_task(store.aclose())
+        await asyncio.wait([appending])
+    await closing
+    assert transcript.parse((session.folder / "transcript.md").read_bytes()) == [entry("said")]

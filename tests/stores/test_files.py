@@ -5,6 +5,7 @@ import signal
 import stat
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -232,3 +233,33 @@ def test_errors_of_the_system_become_ours(folder: Path) -> None:
     (folder / "lines").mkdir()
     with pytest.raises(StoreFailed, match="lines"), locked(folder) as opened_folder:
         opened_folder.append("lines", b"x")
+
+
+@pytest.mark.parametrize("kind", ["a folder", "a pipe", "a pipe that someone reads"])
+def test_what_is_no_regular_file_is_refused_by_name_and_never_waited_for(folder: Path, kind: str) -> None:
+    path = folder / "lines"
+    path.mkdir() if kind == "a folder" else os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK) if kind == "a pipe that someone reads" else None
+    try:
+        with pytest.raises(UnsafePath, match="lines is not a regular file"), opened(folder) as opened_folder:
+            opened_folder.read("lines")
+        with pytest.raises((UnsafePath, StoreFailed), match="lines"), locked(folder) as opened_folder:
+            opened_folder.append("lines", b"x")
+    finally:
+        if reader is not None:
+            os.close(reader)
+
+
+@pytest.mark.parametrize("fate", ["renamed", "replaced"])
+def test_a_lock_is_refused_when_the_folder_moved_between_opening_and_locking(folder: Path, fate: str) -> None:
+    def move() -> None:
+        folder.rename(folder.with_name("elsewhere"))
+        if fate == "replaced":
+            folder.mkdir()
+
+    with ExitStack() as stack:
+        opened_folder = stack.enter_context(opened(folder))
+        move()
+        with pytest.raises((MissingFolder, FileNotFoundError)):
+            opened_folder.lock(1)
+    assert fate == "renamed" or list(folder.iterdir()) == []

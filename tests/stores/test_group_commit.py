@@ -1,0 +1,128 @@
+"""Group commit: order, one commit for all who wait, and errors for exactly those whose commit failed."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from stores.group_commit import GroupCommit
+
+WAIT_S = 10
+
+
+class Disk:
+    """Commits when it is let; remembers every batch; refuses batches that hold a refused item."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.refused: set[int] = set()
+        self.started = threading.Semaphore(0)
+        self.let = threading.Semaphore(0)
+
+    def commit(self, items: list[int]) -> None:
+        self.started.release()
+        assert self.let.acquire(timeout=WAIT_S)
+        if self.refused & set(items):
+            raise OSError("the disk is full")
+        self.batches.append(items)
+
+
+@pytest.fixture
+def disk() -> Disk:
+    return Disk()
+
+
+async def _started(disk: Disk) -> None:
+    """Return when a commit is under way, so that what comes now must wait."""
+    assert await asyncio.to_thread(disk.started.acquire, timeout=WAIT_S)
+
+
+@contextmanager
+def _no_complaints() -> Iterator[None]:
+    complaints: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["message"]))
+    yield
+    assert complaints == []
+
+
+async def test_a_lone_item_is_committed_alone_and_at_once(disk: Disk) -> None:
+    commits = GroupCommit(disk.commit)
+    disk.let.release()
+    await commits.add(1)
+    assert disk.batches == [[1]]
+    assert commits.idle
+
+
+async def test_what_arrives_during_a_commit_is_committed_together_in_order(disk: Disk) -> None:
+    commits = GroupCommit(disk.commit)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(commits.add(0))
+        await _started(disk)
+        for number in range(1, 50):
+            group.create_task(commits.add(number))
+        await asyncio.sleep(0)  # each of them has begun to wait
+        assert not commits.idle
+        disk.let.release(2)
+    assert disk.batches == [[0], list(range(1, 50))]
+
+
+async def test_an_error_reaches_exactly_those_whose_commit_failed(disk: Disk) -> None:
+    commits = GroupCommit(disk.commit)
+    disk.refused = {2}
+    adding = [asyncio.create_task(commits.add(0))]
+    await _started(disk)
+    adding += [asyncio.create_task(commits.add(number)) for number in (1, 2, 3)]
+    await asyncio.sleep(0)
+    disk.let.release()
+    await _started(disk)
+    adding.append(asyncio.create_task(commits.add(4)))
+    await asyncio.sleep(0)
+    disk.let.release(2)
+    answers = await asyncio.gather(*adding, return_exceptions=True)
+    assert [type(answer) for answer in answers] == [type(None), OSError, OSError, OSError, type(None)]
+    assert disk.batches == [[0], [4]]
+
+
+async def test_a_cancelled_waiter_does_not_take_its_item_back_nor_disturb_others(disk: Disk) -> None:
+    commits = GroupCommit(disk.commit)
+    first = asyncio.create_task(commits.add(0))
+    await _started(disk)
+    cancelled, kept = asyncio.create_task(commits.add(1)), asyncio.create_task(commits.add(2))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    first.cancel()
+    await asyncio.wait([cancelled, first], timeout=WAIT_S)
+    with _no_complaints():
+        disk.let.release(2)
+        await kept
+    assert disk.batches == [[0], [1, 2]]
+
+
+async def test_a_failed_commit_whose_waiter_was_cancelled_is_no_loose_error(disk: Disk) -> None:
+    commits = GroupCommit(disk.commit)
+    disk.refused = {0}
+    first = asyncio.create_task(commits.add(0))
+    await _started(disk)
+    first.cancel()
+    with _no_complaints():
+        disk.let.release()
+        await commits.finish()
+
+
+async def test_finishing_waits_for_what_nobody_waits_for_any_more(disk: Disk) -> None:
+    commits = GroupCommit(disk.commit)
+    adding = [asyncio.create_task(commits.add(0))]
+    await _started(disk)
+    adding.append(asyncio.create_task(commits.add(1)))
+    await asyncio.sleep(0)
+    for task in adding:
+        task.cancel()
+    finishing = asyncio.create_task(commits.finish())
+    await asyncio.wait(adding, timeout=WAIT_S)
+    assert not finishing.done()
+    disk.let.release(2)
+    await finishing
+    assert disk.batches == [[0], [1]]
+    assert commits.idle
