@@ -112,3 +112,5 @@ def _silence(module: Any) -> None:
     module.telemetry = False
     for name in ("LiteLLM", "LiteLLM Proxy", "LiteLLM Router"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    for name in ("httpx", "openai"):  # they log addresses, and some providers take the key in them
+        logging.getLogger(name).setLevel(logging.WARNING)

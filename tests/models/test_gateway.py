@@ -168,6 +168,7 @@ async def test_a_key_is_in_no_message_traceback_or_log(openai_url: str, caplog: 
     with pytest.raises(AccessDenied) as caught:
         await reply_of(model_at(openai_url, "denies"))
     assert "[redacted]" in str(caught.value)
+    assert openai_url not in caplog.text, "some providers take the key in the address"
     assert (caught.value.__cause__, caught.value.__context__) == (None, None)
     for secret in (KEY, "hunter2"):
         assert secret not in "".join(traceback.format_exception(caught.value))
