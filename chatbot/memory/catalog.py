@@ -16,16 +16,16 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from chatbot.errors import DamagedSession, SessionNotFound
 from chatbot.memory.index import SESSION_NAME, SessionIndex
-from chatbot.memory.record import SessionRecord, is_session_id, parse_record
+from chatbot.memory.record import SessionRecord, decode_record, is_session_id
 from stores import json_lines
-from stores.errors import LaterFormat, MissingFolder
-from stores.files import locked, make_folder, opened, sync_folder, translated
+from stores.errors import LaterFormat, MissingFolder, StoreError
+from stores.files import locked, make_folder, opened, stamp, sync_folder, translated
 from stores.records import SessionRef
 
 logger = logging.getLogger(__name__)
@@ -34,10 +34,14 @@ RECEIPTS_NAME = "receipts.jsonl"
 _STRAY_AFTER_S = 3600.0
 
 Wanted = Callable[[SessionRecord], bool]
+Change = Callable[[SessionRecord], SessionRecord]
 
 
 class SessionCatalog(ABC):
     """What `MemorySystem` needs to know of where sessions are."""
+
+    used_last: str | None = None
+    """The session that was last noted as used here; it need not be noted again at once."""
 
     @abstractmethod
     def making(self, record: SessionRecord) -> AbstractAsyncContextManager[SessionRef]:
@@ -52,11 +56,11 @@ class SessionCatalog(ABC):
         """The wanted sessions, the one used last first."""
 
     @abstractmethod
-    async def put(self, record: SessionRecord) -> None:
-        """Change the record of a session that is there."""
+    async def change(self, session_id: str, change: Change) -> SessionRecord:
+        """Change the record of a session, as it is by now, and return it. Raises like `get`."""
 
     @abstractmethod
-    async def note_used(self, record: SessionRecord) -> None:
+    async def note_used(self, session_id: str, now: datetime) -> None:
         """Remember that a session was used; cheap, and lost without harm."""
 
     @abstractmethod
@@ -114,13 +118,14 @@ class FolderCatalog(SessionCatalog):
             return []
         return await asyncio.to_thread(self._index.find, wanted, limit)
 
-    async def put(self, record: SessionRecord) -> None:
+    async def change(self, session_id: str, change: Change) -> SessionRecord:
         """See `SessionCatalog`."""
-        await asyncio.to_thread(self._put, record)
+        return await asyncio.to_thread(self._change, session_id, change)
 
-    async def note_used(self, record: SessionRecord) -> None:
+    async def note_used(self, session_id: str, now: datetime) -> None:
         """See `SessionCatalog`."""
-        await asyncio.to_thread(self._note_used, record)
+        self.used_last = session_id
+        await asyncio.to_thread(self._note_used, session_id, now)
 
     async def delete(self, session_id: str) -> None:
         """See `SessionCatalog`."""
@@ -142,7 +147,7 @@ class FolderCatalog(SessionCatalog):
     async def aclose(self) -> None:
         """See `SessionCatalog`."""
         if self._sessions.is_dir():
-            await asyncio.to_thread(self._index.fold_if_small)
+            await asyncio.to_thread(self._fold)
 
     async def _ready(self) -> None:
         if not self._is_ready:
@@ -152,8 +157,7 @@ class FolderCatalog(SessionCatalog):
     def _make_ready(self) -> None:
         for folder in (self._sessions, self._drafts, self._trash):
             make_folder(folder)
-        killed = [path for path in self._drafts.iterdir() if time.time() - path.stat().st_mtime > _STRAY_AFTER_S]
-        for stray in (*killed, *self._trash.iterdir()):
+        for stray in (*filter(_is_old, self._drafts.iterdir()), *self._trash.iterdir()):
             shutil.rmtree(stray, ignore_errors=True)
 
     def _folder(self, session_id: str) -> Path:
@@ -174,14 +178,17 @@ class FolderCatalog(SessionCatalog):
             sync_folder(self._sessions)
             self._index.note_made(home, record)
 
+    def _read(self, session_id: str) -> SessionRecord:
+        with opened(self._folder(session_id)) as folder:
+            return decode_record(folder.read(SESSION_NAME), session_id)
+
     def _get(self, session_id: str) -> SessionRecord:
         try:
-            with opened(self._folder(session_id)) as folder:
-                return _parse(folder.read(SESSION_NAME), session_id)
+            return self._read(session_id)
         except MissingFolder as error:
             raise SessionNotFound(f"there is no session {session_id}") from error
-        except LaterFormat:
-            raise
+        except LaterFormat as error:
+            raise LaterFormat(f"{self._folder(session_id) / SESSION_NAME}: {error}") from error
         except (FileNotFoundError, ValueError) as error:
             return self._recover(session_id, error)
 
@@ -197,14 +204,30 @@ class FolderCatalog(SessionCatalog):
         logger.warning("%s was damaged (%s): set aside as %s and recovered from the index", path, error, aside)
         return known[0]
 
-    def _put(self, record: SessionRecord) -> None:
-        with locked(self._folder(record.id)) as folder:
-            folder.replace(SESSION_NAME, _render(record))
-        self._note_used(record)
+    def _change(self, session_id: str, change: Change) -> SessionRecord:
+        self._get(session_id)  # which mends a damaged one
+        try:
+            with locked(self._folder(session_id)) as folder:
+                record = change(self._read(session_id))
+                folder.replace(SESSION_NAME, _render(record))
+        except MissingFolder as error:
+            raise SessionNotFound(f"there is no session {session_id}") from error
+        self._note_used(session_id, record.used_at)
+        return record
 
-    def _note_used(self, record: SessionRecord) -> None:
-        with locked(self._home) as home:
-            self._index.note_used(home, record)
+    def _note_used(self, session_id: str, now: datetime) -> None:
+        try:
+            with locked(self._home) as home:
+                record = self._read(session_id)  # another process may have changed it
+                self._index.note_used(home, record.used(now))
+        except (OSError, ValueError) as error:
+            logger.warning("the use of session %s was not noted: %s", session_id, error)
+
+    def _fold(self) -> None:
+        try:
+            self._index.fold_if_small()
+        except StoreError as error:
+            logger.warning("the index of sessions stays as it is: %s", error)
 
     def _delete(self, session_id: str) -> None:
         folder = self._folder(session_id)
@@ -216,7 +239,7 @@ class FolderCatalog(SessionCatalog):
                     folder.rename(grave)
                     sync_folder(self._sessions)
                     self._index.note_deleted(home, session_id)
-                shutil.rmtree(grave)
+                _erase(grave)
         except MissingFolder as error:
             raise SessionNotFound(f"there is no session {session_id}") from error
 
@@ -244,14 +267,17 @@ class EphemeralCatalog(SessionCatalog):
         """See `SessionCatalog`."""
         return list(filter(wanted, reversed(self._records.values())))[:limit]
 
-    async def put(self, record: SessionRecord) -> None:
+    async def change(self, session_id: str, change: Change) -> SessionRecord:
         """See `SessionCatalog`."""
-        self._records.pop(record.id, None)
-        self._records[record.id] = record
+        record = change(await self.get(session_id))
+        del self._records[session_id]
+        self._records[session_id] = record
+        return record
 
-    async def note_used(self, record: SessionRecord) -> None:
+    async def note_used(self, session_id: str, now: datetime) -> None:
         """See `SessionCatalog`."""
-        await self.put(record)
+        self.used_last = session_id
+        await self.change(session_id, lambda record: record.used(now))
 
     async def delete(self, session_id: str) -> None:
         """See `SessionCatalog`."""
@@ -276,9 +302,16 @@ def _render(record: SessionRecord) -> bytes:
     return (json.dumps(record.as_json(), ensure_ascii=False, indent=2) + "\n").encode()
 
 
-def _parse(data: bytes, session_id: str) -> SessionRecord:
-    """The folder's name is the id, whatever the file says: a copied folder is a session of its own."""
-    return replace(parse_record(json.loads(data)), id=session_id)
+def _is_old(path: Path) -> bool:
+    found = stamp(path)
+    return found is not None and time.time() - found.mtime_ns / 1e9 > _STRAY_AFTER_S
+
+
+def _erase(path: Path) -> None:
+    """Delete a folder, in which others may still be deleting, or be about to notice that they cannot lock it."""
+    shutil.rmtree(path, ignore_errors=True)
+    if path.exists():
+        shutil.rmtree(path)
 
 
 def _append_receipt(path: Path, receipt: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import aiofiles
@@ -19,6 +19,7 @@ from stores.files import contained, translated
 from stores.records import KeyValue, SessionRef, TranscriptEntry
 
 WORKING_MEMORY = "working_memory"
+_NOTED_FOR = timedelta(minutes=1)
 _CHUNK_BYTES = 64 * 1024
 
 Contract = TypeVar("Contract", bound=Store)
@@ -39,7 +40,7 @@ class SessionHandle:
     An operation that none of the session's stores keeps raises `UnsupportedOperation`.
     """
 
-    __slots__ = ("_catalog", "_clock", "_is_noted", "_ref", "_stores", "record", "turn_order")
+    __slots__ = ("_catalog", "_clock", "_ref", "_stores", "record", "turn_order")
 
     def __init__(
         self,
@@ -56,7 +57,6 @@ class SessionHandle:
         self._stores = stores
         self._catalog = catalog
         self._clock = clock
-        self._is_noted = False
         self.turn_order = turn_order
         """Held for the length of a turn, so that turns of one session take their order."""
 
@@ -123,8 +123,8 @@ class SessionHandle:
 
     async def rename(self, title: str) -> None:
         """Give the session a title; an empty one takes it away. Durable on return."""
-        self.record = self.record.renamed(title)
-        await self._catalog.put(self.record)
+        now = self._clock()
+        self.record = await self._catalog.change(self.id, lambda record: record.renamed(title).used(now))
 
     async def receipt_append(self, receipt: dict[str, Any]) -> None:
         """Keep the record of a turn. Durable on return."""
@@ -167,11 +167,11 @@ class SessionHandle:
         )
 
     async def _note_used(self) -> None:
-        """Once a handle is enough for the order of sessions by their last use."""
-        if not self._is_noted:
-            self._is_noted = True
-            self.record = self.record.used(self._clock())
-            await self._catalog.note_used(self.record)
+        """Often enough for the order of sessions by their last use, and no oftener, for it costs."""
+        now = self._clock()
+        if self._catalog.used_last != self.id or now - self.record.used_at > _NOTED_FOR:
+            self.record = self.record.used(now)
+            await self._catalog.note_used(self.id, now)
 
 
 def _list_files(ref: SessionRef) -> list[SessionFile]:

@@ -4,15 +4,16 @@ Both are caches of the session folders. Each change adds one line to `sessions.j
 grown as large as `sessions.json` it is folded in, so that a change costs the same however many sessions there are.
 Sessions stand in the order of their last use, so the newest are read from the end of the files.
 
-The last line carries the time at which the folder of sessions was last changed by us. If the folder says otherwise,
-then someone copied, restored or removed a session by hand, or a process was killed between folder and line: the index
-is stale and is built anew from the folders.
+The last line carries what the folder of sessions looked like when we last changed it. If it looks otherwise, then
+someone copied, restored or removed a session by hand, or a process was killed between folder and line: the index is
+stale and is built anew from the folders. An index that cannot be written fails nothing else, for it is stale then too.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -20,7 +21,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from chatbot.memory.record import VERSION, SessionRecord, is_session_id, parse_record
+from chatbot.memory.record import VERSION, SessionRecord, decode_record, is_session_id, parse_record
 from stores import json_lines
 from stores.errors import InvalidValue, LaterFormat
 from stores.files import Folder, locked, opened
@@ -44,22 +45,21 @@ class SessionIndex:
     def find(self, wanted: Callable[[SessionRecord], bool], limit: int | None = None) -> list[SessionRecord]:
         """The sessions that are wanted, the one used last first; reads no further than it takes to find `limit`."""
         with locked(self._home) as folder:
-            self.freshen(folder)
             try:
-                return list(islice(filter(wanted, _records_backwards(folder)), limit))
+                if self._is_fresh(folder):
+                    return list(islice(filter(wanted, _records_backwards(folder)), limit))
             except _DamagedIndexError as error:
                 logger.warning("%s is damaged (%s): rebuilding it", self._home / NAME, error)
-                self._rebuild(folder)
-                return list(islice(filter(wanted, _records_backwards(folder)), limit))
+            return list(islice(filter(wanted, reversed(self._rebuild(folder))), limit))
 
     def freshen(self, folder: Folder) -> None:
         """Rebuild the index if the folders no longer match it. Needs the lock on `home`; call before changing them."""
-        if _marker(folder) != self._folder_time():
+        if not self._is_fresh(folder):
             self._rebuild(folder)
 
     def note_made(self, folder: Folder, record: SessionRecord) -> None:
         """Write down that a session's folder was made. Needs the lock on `home`."""
-        self._write(folder, {"op": "put", "session": record.as_json(), "folders": self._folder_time()})
+        self._write(folder, {"op": "put", "session": record.as_json(), "folders": self._folders()})
 
     def note_used(self, folder: Folder, record: SessionRecord) -> None:
         """Write down that a session was used or renamed, its folder being there. Needs the lock on `home`."""
@@ -67,7 +67,7 @@ class SessionIndex:
 
     def note_deleted(self, folder: Folder, session_id: str) -> None:
         """Write down that a session's folder is gone. Needs the lock on `home`."""
-        self._write(folder, {"op": "drop", "id": session_id, "folders": self._folder_time()})
+        self._write(folder, {"op": "drop", "id": session_id, "folders": self._folders()})
 
     def fold_if_small(self) -> None:
         """Bring `sessions.json` up to date where that costs next to nothing: for people's eyes, when we close."""
@@ -76,16 +76,25 @@ class SessionIndex:
             if journal and journal.size + (index.size if index else 0) < _LARGEST_FOLD_AT_CLOSE:
                 self._fold(folder)
 
-    def _folder_time(self) -> int:
-        return self._sessions.stat().st_mtime_ns
+    def _folders(self) -> str:
+        """What the folder of sessions looks like: its time, and as clocks can be coarse, the number of its links."""
+        status = self._sessions.stat()
+        return f"{status.st_mtime_ns}-{status.st_nlink}"
+
+    def _is_fresh(self, folder: Folder) -> bool:
+        return _marker(folder) == self._folders()
 
     def _write(self, folder: Folder, line: dict[str, Any]) -> None:
-        with folder.appending(JOURNAL_NAME) as journal:
-            journal.write(json_lines.encode(line))
-            size = journal.stamp().size
-        index = folder.stamp(NAME)
-        if size > max(_SMALLEST_FOLD, index.size if index else 0):
-            self._fold(folder)
+        try:
+            with folder.appending(JOURNAL_NAME) as journal:
+                journal.write(json_lines.encode(line))
+                size = journal.stamp().size
+            index = folder.stamp(NAME)
+            if size > max(_SMALLEST_FOLD, index.size if index else 0):
+                self._fold(folder)
+        except OSError as error:
+            logger.warning("%s could not be written and will be built anew: %s", self._home / JOURNAL_NAME, error)
+            os.utime(self._sessions)  # needs no space, and makes the index stale
 
     def _fold(self, folder: Folder) -> None:
         try:
@@ -95,14 +104,19 @@ class SessionIndex:
         else:
             self._replace(folder, reversed(records), _marker(folder))
 
-    def _rebuild(self, folder: Folder) -> None:
-        marker = self._folder_time()
+    def _rebuild(self, folder: Folder) -> list[SessionRecord]:
+        marker = self._folders()
         known = _whatever_is_readable(folder)
         found = [self._read_session(path, known) for path in self._sessions.iterdir() if is_session_id(path.name)]
         records = [record for record in found if record is not None]
-        self._replace(folder, sorted(records, key=lambda record: (record.used_at, record.id)), marker)
+        records.sort(key=lambda record: (record.used_at, record.id))
+        try:
+            self._replace(folder, records, marker)
+        except OSError as error:
+            logger.warning("%s could not be written and will be built again: %s", self._home / NAME, error)
+        return records
 
-    def _replace(self, folder: Folder, records: Iterable[SessionRecord], marker: int | None) -> None:
+    def _replace(self, folder: Folder, records: Iterable[SessionRecord], marker: str | None) -> None:
         lines = ",\n".join(json.dumps(record.as_json(), ensure_ascii=False) for record in records)
         head = json.dumps({"version": VERSION, "folders": marker})[:-1]
         folder.replace(NAME, f'{head}, "sessions": [\n{lines}\n]}}\n'.encode())
@@ -111,7 +125,7 @@ class SessionIndex:
     def _read_session(self, path: Path, known: dict[str, SessionRecord]) -> SessionRecord | None:
         try:
             with opened(path) as folder:
-                record = replace(parse_record(json.loads(folder.read(SESSION_NAME))), id=path.name)
+                record = decode_record(folder.read(SESSION_NAME), path.name)
         except (OSError, ValueError) as error:
             logger.warning("%s has no readable %s: %s", path, SESSION_NAME, error)
             return known.get(path.name)
@@ -139,7 +153,7 @@ def _records_backwards(folder: Folder) -> Iterator[SessionRecord]:
 
 
 def _journal_backwards(folder: Folder, dropped: set[str]) -> Iterator[dict[str, Any]]:
-    for line in json_lines.read_backwards(folder, JOURNAL_NAME):
+    for line in _decoded(filter(None, json_lines.lines_backwards(folder, JOURNAL_NAME))):
         if line.get("op") == "drop":
             dropped.add(str(line.get("id")))
         elif isinstance(line.get("session"), dict):
@@ -151,11 +165,18 @@ def _index_backwards(folder: Folder) -> Iterator[dict[str, Any]]:
     lines = (line for line in lines if line and not line.endswith(b"["))
     if next(lines, b"") != b"]}":
         raise _DamagedIndexError("it has no end")
+    yield from _decoded(lines)
+
+
+def _decoded(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     for line in lines:
         try:
-            yield json.loads(line)
-        except ValueError as error:
-            raise _DamagedIndexError(str(error)) from error
+            fields = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise _DamagedIndexError(f"{line[:80]!r} is no JSON: {error}") from error
+        if not isinstance(fields, dict):
+            raise _DamagedIndexError(f"{line[:80]!r} is no record")
+        yield fields
 
 
 def _whatever_is_readable(folder: Folder) -> dict[str, SessionRecord]:
@@ -168,8 +189,8 @@ def _whatever_is_readable(folder: Folder) -> dict[str, SessionRecord]:
     return known
 
 
-def _marker(folder: Folder) -> int | None:
-    """When the folder of sessions was last changed by us, as far as the index knows."""
+def _marker(folder: Folder) -> str | None:
+    """What the folder of sessions looked like when we last changed it, as far as the index knows."""
     if folder.stamp(NAME) is None:
         return None  # a journal adds to an index, it is none
     for line in json_lines.read_backwards(folder, JOURNAL_NAME):
@@ -179,4 +200,4 @@ def _marker(folder: Folder) -> int | None:
         marker = json.loads(head + b"]}")["folders"]
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
-    return marker if isinstance(marker, int) else None
+    return marker if isinstance(marker, str) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -74,12 +75,12 @@ def parse_record(fields: Mapping[str, Any]) -> SessionRecord:
         created_at = parse_time(fields["created_at"])
         return SessionRecord(
             id=_identifier(fields["id"]),
-            agent_id=str(fields["agent_id"]),
-            store_types=tuple(map(str, fields["store_types"])),
+            agent_id=_text(fields["agent_id"], "the agent"),
+            store_types=_names(fields["store_types"]),
             created_at=created_at,
             used_at=parse_time(fields["used_at"]) if fields.get("used_at") else created_at,
-            title=str(fields.get("title") or ""),
-            parent=fields.get("parent"),
+            title=_text(fields.get("title") or "", "the title"),
+            parent=None if fields.get("parent") is None else _identifier(fields["parent"]),
             expires_at=parse_time(fields["expires_at"]) if fields.get("expires_at") else None,
         )
     except KeyError as error:
@@ -88,9 +89,33 @@ def parse_record(fields: Mapping[str, Any]) -> SessionRecord:
         raise InvalidValue(f"a field has the wrong type: {error}") from error
 
 
+def decode_record(data: bytes, session_id: str) -> SessionRecord:
+    """Read a `session.json`. Raises `InvalidValue` or `LaterFormat`.
+
+    The folder's name is the id, whatever the file says: a copied folder is a session of its own.
+    """
+    try:
+        fields = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise InvalidValue(f"it is no JSON: {error}") from error
+    return replace(parse_record(fields), id=session_id)
+
+
 def utc_now() -> datetime:
     """The present moment, aware."""
     return datetime.now(UTC)
+
+
+def _text(value: object, what: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidValue(f"{what} is {value!r}, not text")
+    return check_text(value, what)
+
+
+def _names(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise InvalidValue(f"the stores are {value!r}, not a list of names")
+    return tuple(_text(name, "a store") for name in value)
 
 
 def _identifier(text: object) -> str:

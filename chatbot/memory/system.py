@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -74,11 +75,12 @@ class MemorySystem:
         record = await self._catalog.get(session_id)
         if not any_agent and record.agent_id != agent_id:
             raise WrongAgent(f"session {session_id} belongs to the agent {record.agent_id!r}, not to {agent_id!r}")
-        if record.is_expired(self._clock()):
+        now = self._clock()
+        if record.is_expired(now):
             raise SessionExpired(f"session {session_id} expired at {record.expires_at}")
         if self._ttl is not None:
-            record = replace(record, expires_at=self._expiry())
-            await self._catalog.put(record)
+            until = now + self._ttl
+            record = await self._catalog.change(session_id, lambda record: replace(record, expires_at=until).used(now))
         return self._handle(record, self._open_stores(record.store_types))
 
     async def list_sessions(self, agent_id: str | None = None, *, limit: int | None = None) -> list[SessionRecord]:
@@ -113,9 +115,8 @@ class MemorySystem:
 
     async def rename_session(self, session_id: str, title: str) -> SessionRecord:
         """Give a session a title; an empty one takes it away."""
-        record = (await self._catalog.get(session_id)).renamed(title)
-        await self._catalog.put(record)
-        return record
+        now = self._clock()
+        return await self._catalog.change(session_id, lambda record: record.renamed(title).used(now))
 
     async def fork_session(self, session_id: str, agent_id: str | None = None, *, title: str = "") -> SessionHandle:
         """A new session that begins with everything the old one holds, and then goes its own way.
@@ -140,10 +141,13 @@ class MemorySystem:
     async def expire_sessions(self) -> list[str]:
         """Erase the sessions whose time to live is over, and return their ids."""
         now = self._clock()
-        expired = [record.id for record in await self._catalog.find(lambda record: record.is_expired(now))]
-        for session_id in expired:
-            await self.delete_session(session_id)
-        return expired
+        erased = []
+        for record in await self._catalog.find(lambda record: record.is_expired(now)):
+            with suppress(SessionNotFound):  # another process was faster
+                if (await self._catalog.get(record.id)).is_expired(now):  # the index can lag behind
+                    await self.delete_session(record.id)
+                    erased.append(record.id)
+        return erased
 
     async def aclose(self) -> None:
         """Close every store. May be called twice."""

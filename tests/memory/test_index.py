@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import shutil
 from pathlib import Path
 
@@ -164,8 +165,10 @@ async def test_a_session_of_a_later_release_is_left_alone(memory_home: Path) -> 
     later = json.loads(path.read_bytes()) | {"version": 2, "new": "field"}
     path.write_text(json.dumps(later), encoding="utf-8")
     async with MemorySystem(memory_home) as memory:
-        with pytest.raises(LaterFormat, match="upgrade"):
+        with pytest.raises(LaterFormat, match=r"session\.json.*upgrade"):
             await memory.load_session(ids[0], "chat")
+        with pytest.raises(LaterFormat):
+            await memory.rename_session(ids[0], "changed")
     assert json.loads(path.read_bytes()) == later
 
 
@@ -183,3 +186,63 @@ async def test_an_emptied_index_beside_a_journal_hides_no_session(memory_home: P
         ids.append((await memory.create_session(STORES, "chat")).id)
         (memory_home / "sessions.json").write_bytes(b"")
         assert sorted(record.id for record in await memory.list_sessions()) == ids
+
+
+async def test_a_session_copied_in_within_one_tick_of_a_coarse_clock_is_found(
+    memory_home: Path, tmp_path: Path
+) -> None:
+    (theirs,) = await _make(tmp_path / "other", 1)
+    ids = await _make(memory_home)
+    before = (memory_home / "sessions").stat().st_mtime_ns
+    shutil.copytree(tmp_path / "other" / "sessions" / theirs, memory_home / "sessions" / theirs)
+    os.utime(memory_home / "sessions", ns=(before, before))
+    assert await _listed(memory_home) == sorted([*ids, theirs])
+
+
+async def test_garbage_in_the_middle_of_the_journal_hides_no_session(memory_home: Path) -> None:
+    async with MemorySystem(memory_home) as memory:
+        ids = [(await memory.create_session(STORES, "chat")).id for _ in range(3)]
+        journal = memory_home / "sessions.journal.jsonl"
+        lines = journal.read_bytes().splitlines(keepends=True)
+        assert ids[1].encode() in lines[1]
+        journal.write_bytes(lines[0] + b"garbage\n" + lines[2])
+        assert sorted(record.id for record in await memory.list_sessions()) == ids
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"title": "\ud800"},
+        {"agent_id": "\ud800"},
+        {"agent_id": 7},
+        {"title": ["a"]},
+        {"parent": {}},
+        {"store_types": "basic_session"},
+        {"store_types": [1]},
+        {"store_types": None},
+        {"created_at": "0001-01-01T00:00:00+09:00"},
+        {"created_at": None},
+        {"expires_at": 5},
+        {"version": "2"},
+        {"id": "../../etc"},
+    ],
+)
+async def test_a_session_json_of_a_wrong_shape_hides_no_other_session(
+    memory_home: Path, fields: dict[str, object]
+) -> None:
+    ids = await _make(memory_home)
+    path = memory_home / "sessions" / ids[1] / "session.json"
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | fields), encoding="utf-8")
+    (memory_home / "sessions.json").unlink()
+    assert await _listed(memory_home) == [ids[0], ids[2]]
+    async with MemorySystem(memory_home) as memory:
+        with pytest.raises(DamagedSession, match=r"session\.json"):
+            await memory.load_session(ids[1], "chat")
+        await memory.create_session(STORES, "chat")
+
+
+async def test_a_session_json_nested_without_end_is_damaged_like_any_other(memory_home: Path) -> None:
+    ids = await _make(memory_home)
+    (memory_home / "sessions" / ids[1] / "session.json").write_bytes(b"[" * 100_000)
+    async with MemorySystem(memory_home) as memory:
+        assert (await memory.load_session(ids[1], "chat")).record.title == "number 1"

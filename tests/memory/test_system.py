@@ -10,7 +10,15 @@ import pytest
 
 from chatbot.errors import AmbiguousSession, SessionExpired, SessionNotFound, WrongAgent
 from chatbot.memory import MemorySystem, SessionHandle
-from stores import SessionRef, StoreError, TranscriptEntry, UnknownStore, UnsafePath, UnsupportedOperation
+from stores import (
+    DamagedFile,
+    SessionRef,
+    StoreError,
+    TranscriptEntry,
+    UnknownStore,
+    UnsafePath,
+    UnsupportedOperation,
+)
 
 STORES = ["basic_session"]
 
@@ -267,3 +275,140 @@ def test_a_reference_and_an_entry_are_plain_values() -> None:
     now = datetime.now(UTC)
     assert TranscriptEntry("user", "hi", now) == TranscriptEntry("user", "hi", now)
     assert SessionRef("a", Path()) == SessionRef("a", Path())
+
+
+async def test_the_last_use_counts_also_of_sessions_that_are_open_side_by_side(memory: MemorySystem) -> None:
+    first, second = [await memory.create_session(STORES, "chat") for _ in range(2)]
+    for session in (first, second, first):
+        await session.transcript_append("user", "hi")
+    assert [record.id for record in await memory.list_sessions()] == [first.id, second.id]
+
+
+async def test_two_memory_systems_that_take_turns_agree_on_the_session_used_last(memory_home: Path) -> None:
+    clock = Clock()
+    async with MemorySystem(memory_home, clock=clock) as ours, MemorySystem(memory_home, clock=clock) as theirs:
+        first, second = await ours.create_session(STORES, "chat"), await theirs.create_session(STORES, "chat")
+        for session in (first, second, first, second, first):
+            clock.move(minutes=2)
+            await session.transcript_append("user", "hi")
+        assert [record.id for record in await theirs.list_sessions()] == [first.id, second.id]
+        assert (await theirs.list_sessions(limit=1))[0].used_at == clock.now
+
+
+async def test_a_rename_survives_what_an_older_handle_writes_down(memory: MemorySystem, memory_home: Path) -> None:
+    session = await memory.create_session(STORES, "chat", title="old")
+    async with MemorySystem(memory_home) as elsewhere:
+        await elsewhere.rename_session(session.id, "new")
+    await session.transcript_append("user", "hello")
+    assert (await memory.list_sessions())[0].title == "new"
+    assert (await memory.find_session("new")).id == session.id
+
+
+async def test_renaming_is_a_use_of_the_session(memory_home: Path) -> None:
+    clock = Clock()
+    async with MemorySystem(memory_home, clock=clock) as memory:
+        first, _ = [await memory.create_session(STORES, "chat") for _ in range(2)]
+        clock.move(days=1)
+        await memory.rename_session(first.id, "first")
+        latest = (await memory.list_sessions())[0]
+        assert (latest.id, latest.used_at) == (first.id, clock.now)
+    (memory_home / "sessions.json").unlink()
+    async with MemorySystem(memory_home, clock=clock) as memory:
+        assert (await memory.list_sessions())[0].id == first.id
+
+
+async def test_opening_and_renaming_at_once_lose_neither_the_title_nor_the_time_to_live(memory_home: Path) -> None:
+    clock = Clock()
+    ttl = timedelta(days=10)
+    async with MemorySystem(memory_home, ttl=ttl, clock=clock) as memory:
+        session = await memory.create_session(STORES, "chat")
+        for number in range(10):
+            clock.move(days=1)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(memory.load_session(session.id, "chat"))
+                group.create_task(memory.rename_session(session.id, str(number)))
+            for record in (await memory.find_session(session.id), (await memory.list_sessions())[0]):
+                assert (record.title, record.expires_at) == (str(number), clock.now + ttl)
+
+
+async def test_a_session_that_an_old_handle_still_writes_to_is_not_erased_as_expired(memory_home: Path) -> None:
+    clock = Clock()
+    async with MemorySystem(memory_home, ttl=timedelta(days=10), clock=clock) as memory:
+        session = await memory.create_session(STORES, "chat")
+        clock.move(days=9)
+        async with MemorySystem(memory_home, ttl=timedelta(days=10), clock=clock) as elsewhere:
+            await elsewhere.load_session(session.id, "chat")
+        await session.transcript_append("user", "from a handle that knows the old time")
+        clock.move(days=5)
+        assert await memory.expire_sessions() == []
+        assert [record.id for record in await memory.list_sessions()] == [session.id]
+
+
+async def test_expiring_in_two_places_at_once_is_no_error(memory_home: Path) -> None:
+    clock = Clock()
+    async with MemorySystem(memory_home, ttl=timedelta(days=1), clock=clock) as memory:
+        made = {(await memory.create_session(STORES, "chat")).id for _ in range(20)}
+        clock.move(days=2)
+        async with MemorySystem(memory_home, clock=clock) as other:
+            erased = await asyncio.gather(memory.expire_sessions(), other.expire_sessions())
+        assert sorted([*erased[0], *erased[1]]) == sorted(made)
+        assert await memory.list_sessions() == []
+
+
+async def test_a_deleted_session_that_leaves_no_trace_stays_deleted() -> None:
+    async with MemorySystem(None) as memory:
+        session = await memory.create_session(["in_memory"], "chat")
+        await memory.delete_session(session.id)
+        with pytest.raises(SessionNotFound):
+            await session.transcript_append("user", "anyone there?")
+        assert await memory.list_sessions() == []
+
+
+async def test_stores_are_shared_by_sessions_that_know_nothing_of_each_other(memory: MemorySystem) -> None:
+    for stores in (STORES, ["in_memory"]):
+        first, second = [await memory.create_session(stores, "chat") for _ in range(2)]
+        await first.transcript_append("user", "mine")
+        await first.kv_set("key", "mine")
+        assert await _contents(second) == []
+        assert await second.kv_get("key") is None
+        again = await memory.load_session(first.id, "chat")
+        assert (await _contents(again), await again.kv_get("key")) == (["mine"], "mine")
+
+
+async def test_a_fork_holds_also_what_the_cap_moved_to_the_archive(memory_home: Path) -> None:
+    async with MemorySystem(memory_home, settings={"basic_session": {"transcript_cap": 5}}) as memory:
+        session = await memory.create_session(STORES, "chat")
+        for number in range(23):
+            await session.transcript_append("user", str(number))
+        fork = await memory.fork_session(session.id, "other agent")
+        assert await fork.transcript_read_all() == await session.transcript_read_all()
+        assert fork.agent_id == "other agent"
+        await memory.delete_session(session.id)
+        assert len(await fork.transcript_read_all()) == 23
+
+
+async def test_a_fork_that_fails_leaves_nothing(memory: MemorySystem, memory_home: Path) -> None:
+    session = await memory.create_session(STORES, "chat")
+    (memory_home / "sessions" / session.id / "kv.json").write_bytes(b"{")
+    with pytest.raises(DamagedFile, match=r"kv\.json"):
+        await memory.fork_session(session.id)
+    assert [record.id for record in await memory.list_sessions()] == [session.id]
+    assert _files_below(memory_home / ".drafts") == []
+
+
+async def test_closing_twice_is_no_error(memory: MemorySystem) -> None:
+    await memory.create_session(STORES, "chat")
+    await memory.aclose()
+    await memory.aclose()
+
+
+async def test_files_that_are_links_or_strays_are_not_listed(memory: MemorySystem, memory_home: Path) -> None:
+    session = await memory.create_session(STORES, "chat")
+    folder = memory_home / "sessions" / session.id
+    (folder / "link.txt").symlink_to(memory_home / "sessions.json")
+    (folder / ".kv.json.1-ab.tmp").write_bytes(b"half")
+    (folder / "notes.txt").write_text("mine", encoding="utf-8")
+    assert [file.name for file in await session.list_files()] == ["notes.txt", "session.json"]
+    assert b"".join([chunk async for chunk in session.stream_file("notes.txt")]) == b"mine"
+    with pytest.raises(UnsafePath):
+        _ = [chunk async for chunk in session.stream_file("link.txt")]
