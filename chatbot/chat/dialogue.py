@@ -37,7 +37,7 @@ def messages_of(said: Sequence[Said]) -> list[Message]:
     """The messages to show a model: from the first user entry on, tool calls and results in whole pairs only."""
     messages: list[Message] = []
     for role, content in said:
-        if role == USER or (role == ASSISTANT and messages and content):
+        if content and (role == USER or (role == ASSISTANT and messages)):
             messages.append(Message("user" if role == USER else "assistant", content))
         elif role == TOOL_CALL and messages:
             _add_calls(messages, _read_calls(content))
@@ -48,6 +48,8 @@ def messages_of(said: Sequence[Said]) -> list[Message]:
 
 def _add_calls(messages: list[Message], calls: tuple[ToolCall, ...]) -> None:
     """Calls belong to the text that the model said with them, if it said any."""
+    if not calls:
+        return
     spoken = messages.pop() if messages[-1].role == "assistant" and not messages[-1].tool_calls else None
     messages.append(Message("assistant", spoken.content if spoken else "", tool_calls=calls))
 

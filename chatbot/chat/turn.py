@@ -205,7 +205,8 @@ class Turn:
             return await self._session.transcript_read_last(self._rules.settings.window_entries + self._written - 1)
         except StoreError as error:
             self._notice(f"earlier messages cannot be read, so this turn goes without them: {error}")
-            self._unsaved.insert(0, (USER, self._text))
+            if (USER, self._text) not in self._unsaved:
+                self._unsaved.insert(0, (USER, self._text))
             return []
 
     async def _affordable(self, prompt: Prompt) -> int:
