@@ -1,0 +1,154 @@
+"""Settings: who is stronger, what is refused, and that the shipped file shows them all."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from chatbot.config import AgentSettings, Config, Settings, merge
+from chatbot.errors import ConfigError
+from stores.plugins import load, settings_of
+
+SHIPPED = Path(__file__).parents[1] / "config.toml"
+
+
+def _config(text: str = "", environ: dict[str, str] | None = None, **flags: object) -> Config:
+    Path("config.toml").write_text(text, encoding="utf-8")
+    return Settings.read(environ=environ or {}, flags=flags).combined()
+
+
+def test_without_any_file_the_defaults_hold() -> None:
+    config = Settings.read(environ={}).combined()
+    assert config.model.name == "local/smollm2-135m"
+    assert config.agents["chat"].memory == ("basic_session",)
+
+
+def test_flags_beat_the_environment_beats_the_identity_beats_the_file() -> None:
+    Path("config.toml").write_text('[model]\nname = "file"\nseed = 1\ntop_p = 0.1\nretries = 1', encoding="utf-8")
+    identity = {"model": {"name": "identity", "seed": 2, "top_p": 0.2}}
+    environ = {"CHATBOT_MODEL__NAME": "environment", "CHATBOT_MODEL__SEED": "3"}
+    settings = Settings.read(environ=environ, flags={"model": {"name": "flag"}})
+    model = settings.combined(identity).model
+    assert (model.name, model.seed, model.top_p, model.retries) == ("flag", 3, 0.2, 1)
+
+
+def test_the_file_is_the_one_asked_for_then_the_variable_then_the_folder_then_the_home(tmp_path: Path) -> None:
+    home = Path.home() / ".config" / "chatbot"
+    home.mkdir(parents=True)
+    named = {name: tmp_path / f"{name}.toml" for name in ("flag", "variable")}
+    for path in (*named.values(), Path("config.toml"), home / "config.toml"):
+        path.write_text("", encoding="utf-8")
+    environ = {"CHATBOT_CONFIG": str(named["variable"])}
+    assert Settings.read(named["flag"], environ=environ).path == named["flag"]
+    assert Settings.read(environ=environ).path == named["variable"]
+    assert Settings.read(environ={}).path == Path("config.toml")
+    Path("config.toml").unlink()
+    assert Settings.read(environ={}).path == home / "config.toml"
+
+
+def test_a_file_that_was_asked_for_must_exist() -> None:
+    with pytest.raises(ConfigError, match=r"there is no configuration file .*missing\.toml"):
+        Settings.read(Path("missing.toml"), environ={})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("modle = 1", r"config\.toml: there is no setting 'modle': did you mean 'model'\?"),
+        ("[model]\nnmae = 'x'", r"config\.toml: there is no setting 'nmae' in \[model\]: did you mean 'name'\?"),
+        ("[agents.chat]\nmemroy = []", r"'memroy' in \[agents\.chat\]: did you mean 'memory'\?"),
+        ("[budget]\nday_usd = 'much'", r"'day_usd' in \[budget\] = 'much': input should be a valid number"),
+        ("[budget]\nday_usd = -1", "greater than or equal to 0"),
+        ("[model]\nretries = 99", "less than or equal to 10"),
+        ("model = 'x'", "'model' = 'x'"),
+        ("[memory]\nkv_cap = 5", r"'kv_cap' in \[memory\]"),
+        ("[model]\nname = \n", r"config\.toml is no valid TOML: .*line 2"),
+    ],
+)
+def test_what_is_wrong_is_named_with_file_and_nearest_key(text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        _config(text)
+
+
+def test_a_file_that_is_no_text_is_refused() -> None:
+    Path("config.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="no valid TOML"):
+        Settings.read(environ={})
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("CHATBOT_MODEL__NMAE", "x", "the environment: there is no setting 'nmae'"),
+        ("CHATBOT_IDENTTIY", "x", "did you mean 'identity'"),
+        ("CHATBOT_MODEL__SEED", "x", "the environment: 'seed'"),
+        ("CHATBOT_AGENTS__CHAT__MEMORY", "[", "no valid TOML"),
+    ],
+)
+def test_an_environment_that_is_wrong_is_named(variable: str, value: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        _config(environ={variable: value})
+
+
+def test_variables_of_the_environment_may_hold_lists_and_numbers() -> None:
+    config = _config(
+        environ={
+            "CHATBOT_AGENTS__CHAT__MEMORY": '["in_memory"]',
+            "CHATBOT_MEMORY__BASIC_SESSION__KV_CAP": "7",
+            "CHATBOT_TERMINAL__MARKDOWN": "false",
+            "SOMETHING_ELSE": "x",
+        }
+    )
+    assert config.agents["chat"].memory == ("in_memory",)
+    assert config.memory == {"basic_session": {"kv_cap": "7"}}
+    assert config.terminal.markdown is False
+
+
+def test_an_agent_that_names_no_stores_has_none() -> None:
+    assert _config("[agents.chat]\nwindow_entries = 5").agents["chat"].memory == ()
+
+
+def test_merging_keeps_what_the_stronger_does_not_name() -> None:
+    weaker = {"a": {"b": 1, "c": 2}, "d": 3}
+    assert merge(weaker, {"a": {"b": 9}, "e": 4}) == {"a": {"b": 9, "c": 2}, "d": 3, "e": 4}
+    assert weaker == {"a": {"b": 1, "c": 2}, "d": 3}
+
+
+def test_a_key_is_not_shown_by_printing_the_settings() -> None:
+    assert "sk-secret" not in repr(_config('[model]\napi_key = "sk-secret"'))
+
+
+def _shipped_uncommented() -> dict[str, object]:
+    """The shipped file with every setting switched on."""
+    lines = SHIPPED.read_text(encoding="utf-8").splitlines()
+    return tomllib.loads("\n".join(re.sub(r"^# (?=\w+ = )", "", line) for line in lines))
+
+
+def test_the_shipped_file_shows_every_setting_and_knows_them_all() -> None:
+    shown = _shipped_uncommented()
+    Config.model_validate(shown)
+    for name, field in Config.model_fields.items():
+        assert name in shown, name
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            assert set(shown[name]) == set(field.annotation.model_fields), name  # type: ignore[call-overload]
+    assert set(shown["agents"]["chat"]) == set(AgentSettings.model_fields)  # type: ignore[index]
+    for store in ("basic_session", "in_memory"):
+        assert set(shown["memory"][store]) == set(settings_of(load(store)))  # type: ignore[index]
+
+
+def test_the_shipped_file_shows_the_defaults() -> None:
+    shown = Config.model_validate(_shipped_uncommented())
+    without_default = {"temperature", "top_p", "seed", "input_usd_per_million", "output_usd_per_million"}
+    assert shown.model.model_dump(exclude=without_default) == Config().model.model_dump(exclude=without_default)
+    assert shown.model_dump(exclude={"model", "memory"}) == Config().model_dump(exclude={"model", "memory"})
+    for store in ("basic_session", "in_memory"):
+        defaults = {name: setting.default for name, setting in settings_of(load(store)).items()}
+        assert shown.memory[store] == defaults
+
+
+def test_the_shipped_file_as_it_stands_changes_nothing() -> None:
+    assert Config.model_validate(tomllib.loads(SHIPPED.read_text(encoding="utf-8"))).model_dump(
+        exclude={"memory"}
+    ) == Config().model_dump(exclude={"memory"})

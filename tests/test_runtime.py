@@ -1,0 +1,136 @@
+"""The composition root: what the configuration says is what runs."""
+
+from pathlib import Path
+
+import pytest
+
+from chatbot.errors import ConfigError, IdentityError, WrongAgent
+from chatbot.models import ScriptedModel
+from chatbot.runtime import Options, Runtime, Setup
+
+OWN_STORE = """
+from stores import TranscriptStore
+
+class Own(TranscriptStore):
+    keeps_files = False
+    said = []
+    async def transcript_append(self, session, entries):
+        self.said += entries
+    async def transcript_read_last(self, session, n):
+        return self.said[-n:] if n > 0 else []
+"""
+
+
+@pytest.fixture(autouse=True)
+def _config() -> None:
+    Path("config.toml").write_text(
+        '[model]\nname = "scripted"\nscript = ["one", "two"]\n'
+        '[agents.chat]\nmemory = ["basic_session"]\n[agents.other]\nmemory = ["basic_session"]\n',
+        encoding="utf-8",
+    )
+    for name in ("ada", "grace"):
+        Path("identities", name).mkdir(parents=True)
+        Path("identities", name, "identity.toml").write_text(f'persona = "You are {name}."', encoding="utf-8")
+
+
+def _configure(table: str) -> None:
+    with Path("config.toml").open("a", encoding="utf-8") as file:
+        file.write(table)
+
+
+async def test_a_conversation_goes_on_in_another_run() -> None:
+    model = ScriptedModel(["hello", "still here"])
+    async with Runtime(model=model) as runtime:
+        await runtime.chat(await runtime.resume()).turn("first")
+    async with Runtime(model=model) as runtime:
+        await runtime.chat(await runtime.resume()).turn("second")
+    assert [message.content for message in model.prompts[1]] == ["You are ada.", "first", "hello", "second"]
+
+
+async def test_another_identity_knows_nothing_of_it() -> None:
+    model = ScriptedModel(["ok"])
+    async with Runtime(model=model) as runtime:
+        session = await runtime.new_session()
+        await runtime.chat(session).turn("my secret")
+    async with Runtime(Options(identity="grace"), model=model) as runtime:
+        await runtime.chat(await runtime.resume()).turn("what do you know?")
+        assert len(await runtime.memory.list_sessions()) == 1
+    assert [message.content for message in model.prompts[1]] == ["You are grace.", "what do you know?"]
+
+
+async def test_a_session_of_another_agent_is_not_resumed() -> None:
+    async with Runtime() as runtime:
+        session = await runtime.new_session()
+        assert session is not None
+    async with Runtime(Options(agent="other")) as runtime:
+        with pytest.raises(WrongAgent):
+            await runtime.resume(session.id)
+
+
+@pytest.mark.parametrize("store", ["in_memory", "own_store:Own"])
+async def test_a_store_is_swapped_by_one_line_of_configuration(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("own_store.py").write_text(OWN_STORE, encoding="utf-8")
+    monkeypatch.setenv("CHATBOT_AGENTS__CHAT__MEMORY", f'["{store}"]')
+    model = ScriptedModel(["ok"])
+    async with Runtime(model=model) as runtime:
+        chat = runtime.chat(await runtime.new_session())
+        await chat.turn("remember me")
+        await chat.turn("do you?")
+    assert [message.content for message in model.prompts[1]][1:] == ["remember me", "ok", "do you?"]
+    assert not list(Path("identities").rglob("transcript.md"))
+
+
+async def test_settings_reach_the_store() -> None:
+    _configure("[memory.basic_session]\nkv_cap = 2")
+    async with Runtime() as runtime:
+        session = await runtime.new_session()
+        assert session is not None
+        for key in "abc":
+            await session.kv_set(key, "v")
+        assert [entry.key for entry in await session.kv_entries()] == ["b", "c"]
+
+
+async def test_an_ephemeral_run_leaves_nothing_but_its_cost() -> None:
+    async with Runtime(Options(ephemeral=True)) as runtime:
+        assert runtime.store_types == ("in_memory",)
+        await runtime.chat(await runtime.new_session()).turn("off the record")
+    written = [path for path in Path("identities").rglob("*") if path.is_file()]
+    assert sorted(path.name for path in written) == [".lock", "identity.toml", "identity.toml", "usage.jsonl"]
+    assert not any(b"off the record" in path.read_bytes() for path in written)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        (Options(identity="gracee"), IdentityError, "did you mean 'grace'"),
+        (Options(agent="chatt"), ConfigError, "did you mean 'chat'"),
+        (Options(config=Path("nowhere.toml")), ConfigError, "nowhere"),
+    ],
+)
+def test_what_does_not_exist_is_named(options: Options, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        Setup.resolve(options)
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ("[memory.basic_session]\nkv_kap = 1", "did you mean 'kv_cap'"),
+        ("[memory.basic_sesion]\nkv_cap = 1", "did you mean 'basic_session'"),
+        ("[agents.third]\nmemory = ['nope']", "no store is called 'nope'"),
+    ],
+)
+def test_a_store_that_is_wrong_is_found_before_anything_is_opened(table: str, words: str) -> None:
+    _configure(table)
+    with pytest.raises(ConfigError, match=words):
+        Runtime()
+    assert not Path("identities/ada/memory").exists()
+
+
+async def test_expired_sessions_are_erased_when_the_identity_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHATBOT_SESSIONS__TTL_DAYS", "0.000000001")
+    async with Runtime() as runtime:
+        await runtime.new_session()
+    async with Runtime() as runtime:
+        assert await runtime.memory.list_sessions() == []
+    assert not list(Path("identities/ada/memory/sessions").iterdir())
