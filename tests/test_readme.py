@@ -1,0 +1,83 @@
+"""The README is run as it stands: the tour in a copy of the project's data, the Python blocks as programs."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def _blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def project() -> Path:
+    """A folder with the configuration and the identities that ship, and no memory yet."""
+    shutil.copy(ROOT / "config.toml", ".")
+    shutil.copytree(ROOT / "identities", "identities", ignore=shutil.ignore_patterns("memory"))
+    return Path.cwd()
+
+
+def _run(command: str) -> str:
+    """The command's output and complaints, as a person would see them in the terminal."""
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["/bin/sh", "-c", command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=False,
+        env=environment,
+    )
+    return done.stdout
+
+
+def _matches(expected: str, output: str) -> bool:
+    """`...` stands for anything."""
+    pattern = ".*".join(re.escape(part) for part in expected.strip().split("..."))
+    return re.fullmatch(pattern, output.strip(), re.DOTALL) is not None
+
+
+def test_the_tour_does_what_it_says(project: Path) -> None:
+    steps = [step for block in _blocks("console") for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
+    assert len(steps) > 8
+    for step in steps:
+        command, _, expected = step.partition("\n")
+        output = _run(command)
+        assert _matches(expected, output), f"$ {command}\n{output}\n--- expected ---\n{expected}"
+
+
+def test_the_example_of_an_agent_runs() -> None:
+    program = next(block for block in _blocks("python") if "asyncio.run" in block)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "user Remember the milk.\nshopping\n"
+
+
+def test_the_example_of_a_store_is_used_by_naming_it(project: Path) -> None:
+    program = next(block for block in _blocks("python") if "ForgetfulStore" in block)
+    (project / "my_stores.py").write_text(program, encoding="utf-8")
+    (project / "config.toml").write_text(_blocks("toml")[0], encoding="utf-8")
+    assert _run('chatbot ask -m scripted "hello"') == "You said: hello\n"
+    assert re.search(r"\* +my_stores:ForgetfulStore +transcript +size=6", _run("chatbot stores"))
+    assert not list(project.rglob("transcript.md"))
+
+
+def test_the_two_commands_are_the_ones_that_ci_runs() -> None:
+    setup, tests = _blocks("sh")
+    assert setup.strip() == "pip install uv && uv run chatbot"
+    assert tests.strip() in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+
+
+def test_every_place_that_the_readme_names_is_there() -> None:
+    for name in ("config.toml", "identities", "chatbot", "stores", "benchmarks", "stores/testing.py", ".ci/run"):
+        assert name in README
+        assert (ROOT / name).exists()
