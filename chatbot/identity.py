@@ -49,7 +49,7 @@ class Identity:
 def load_identity(root: Path, name: str) -> Identity:
     """Read the identity `name` in the folder `root`.
 
-    The default identity needs no folder: it is made, with its memory, when something is remembered. Raises
+    The default identity needs no file: its folder is made, with its memory, when something is remembered. Raises
     `IdentityError` naming those that exist, or `ConfigError` for a malformed file.
     """
     if not _NAME.fullmatch(name):
@@ -59,7 +59,7 @@ def load_identity(root: Path, name: str) -> Identity:
     except UnsafePath as error:
         raise IdentityError(str(error)) from error
     if not (folder / FILE_NAME).is_file():
-        if name == Config().identity and not folder.exists():
+        if name == Config().identity:
             return Identity(name, folder)
         raise IdentityError(f"{root} has no identity {name!r}{did_you_mean(name, list_identities(root))}")
     return _parse(name, folder, read_toml(folder / FILE_NAME))

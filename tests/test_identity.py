@@ -33,8 +33,10 @@ def test_persona_clearance_and_overrides_are_read(tmp_path: Path) -> None:
     assert identity.overrides == {"model": {"name": "scripted"}, "budget": {"day_usd": 1}}
 
 
-def test_the_default_identity_needs_no_folder(tmp_path: Path) -> None:
+def test_the_default_identity_needs_no_file(tmp_path: Path) -> None:
     assert load_identity(tmp_path / "nowhere", "ada").persona == DEFAULT_PERSONA
+    (tmp_path / "ada" / "memory").mkdir(parents=True)
+    assert load_identity(tmp_path, "ada").persona == DEFAULT_PERSONA
     assert list_identities(tmp_path / "nowhere") == []
 
 
