@@ -1,1 +1,52 @@
-"""The app: identities, sessions and models behind a terminal. See `chatbot.memory` to embed only the memory."""
+"""A chat bot that remembers, keeps its memory in plain files, and runs on any model.
+
+The names below are the public ones. Each is imported when first used, so that `import chatbot` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from chatbot.chat import Chat, Receipt
+    from chatbot.errors import ChatbotError
+    from chatbot.memory import MemorySystem, SessionHandle, SessionRecord
+    from chatbot.models import Model, ScriptedModel, open_model
+    from chatbot.runtime import Options, Runtime
+    from chatbot.tools import Tool
+
+_HOMES = {
+    "Chat": "chatbot.chat",
+    "ChatbotError": "chatbot.errors",
+    "MemorySystem": "chatbot.memory",
+    "Model": "chatbot.models",
+    "Options": "chatbot.runtime",
+    "Receipt": "chatbot.chat",
+    "Runtime": "chatbot.runtime",
+    "ScriptedModel": "chatbot.models",
+    "SessionHandle": "chatbot.memory",
+    "SessionRecord": "chatbot.memory",
+    "Tool": "chatbot.tools",
+    "open_model": "chatbot.models",
+}
+
+__all__ = [
+    "Chat",
+    "ChatbotError",
+    "MemorySystem",
+    "Model",
+    "Options",
+    "Receipt",
+    "Runtime",
+    "ScriptedModel",
+    "SessionHandle",
+    "SessionRecord",
+    "Tool",
+    "open_model",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name's module when the name is asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'chatbot' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
