@@ -176,7 +176,7 @@ class FolderCatalog(SessionCatalog):
             self._index.freshen(home)
             draft.rename(self._folder(record.id))
             sync_folder(self._sessions)
-            self._index.note_made(home, record)
+            self._index.note_put(home, record)
 
     def _read(self, session_id: str) -> SessionRecord:
         with opened(self._folder(session_id)) as folder:
@@ -207,12 +207,14 @@ class FolderCatalog(SessionCatalog):
     def _change(self, session_id: str, change: Change) -> SessionRecord:
         self._get(session_id)  # which mends a damaged one
         try:
-            with locked(self._folder(session_id)) as folder:
+            with locked(self._folder(session_id)) as folder, locked(self._home) as home:
                 record = change(self._read(session_id))
+                self._index.freshen(home)
+                self._index.distrust()  # until the new record is noted, lest a kill in between go unnoticed
                 folder.replace(SESSION_NAME, _render(record))
+                self._index.note_put(home, record)
         except MissingFolder as error:
             raise SessionNotFound(f"there is no session {session_id}") from error
-        self._note_used(session_id, record.used_at)
         return record
 
     def _note_used(self, session_id: str, now: datetime) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -57,12 +58,17 @@ class SessionIndex:
         if not self._is_fresh(folder):
             self._rebuild(folder)
 
-    def note_made(self, folder: Folder, record: SessionRecord) -> None:
-        """Write down that a session's folder was made. Needs the lock on `home`."""
+    def distrust(self) -> None:
+        """Make the index stale, whatever it says, until `note_put` or `note_deleted` follows. Needs no space."""
+        now = time.time_ns()
+        os.utime(self._sessions, ns=(now, now))
+
+    def note_put(self, folder: Folder, record: SessionRecord) -> None:
+        """Write down that a session was made or changed. Needs the lock on `home`."""
         self._write(folder, {"op": "put", "session": record.as_json(), "folders": self._folders()})
 
     def note_used(self, folder: Folder, record: SessionRecord) -> None:
-        """Write down that a session was used or renamed, its folder being there. Needs the lock on `home`."""
+        """Write down that a session was used, its folder being there. Needs the lock on `home`."""
         self._write(folder, {"op": "put", "session": record.as_json(), "folders": _marker(folder)})
 
     def note_deleted(self, folder: Folder, session_id: str) -> None:
@@ -94,7 +100,7 @@ class SessionIndex:
                 self._fold(folder)
         except OSError as error:
             logger.warning("%s could not be written and will be built anew: %s", self._home / JOURNAL_NAME, error)
-            os.utime(self._sessions)  # needs no space, and makes the index stale
+            self.distrust()
 
     def _fold(self, folder: Folder) -> None:
         try:

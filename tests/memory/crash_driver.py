@@ -1,23 +1,29 @@
-"""Kills processes for a living: `python crash_driver.py SCENARIO ROUNDS FOLDER`.
+"""Kills processes for a living, and cuts the power.
 
-Each round forks a child that works until it is killed with SIGKILL at a random moment and reports each operation that
-was acknowledged, over a pipe. Then everything acknowledged must be there, once and in order, and every file must open.
-Prints how many operations were acknowledged.
+    crash_driver.py kill SCENARIO ROUNDS FOLDER            SIGKILL at a random moment
+    crash_driver.py cut SCENARIO ROUNDS FOLDER IMAGE       FOLDER is the mounted ext4 IMAGE; what it holds at a random
+                                                           moment is what would be left if the power failed
+
+Children work without end and report each operation that was acknowledged over a pipe. Whatever happens to them,
+everything acknowledged must be there, once and in order, every file must open, and the index must agree with the
+folders. Prints how many operations were acknowledged.
 """
 
 import asyncio
+import copy
 import os
 import random
-import select
 import shutil
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections import defaultdict
+from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 from chatbot.memory import MemorySystem
 from stores import KeyValue, SessionRef, TranscriptEntry
@@ -27,48 +33,89 @@ from stores.transcript_file import TranscriptFile
 Ack = Callable[[str], None]
 ROUNDS_A_FOLDER = 40
 STORES = ["basic_session"]
+PATIENCE_S = 30
 
 
-class Appending:
-    """Appends numbered entries; with a small cap, most of them compact."""
+class Scenario:
+    """What children do in a folder, and what must be there after they died."""
 
-    cap = 100_000
-    life_s = 0.015
+    workers: ClassVar[int] = 1
+    life_s: ClassVar[float] = 0.015
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.session = SessionRef("s", folder)
-        self.kept = 0
 
-    async def work(self, ack: Ack) -> None:
-        store = BasicSessionStore(self.folder, transcript_cap=self.cap)
-        for number in count(self.kept):
-            await store.transcript_append(self.session, [_entry(number)])
-            ack(str(number))
+    async def work(self, worker: int, ack: Ack) -> None:
+        """Go on until killed; `ack` each operation that returned."""
+        raise NotImplementedError
 
     def verify(self, acked: list[str]) -> None:
-        said = [int(entry.content) for entry in TranscriptFile(self.folder, self.cap).read_all()]
-        assert said == list(range(len(said))), said
-        assert len(said) >= self.kept + len(acked), (len(said), self.kept, acked)
-        self.kept = len(said)
+        """Check the folder, given all that was acknowledged since the last check."""
+        raise NotImplementedError
+
+    def at(self, folder: Path) -> "Scenario":
+        """The same expectations of a copy of the folder."""
+        twin = copy.deepcopy(self)
+        twin.folder = folder
+        return twin
+
+    @property
+    def session(self) -> SessionRef:
+        """The session of scenarios that need but one."""
+        return SessionRef("s", self.folder)
+
+
+class Appending(Scenario):
+    """Appends numbered entries."""
+
+    cap: ClassVar[int] = 100_000
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.kept: defaultdict[int, int] = defaultdict(int)
+
+    async def work(self, worker: int, ack: Ack) -> None:
+        store = BasicSessionStore(self.folder, transcript_cap=self.cap)
+        for number in count(self.kept[worker]):
+            await store.transcript_append(self.session, [_entry(f"{worker}.{number}")])
+            ack(f"{worker}.{number}")
+
+    def verify(self, acked: list[str]) -> None:
+        for worker, number in (map(int, each.split(".")) for each in acked):
+            self.kept[worker] = number + 1
+        said = defaultdict(list)
+        for entry in TranscriptFile(self.folder, self.cap).read_all():
+            worker, number = map(int, entry.content.split("."))
+            said[worker].append(number)
+        for worker in self.kept.keys() | said.keys():
+            assert said[worker] == list(range(len(said[worker]))), (worker, said[worker])
+            assert len(said[worker]) >= self.kept[worker], (worker, self.kept, said[worker])
+            self.kept[worker] = len(said[worker])
 
 
 class Compacting(Appending):
+    """The same with so small a cap that nearly every append compacts."""
+
     cap = 5
 
 
-class Setting:
+class Sharing(Appending):
+    """Three processes append to one session and compact it."""
+
+    cap = 12
+    workers = 3
+    life_s = 0.03
+
+
+class Setting(Scenario):
     """Sets three keys to ever higher numbers."""
 
-    life_s = 0.015
-
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.session = SessionRef("s", folder)
+        super().__init__(folder)
         self.least = dict.fromkeys("abc", -1)
         self.next = 0
 
-    async def work(self, ack: Ack) -> None:
+    async def work(self, worker: int, ack: Ack) -> None:
         store = BasicSessionStore(self.folder)
         for number in count(self.next):
             await store.kv_set(self.session, KeyValue("abc"[number % 3], str(number), datetime.now(UTC)))
@@ -85,28 +132,43 @@ class Setting:
         self.next = max([self.next, *(value + 1 for value in found.values())])
 
 
-class Creating:
-    """Creates sessions and writes into them."""
+class Creating(Scenario):
+    """Creates sessions, names them and writes into them."""
 
     life_s = 0.03
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        super().__init__(folder)
         self.made: set[str] = set()
+        self.named: set[str] = set()
+        self.said: set[str] = set()
 
-    async def work(self, ack: Ack) -> None:
+    async def work(self, worker: int, ack: Ack) -> None:
         async with MemorySystem(self.folder) as memory:
             while True:
                 session = await memory.create_session(STORES, "chat")
-                ack(session.id)
+                ack(f"made {session.id}")
+                await session.rename(f"title of {session.id}")
+                ack(f"named {session.id}")
                 await session.transcript_append("user", "hi")
+                ack(f"said {session.id}")
 
     def verify(self, acked: list[str]) -> None:
-        self.made |= set(acked)
-        listed = asyncio.run(_listed(self.folder))
+        for what, session_id in (each.split() for each in acked):
+            {"made": self.made, "named": self.named, "said": self.said}[what].add(session_id)
+        titles = self.verify_index()
+        assert self.made <= titles.keys(), self.made - titles.keys()
+        for session_id in self.named:
+            assert titles[session_id] == f"title of {session_id}", session_id
+        for session_id in self.said:
+            assert _said(self.folder, session_id, 500) == ["hi"]
+
+    def verify_index(self) -> dict[str, str]:
+        """Check that the index and the folders agree, and that each session opens; returns the titles."""
+        titles = asyncio.run(_titles(self.folder))
         sessions = self.folder / "sessions"
-        assert listed == ({path.name for path in sessions.iterdir()} if sessions.is_dir() else set())
-        assert self.made <= listed, self.made - listed
+        assert titles.keys() == ({path.name for path in sessions.iterdir()} if sessions.is_dir() else set())
+        return titles
 
 
 class Forking(Creating):
@@ -116,22 +178,21 @@ class Forking(Creating):
         super().__init__(folder)
         self.source = asyncio.run(_source(folder))
 
-    async def work(self, ack: Ack) -> None:
+    async def work(self, worker: int, ack: Ack) -> None:
         async with MemorySystem(self.folder, settings={"basic_session": {"transcript_cap": 20}}) as memory:
             while True:
-                ack((await memory.fork_session(self.source)).id)
+                ack(f"made {(await memory.fork_session(self.source)).id}")
 
     def verify(self, acked: list[str]) -> None:
         super().verify(acked)
-        for session_id in asyncio.run(_listed(self.folder)):
-            said = TranscriptFile(self.folder / "sessions" / session_id, 20).read_all()
-            assert [entry.content for entry in said] == [str(number) for number in range(50)]
+        for session_id in self.verify_index():
+            assert _said(self.folder, session_id, 20) == [str(number) for number in range(50)]
 
 
 class Deleting(Creating):
     """Creates and deletes sessions; what is acknowledged as deleted is gone."""
 
-    async def work(self, ack: Ack) -> None:
+    async def work(self, worker: int, ack: Ack) -> None:
         async with MemorySystem(self.folder) as memory:
             while True:
                 session = await memory.create_session(STORES, "chat")
@@ -140,53 +201,151 @@ class Deleting(Creating):
                 ack(session.id)
 
     def verify(self, acked: list[str]) -> None:
-        super().verify([])
-        assert not set(acked) & asyncio.run(_listed(self.folder))
+        gone = set(acked)
+        assert not gone & self.verify_index().keys()
 
 
-async def _listed(folder: Path) -> set[str]:
+async def _titles(folder: Path) -> dict[str, str]:
     async with MemorySystem(folder) as memory:
         records = await memory.list_sessions()
         for record in records:
-            await (await memory.load_session(record.id, "chat")).transcript_read_all()
-        return {record.id for record in records}
+            session = await memory.load_session(record.id, "chat")
+            assert session.record.title == record.title
+            await session.transcript_read_all()
+        return {record.id: record.title for record in records}
 
 
 async def _source(folder: Path) -> str:
     async with MemorySystem(folder, settings={"basic_session": {"transcript_cap": 20}}) as memory:
         session = await memory.create_session(STORES, "chat")
-        await session.transcript_extend([_entry(number) for number in range(50)])
+        await session.transcript_extend([_entry(str(number)) for number in range(50)])
         return session.id
 
 
-def _entry(number: int) -> TranscriptEntry:
-    return TranscriptEntry("user", str(number), datetime.now(UTC))
+def _said(folder: Path, session_id: str, cap: int) -> list[str]:
+    return [entry.content for entry in TranscriptFile(folder / "sessions" / session_id, cap).read_all()]
 
 
-def kill_one(work: Callable[[Ack], Coroutine[Any, Any, None]], life_s: float) -> list[str]:
-    """Run `work` in a child, kill it, and return what it acknowledged."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reader)
-        os.write(writer, b"ready\n")
-        asyncio.run(work(lambda done: _tell(writer, done)))
-    os.close(writer)
-    select.select([reader], [], [], 10)
-    time.sleep(random.uniform(0, life_s))  # the moment of death is what is being tested
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    with os.fdopen(reader) as told:
-        return told.read().split("\n")[1:-1]
+def _entry(content: str) -> TranscriptEntry:
+    return TranscriptEntry("user", content, datetime.now(UTC))
 
 
-def _tell(writer: int, done: str) -> None:
+class Child:
+    """A forked process that works for a scenario until it is killed."""
+
+    def __init__(self, scenario: Scenario, worker: int, rest_s: float = 0) -> None:
+        reader, writer = os.pipe()
+        self._rest = b""
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                os.close(reader)
+                os.write(writer, b"ready\n")
+                asyncio.run(scenario.work(worker, lambda done: _tell(writer, done, rest_s)))
+            finally:
+                os._exit(1)  # only an error ends the work
+        os.close(writer)
+        self._reader = reader
+        assert os.read(reader, 6) == b"ready\n"
+
+    def acked(self) -> list[str]:
+        """What it acknowledged since the last call; all of it, if it is stopped or dead."""
+        os.set_blocking(self._reader, False)
+        try:
+            while part := os.read(self._reader, 1 << 16):
+                self._rest += part
+        except BlockingIOError:
+            pass
+        *lines, self._rest = self._rest.split(b"\n")
+        return [line.decode() for line in lines]
+
+    def stop(self) -> None:
+        """Halt it between two system calls."""
+        os.kill(self.pid, signal.SIGSTOP)
+        _, status = os.waitpid(self.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status), "it failed by itself"
+
+    def go_on(self) -> None:
+        """Let it work again."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def kill(self) -> list[str]:
+        """Kill it and return what it had acknowledged."""
+        os.kill(self.pid, signal.SIGKILL)
+        _, status = os.waitpid(self.pid, 0)
+        assert os.WIFSIGNALED(status), "it failed by itself"
+        told = self.acked()
+        os.close(self._reader)
+        return told
+
+
+def _tell(writer: int, done: str, rest_s: float) -> None:
     os.write(writer, f"{done}\n".encode())
+    _live(rest_s)
 
 
-SCENARIOS: dict[str, type[Any]] = {
+def _live(longest_s: float) -> None:
+    if longest_s:
+        time.sleep(random.uniform(0, longest_s))  # the moment of death is what is being tested
+
+
+def kill(scenario: type[Scenario], rounds: int, root: Path) -> int:
+    """Kill the children at random moments, round after round in the same folder, and verify after each."""
+    acknowledged = 0
+    played = scenario(_fresh(root))
+    for number in range(rounds):
+        if number and number % ROUNDS_A_FOLDER == 0:
+            played = scenario(_fresh(root))
+        children = [Child(played, worker) for worker in range(played.workers)]
+        acked = []
+        for child in children:
+            _live(played.life_s)
+            acked += child.kill()
+        acknowledged += len(acked)
+        played.verify(acked)
+    return acknowledged
+
+
+def cut(scenario: type[Scenario], rounds: int, root: Path, image: Path) -> int:
+    """While children work on the mounted image, look again and again at what a power cut would leave of it."""
+    acknowledged = 0
+    left, mounted = image.with_suffix(".left"), image.with_suffix(".mounted")
+    mounted.mkdir()
+    played = scenario(_fresh(root))
+    os.sync()
+    # They rest between operations, for one that is halted in a sync is halted when that has done its work.
+    children = [Child(played, worker, rest_s=0.01) for worker in range(played.workers)]
+    acked: list[str] = []
+    for _ in range(rounds):
+        _live(played.life_s * 3)
+        for child in children:
+            child.stop()
+            acked += child.acked()
+        subprocess.run(["cp", "--sparse=always", image, left], check=True)
+        for child in children:
+            child.go_on()
+        subprocess.run(["mount", "-o", "loop", left, mounted], check=True)
+        try:
+            played.at(mounted / "play").verify(acked)
+        finally:
+            subprocess.run(["umount", mounted], check=True)
+        acknowledged = len(acked)
+    for child in children:
+        child.kill()
+    return acknowledged
+
+
+def _fresh(root: Path) -> Path:
+    folder = root / "play"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    return folder
+
+
+SCENARIOS: dict[str, type[Scenario]] = {
     "append": Appending,
     "compact": Compacting,
+    "share": Sharing,
     "kv": Setting,
     "create": Creating,
     "fork": Forking,
@@ -194,19 +353,7 @@ SCENARIOS: dict[str, type[Any]] = {
 }
 
 
-def main(scenario: str, rounds: int, root: Path) -> int:
-    acknowledged = 0
-    played: Any = None
-    for number in range(rounds):
-        if number % ROUNDS_A_FOLDER == 0:
-            shutil.rmtree(root / "play", ignore_errors=True)
-            (root / "play").mkdir(parents=True)
-            played = SCENARIOS[scenario](root / "play")
-        acked = kill_one(played.work, played.life_s)
-        acknowledged += len(acked)
-        played.verify(acked)
-    return acknowledged
-
-
 if __name__ == "__main__":
-    print(main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])))  # noqa: T201 - the answer
+    how, what, rounds, *paths = sys.argv[1:]
+    done = {"kill": kill, "cut": cut}[how](SCENARIOS[what], int(rounds), *map(Path, paths))  # type: ignore[operator]
+    print(done)  # noqa: T201 - the answer
