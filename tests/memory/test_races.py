@@ -1,14 +1,18 @@
 """Several processes at once: every entry exactly once and in order, every session listed, nobody waits for long."""
 
+import asyncio
 import json
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from chatbot.memory import MemorySystem
+from stores import MissingFolder, TranscriptEntry
+from stores.files import locked
 
 STORES = ["basic_session"]
 WORKER = """
@@ -21,7 +25,7 @@ async def main(kind, home, session_id, worker, count):
     async with MemorySystem(home, settings={"basic_session": {"transcript_cap": 100, "kv_cap": 10_000}}) as memory:
         print("ready", flush=True)
         sys.stdin.readline()
-        session = await memory.load_session(session_id, "chat")
+        session = await memory.load_session(session_id, "chat") if session_id else None
         for number in range(int(count)):
             started = time.perf_counter()
             if kind == "append":
@@ -37,7 +41,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-def _race(kind: str, home: Path, session_id: str, workers: int, count: int) -> list[dict[str, object]]:
+def _race(kind: str, home: Path, session_id: str, workers: int, count: int) -> list[dict[str, Any]]:
     """Start the workers, let them all begin at the same moment, and return what they report."""
     commands = [
         [sys.executable, "-c", WORKER, kind, str(home), session_id, str(worker), str(count)]
@@ -70,7 +74,7 @@ async def _session(home: Path) -> str:
         return (await memory.create_session(STORES, "chat")).id
 
 
-@pytest.mark.parametrize(("workers", "count"), [(8, 100), (16, 50)])
+@pytest.mark.parametrize(("workers", "count"), [(8, 100), (16, 200)])
 async def test_entries_of_many_processes_are_all_there_once_and_in_order(
     memory_home: Path, workers: int, count: int
 ) -> None:
@@ -81,7 +85,9 @@ async def test_entries_of_many_processes_are_all_there_once_and_in_order(
     for worker in range(workers):
         assert [text for text in said if text.startswith(f"{worker}.")] == [f"{worker}.{n}" for n in range(count)]
     assert len(said) == workers * count
-    assert all(float(str(report["longest"])) < 5 for report in reports)
+    longest = max(report["longest"] for report in reports)
+    print(f"{workers} processes, {count} appends each: the longest wait was {longest:.3f} s")  # noqa: T201 - see -rP
+    assert longest < 5  # a bound for the slowest machine; where nothing else runs it is far below
 
 
 async def test_keys_set_by_many_processes_are_all_there(memory_home: Path) -> None:
@@ -95,8 +101,70 @@ async def test_keys_set_by_many_processes_are_all_there(memory_home: Path) -> No
 async def test_sessions_made_by_many_processes_are_each_listed_once(memory_home: Path) -> None:
     session_id = await _session(memory_home)
     reports = _race("create", memory_home, session_id, 8, 25)
-    made = [each for report in reports for each in report["made"]]  # type: ignore[attr-defined]
+    made = [each for report in reports for each in report["made"]]
     async with MemorySystem(memory_home) as memory:
         listed = Counter(record.id for record in await memory.list_sessions())
     assert listed == Counter([session_id, *made])
     assert len(made) == 200
+
+
+async def test_the_first_sessions_of_a_new_home_may_be_made_by_many_processes_at_once(memory_home: Path) -> None:
+    for attempt in range(3):
+        home = memory_home / str(attempt)
+        reports = _race("create", home, "", 8, 3)
+        async with MemorySystem(home) as memory:
+            listed = sorted(record.id for record in await memory.list_sessions())
+        assert listed == sorted(each for report in reports for each in report["made"])
+
+
+async def test_an_append_that_meets_a_deletion_is_either_deleted_too_or_refused(memory_home: Path) -> None:
+    outcomes: Counter[str] = Counter()
+    async with MemorySystem(memory_home) as ours, MemorySystem(memory_home) as theirs:
+        for _ in range(60):
+            session = await ours.create_session(STORES, "chat")
+            folder = memory_home / "sessions" / session.id
+            with locked(folder):  # until both wait for this lock, or for the one who does
+                deleting = asyncio.create_task(theirs.delete_session(session.id))
+                appending = [asyncio.create_task(session.transcript_append("user", "hi")) for _ in range(2)]
+                appending.append(asyncio.create_task(session.kv_set("key", "value")))  # type: ignore[arg-type]
+                await asyncio.wait([deleting, *appending], timeout=0.002)
+                assert not deleting.done()
+            for answer in await asyncio.gather(*appending, return_exceptions=True):
+                outcomes["refused" if isinstance(answer, MissingFolder) else "kept until then"] += 1
+                assert isinstance(answer, MissingFolder | TranscriptEntry | None), answer
+            await deleting
+            assert not folder.exists()
+            assert list((memory_home / ".trash").iterdir()) == []
+        assert await ours.list_sessions() == []
+    assert set(outcomes) == {"refused", "kept until then"}
+
+
+async def test_a_session_deleted_in_many_places_at_once_is_deleted_once(memory_home: Path) -> None:
+    async with MemorySystem(memory_home) as ours, MemorySystem(memory_home) as theirs:
+        for _ in range(30):
+            session = await ours.create_session(STORES, "chat")
+            await session.transcript_append("user", "hi")
+            deleting = [memory.delete_session(session.id) for memory in (ours, theirs, ours)]
+            answers = await asyncio.gather(*deleting, return_exceptions=True)
+            assert sorted(type(answer).__name__ for answer in answers) == ["NoneType", *["SessionNotFound"] * 2]
+            assert list((memory_home / ".trash").iterdir()) == []
+
+
+async def test_sweeping_strays_disturbs_nobody_who_makes_or_deletes_sessions(memory_home: Path) -> None:
+    async def make_and_delete(memory: MemorySystem) -> None:
+        for _ in range(20):
+            session = await memory.create_session(STORES, "chat")
+            await session.transcript_append("user", "hi")
+            await memory.delete_session(session.id)
+
+    async def open_and_sweep() -> None:
+        for _ in range(20):
+            async with MemorySystem(memory_home) as memory:
+                await memory.delete_session((await memory.create_session(STORES, "chat")).id)
+
+    async with MemorySystem(memory_home) as memory, asyncio.TaskGroup() as group:
+        for _ in range(3):
+            group.create_task(make_and_delete(memory))
+            group.create_task(open_and_sweep())
+    async with MemorySystem(memory_home) as memory:
+        assert await memory.list_sessions() == []
