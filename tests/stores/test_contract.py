@@ -1,7 +1,10 @@
 """The contract kit on the stores that ship, and on stores as a stranger would write them."""
 
+import asyncio
+import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 
 from hypothesis import settings
@@ -9,7 +12,7 @@ from hypothesis import settings
 from stores import KeyValue, KeyValueStore, SessionRef, TranscriptEntry, TranscriptStore
 from stores.basic_session import BasicSessionStore
 from stores.in_memory import InMemoryStore
-from stores.testing import KeyValueStoreContract, StoreMachine, TranscriptStoreContract
+from stores.testing import KeyValueStoreContract, TranscriptStoreContract, store_machine
 
 
 class TestBasicSessionStore(KeyValueStoreContract, TranscriptStoreContract):
@@ -57,6 +60,9 @@ class StrangersKeyValues(KeyValueStore):
     async def kv_entries(self, session: SessionRef) -> list[KeyValue]:
         return list(self._entries[session.id].values())
 
+    async def forget_session(self, session: SessionRef) -> None:
+        self._entries.pop(session.id, None)
+
 
 class StrangersTranscript(TranscriptStore):
     keeps_files = False
@@ -71,6 +77,9 @@ class StrangersTranscript(TranscriptStore):
     async def transcript_read_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
         return self._said[session.id][-n:] if n > 0 else []
 
+    async def forget_session(self, session: SessionRef) -> None:
+        self._said.pop(session.id, None)
+
 
 class TestStrangersKeyValues(KeyValueStoreContract):
     def open_store(self, home: Path) -> StrangersKeyValues:
@@ -82,23 +91,49 @@ class TestStrangersTranscript(TranscriptStoreContract):
         return StrangersTranscript(home)
 
 
-class SmallHistories(StoreMachine):
-    def open_store(self, home: Path) -> BasicSessionStore:
-        return BasicSessionStore(home, kv_cap=3, transcript_cap=4)
+class StrangersFiles(StrangersTranscript):
+    """Keeps its entries in a file of its own, one `repr` a line, and drops what is past its cap."""
 
-    def open_model(self, home: Path) -> InMemoryStore:
-        return InMemoryStore(home, kv_cap=3, transcript_cap=4)
+    keeps_files = True
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(home)
+        self._lock = asyncio.Lock()
+
+    async def transcript_append(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
+        async with self._lock:
+            said = [*await self.transcript_read_last(session, 3), *entries][-3:]
+            lines = [json.dumps([entry.role, entry.content, entry.at.isoformat()]) for entry in said]
+            self._file(session).write_text("\n".join(lines), encoding="utf-8")
+
+    async def transcript_read_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
+        file = self._file(session)
+        lines = file.read_text(encoding="utf-8").split("\n") if file.exists() else []
+        fields = [json.loads(line) for line in lines[-n:] if line and n > 0]
+        return [TranscriptEntry(role, content, datetime.fromisoformat(at)) for role, content, at in fields]
+
+    def _file(self, session: SessionRef) -> Path:
+        return session.folder / "mine.txt"
 
 
-class RoomyHistories(StoreMachine):
-    def open_store(self, home: Path) -> BasicSessionStore:
-        return BasicSessionStore(home, kv_cap=30, transcript_cap=20)
+class TestStrangersFiles(TranscriptStoreContract):
+    transcript_cap = 3
 
-    def open_model(self, home: Path) -> InMemoryStore:
-        return InMemoryStore(home, kv_cap=30, transcript_cap=20)
+    def open_store(self, home: Path) -> StrangersFiles:
+        return StrangersFiles(home)
 
 
-TestSmallHistories = SmallHistories.TestCase
+def _opened_with(kv_cap: int, transcript_cap: int) -> Callable[[Path], BasicSessionStore]:
+    return lambda home: BasicSessionStore(home, kv_cap=kv_cap, transcript_cap=transcript_cap)
+
+
+TestSmallHistories = store_machine(_opened_with(3, 4), kv_cap=3, transcript_cap=4).TestCase
 TestSmallHistories.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
-TestRoomyHistories = RoomyHistories.TestCase
+TestRoomyHistories = store_machine(_opened_with(30, 20), kv_cap=30, transcript_cap=20).TestCase
 TestRoomyHistories.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+TestStrangersKeyHistories = store_machine(StrangersKeyValues).TestCase
+TestStrangersKeyHistories.settings = settings(max_examples=20, stateful_step_count=20, deadline=None)
+TestStrangersTranscriptHistories = store_machine(StrangersTranscript).TestCase
+TestStrangersTranscriptHistories.settings = settings(max_examples=20, stateful_step_count=20, deadline=None)
+TestStrangersFileHistories = store_machine(StrangersFiles, transcript_cap=3).TestCase
+TestStrangersFileHistories.settings = settings(max_examples=20, stateful_step_count=20, deadline=None)
