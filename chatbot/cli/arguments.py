@@ -39,7 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
     usage.add_argument("session", nargs="?", help="id, beginning of an id, or title; default: everything")
     _command(commands, "stores", "list the store plug-ins, what they keep and their settings")
     config = _command(commands, "config", "show the settings in force and where they come from")
-    config.add_argument("what", nargs="?", choices=["show", "path"], default="show")
+    config.add_argument("what", nargs="?", choices=["show", "path"], default="show", help="settings, or where they are")
     _command(commands, "doctor", "check configuration, files and model, and say how to mend what is wrong")
     return parser
 

@@ -28,10 +28,11 @@ async def run(args: argparse.Namespace) -> Exit:
         runtime.model.warm()
         chat = runtime.chat(await chosen_session(runtime, args))
         streams = args.stream and not args.json
+        printer = _Printer(streams=streams)
         try:
-            receipt = await until_interrupted(chat.turn(text, _Printer(streams=streams)))
+            receipt = await until_interrupted(chat.turn(text, printer))
         finally:
-            if streams:
+            if printer.has_written:
                 _write("\n")
         if receipt is None:
             return Exit.INTERRUPTED
@@ -52,9 +53,11 @@ def question(words: list[str]) -> str:
 class _Printer:
     def __init__(self, *, streams: bool) -> None:
         self._streams = streams
+        self.has_written = False
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, TextDelta) and self._streams:
+            self.has_written = True
             _write(printable(event.text))
         elif isinstance(event, Notice):
             warn(event.text)

@@ -13,7 +13,7 @@ from chatbot.errors import (
     ModelError,
     SessionError,
 )
-from stores.errors import DamagedFile, StoreBusy, StoreError, StoreFailed
+from stores.errors import BrokenStore, InvalidSettings, InvalidValue, StoreError, UnknownStore, UnsupportedOperation
 
 
 class Exit(IntEnum):
@@ -24,7 +24,7 @@ class Exit(IntEnum):
     FAILED = 1
     """Something went wrong that has no code of its own, or `doctor` found something."""
     USAGE = 2
-    """The command line could not be understood, or cannot work here, such as a chat without a terminal."""
+    """The command line or the text on it cannot be used, or not here, such as a chat without a terminal."""
     CONFIG = 3
     """A setting, a file of settings, or a store plug-in is wrong."""
     NOT_FOUND = 4
@@ -34,7 +34,7 @@ class Exit(IntEnum):
     BUDGET = 6
     """The call was not made because it could pass a limit."""
     STORAGE = 7
-    """The disk refused, a file is damaged, or another process holds it."""
+    """The disk refused, a file is damaged or of a later release, or another process holds it."""
     INTERRUPTED = 130
     """Ctrl-C."""
 
@@ -47,10 +47,12 @@ _CODES: dict[type[Exception], Exit] = {
     ModelError: Exit.MODEL,
     BudgetExceeded: Exit.BUDGET,
     ChatbotError: Exit.FAILED,
-    DamagedFile: Exit.STORAGE,
-    StoreBusy: Exit.STORAGE,
-    StoreFailed: Exit.STORAGE,
-    StoreError: Exit.FAILED,
+    UnknownStore: Exit.CONFIG,
+    BrokenStore: Exit.CONFIG,
+    InvalidSettings: Exit.CONFIG,
+    InvalidValue: Exit.USAGE,
+    UnsupportedOperation: Exit.FAILED,
+    StoreError: Exit.STORAGE,
 }
 
 

@@ -1,0 +1,271 @@
+"""The command line as scripts use it: real processes, real files, exit codes."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CONFIG = """
+[model]
+name = "scripted"
+[agents.chat]
+memory = ["basic_session"]
+[agents.bare]
+"""
+
+
+@pytest.fixture(autouse=True)
+def _project() -> None:
+    Path("config.toml").write_text(CONFIG, encoding="utf-8")
+    for name in ("ada", "grace"):
+        Path("identities", name).mkdir(parents=True)
+        Path("identities", name, "identity.toml").write_text(f'persona = "You are {name}."', encoding="utf-8")
+
+
+def run(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "chatbot", *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=os.environ | environment,
+    )
+
+
+def ok(*arguments: str, stdin: str = "", **environment: str) -> str:
+    done = run(*arguments, stdin=stdin, **environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def from_json(*arguments: str, **environment: str) -> Any:
+    return json.loads(ok(*arguments, "--json", **environment))
+
+
+def test_a_question_is_an_argument_a_pipe_or_both() -> None:
+    assert ok("ask", "two", "words") == "You said: two words\n"
+    assert ok("ask", stdin="piped\n") == "You said: piped\n"
+    assert ok("ask", "-", stdin="piped") == "You said: piped\n"
+    assert (
+        ok("ask", "about this:", stdin="piped", CHATBOT_TERMINAL__MARKDOWN="false")
+        == "You said: about this:\n\npiped\n"
+    )
+    assert ok("ask", "--no-stream", "whole") == "You said: whole\n"
+
+
+def test_no_question_is_a_mistake_in_usage() -> None:
+    done = run("ask")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no question" in done.stderr
+
+
+def test_a_reply_as_json_is_the_receipt_with_the_reply() -> None:
+    receipt = from_json("ask", "hello")
+    assert (receipt["reply"], receipt["finish"]) == ("You said: hello", "stop")
+    assert receipt["calls"][0]["input_tokens"] > 0
+
+
+def test_asking_begins_a_session_unless_told_to_go_on() -> None:
+    first = from_json("ask", "first")["session"]
+    assert from_json("ask", "second")["session"] != first
+    assert from_json("ask", "-r", "first", "third")["session"] == first
+    assert from_json("ask", "-c", "fourth")["session"] == first
+    assert from_json("ask", "-r", first[:23], "fifth")["session"] == first
+    fork = from_json("ask", "--fork", "first", "sixth")["session"]
+    assert fork != first
+    assert (
+        len(from_json("sessions", "show", fork)["entries"]) == len(from_json("sessions", "show", first)["entries"]) + 2
+    )
+
+
+def test_another_identity_knows_nothing() -> None:
+    ok("ask", "my secret")
+    assert from_json("sessions", "list", "-i", "grace") == []
+    assert run("ask", "-i", "grace", "-r", "my secret", "hi").returncode == 4
+
+
+def test_an_ephemeral_question_leaves_no_transcript() -> None:
+    assert ok("ask", "--ephemeral", "quiet") == "You said: quiet\n"
+    assert from_json("sessions", "list") == []
+    assert not list(Path().rglob("transcript.md"))
+
+
+def test_sessions_are_listed_shown_renamed_forked_and_deleted() -> None:
+    ok("ask", "alpha")
+    ok("ask", "beta")
+    assert [record["title"] for record in from_json("sessions", "list")] == ["beta", "alpha"]
+    assert len(from_json("sessions", "list", "--limit", "1")) == 1
+    shown = ok("sessions", "show", "alpha")
+    assert "alpha" in shown
+    assert "You said: alpha" in shown
+    assert ok("sessions", "show", "alpha", "--last", "1").count("###") == 1
+    assert "now called 'gamma'" in ok("sessions", "rename", "alpha", "gamma")
+    fork = from_json("sessions", "fork", "gamma", "--title", "delta")
+    assert fork["title"] == "delta"
+    refused = run("sessions", "delete", "gamma")
+    assert (refused.returncode, "--yes" in refused.stderr) == (2, True)
+    assert from_json("sessions", "delete", "--yes", "gamma", "delta")["deleted"][1] == fork["id"]
+    assert [record["title"] for record in from_json("sessions", "list")] == ["beta"]
+    assert ok("sessions", "prune") == "nothing to erase\n"
+
+
+def test_the_bill_is_shown_for_a_session_and_in_all() -> None:
+    assert ok("usage") == "nothing was spent yet\n"
+    ok("ask", "alpha")
+    ok("ask", "beta")
+    assert from_json("usage")["by_purpose"]["chat"]["calls"] == 2
+    assert from_json("usage", "alpha")["calls"] == 1
+    assert "purpose" in ok("usage")
+
+
+def test_a_budget_refuses_before_anything_is_spent() -> None:
+    done = run("ask", "hello", CHATBOT_BUDGET__SESSION_TOKENS="10")
+    assert (done.returncode, done.stdout) == (6, "")
+    assert "session_tokens is 10" in done.stderr
+    assert from_json("usage")["calls"] == 0
+
+
+def test_stores_beside_the_configuration_are_listed() -> None:
+    Path("mine.py").write_text(
+        'from stores import TranscriptStore\nclass Mine(TranscriptStore):\n    """My own."""\n'
+        "    def __init__(self, home, *, size: int = 3): ...\n"
+        "    async def transcript_append(self, session, entries): ...\n"
+        "    async def transcript_read_last(self, session, n): return []\n",
+        encoding="utf-8",
+    )
+    listed = from_json("stores", CHATBOT_AGENTS__CHAT__MEMORY='["mine:Mine"]')
+    mine = next(store for store in listed if store["name"] == "mine:Mine")
+    assert mine == {
+        "name": "mine:Mine",
+        "used": True,
+        "keeps": ["transcript"],
+        "settings": {"size": 3},
+        "about": "My own.",
+    }
+
+
+def test_the_settings_in_force_are_shown_without_the_key() -> None:
+    shown = ok("config", CHATBOT_MODEL__API_KEY="sk-very-secret")
+    assert "model.name = 'scripted'" in shown
+    assert "sk-very-secret" not in shown + ok("config", "--json", CHATBOT_MODEL__API_KEY="sk-very-secret")
+    assert from_json("config", "path")["file"] == str(Path("config.toml").resolve())
+
+
+def test_a_healthy_project_is_healthy() -> None:
+    ok("ask", "hello")
+    assert {finding["state"] for finding in from_json("doctor")} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (lambda session: (session / "kv.json").write_bytes(b"{"), "kv.json is damaged"),
+        (lambda session: (session / "transcript.md").chmod(0o644), "others may read"),
+        (lambda session: (session / "session.json").write_bytes(b"{"), "session.json"),
+        (lambda session: (session / "kv.json.damaged-1").touch(0o600), "was damaged"),
+        (lambda _: Path("config.toml").write_text("[modle]", encoding="utf-8"), "did you mean 'model'"),
+        (
+            lambda _: Path("config.toml").write_text("[agents.chat]\nmemory=['x']", encoding="utf-8"),
+            "no store is called",
+        ),
+    ],
+)
+def test_the_doctor_names_what_is_wrong(damage: Any, named: str) -> None:
+    ok("ask", "hello")
+    (session,) = Path("identities/ada/memory/sessions").iterdir()
+    if named == "session.json":
+        Path("identities/ada/memory/sessions.json").unlink()
+    damage(session)
+    done = run("doctor")
+    assert (done.returncode, named in done.stdout) == (1, True), done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "named"),
+    [
+        (["ask", "-i", "gracie", "hi"], 4, "did you mean 'grace'"),
+        (["ask", "-r", "nothing", "hi"], 4, "nothing"),
+        (["ask", "--agent", "chatt", "hi"], 3, "did you mean 'chat'"),
+        (["ask", "--config", "nowhere.toml", "hi"], 3, "nowhere.toml"),
+        (["ask", "-m", "local/nowhere.gguf", "hi"], 5, "nowhere.gguf"),
+        (["ask", "-r", "--", "hi"], 2, "name the session"),
+        ([], 2, "needs a terminal"),
+    ],
+)
+def test_what_goes_wrong_has_its_code_and_its_words(arguments: list[str], code: int, named: str) -> None:
+    done = run(*arguments)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert named in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_errors_can_be_read_by_programs() -> None:
+    done = run("ask", "--json", "-i", "nobody", "hi")
+    assert json.loads(done.stderr)["error"]["type"] == "IdentityError"
+
+
+def test_a_failed_model_leaves_the_question_in_the_session() -> None:
+    assert run("ask", "-m", "local/nowhere.gguf", "do not lose me").returncode == 5
+    (session,) = from_json("sessions", "list")
+    entries = from_json("sessions", "show", session["id"])["entries"]
+    assert [entry["role"] for entry in entries] == ["user", "error"]
+
+
+def test_an_agent_without_stores_answers_and_keeps_nothing() -> None:
+    assert ok("ask", "--agent", "bare", "hello") == "You said: hello\n"
+    assert from_json("sessions", "list") == []
+
+
+def test_control_characters_never_reach_the_terminal() -> None:
+    script = json.dumps(["\x1b[31mred\x07 \x9b1m"])
+    assert ok("ask", "hi", CHATBOT_MODEL__SCRIPT=script) == "�[31mred� �1m\n"
+    assert "\x1b" not in ok("sessions", "show", "hi")
+
+
+def test_a_reader_that_has_enough_is_no_error() -> None:
+    ok("ask", "hello " * 20_000, CHATBOT_MODEL__CONTEXT_WINDOW="1000000")
+    command = f'{sys.executable} -m chatbot sessions show -- "$(ls identities/ada/memory/sessions)" | head -n 1'
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=60, check=True)
+    assert (done.stdout.count("\n"), done.stderr) == (1, "")
+
+
+def test_ctrl_c_keeps_what_was_said() -> None:
+    Path("slow.py").write_text(
+        "import asyncio, sys\n"
+        "from chatbot.messages import TextDelta\n"
+        "from chatbot.models import ScriptedModel\n"
+        "import chatbot.runtime\n"
+        "async def endless():\n"
+        "    yield TextDelta('so far')\n"
+        "    await asyncio.Event().wait()\n"
+        "chatbot.runtime.open_model = lambda settings: ScriptedModel([endless])\n"
+        "from chatbot.cli.main import main\n"
+        "sys.exit(main(['ask', 'tell me']))\n",
+        encoding="utf-8",
+    )
+    with subprocess.Popen(
+        [sys.executable, "slow.py"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+    ) as asking:
+        assert asking.stdout is not None
+        assert asking.stdout.read(6) == b"so far"
+        asking.send_signal(signal.SIGINT)
+        assert asking.wait(timeout=20) == 130
+    entries = from_json("sessions", "show", "tell me")["entries"]
+    assert [(entry["role"], entry["content"]) for entry in entries] == [("user", "tell me"), ("assistant", "so far")]
+
+
+def test_a_session_folder_can_be_moved_with_ordinary_tools() -> None:
+    ok("ask", "take me along")
+    (session,) = Path("identities/ada/memory/sessions").iterdir()
+    ok("ask", "-i", "grace", "hello")
+    shutil.copytree(session, Path("identities/grace/memory/sessions") / session.name)
+    titles = [record["title"] for record in from_json("sessions", "list", "-i", "grace")]
+    assert sorted(titles) == ["hello", "take me along"]

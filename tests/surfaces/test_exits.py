@@ -1,0 +1,57 @@
+"""Every error has one exit code, whatever tree it stands in."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from chatbot.cli.exits import Exit, exit_code
+from chatbot.errors import ChatbotError
+from stores.errors import StoreError
+
+EXPECTED = {
+    "ConfigError": Exit.CONFIG,
+    "IdentityError": Exit.NOT_FOUND,
+    "SessionNotFound": Exit.NOT_FOUND,
+    "AmbiguousSession": Exit.NOT_FOUND,
+    "WrongAgent": Exit.NOT_FOUND,
+    "SessionExpired": Exit.NOT_FOUND,
+    "DamagedSession": Exit.STORAGE,
+    "UnknownModel": Exit.MODEL,
+    "MissingModel": Exit.MODEL,
+    "AccessDenied": Exit.MODEL,
+    "RateLimited": Exit.MODEL,
+    "ContextTooLong": Exit.MODEL,
+    "RequestRefused": Exit.MODEL,
+    "ModelTimeout": Exit.MODEL,
+    "ProviderFailed": Exit.MODEL,
+    "BudgetExceeded": Exit.BUDGET,
+    "ToolError": Exit.FAILED,
+    "UnsupportedOperation": Exit.FAILED,
+    "UnknownStore": Exit.CONFIG,
+    "BrokenStore": Exit.CONFIG,
+    "InvalidSettings": Exit.CONFIG,
+    "InvalidValue": Exit.USAGE,
+    "UnsafePath": Exit.STORAGE,
+    "MissingFolder": Exit.STORAGE,
+    "DamagedFile": Exit.STORAGE,
+    "LaterFormat": Exit.STORAGE,
+    "StoreBusy": Exit.STORAGE,
+    "StoreFailed": Exit.STORAGE,
+}
+
+
+def _leaves(kind: type[Exception]) -> Iterator[type[Exception]]:
+    children = [child for child in kind.__subclasses__() if child.__module__ in {"chatbot.errors", "stores.errors"}]
+    if not children:
+        yield kind
+    for child in children:
+        yield from _leaves(child)
+
+
+@pytest.mark.parametrize("kind", [*_leaves(ChatbotError), *_leaves(StoreError)], ids=lambda kind: kind.__name__)
+def test_every_leaf_of_both_trees_has_the_code_that_is_documented(kind: type[ChatbotError]) -> None:
+    assert exit_code(kind("what happened")) is EXPECTED[kind.__name__]
+
+
+def test_every_code_says_what_it_means() -> None:
+    assert sorted(Exit) == [0, 1, 2, 3, 4, 5, 6, 7, 130]

@@ -1,0 +1,70 @@
+"""`--help` costs next to nothing, and says what is true."""
+
+import argparse
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from chatbot.cli.arguments import build_parser
+from chatbot.cli.exits import Exit
+
+HEAVY = {
+    "pydantic",
+    "asyncio",
+    "litellm",
+    "rich",
+    "prompt_toolkit",
+    "aiofiles",
+    "uuid6",
+    "filelock",
+    "cyllama",
+    "jinja2",
+}
+DRIVER = """
+import sys
+from chatbot.cli.main import main
+try:
+    main(sys.argv[1:])
+except SystemExit:
+    pass
+print(*sorted(name for name in sys.modules if "." not in name), file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["ask", "--help"], ["sessions", "list", "--help"]])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER, *arguments], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout
+    assert not HEAVY & set(done.stderr.split())
+
+
+def _parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for child in action.choices.values():
+                yield from _parsers(child)
+
+
+def test_every_option_and_command_is_explained() -> None:
+    for parser in _parsers(build_parser()):
+        assert parser.description
+        for action in parser._actions:
+            assert action.help or isinstance(action, argparse._SubParsersAction), (parser.prog, action)
+
+
+def test_the_exit_codes_in_help_are_all_of_them() -> None:
+    listed = re.search(r"exit codes: (.*)", build_parser().format_help())
+    assert listed is not None
+    assert [int(code) for code in re.findall(r"\d+", listed[1])] == sorted(Exit)
+
+
+def test_options_may_stand_before_and_after_the_command() -> None:
+    for line in (["-i", "grace", "-m", "x", "ask", "hi"], ["ask", "hi", "-i", "grace", "-m", "x"]):
+        args = build_parser().parse_args(line)
+        assert (args.command, args.identity, args.model, args.text) == ("ask", "grace", "x", ["hi"])
