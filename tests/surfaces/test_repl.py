@@ -1,0 +1,308 @@
+"""The chat as a person meets it: a real process in a real pseudo-terminal, its screen read back."""
+
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pyte
+import pytest
+
+COLUMNS, LINES = 80, 40
+WAIT_S = 20.0
+UP = "\x1b[A"
+ALT_ENTER = "\x1b\r"
+CTRL_C, CTRL_D, CTRL_U = "\x03", "\x04", "\x15"
+
+Start = Callable[..., "Terminal"]
+
+
+class Terminal:
+    """A terminal of 80 columns with `chatbot` running in it."""
+
+    def __init__(self, *arguments: str, program: str | None = None, **environment: str) -> None:
+        self._screen = pyte.HistoryScreen(COLUMNS, LINES, history=1000)
+        self._stream = pyte.ByteStream(self._screen)
+        command = [program] if program else ["-m", "chatbot", *arguments]
+        self._process = pexpect.spawn(
+            sys.executable,
+            command,
+            dimensions=(LINES, COLUMNS),
+            env=os.environ | {"TERM": "xterm-256color"} | environment,
+            timeout=WAIT_S,
+        )
+
+    @property
+    def text(self) -> str:
+        """What has scrolled out of the screen, and the screen."""
+        past = ["".join(line[x].data for x in range(COLUMNS)).rstrip() for line in self._screen.history.top]
+        return "\n".join([*past, *(line.rstrip() for line in self._screen.display)]).rstrip()
+
+    def see(self, wanted: str) -> str:
+        """Wait until `wanted`, a pattern, is on the screen; the text by then."""
+        return self._until(lambda: re.search(wanted, self.text, re.DOTALL) is not None, wanted)
+
+    def prompt(self) -> None:
+        """Wait for an empty prompt."""
+        self._until(lambda: self.text.splitlines()[-1:] == ["❯"], "an empty prompt")
+
+    def type(self, keys: str) -> None:
+        """Press keys."""
+        self._process.send(keys)
+
+    def say(self, line: str) -> None:
+        """Wait for the prompt, type a line and press Enter."""
+        self.prompt()
+        self._process.send(line)
+        self._until(lambda: line[-20:] in self.text.splitlines()[-1] or "\n" in line or line[-20:] in self.text, line)
+        self._process.send("\r")
+
+    def leave(self) -> str:
+        """Leave with Ctrl-D, and return everything that was shown."""
+        self.prompt()
+        self._process.send(CTRL_D)
+        self.ended()
+        return self.text
+
+    def ended(self) -> None:
+        """Wait for the process to end well."""
+        while self._read():
+            pass
+        self._process.wait()
+        assert self._process.exitstatus == 0, self.text
+
+    def close(self) -> None:
+        self._process.close(force=True)
+
+    def _until(self, is_true: Callable[[], bool], wanted: str) -> str:
+        deadline = time.monotonic() + WAIT_S
+        while not is_true():
+            assert time.monotonic() < deadline, f"never saw {wanted!r} in:\n{self.text}"
+            assert self._read() or is_true(), f"ended without {wanted!r}:\n{self.text}"
+        return self.text
+
+    def _read(self) -> bool:
+        try:
+            data: Any = self._process.read_nonblocking(65_536, timeout=1)
+        except pexpect.TIMEOUT:
+            return True
+        except pexpect.EOF:
+            return False
+        if b"\x1b[6n" in data:  # the program asks where the cursor is, as terminals are asked
+            self._process.send(f"\x1b[{self._screen.cursor.y + 1};{self._screen.cursor.x + 1}R")
+        self._stream.feed(data)
+        return True
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    Path("config.toml").write_text(
+        '[model]\nname = "scripted"\n[agents.chat]\nmemory = ["basic_session"]\n[agents.bare]\n', encoding="utf-8"
+    )
+    Path("identities/ada").mkdir(parents=True)
+    Path("identities/ada/identity.toml").write_text("", encoding="utf-8")
+    opened: list[Terminal] = []
+
+    def begin(*arguments: str, replies: list[str] | None = None, program: str | None = None) -> Terminal:
+        script = json.dumps(replies or [], ensure_ascii=False)
+        opened.append(Terminal(*arguments, program=program, CHATBOT_MODEL__SCRIPT=script))
+        return opened[-1]
+
+    yield begin
+    for terminal in opened:
+        terminal.close()
+
+
+def _said() -> list[tuple[str, str]]:
+    """The newest session's transcript, from its file."""
+    from stores import transcript
+
+    paths = sorted(Path("identities/ada/memory/sessions").glob("*/transcript.md"))
+    return [(entry.role, entry.content) for entry in transcript.parse(paths[-1].read_bytes())]
+
+
+def test_a_conversation_is_left_and_goes_on_where_it_was(start: Start) -> None:
+    first = start(replies=["**Hello** Sam, here is\n\n```python\nprint(1)\n```\n\nDone."])
+    assert "ada · scripted · /help" in first.see("a new session")
+    first.say("I am Sam")
+    shown = first.see(r"print\(1\).*Done\..*\$0\.00")
+    assert "Hello Sam, here is" in shown
+    assert "**" not in shown
+    goodbye = first.leave()
+    session_id = re.search(r"go on with: chatbot -r (\S+)", goodbye)
+    assert session_id is not None
+    second = start(replies=["welcome back"])
+    second.see("going on · I am Sam.*user: I am Sam")
+    second.say("me again")
+    second.see("welcome back")
+    second.leave()
+    assert [role for role, _ in _said()] == ["user", "assistant"] * 2
+
+
+def test_the_commands_do_what_they_say(start: Start) -> None:
+    chat = start()
+    chat.say("/help")
+    assert all(name in chat.see("Ctrl-D leaves") for name in ("/new", "/resume", "/undo", "/exit"))
+    chat.say("first topic")
+    chat.see("You said: first topic")
+    chat.say("/rename Alpha")
+    chat.see("now called 'Alpha'")
+    chat.say("/new")
+    chat.see("a new session · [0-9a-f-]{36}.*a new session")
+    chat.say("second topic")
+    chat.see("You said: second topic")
+    chat.say("/sessions")
+    chat.see(r"2 .*Alpha.*/resume and a number")
+    chat.say("/resume 2")
+    chat.see("going on · Alpha")
+    chat.say("/fork Beta")
+    chat.see("a copy of .* · Beta")
+    chat.say("/usage")
+    chat.see("purpose +calls")
+    chat.say("/hlep")
+    chat.see("there is no /hlep: did you mean '/help'")
+    chat.say("/exit")
+    chat.ended()
+
+
+def test_the_last_exchange_is_taken_back_asked_again_and_edited(start: Start) -> None:
+    chat = start(replies=["one", "two", "three", "four"])
+    chat.say("a question")
+    chat.see("one")
+    chat.say("/retry")
+    chat.see("two")
+    chat.prompt()
+    assert _said() == [("user", "a question"), ("assistant", "two")]
+    chat.say("/edit")
+    chat.see("❯ a question$")
+    chat.type(" indeed\r")
+    chat.see("three")
+    chat.prompt()
+    assert _said() == [("user", "a question indeed"), ("assistant", "three")]
+    chat.say("/undo")
+    chat.see("took back 'a question indeed'")
+    chat.say("/undo")
+    chat.see("nothing to take back")
+    chat.leave()
+    assert _said() == []
+
+
+def test_several_lines_are_one_message(start: Start) -> None:
+    chat = start()
+    chat.prompt()
+    chat.type(f"first{ALT_ENTER}second")
+    chat.see("first\n  second")
+    chat.type("\r")
+    chat.see("You said: first")
+    chat.prompt()
+    chat.type("\x1b[200~pasted one\npasted two\x1b[201~")
+    chat.see("pasted one\n  pasted two")
+    chat.type("\r")
+    chat.see("You said: pasted one")
+    chat.leave()
+    assert [content for role, content in _said() if role == "user"] == ["first\nsecond", "pasted one\npasted two"]
+
+
+def test_what_was_typed_is_remembered_privately(start: Start) -> None:
+    first = start()
+    first.say("typed before")
+    first.see("You said: typed before")
+    first.leave()
+    history = Path("identities/ada/memory/prompt_history")
+    assert history.stat().st_mode & 0o777 == 0o600
+    second = start()
+    second.prompt()
+    second.type(UP)
+    second.see("❯ typed before$")
+
+
+def test_ctrl_c_at_the_prompt_clears_the_line_and_stays(start: Start) -> None:
+    chat = start()
+    chat.prompt()
+    chat.type("never mind")
+    chat.see("❯ never mind")
+    chat.type(CTRL_C)
+    chat.say("still here")
+    chat.see("You said: still here")
+    chat.leave()
+
+
+ENDLESS = """
+import asyncio, sys
+from chatbot.messages import TextDelta
+from chatbot.models import ScriptedModel
+import chatbot.runtime
+
+async def endless():
+    yield TextDelta("so far so good")
+    await asyncio.Event().wait()
+
+chatbot.runtime.open_model = lambda settings: ScriptedModel([endless, "and on"])
+from chatbot.cli.main import main
+sys.exit(main([]))
+"""
+
+
+def test_ctrl_c_stops_a_reply_and_keeps_what_was_said(start: Start) -> None:
+    Path("endless.py").write_text(ENDLESS, encoding="utf-8")
+    chat = start(program="endless.py")
+    chat.say("tell me a story")
+    chat.see("so far so good")
+    chat.type(CTRL_C)
+    chat.see("stopped; what was said is kept")
+    chat.say("go on")
+    chat.see("and on")
+    chat.leave()
+    assert [content for _, content in _said()] == ["tell me a story", "so far so good", "go on", "and on"]
+
+
+def test_a_failing_model_is_told_and_the_chat_goes_on(start: Start) -> None:
+    chat = start("-m", "local/nowhere.gguf")
+    chat.say("hello")
+    chat.see("there is no model file")
+    chat.say("/usage")
+    chat.see("purpose")
+    chat.leave()
+    assert [role for role, _ in _said()] == ["user", "error"]
+
+
+def test_an_agent_without_stores_says_that_it_remembers_nothing(start: Start) -> None:
+    chat = start("--agent", "bare")
+    chat.see("this agent has no stores")
+    chat.say("hello")
+    chat.see("You said: hello")
+    chat.say("/fork")
+    chat.see("keeps no sessions")
+    assert "go on with" not in chat.leave()
+
+
+def test_wide_characters_and_long_lines_fit_eighty_columns(start: Start) -> None:
+    chat = start(replies=["東京タワー 🦜 " * 20])
+    chat.say("日本語で話して")
+    chat.see("東京タワー.*scripted ·")
+    assert "日本語で話して" in chat.leave().replace(" ", "")
+    assert _said()[1][1].startswith("東京タワー 🦜 東京タワー")
+
+
+def test_a_bare_resume_lists_the_sessions(start: Start) -> None:
+    first = start()
+    first.say("an old story")
+    first.see("You said")
+    first.leave()
+    chat = start("-r")
+    chat.see(r"1 .*an old story.*/resume and a number")
+    chat.leave()
+
+
+def test_a_new_session_is_begun_when_asked_for(start: Start) -> None:
+    for title in ("one", "two"):
+        chat = start("--new")
+        chat.say(title)
+        chat.see(f"You said: {title}")
+        chat.leave()
+    assert len(list(Path("identities/ada/memory/sessions").iterdir())) == 2
