@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -15,13 +15,15 @@ from weakref import WeakValueDictionary
 
 import uuid6
 
-from chatbot.errors import AmbiguousSession, SessionExpired, SessionNotFound, WrongAgent
+from chatbot.errors import AmbiguousSession, SessionError, SessionExpired, SessionNotFound, WrongAgent
 from chatbot.memory.catalog import EphemeralCatalog, FolderCatalog, SessionCatalog
 from chatbot.memory.handle import SessionHandle
 from chatbot.memory.record import SessionRecord, is_session_id, utc_now
 from stores.base import Store
-from stores.errors import UnsupportedOperation
+from stores.errors import StoreError, UnsupportedOperation
 from stores.plugins import open_store
+
+logger = logging.getLogger(__name__)
 
 _SHOWN_MATCHES = 5
 
@@ -139,14 +141,18 @@ class MemorySystem:
         await self._catalog.delete(session_id)
 
     async def expire_sessions(self) -> list[str]:
-        """Erase the sessions whose time to live is over, and return their ids."""
+        """Erase the sessions whose time to live is over, and return their ids. One that resists stops no other."""
         now = self._clock()
         erased = []
         for record in await self._catalog.find(lambda record: record.is_expired(now)):
-            with suppress(SessionNotFound):  # another process was faster
+            try:
                 if (await self._catalog.get(record.id)).is_expired(now):  # the index can lag behind
                     await self.delete_session(record.id)
                     erased.append(record.id)
+            except SessionNotFound:
+                continue  # another process was faster
+            except (SessionError, StoreError) as error:
+                logger.warning("session %s is expired and could not be erased: %s", record.id, error)
         return erased
 
     async def aclose(self) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,6 +22,16 @@ from stores import (
 )
 
 STORES = ["basic_session"]
+
+ONLY_KEY_VALUES = """
+from stores import KeyValueStore
+
+class OnlyKeyValues(KeyValueStore):
+    async def kv_get(self, session, key): return "x"
+    async def kv_set(self, session, entry): ...
+    async def kv_delete(self, session, key): return False
+    async def kv_entries(self, session): return []
+"""
 
 
 class Clock:
@@ -194,15 +205,7 @@ async def test_an_ephemeral_memory_writes_nothing(tmp_path: Path) -> None:
 
 
 async def test_an_operation_that_no_store_keeps_names_the_stores(memory: MemorySystem, memory_home: Path) -> None:
-    (memory_home.parent / "only_kv.py").write_text(
-        "from stores import KeyValueStore\n"
-        "class OnlyKeyValues(KeyValueStore):\n"
-        "    async def kv_get(self, session, key): return 'x'\n"
-        "    async def kv_set(self, session, entry): ...\n"
-        "    async def kv_delete(self, session, key): return False\n"
-        "    async def kv_entries(self, session): return []\n",
-        encoding="utf-8",
-    )
+    (memory_home.parent / "only_kv.py").write_text(ONLY_KEY_VALUES, encoding="utf-8")
     async with MemorySystem(memory_home, plugins_beside=memory_home.parent) as with_plugins:
         session = await with_plugins.create_session(["only_kv:OnlyKeyValues"], "chat")
         assert await session.kv_get("anything") == "x"
@@ -353,6 +356,27 @@ async def test_expiring_in_two_places_at_once_is_no_error(memory_home: Path) -> 
             erased = await asyncio.gather(memory.expire_sessions(), other.expire_sessions())
         assert sorted([*erased[0], *erased[1]]) == sorted(made)
         assert await memory.list_sessions() == []
+
+
+async def test_an_expired_session_that_cannot_be_erased_keeps_no_other(
+    memory_home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    module = f"gone_{memory_home.parent.name}"
+    source = memory_home.parent / f"{module}.py"
+    source.write_text(ONLY_KEY_VALUES, encoding="utf-8")
+    async with MemorySystem(
+        memory_home, ttl=timedelta(days=1), clock=clock, plugins_beside=memory_home.parent
+    ) as memory:
+        first, last = [await memory.create_session(STORES, "chat") for _ in range(2)]
+        stuck = await memory.create_session([f"{module}:OnlyKeyValues"], "chat")
+    clock.move(days=2)
+    sys.modules.pop(module)
+    source.unlink()
+    async with MemorySystem(memory_home, clock=clock) as memory:
+        assert sorted(await memory.expire_sessions()) == [first.id, last.id]
+    assert stuck.id in caplog.text
+    assert module in caplog.text
 
 
 async def test_a_deleted_session_that_leaves_no_trace_stays_deleted() -> None:
