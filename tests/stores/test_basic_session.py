@@ -4,6 +4,8 @@ import asyncio
 import json
 import logging
 import os
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
@@ -269,3 +271,92 @@ async def test_closing_waits_for_an_append_whose_caller_no_longer_does(
         await asyncio.wait([appending])
     await closing
     assert transcript.parse((session.folder / "transcript.md").read_bytes()) == [entry("said")]
+
+
+async def test_a_file_cut_at_any_byte_keeps_every_whole_entry_and_takes_the_next(tmp_path: Path) -> None:
+    said = [entry("one\n\ntwo"), entry("é🦜", "assistant"), entry("### user — 2026-01-02T03:04:05Z and on"), entry("")]
+    data = transcript.render(said)
+    ends = [block.end for block in transcript.blocks(data)]
+    for length in range(len(data) + 1):
+        folder = tmp_path / str(length)
+        folder.mkdir()
+        (folder / "transcript.md").write_bytes(data[:length])
+        session = SessionRef(str(length), folder)
+        store = BasicSessionStore(tmp_path)
+        whole = said[: sum(end <= length for end in ends)]
+        assert (await store.transcript_read_last(session, 9))[: len(whole)] == whole, length
+        await store.transcript_append(session, [entry("next")])
+        assert (await store.transcript_read_last(session, 1)) == [entry("next")], length
+        read = await store.transcript_read_all(session)
+        assert read[: len(whole)] == whole, length
+        assert len(read) <= len(whole) + 2, length
+
+
+async def test_edits_by_hand_of_the_same_size_are_seen_however_fast_they_follow(
+    store: BasicSessionStore, session: SessionRef
+) -> None:
+    await store.transcript_append(session, [entry("version 000")])
+    await store.kv_set(session, KeyValue("key", "version 000", WHEN))
+    for number in range(300):
+        for path in (session.folder / "transcript.md", session.folder / "kv.json"):
+            with path.open("r+b") as file:
+                data = file.read()
+                file.seek(data.index(b"version") + len("version "))
+                file.write(f"{number:03}".encode())
+        assert await _said(store, session) == [f"version {number:03}"]
+        assert await store.kv_get(session, "key") == f"version {number:03}"
+
+
+WRITER = """
+import asyncio, sys
+from datetime import UTC, datetime
+from pathlib import Path
+from stores import KeyValue, SessionRef, TranscriptEntry
+from stores.basic_session import BasicSessionStore
+
+async def main(folder):
+    store, session = BasicSessionStore(folder, transcript_cap=10), SessionRef("s", folder)
+    for line in sys.stdin:
+        await store.transcript_append(session, [TranscriptEntry("user", line.strip(), datetime.now(UTC))])
+        await store.kv_set(session, KeyValue("last", line.strip(), datetime.now(UTC)))
+        print("done", flush=True)
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+
+
+def test_what_another_process_wrote_is_read_at_once_and_the_other_way_round(
+    store: BasicSessionStore, session: SessionRef
+) -> None:
+    command = [sys.executable, "-c", WRITER, str(session.folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+        for number in range(0, 60, 2):
+            writer.stdin.write(f"{number}\n")
+            writer.stdin.flush()
+            assert writer.stdout.readline() == "done\n"
+            assert asyncio.run(_said(store, session, 1)) == [str(number)]
+            assert asyncio.run(store.kv_get(session, "last")) == str(number)
+            asyncio.run(store.transcript_append(session, [entry(str(number + 1))]))
+        writer.stdin.close()
+    assert [found.content for found in asyncio.run(store.transcript_read_all(session))] == [str(n) for n in range(60)]
+
+
+@pytest.mark.parametrize("name", [".lock", "the folder"])
+async def test_a_link_in_place_of_the_lock_or_the_folder_is_refused(
+    store: BasicSessionStore, tmp_path: Path, name: str
+) -> None:
+    outside, folder = tmp_path / "outside", tmp_path / "folder"
+    outside.mkdir()
+    if name == ".lock":
+        folder.mkdir()
+        (folder / ".lock").symlink_to(outside / "file")
+    else:
+        folder.symlink_to(outside)
+    session = SessionRef("s", folder)
+    with pytest.raises(UnsafePath, match="link"):
+        await store.transcript_append(session, [entry("x")])
+    with pytest.raises(UnsafePath, match="link"):
+        await store.kv_set(session, KeyValue("a", "1", WHEN))
+    assert list(outside.iterdir()) == []

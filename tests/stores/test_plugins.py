@@ -1,5 +1,6 @@
 """Finding stores by name: entry points, `module:Class`, settings, and what is wrong said plainly."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -122,3 +123,31 @@ def test_a_store_that_lacks_an_operation_is_broken(tmp_path: Path) -> None:
     (tmp_path / f"half_{tmp_path.name}.py").write_text(source, encoding="utf-8")
     with pytest.raises(BrokenStore, match="kv_delete"):
         open_store(f"half_{tmp_path.name}:Own", tmp_path, {}, beside=tmp_path)
+
+
+def test_an_installed_plug_in_of_a_stranger_is_listed_unimported_and_loaded_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, broken = f"installed_{tmp_path.name}", f"installed_broken_{tmp_path.name}"
+    (tmp_path / f"{own}.py").write_text(OWN, encoding="utf-8")
+    (tmp_path / f"{broken}.py").write_text("import a_module_that_is_not_there", encoding="utf-8")
+    info = tmp_path / "stranger-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n", encoding="utf-8")
+    points = f"[chatbot.stores]\nmine = {own}:Own\nbroken = {broken}:Own\nmissing = {own}:Missing\n"
+    (info / "entry_points.txt").write_text(points, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert {"mine", "broken", "missing", "basic_session"} <= installed().keys()
+    assert own not in sys.modules
+    assert open_store("mine", tmp_path, {"greeting": "hello"}).greeting == "hello"  # type: ignore[attr-defined]
+    with pytest.raises(BrokenStore, match=rf"'broken' \({broken}:Own\).*a_module_that_is_not_there"):
+        load("broken")
+    with pytest.raises(BrokenStore, match="Missing"):
+        load("missing")
+    with pytest.raises(UnknownStore, match="did you mean 'mine'"):
+        load("mines")
+
+
+def test_an_unknown_name_that_is_like_no_other_is_told_what_there_is() -> None:
+    with pytest.raises(UnknownStore, match=r"there is .*basic_session, in_memory"):
+        load("postgres")
