@@ -94,14 +94,15 @@ class FolderCatalog(SessionCatalog):
         self._trash = home / ".trash"
         self._index = SessionIndex(home, self._sessions)
         self._is_ready = False
+        self._has_written = False
 
     @asynccontextmanager
     async def making(self, record: SessionRecord) -> AsyncIterator[SessionRef]:
         """See `SessionCatalog`."""
         await self._ready()
         draft = self._drafts / record.id
-        await asyncio.to_thread(self._write_draft, draft, record)
         try:
+            await asyncio.to_thread(self._write_draft, draft, record)
             yield SessionRef(record.id, draft)
             await asyncio.to_thread(self._publish, draft, record)
         except BaseException:
@@ -146,7 +147,8 @@ class FolderCatalog(SessionCatalog):
 
     async def aclose(self) -> None:
         """See `SessionCatalog`."""
-        if self._sessions.is_dir():
+        if self._has_written:
+            self._has_written = False
             await asyncio.to_thread(self._fold)
 
     async def _ready(self) -> None:
@@ -177,6 +179,7 @@ class FolderCatalog(SessionCatalog):
             draft.rename(self._folder(record.id))
             sync_folder(self._sessions)
             self._index.note_put(home, record)
+            self._has_written = True
 
     def _read(self, session_id: str) -> SessionRecord:
         with opened(self._folder(session_id)) as folder:
@@ -213,6 +216,7 @@ class FolderCatalog(SessionCatalog):
                 self._index.distrust()  # until the new record is noted, lest a kill in between go unnoticed
                 folder.replace(SESSION_NAME, _render(record))
                 self._index.note_put(home, record)
+                self._has_written = True
         except MissingFolder as error:
             raise SessionNotFound(f"there is no session {session_id}") from error
         return record
@@ -222,6 +226,7 @@ class FolderCatalog(SessionCatalog):
             with locked(self._home) as home:
                 record = self._read(session_id)  # another process may have changed it
                 self._index.note_used(home, record.used(now))
+                self._has_written = True
         except (OSError, ValueError) as error:
             logger.warning("the use of session %s was not noted: %s", session_id, error)
 
@@ -241,6 +246,7 @@ class FolderCatalog(SessionCatalog):
                     folder.rename(grave)
                     sync_folder(self._sessions)
                     self._index.note_deleted(home, session_id)
+                    self._has_written = True
                 _erase(grave)
         except MissingFolder as error:
             raise SessionNotFound(f"there is no session {session_id}") from error

@@ -32,6 +32,15 @@ class SessionRecord:
     """The session that this one was forked from."""
     expires_at: datetime | None = None
 
+    def __post_init__(self) -> None:
+        _check_id(self.id)
+        if self.parent is not None:
+            _check_id(self.parent)
+        check_text(self.agent_id, "the agent's name")
+        check_text(self.title, "the title")
+        for name in self.store_types:
+            check_text(name, "a store's name")
+
     def is_expired(self, now: datetime) -> bool:
         """Whether its time to live is over."""
         return self.expires_at is not None and self.expires_at <= now
@@ -74,13 +83,13 @@ def parse_record(fields: Mapping[str, Any]) -> SessionRecord:
             )
         created_at = parse_time(fields["created_at"])
         return SessionRecord(
-            id=_identifier(fields["id"]),
-            agent_id=_text(fields["agent_id"], "the agent"),
+            id=fields["id"],
+            agent_id=fields["agent_id"],
             store_types=_names(fields["store_types"]),
             created_at=created_at,
             used_at=parse_time(fields["used_at"]) if fields.get("used_at") else created_at,
-            title=_text(fields.get("title") or "", "the title"),
-            parent=None if fields.get("parent") is None else _identifier(fields["parent"]),
+            title=fields.get("title") or "",
+            parent=fields.get("parent"),
             expires_at=parse_time(fields["expires_at"]) if fields.get("expires_at") else None,
         )
     except KeyError as error:
@@ -106,19 +115,12 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-def _text(value: object, what: str) -> str:
-    if not isinstance(value, str):
-        raise InvalidValue(f"{what} is {value!r}, not text")
-    return check_text(value, what)
-
-
 def _names(value: object) -> tuple[str, ...]:
     if not isinstance(value, list):
-        raise InvalidValue(f"the stores are {value!r}, not a list of names")
-    return tuple(_text(name, "a store") for name in value)
+        raise TypeError(f"the stores are {value!r}, not a list of names")
+    return tuple(value)
 
 
-def _identifier(text: object) -> str:
-    if not isinstance(text, str) or not is_session_id(text):
+def _check_id(text: str) -> None:
+    if not is_session_id(text):
         raise InvalidValue(f"{text!r} is not a session id")
-    return text

@@ -90,6 +90,7 @@ async def test_on_a_full_disk_everything_stays_readable_and_deleting_makes_room(
         ):
             with pytest.raises(StoreFailed, match="No space left"):
                 await refused
+        assert list((home / ".drafts").iterdir()) == []
         assert [entry.content for entry in await talk.transcript_read_all()] == ["kept"]
         assert await talk.kv_get("key") == "kept"
         assert {record.title for record in await memory.list_sessions()} == {"talk", "old"}

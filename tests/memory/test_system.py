@@ -13,6 +13,7 @@ from chatbot.errors import AmbiguousSession, SessionExpired, SessionNotFound, Wr
 from chatbot.memory import MemorySystem, SessionHandle
 from stores import (
     DamagedFile,
+    InvalidValue,
     SessionRef,
     StoreError,
     TranscriptEntry,
@@ -436,3 +437,28 @@ async def test_files_that_are_links_or_strays_are_not_listed(memory: MemorySyste
     assert b"".join([chunk async for chunk in session.stream_file("notes.txt")]) == b"mine"
     with pytest.raises(UnsafePath):
         _ = [chunk async for chunk in session.stream_file("link.txt")]
+
+
+async def test_what_no_session_json_can_keep_makes_no_session_and_leaves_no_draft(
+    memory: MemorySystem, memory_home: Path
+) -> None:
+    for refused in (
+        memory.create_session(STORES, "\ud800"),
+        memory.create_session(STORES, "chat", title="\ud800"),
+        memory.create_session(STORES, "chat", parent="../elsewhere"),
+    ):
+        with pytest.raises(InvalidValue):
+            await refused
+    assert await memory.list_sessions() == []
+    assert _files_below(memory_home) == []
+
+
+async def test_what_is_in_the_way_of_a_new_session_is_named(memory: MemorySystem, memory_home: Path) -> None:
+    first = await memory.create_session(STORES, "chat")
+    (memory_home / ".drafts").rmdir()
+    (memory_home / ".drafts").write_bytes(b"no folder")
+    with pytest.raises(StoreError, match=r"\.drafts"):
+        await memory.create_session(STORES, "chat")
+    (memory_home / ".drafts").unlink()
+    second = await memory.create_session(STORES, "chat")
+    assert [record.id for record in await memory.list_sessions()] == [second.id, first.id]
