@@ -83,9 +83,9 @@ def entry_of(data: bytes, block: Block) -> TranscriptEntry:
     return TranscriptEntry(block.role, _ESCAPED.sub(rb"\1", body).decode(errors="replace"), block.at)
 
 
-def count(data: bytes) -> int:
-    """How many entries begin in `data`."""
-    return sum(1 for _ in _HEADER.finditer(data))
+def starts(data: bytes) -> list[int]:
+    """Where entries begin in `data`; much cheaper than reading them."""
+    return [header.start() for header in _HEADER.finditer(data)]
 
 
 def mend(tail: bytes) -> tuple[int, bytes]:

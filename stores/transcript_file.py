@@ -113,7 +113,7 @@ class TranscriptFile:
         inode, size, entries = self._counted
         if inode != now.inode or size > now.size:
             size = entries = 0
-        entries += transcript.count(folder.read(NAME, size))
+        entries += len(transcript.starts(folder.read(NAME, size)))
         self._counted = (now.inode, now.size, entries)
         return entries
 
@@ -127,16 +127,19 @@ class TranscriptFile:
 
     def _move_surplus(self, folder: Folder) -> None:
         data = folder.read(NAME)
-        entries = transcript.blocks(data)
-        if len(entries) <= self._cap:
+        starts = transcript.starts(data)
+        if len(starts) <= self._cap:
             return
-        begin, end = entries[0].start, entries[-self._cap].start
+        begin, end = starts[0], starts[-self._cap]
         archive = folder.stamp(ARCHIVE_NAME)
         draft = f"{_DRAFT}{archive.size if archive else 0}.tmp"
         folder.create(draft, data[:begin] + data[end:])
         folder.sync()  # from here on a kill leaves the draft, which tells how long the archive was
         folder.append(ARCHIVE_NAME, data[begin:end], mend=transcript.mend)
         folder.rename(draft, NAME)
+        self._sound = folder.stamp(NAME)
+        if self._sound is not None:
+            self._counted = (self._sound.inode, self._sound.size, self._cap)
 
     def _undo_killed_compaction(self, folder: Folder) -> None:
         for name in folder.names():
