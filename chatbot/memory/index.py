@@ -6,7 +6,7 @@ Sessions stand in the order of their last use, so the newest are read from the e
 
 The last line carries what the folder of sessions looked like when we last changed it. If it looks otherwise, then
 someone copied, restored or removed a session by hand, or a process was killed between folder and line: the index is
-stale and is built anew from the folders. An index that cannot be written fails nothing else, for it is stale then too.
+stale and is built anew from the folders. So an index that cannot be written fails nothing else: it is stale as well.
 """
 
 from __future__ import annotations
@@ -99,8 +99,7 @@ class SessionIndex:
             if size > max(_SMALLEST_FOLD, index.size if index else 0):
                 self._fold(folder)
         except OSError as error:
-            logger.warning("%s could not be written and will be built anew: %s", self._home / JOURNAL_NAME, error)
-            self.distrust()
+            logger.warning("%s could not be written: %s", self._home / JOURNAL_NAME, error)
 
     def _fold(self, folder: Folder) -> None:
         try:

@@ -136,6 +136,11 @@ async def test_a_session_is_found_by_id_by_its_beginning_and_by_title(memory: Me
     await memory.create_session(STORES, "chat", title="tax return")
     with pytest.raises(AmbiguousSession, match="2 sessions"):
         await memory.find_session("Tax return")
+    with pytest.raises(AmbiguousSession, match="2 sessions"):
+        await memory.find_session(session.id[:6])
+    assert (await memory.find_session(session.id[:23], "chat")).id == session.id
+    with pytest.raises(SessionNotFound):
+        await memory.find_session(session.id[:23], "another agent")
 
 
 async def test_a_title_is_kept_on_one_line(memory: MemorySystem, memory_home: Path) -> None:
