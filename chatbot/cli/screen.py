@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.markdown import Markdown
 from rich.spinner import Spinner
 from rich.text import Text
 
@@ -128,9 +127,13 @@ class LiveReply:
             if self._markdown:
                 self._console.print()
 
-    def _render(self, text: str) -> Markdown | Text:
+    def _render(self, text: str) -> RenderableType:
         text = printable(text)
-        return Markdown(text) if self._markdown else Text(text)
+        if not self._markdown:
+            return Text(text)
+        from rich.markdown import Markdown  # when the first reply comes, not before the first prompt
+
+        return Markdown(text)
 
 
 def complete_blocks(text: str) -> int:
