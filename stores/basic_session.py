@@ -109,4 +109,6 @@ class _SessionFiles:
         self.folder = folder
         self.key_values = KeyValueFile(folder, kv_cap)
         self.transcript = TranscriptFile(folder, transcript_cap)
-        self.appends: GroupCommit[Sequence[TranscriptEntry]] = GroupCommit(self.transcript.append)
+        self.appends: GroupCommit[Sequence[TranscriptEntry]] = GroupCommit(
+            self.transcript.write, self.transcript.compact
+        )

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
 
 class GroupCommit(Generic[T]):
-    """Runs `commit(items)` in a thread, one at a time, for items from any number of tasks."""
+    """Runs `commit(items)` in a thread, one at a time, for items from any number of tasks.
 
-    def __init__(self, commit: Callable[[list[T]], None]) -> None:
+    Where `commit` returns true, `tidy()` is run before the next one, once the callers have been told that all is well.
+    """
+
+    def __init__(self, commit: Callable[[list[T]], object], tidy: Callable[[], None] | None = None) -> None:
         self._commit = commit
+        self._tidy = tidy
         self._waiting: list[tuple[T, asyncio.Future[None]]] = []
-        self._under_way: asyncio.Future[None] | None = None
+        self._under_way: asyncio.Future[Any] | None = None
 
     @property
     def idle(self) -> bool:
@@ -47,8 +51,7 @@ class GroupCommit(Generic[T]):
         self._under_way = loop.run_in_executor(None, self._commit, [item for item, _ in batch])
         self._under_way.add_done_callback(lambda commit: self._report(batch, commit))
 
-    def _report(self, batch: list[tuple[T, asyncio.Future[None]]], commit: asyncio.Future[None]) -> None:
-        self._under_way = None
+    def _report(self, batch: list[tuple[T, asyncio.Future[None]]], commit: asyncio.Future[object]) -> None:
         error = commit.exception()
         for _, done in batch:
             if done.cancelled():
@@ -57,5 +60,13 @@ class GroupCommit(Generic[T]):
                 done.set_result(None)
             else:
                 done.set_exception(error)
+        if self._tidy is not None and error is None and commit.result():
+            self._under_way = asyncio.get_running_loop().run_in_executor(None, self._tidy)
+            self._under_way.add_done_callback(self._go_on)
+        else:
+            self._go_on(commit)
+
+    def _go_on(self, _: asyncio.Future[Any]) -> None:
+        self._under_way = None
         if self._waiting:
             self._commit_waiting()

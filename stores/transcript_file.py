@@ -34,15 +34,20 @@ class TranscriptFile:
         self._cached: tuple[Stamp, list[TranscriptEntry], bool] | None = None
 
     def append(self, batches: Sequence[Sequence[TranscriptEntry]]) -> None:
-        """Add the entries of all batches, in order. Durable on return."""
+        """Add the entries of all batches, in order, and keep the cap. Durable on return."""
+        if self.write(batches):
+            self.compact()
+
+    def write(self, batches: Sequence[Sequence[TranscriptEntry]]) -> bool:
+        """Add the entries of all batches, in order. Durable on return, which tells whether `compact` is due."""
         data = b"".join(map(transcript.render, batches))
         with locked(self._folder) as folder, folder.appending(NAME, mend=transcript.mend, known=self._sound) as file:
             file.write(data)
             self._sound = file.stamp()
-            if self._count(folder, self._sound) > self._cap + self._slack:
-                self._compact(folder)
+            is_overfull = self._count(folder, self._sound) > self._cap + self._slack
             folder.unlock()
             file.sync()
+        return is_overfull
 
     def recall_last(self, n: int) -> list[TranscriptEntry] | None:
         """What `read_last` would return, if that is known without reading; else None. Takes microseconds."""
@@ -117,11 +122,12 @@ class TranscriptFile:
         self._counted = (now.inode, now.size, entries)
         return entries
 
-    def _compact(self, folder: Folder) -> None:
+    def compact(self) -> None:
         """Move what is past the cap to the archive. A failure leaves everything where it is, to be tried again."""
         try:
-            self._undo_killed_compaction(folder)
-            self._move_surplus(folder)
+            with locked(self._folder) as folder:
+                self._undo_killed_compaction(folder)
+                self._move_surplus(folder)
         except OSError as error:
             logger.warning("%s could not be compacted and stays whole: %s", self._path, error)
 
