@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stores import transcript
+from stores.errors import MissingFolder
 from stores.files import Folder, Stamp, locked, opened, stamp
 from stores.records import TranscriptEntry
 
@@ -128,6 +129,8 @@ class TranscriptFile:
             with locked(self._folder) as folder:
                 self._undo_killed_compaction(folder)
                 self._move_surplus(folder)
+        except MissingFolder:
+            return  # deleted or published meanwhile; the next append tries again
         except OSError as error:
             logger.warning("%s could not be compacted and stays whole: %s", self._path, error)
 
@@ -143,9 +146,8 @@ class TranscriptFile:
         folder.sync()  # from here on a kill leaves the draft, which tells how long the archive was
         folder.append(ARCHIVE_NAME, data[begin:end], mend=transcript.mend)
         folder.rename(draft, NAME)
-        self._sound = folder.stamp(NAME)
-        if self._sound is not None:
-            self._counted = (self._sound.inode, self._sound.size, self._cap)
+        if now := folder.stamp(NAME):
+            self._counted = (now.inode, now.size, self._cap)
 
     def _undo_killed_compaction(self, folder: Folder) -> None:
         for name in folder.names():

@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections import defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -32,6 +33,7 @@ from stores.transcript_file import TranscriptFile
 
 Ack = Callable[[str], None]
 ROUNDS_A_FOLDER = 40
+CUTS_A_FOLDER = 12
 STORES = ["basic_session"]
 PATIENCE_S = 30
 
@@ -242,8 +244,10 @@ class Child:
                 os.close(reader)
                 os.write(writer, b"ready\n")
                 asyncio.run(scenario.work(worker, lambda done: _tell(writer, done, rest_s)))
+            except BaseException:  # noqa: BLE001 - told, and the process ends
+                traceback.print_exc()  # only an error ends the work
             finally:
-                os._exit(1)  # only an error ends the work
+                os._exit(1)
         os.close(writer)
         self._reader = reader
         assert os.read(reader, 6) == b"ready\n"
@@ -311,27 +315,28 @@ def cut(scenario: type[Scenario], rounds: int, root: Path, image: Path) -> int:
     acknowledged = 0
     left, mounted = image.with_suffix(".left"), image.with_suffix(".mounted")
     mounted.mkdir()
-    played = scenario(_fresh(root))
-    os.sync()
-    # They rest between operations, for one that is halted in a sync is halted when that has done its work.
-    children = [Child(played, worker, rest_s=0.01) for worker in range(played.workers)]
-    acked: list[str] = []
-    for _ in range(rounds):
-        _live(played.life_s * 3)
+    for first in range(0, rounds, CUTS_A_FOLDER):
+        played = scenario(_fresh(root))
+        os.sync()
+        # They rest between operations, for one that is halted in a sync is halted when that has done its work.
+        children = [Child(played, worker, rest_s=0.01) for worker in range(played.workers)]
+        acked: list[str] = []
+        for _ in range(first, min(rounds, first + CUTS_A_FOLDER)):
+            _live(played.life_s * 3)
+            for child in children:
+                child.stop()
+                acked += child.acked()
+            subprocess.run(["cp", "--sparse=always", image, left], check=True)
+            for child in children:
+                child.go_on()
+            subprocess.run(["mount", "-o", "loop", left, mounted], check=True)
+            try:
+                played.at(mounted / "play").verify(acked)
+            finally:
+                subprocess.run(["umount", mounted], check=True)
+        acknowledged += len(acked)
         for child in children:
-            child.stop()
-            acked += child.acked()
-        subprocess.run(["cp", "--sparse=always", image, left], check=True)
-        for child in children:
-            child.go_on()
-        subprocess.run(["mount", "-o", "loop", left, mounted], check=True)
-        try:
-            played.at(mounted / "play").verify(acked)
-        finally:
-            subprocess.run(["umount", mounted], check=True)
-        acknowledged = len(acked)
-    for child in children:
-        child.kill()
+            child.kill()
     return acknowledged
 
 

@@ -360,3 +360,29 @@ async def test_a_link_in_place_of_the_lock_or_the_folder_is_refused(
     with pytest.raises(UnsafePath, match="link"):
         await store.kv_set(session, KeyValue("a", "1", WHEN))
     assert list(outside.iterdir()) == []
+
+
+def test_a_compaction_after_another_writer_was_killed_does_not_take_the_torn_end_for_a_sound_one(
+    tmp_path: Path,
+) -> None:
+    file = TranscriptFile(tmp_path, cap=5)
+    assert file.write([[entry(str(number)) for number in range(8)]])
+    with (tmp_path / "transcript.md").open("ab") as torn:
+        torn.write(transcript.render([entry("torn off")])[:-6])
+    file.compact()
+    file.append([[entry("next")]])
+    assert [found.content for found in file.read_all()] == [*map(str, range(8)), "torn", "next"]
+
+
+async def test_a_session_that_is_deleted_or_forked_while_it_compacts_is_no_trouble_to_report(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(20):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        store = BasicSessionStore(tmp_path, transcript_cap=5)
+        await store.transcript_append(SessionRef("s", folder), [entry(str(n)) for n in range(8)])
+        folder.rename(tmp_path / f"{number} moved")
+        await store.aclose()
+        assert len(TranscriptFile(tmp_path / f"{number} moved", 5).read_all()) == 8
+    assert caplog.text == ""

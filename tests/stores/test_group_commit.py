@@ -21,12 +21,16 @@ class Disk:
         self.started = threading.Semaphore(0)
         self.let = threading.Semaphore(0)
 
-    def commit(self, items: list[int]) -> None:
+    def commit(self, items: list[int]) -> object:
         self.started.release()
         assert self.let.acquire(timeout=WAIT_S)
         if self.refused & set(items):
             raise OSError("the disk is full")
         self.batches.append(items)
+        return -1 in items
+
+    def tidy(self) -> None:
+        self.commit([100])
 
 
 @pytest.fixture
@@ -126,3 +130,41 @@ async def test_finishing_waits_for_what_nobody_waits_for_any_more(disk: Disk) ->
     await finishing
     assert disk.batches == [[0], [1]]
     assert commits.idle
+
+
+async def test_tidying_begins_when_the_callers_know_and_ends_before_the_next_commit(disk: Disk) -> None:
+    commits = GroupCommit(disk.commit, disk.tidy)
+    disk.let.release()
+    await commits.add(-1)
+    await _started(disk)
+    await _started(disk)  # it tidies, and the caller already went on
+    next_one = asyncio.create_task(commits.add(1))
+    await asyncio.sleep(0)
+    assert disk.batches == [[-1]]
+    disk.let.release(2)
+    await next_one
+    assert disk.batches == [[-1], [100], [1]]
+    assert commits.idle
+
+
+async def test_there_is_nothing_to_tidy_after_a_commit_that_says_so_or_fails(disk: Disk) -> None:
+    commits = GroupCommit(disk.commit, disk.tidy)
+    disk.let.release(2)
+    await commits.add(1)
+    disk.refused = {-1}
+    with pytest.raises(OSError, match="full"):
+        await commits.add(-1)
+    assert commits.idle
+    assert disk.batches == [[1]]
+
+
+async def test_finishing_waits_for_the_tidying(disk: Disk) -> None:
+    commits = GroupCommit(disk.commit, disk.tidy)
+    disk.let.release()
+    await commits.add(-1)
+    finishing = asyncio.create_task(commits.finish())
+    await asyncio.sleep(0)
+    assert not finishing.done()
+    disk.let.release()
+    await finishing
+    assert disk.batches == [[-1], [100]]
