@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from chatbot.chat import Chat, Rules
@@ -18,6 +17,7 @@ from chatbot.models import open_model
 from chatbot.models.base import Model
 from chatbot.tools import Tool, Toolbox
 from stores.errors import StoreError, did_you_mean
+from stores.lifecycle import AsyncResource
 from stores.plugins import check_settings, load
 
 IN_MEMORY = "in_memory"
@@ -97,7 +97,7 @@ class Setup:
         )
 
 
-class Runtime:
+class Runtime(AsyncResource):
     """An identity, open: its memory and its model. Open with `async with`."""
 
     def __init__(
@@ -167,8 +167,3 @@ class Runtime:
         if self.config.sessions.ttl_days:
             await self.memory.expire_sessions()
         return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.aclose()

@@ -10,17 +10,17 @@ Every operation is safe to call from many tasks at once. A store that keeps file
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from stores.errors import UnsupportedOperation
+from stores.lifecycle import AsyncResource
 from stores.records import KeyValue, SessionRef, TranscriptEntry
 
 
-class Store(ABC):  # noqa: B024 - a plug-in inherits the contracts below, not this alone
+class Store(AsyncResource):
     """The root of every plug-in. `home` is the identity's memory folder; a store may write nowhere else but in it."""
 
     keeps_files: ClassVar[bool] = True
@@ -29,19 +29,11 @@ class Store(ABC):  # noqa: B024 - a plug-in inherits the contracts below, not th
     def __init__(self, home: Path) -> None:
         self.home = home
 
-    async def forget_session(self, session: SessionRef) -> None:  # noqa: B027 - most stores keep nothing to forget
+    async def forget_session(self, session: SessionRef) -> None:
         """A session is being deleted: let go of what is kept outside of its folder. Unknown sessions are no error."""
 
-    async def aclose(self) -> None:  # noqa: B027 - many stores hold nothing open
+    async def aclose(self) -> None:
         """Finish what is under way and let go of everything. May be called twice."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
 
 class KeyValueStore(Store):

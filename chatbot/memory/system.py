@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from uuid import UUID
 from weakref import WeakValueDictionary
 
@@ -21,6 +20,7 @@ from chatbot.memory.handle import SessionHandle
 from chatbot.memory.record import SessionRecord, is_session_id, utc_now
 from stores.base import Store
 from stores.errors import StoreError, UnsupportedOperation
+from stores.lifecycle import AsyncResource
 from stores.plugins import open_store
 
 logger = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 _SHOWN_MATCHES = 5
 
 
-class MemorySystem:
+class MemorySystem(AsyncResource):
     """Issues sessions of one identity and hands out `SessionHandle`s over pluggable stores.
 
     `home` is the identity's memory folder, made when first needed; None keeps everything in memory and writes nothing.
@@ -161,14 +161,6 @@ class MemorySystem:
             _, store = self._stores.popitem()
             await store.aclose()
         await self._catalog.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     def _new_record(self, store_types: tuple[str, ...], agent_id: str, title: str, parent: str | None) -> SessionRecord:
         now = self._clock()

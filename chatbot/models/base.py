@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 from chatbot.messages import Delta, Message, ToolSpec
+from stores.lifecycle import AsyncResource
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +18,7 @@ class Price:
     output_usd: float
 
 
-class Model(ABC):
+class Model(AsyncResource):
     """One model, ready to be called. Open with `async with`; safe to share between tasks."""
 
     name: str
@@ -62,11 +61,3 @@ class Model(ABC):
     async def aclose(self) -> None:
         """Let go of connections and memory. May be called twice."""
         return
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.aclose()
