@@ -20,7 +20,8 @@ import sys
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -238,6 +239,7 @@ class Child:
     def __init__(self, scenario: Scenario, worker: int, rest_s: float = 0) -> None:
         reader, writer = os.pipe()
         self._rest = b""
+        self.lives = True
         self.pid = os.fork()
         if self.pid == 0:
             try:
@@ -267,7 +269,8 @@ class Child:
         """Halt it between two system calls."""
         os.kill(self.pid, signal.SIGSTOP)
         _, status = os.waitpid(self.pid, os.WUNTRACED)
-        assert os.WIFSTOPPED(status), "it failed by itself"
+        self.lives = os.WIFSTOPPED(status)
+        assert self.lives, "it failed by itself"
 
     def go_on(self) -> None:
         """Let it work again."""
@@ -277,10 +280,23 @@ class Child:
         """Kill it and return what it had acknowledged."""
         os.kill(self.pid, signal.SIGKILL)
         _, status = os.waitpid(self.pid, 0)
+        self.lives = False
         assert os.WIFSIGNALED(status), "it failed by itself"
         told = self.acked()
         os.close(self._reader)
         return told
+
+
+@contextmanager
+def _children(scenario: Scenario, rest_s: float = 0) -> Iterator[list[Child]]:
+    """All workers of a scenario; none outlives the block, not even where a check fails."""
+    children = [Child(scenario, worker, rest_s) for worker in range(scenario.workers)]
+    try:
+        yield children
+    finally:
+        for child in children:
+            if child.lives:
+                child.kill()
 
 
 def _tell(writer: int, done: str, rest_s: float) -> None:
@@ -300,11 +316,11 @@ def kill(scenario: type[Scenario], rounds: int, root: Path) -> int:
     for number in range(rounds):
         if number and number % ROUNDS_A_FOLDER == 0:
             played = scenario(_fresh(root))
-        children = [Child(played, worker) for worker in range(played.workers)]
         acked = []
-        for child in children:
-            _live(played.life_s)
-            acked += child.kill()
+        with _children(played) as children:
+            for child in children:
+                _live(played.life_s)
+                acked += child.kill()
         acknowledged += len(acked)
         played.verify(acked)
     return acknowledged
@@ -318,25 +334,23 @@ def cut(scenario: type[Scenario], rounds: int, root: Path, image: Path) -> int:
     for first in range(0, rounds, CUTS_A_FOLDER):
         played = scenario(_fresh(root))
         os.sync()
-        # They rest between operations, for one that is halted in a sync is halted when that has done its work.
-        children = [Child(played, worker, rest_s=0.01) for worker in range(played.workers)]
         acked: list[str] = []
-        for _ in range(first, min(rounds, first + CUTS_A_FOLDER)):
-            _live(played.life_s * 3)
-            for child in children:
-                child.stop()
-                acked += child.acked()
-            subprocess.run(["cp", "--sparse=always", image, left], check=True)
-            for child in children:
-                child.go_on()
-            subprocess.run(["mount", "-o", "loop", left, mounted], check=True)
-            try:
-                played.at(mounted / "play").verify(acked)
-            finally:
-                subprocess.run(["umount", mounted], check=True)
+        # They rest between operations, for one that is halted in a sync is halted when that has done its work.
+        with _children(played, rest_s=0.01) as children:
+            for _ in range(first, min(rounds, first + CUTS_A_FOLDER)):
+                _live(played.life_s * 3)
+                for child in children:
+                    child.stop()
+                    acked += child.acked()
+                subprocess.run(["cp", "--sparse=always", image, left], check=True)
+                for child in children:
+                    child.go_on()
+                subprocess.run(["mount", "-o", "loop", left, mounted], check=True)
+                try:
+                    played.at(mounted / "play").verify(acked)
+                finally:
+                    subprocess.run(["umount", mounted], check=True)
         acknowledged += len(acked)
-        for child in children:
-            child.kill()
     return acknowledged
 
 
