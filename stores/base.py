@@ -15,8 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from stores.errors import UnsupportedOperation
+from stores.access import View
+from stores.errors import InvalidSettings, UnsupportedOperation
+from stores.events import Event, Outcome
 from stores.lifecycle import AsyncResource
+from stores.observation import Observation, Triple
+from stores.query import Facet, FactFilter, Filter, Labelled, Match, Order, Page, Progress, Stats, Version
 from stores.records import KeyValue, SessionRef, TranscriptEntry
 
 
@@ -76,7 +80,103 @@ class TranscriptStore(Store):
         raise UnsupportedOperation(f"{type(self).__name__} cannot take back the last {n} entries of {session.id}")
 
 
-CONTRACTS: dict[type[Store], str] = {KeyValueStore: "key-value", TranscriptStore: "transcript"}
+class ObservationStore(Store):
+    """Keeps what is remembered: observations, and triples about them, of all sessions of an identity.
+
+    Every read and write goes through a `View`: what it does not let through is treated as if it did not exist, before
+    any limit, count or use. Rows come back as they are at `view.now`. Equal scores and times are ordered by when the
+    rows were added, the later one first.
+
+    A store makes a row with `max_observations` and `ttl_days` in mind: past the cap (and a tenth), the rows that
+    matter least are archived, protected types last; a row whose type is not protected expires after that many days.
+    0 sets no limit.
+    """
+
+    def __init__(self, home: Path, *, max_observations: int = 0, ttl_days: float = 0) -> None:
+        super().__init__(home)
+        if max_observations < 0 or ttl_days < 0:
+            raise InvalidSettings("max_observations and ttl_days cannot be negative")
+        self.max_observations = max_observations
+        self.ttl_days = ttl_days
+
+        self.progress: Progress | None = None
+        """Told how far it is when a cache has to be built again before a question can be answered."""
+
+    @abstractmethod
+    async def commit(self, view: View, events: Sequence[Event]) -> list[Outcome]:
+        """Make the changes that `stores.events.decide` allows, in order; what became of each. Durable on return.
+
+        A `use` may be durable only when the next change is.
+        """
+
+    @abstractmethod
+    async def get(self, view: View, ids: Sequence[str]) -> list[Observation]:
+        """The current observations of these ids, in the order asked for; missing ones are left out."""
+
+    @abstractmethod
+    async def find(
+        self,
+        view: View,
+        wanted: Filter,
+        *,
+        order: Order = "updated",
+        ascending: bool = False,
+        limit: int = 20,
+        after: str | None = None,
+    ) -> Page:
+        """The rows that fit, by time. `after` is an id: the page begins behind that observation, current or not.
+
+        At most 1,000 rows a page. Raises `UnknownObservation` for an `after` that does not exist.
+        """
+
+    @abstractmethod
+    async def match(self, view: View, terms: Sequence[str], wanted: Filter, *, limit: int = 200) -> list[Match]:
+        """The current rows that hold any of the analysed `terms`, best lexical score first; see `stores.bm25`.
+
+        Only current rows are searched, whatever statuses `wanted` names.
+        """
+
+    @abstractmethod
+    async def history(self, view: View, observation_id: str) -> list[Version]:
+        """The line of succession that the observation stands in, oldest first, whatever the status.
+
+        Empty where there is no such observation. Cycles, as a broken import may hold, are walked once.
+        """
+
+    @abstractmethod
+    async def facets(self, view: View, name: Labelled, *, limit: int = 100) -> list[Facet]:
+        """The values of a field among current rows, the most frequent first, then by value."""
+
+    @abstractmethod
+    async def facts(self, view: View, wanted: FactFilter, *, limit: int = 100) -> list[Triple]:
+        """The triples that fit, newest first. One that has a source is seen as long as that is current and seen."""
+
+    @abstractmethod
+    async def resolve(self, view: View, prefix: str, *, limit: int = 5) -> list[str]:
+        """Ids of observations, of any status, that begin with `prefix`, in order."""
+
+    @abstractmethod
+    async def purge(self, view: View, ids: Sequence[str]) -> list[str]:
+        """Erase observations for good, with what was derived from them and the facts they are the source of.
+
+        No byte of them is in any file of the store on return. Returns the ids that are gone, those asked for first;
+        raises `UnknownObservation` where there is none of them.
+        """
+
+    @abstractmethod
+    async def stats(self, view: View) -> Stats:
+        """What there is."""
+
+    async def reindex(self, progress: Progress | None = None) -> int:  # noqa: ARG002 - for those that have a cache
+        """Build again whatever is only a cache; how many rows there are. Nothing to do for a store without one."""
+        return 0
+
+
+CONTRACTS: dict[type[Store], str] = {
+    KeyValueStore: "key-value",
+    TranscriptStore: "transcript",
+    ObservationStore: "observation",
+}
 """Every contract there is."""
 
 

@@ -10,6 +10,9 @@ StoreError
 ├── MissingFolder          the session's folder is not there (any more) (FileNotFoundError)
 ├── DamagedFile            a file that cannot be understood            (ValueError)
 ├── LaterFormat            a file written by a later release           (ValueError)
+├── UnknownObservation     no such row, or none that the caller may see (LookupError)
+├── ConflictingChange      a change that what is known rules out       (ValueError)
+├── AccessDenied           a write that the caller's clearance forbids (PermissionError)
 ├── StoreBusy              another process held the lock for too long  (TimeoutError)
 └── StoreFailed            the disk refused: full, read-only, broken   (OSError)
 
@@ -58,6 +61,18 @@ class DamagedFile(StoreError, ValueError):
 
 class LaterFormat(StoreError, ValueError):
     """A file was written by a later release; it is left alone, not guessed at."""
+
+
+class UnknownObservation(StoreError, LookupError):
+    """There is no such observation or fact, or none that the caller may know of."""
+
+
+class ConflictingChange(StoreError, ValueError):
+    """A change that contradicts what is kept: an id used twice, a chain that would close, a row that is not active."""
+
+
+class AccessDenied(StoreError, PermissionError):
+    """The caller's clearance does not allow to write there."""
 
 
 class StoreBusy(StoreError, TimeoutError):

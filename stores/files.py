@@ -88,9 +88,9 @@ class Folder:
         self._descriptor = descriptor
         self._lock: int | None = None
 
-    def lock(self, timeout_s: float) -> None:
-        """Be alone in the folder among all who lock it; see `locked`."""
-        lock = os.open(LOCK_NAME, os.O_RDWR | os.O_CREAT | _SAFELY, FILE_MODE, dir_fd=self._descriptor)
+    def lock(self, timeout_s: float, name: str = LOCK_NAME) -> None:
+        """Be alone in the folder among all who lock it by that name; see `locked`."""
+        lock = os.open(_plain(name), os.O_RDWR | os.O_CREAT | _SAFELY, FILE_MODE, dir_fd=self._descriptor)
         try:
             _acquire(lock, self.path, timeout_s)
             if os.fstat(lock).st_nlink == 0 or not os.path.samestat(os.lstat(self.path), os.fstat(self._descriptor)):
@@ -244,10 +244,10 @@ def opened(path: Path) -> Iterator[Folder]:
 
 
 @contextmanager
-def locked(path: Path, *, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[Folder]:
-    """Open the folder at `path` and be alone in it among all who lock it, in this process and in others."""
+def locked(path: Path, *, name: str = LOCK_NAME, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[Folder]:
+    """Open the folder at `path` and be alone in it among all who lock it by that name, here and in other processes."""
     with opened(path) as folder:
-        folder.lock(timeout_s)
+        folder.lock(timeout_s, name)
         try:
             yield folder
         finally:

@@ -10,16 +10,25 @@ from typing import ClassVar
 
 from stores.base import KeyValueStore, TranscriptStore
 from stores.errors import InvalidSettings
+from stores.in_memory_observations import InMemoryObservations
 from stores.records import KeyValue, SessionRef, TranscriptEntry
 
 
-class InMemoryStore(KeyValueStore, TranscriptStore):
-    """Keeps sessions for as long as it lives, under the same caps as `BasicSessionStore`."""
+class InMemoryStore(KeyValueStore, TranscriptStore, InMemoryObservations):
+    """Keeps everything for as long as it lives, under the same caps as `basic_session` and `observations`."""
 
     keeps_files: ClassVar[bool] = False
 
-    def __init__(self, home: Path, *, kv_cap: int = 200, transcript_cap: int = 500) -> None:
-        super().__init__(home)
+    def __init__(
+        self,
+        home: Path,
+        *,
+        kv_cap: int = 200,
+        transcript_cap: int = 500,
+        max_observations: int = 0,
+        ttl_days: float = 0,
+    ) -> None:
+        super().__init__(home, max_observations=max_observations, ttl_days=ttl_days)
         if kv_cap < 1 or transcript_cap < 1:
             raise InvalidSettings("kv_cap and transcript_cap must be at least 1")
         self._kv_cap = kv_cap

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -12,8 +12,12 @@ from typing import Any, TypeVar
 import aiofiles
 
 from chatbot.memory.catalog import SessionCatalog
+from chatbot.memory.reading import Hit
 from chatbot.memory.record import SessionRecord
-from stores.base import CONTRACTS, KeyValueStore, Store, TranscriptStore, contracts_of
+from chatbot.memory.remembering import Remembering
+from chatbot.memory.scope import Caller, Scope
+from stores.access import least_clearance
+from stores.base import CONTRACTS, KeyValueStore, ObservationStore, Store, TranscriptStore, contracts_of
 from stores.errors import UnsupportedOperation
 from stores.files import contained, translated
 from stores.records import KeyValue, SessionRef, TranscriptEntry
@@ -34,13 +38,13 @@ class SessionFile:
     modified: str
 
 
-class SessionHandle:
+class SessionHandle(Remembering):
     """One open session. Small, safe to share between tasks; another process may hold its own at the same time.
 
     An operation that none of the session's stores keeps raises `UnsupportedOperation`.
     """
 
-    __slots__ = ("_catalog", "_clock", "_ref", "_stores", "record", "turn_order")
+    __slots__ = ("_caller", "_catalog", "_clock", "_ref", "_stores", "record", "turn_order")
 
     def __init__(
         self,
@@ -49,14 +53,15 @@ class SessionHandle:
         stores: Mapping[str, Store],
         catalog: SessionCatalog,
         *,
-        clock: Callable[[], datetime],
+        caller: Caller,
         turn_order: asyncio.Lock,
     ) -> None:
         self.record = record
+        self._caller = caller
         self._ref = ref
         self._stores = stores
         self._catalog = catalog
-        self._clock = clock
+        self._clock = caller.clock
         self.turn_order = turn_order
         """Held for the length of a turn, so that turns of one session take their order."""
 
@@ -146,6 +151,10 @@ class SessionHandle:
                 while chunk := await file.read(_CHUNK_BYTES):
                     yield chunk
 
+    async def recall(self, text: str, **wanted: Any) -> list[Hit]:
+        """What is remembered about `text`, best first; see `search`."""
+        return await self.search(text, **wanted)
+
     async def copy_to(self, other: SessionRef) -> None:
         """Write everything that the session's stores keep into a session that is being made."""
         if self.supports(KeyValueStore):
@@ -156,6 +165,18 @@ class SessionHandle:
             transcripts = self._keeper(TranscriptStore)
             if entries := await transcripts.transcript_read_all(self._ref):
                 await transcripts.transcript_append(other, entries)
+
+    def _scope(self) -> Scope:
+        caller = self._caller
+        return Scope(
+            self._keeper(ObservationStore),
+            least_clearance(caller.clearance, self.record.clearance),
+            caller.clock,
+            caller.new_id,
+            agent_id=self.agent_id,
+            session_id=self.id,
+            namespace=caller.namespace,
+        )
 
     def _keeper(self, contract: type[Contract]) -> Contract:
         for store in self._stores.values():

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from stores.access import CLEARANCES, Clearance
 from stores.errors import InvalidValue, LaterFormat
 from stores.records import check_text, format_time, parse_time
 
@@ -31,6 +32,8 @@ class SessionRecord:
     parent: str | None = None
     """The session that this one was forked from."""
     expires_at: datetime | None = None
+    clearance: Clearance = "full"
+    """What may be seen of what is remembered, whoever opens the session."""
 
     def __post_init__(self) -> None:
         _check_id(self.id)
@@ -38,6 +41,8 @@ class SessionRecord:
             _check_id(self.parent)
         check_text(self.agent_id, "the agent's name")
         check_text(self.title, "the title")
+        if self.clearance not in CLEARANCES:
+            raise InvalidValue(f"the clearance is {self.clearance!r}: it must be one of {', '.join(CLEARANCES)}")
         for name in self.store_types:
             check_text(name, "a store's name")
 
@@ -66,6 +71,7 @@ class SessionRecord:
             "title": self.title,
             "parent": self.parent,
             "expires_at": None if self.expires_at is None else format_time(self.expires_at),
+            "clearance": self.clearance,
         }
 
 
@@ -91,6 +97,7 @@ def parse_record(fields: Mapping[str, Any]) -> SessionRecord:
             title=fields.get("title") or "",
             parent=fields.get("parent"),
             expires_at=parse_time(fields["expires_at"]) if fields.get("expires_at") else None,
+            clearance=fields.get("clearance", "full"),
         )
     except KeyError as error:
         raise InvalidValue(f"it has no {error}") from error

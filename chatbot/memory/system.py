@@ -18,7 +18,10 @@ from chatbot.errors import AmbiguousSession, SessionError, SessionExpired, Sessi
 from chatbot.memory.catalog import EphemeralCatalog, FolderCatalog, SessionCatalog
 from chatbot.memory.handle import SessionHandle
 from chatbot.memory.record import SessionRecord, is_session_id, utc_now
-from stores.base import Store
+from chatbot.memory.remembering import Memories, Remembering
+from chatbot.memory.scope import Caller, Scope
+from stores.access import Clearance, least_clearance
+from stores.base import ObservationStore, Store
 from stores.errors import StoreError, UnsupportedOperation
 from stores.lifecycle import AsyncResource
 from stores.plugins import open_store
@@ -28,8 +31,10 @@ logger = logging.getLogger(__name__)
 _SHOWN_MATCHES = 5
 
 
-class MemorySystem(AsyncResource):
+class MemorySystem(AsyncResource, Remembering):
     """Issues sessions of one identity and hands out `SessionHandle`s over pluggable stores.
+
+    What is remembered can also be asked and changed without a session, through the store `observations`.
 
     `home` is the identity's memory folder, made when first needed; None keeps everything in memory and writes nothing.
     `settings` configures stores by name, `ttl` lets sessions expire that long after their last use. Open with
@@ -45,6 +50,9 @@ class MemorySystem(AsyncResource):
         clock: Callable[[], datetime] = utc_now,
         new_id: Callable[[], UUID] = uuid6.uuid7,
         plugins_beside: Path | None = None,
+        clearance: Clearance = "full",
+        namespace: str = "",
+        observations: str | None = None,
     ) -> None:
         self.home = None if home is None else Path(home)
         self._settings = settings or {}
@@ -52,24 +60,42 @@ class MemorySystem(AsyncResource):
         self._clock = clock
         self._new_id = new_id
         self._plugins_beside = plugins_beside
+        self._caller = Caller(clearance, namespace, clock, new_id)
+        self._observations = observations or ("in_memory" if home is None else "observations")
         self._catalog: SessionCatalog = EphemeralCatalog() if self.home is None else FolderCatalog(self.home)
         self._stores: dict[str, Store] = {}
         self._turn_orders: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def create_session(
-        self, store_types: Sequence[str], agent_id: str, *, title: str = "", parent: str | None = None
+        self,
+        store_types: Sequence[str],
+        agent_id: str,
+        *,
+        title: str = "",
+        parent: str | None = None,
+        clearance: Clearance = "full",
     ) -> SessionHandle:
-        """A new session that uses the stores of these names. It is on the disk, whole, on return."""
+        """A new session that uses the stores of these names. It is on the disk, whole, on return.
+
+        Nobody sees more through it than `clearance` allows, now or later.
+        """
         stores = self._open_stores(store_types)
-        record = self._new_record(tuple(store_types), agent_id, title, parent)
+        record = replace(self._new_record(tuple(store_types), agent_id, title, parent), clearance=clearance)
         async with self._catalog.making(record):
             pass
         return self._handle(record, stores)
 
     async def load_session(
-        self, session_id: str, agent_id: str | None = None, *, any_agent: bool = False
+        self,
+        session_id: str,
+        agent_id: str | None = None,
+        *,
+        any_agent: bool = False,
+        clearance: Clearance = "full",
     ) -> SessionHandle:
         """Open a session again. Reads that session alone, however many there are.
+
+        What is remembered is seen with the least of three clearances: the system's, the session's, and this one.
 
         Raises `SessionNotFound`, `SessionExpired`, or `WrongAgent` where the session is not of `agent_id` and
         `any_agent` was not asked for.
@@ -83,7 +109,7 @@ class MemorySystem(AsyncResource):
         if self._ttl is not None:
             until = now + self._ttl
             record = await self._catalog.change(session_id, lambda record: replace(record, expires_at=until).used(now))
-        return self._handle(record, self._open_stores(record.store_types))
+        return self._handle(record, self._open_stores(record.store_types), clearance)
 
     async def list_sessions(self, agent_id: str | None = None, *, limit: int | None = None) -> list[SessionRecord]:
         """Sessions that are not expired, the one used last first; of all agents, or of one."""
@@ -128,6 +154,7 @@ class MemorySystem(AsyncResource):
         source = await self.load_session(session_id, any_agent=True)
         old = source.record
         record = self._new_record(old.store_types, agent_id or old.agent_id, title or old.title, old.id)
+        record = replace(record, clearance=old.clearance)
         async with self._catalog.making(record) as draft:
             await source.copy_to(draft)
         return self._handle(record, self._open_stores(record.store_types))
@@ -178,15 +205,29 @@ class MemorySystem(AsyncResource):
     def _expiry(self) -> datetime | None:
         return None if self._ttl is None else self._clock() + self._ttl
 
-    def _handle(self, record: SessionRecord, stores: Mapping[str, Store]) -> SessionHandle:
+    def _handle(
+        self, record: SessionRecord, stores: Mapping[str, Store], clearance: Clearance = "full"
+    ) -> SessionHandle:
+        clearance = least_clearance(self._caller.clearance, clearance)
         return SessionHandle(
             record,
             self._catalog.ref(record.id),
             stores,
             self._catalog,
-            clock=self._clock,
+            caller=replace(self._caller, clearance=clearance),
             turn_order=self._turn_orders.setdefault(record.id, asyncio.Lock()),
         )
+
+    def memories(self, agent_id: str = "") -> Memories:
+        """What is remembered, for a caller without a session; what they write is of the agent `agent_id`."""
+        return Memories(replace(self._scope(), agent_id=agent_id))
+
+    def _scope(self) -> Scope:
+        [store] = self._open_stores([self._observations]).values()
+        if not isinstance(store, ObservationStore):
+            raise UnsupportedOperation(f"the store {self._observations!r} keeps no observations")
+        caller = self._caller
+        return Scope(store, caller.clearance, caller.clock, caller.new_id, namespace=caller.namespace)
 
     def _open_stores(self, names: Sequence[str]) -> dict[str, Store]:
         return {name: self._stores.get(name) or self._open_store(name) for name in names}

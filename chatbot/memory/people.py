@@ -1,0 +1,118 @@
+"""People, as far as observations name them: an index that is folded from what is remembered, never written by itself.
+
+That two names are one person is a fact like any other, with the predicate `also known as`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from chatbot.memory.scope import PUBLIC, Scope, Scoped
+from stores.access import Sensitivity, default_visibility
+from stores.events import Event
+from stores.observation import Triple, fold
+from stores.query import Facet, FactFilter
+
+ALIAS = "also known as"
+_MOST = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """Someone who is mentioned, by the name used most; how often, when last, and what is stated about them."""
+
+    name: str
+    aliases: tuple[str, ...]
+    mention_count: int
+    last_mentioned: datetime
+    facts: tuple[Triple, ...] = ()
+
+
+class People(Scoped):
+    """Who is mentioned."""
+
+    __slots__ = ()
+
+    async def people(self, query: str = "", *, ask: Collection[Sensitivity] = PUBLIC) -> list[Person]:
+        """People whose name, or other name, holds `query`, whoever is mentioned most first."""
+        scope = self._scope()
+        view = scope.view(ask)
+        facets = await scope.store.facets(view, "people", limit=_MOST)
+        groups = _groups(await _alias_facts(scope, ask))
+        by_group: defaultdict[str, list[Facet]] = defaultdict(list)
+        for facet in facets:
+            names = groups.get(fold(facet.value), {fold(facet.value): facet.value})
+            by_group[min(names)].append(facet)
+        wanted = fold(query)
+        found = []
+        for group, named in by_group.items():
+            names = {fold(facet.value): facet.value for facet in named}
+            others = {key: name for key, name in groups.get(group, {}).items() if key not in names}
+            if not any(wanted in key for key in names | others):
+                continue
+            first, *rest = names.values()
+            stated = [
+                fact
+                for name in (*names.values(), *others.values())
+                for fact in await scope.store.facts(view, FactFilter(subject=name))
+                if fold(fact.predicate) != ALIAS
+            ]
+            found.append(
+                Person(
+                    first,
+                    (*rest, *others.values()),
+                    sum(facet.count for facet in named),
+                    max(facet.last_at for facet in named),
+                    tuple(stated),
+                )
+            )
+        return sorted(found, key=lambda person: (-person.mention_count, fold(person.name)))
+
+    async def add_alias(self, name: str, alias: str) -> str:
+        """State that two names are one person; the id of that fact."""
+        scope = self._scope()
+        fact = Triple(
+            id=str(scope.new_id()),
+            subject=name,
+            predicate=ALIAS,
+            object=alias,
+            created_at=scope.clock(),
+            agent_id=scope.agent_id,
+            session_id=scope.session_id,
+            namespace=scope.namespace,
+            visibility=default_visibility(scope.clearance),
+            sensitivity="public",
+        )
+        await scope.commit(Event(kind="triple", at=scope.clock(), triple=fact, who=scope.agent_id))
+        return fact.id
+
+
+async def other_names(scope: Scope, names: Iterable[str] | str) -> tuple[str, ...]:
+    """The names, with all others that are known for the same people."""
+    names = (names,) if isinstance(names, str) else tuple(names)
+    groups = _groups(await _alias_facts(scope, PUBLIC))
+    found = {fold(name): name for name in names}
+    for name in names:
+        found |= {key: other for key, other in groups.get(fold(name), {}).items() if key not in found}
+    return tuple(found.values())
+
+
+async def _alias_facts(scope: Scope, ask: Collection[Sensitivity]) -> list[Triple]:
+    return await scope.store.facts(scope.view(ask), FactFilter(predicate=ALIAS), limit=_MOST)
+
+
+def _groups(facts: Iterable[Triple]) -> dict[str, dict[str, str]]:
+    """For each folded name that has another: all names of that person, folded and as they were written."""
+    groups: dict[str, dict[str, str]] = {}
+    for fact in facts:
+        pair = {fold(fact.subject): fact.subject, fold(fact.object): fact.object}
+        merged: dict[str, str] = {}
+        for key in pair:
+            merged |= groups.get(key, {})
+        merged |= pair
+        for key in merged:
+            groups[key] = merged
+    return groups

@@ -1,0 +1,63 @@
+"""On whose behalf memory is read and written: the store, the caller's clearance, and where new rows belong."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from stores.access import Clearance, Sensitivity, View
+from stores.base import ObservationStore
+from stores.events import Event, Outcome
+
+PUBLIC: tuple[Sensitivity, ...] = ("public",)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who holds a handle: what they may see, where they write, and their clock and source of ids."""
+
+    clearance: Clearance
+    namespace: str
+    clock: Callable[[], datetime]
+    new_id: Callable[[], UUID]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """One caller's place in the memory of an identity."""
+
+    store: ObservationStore
+    clearance: Clearance
+    clock: Callable[[], datetime]
+    new_id: Callable[[], UUID]
+    agent_id: str = ""
+    session_id: str | None = None
+    namespace: str = ""
+    across: bool = False
+    """Whether rows of all namespaces are read, not only those of `namespace`."""
+
+    def view(self, ask: Collection[Sensitivity] = PUBLIC) -> View:
+        """What the caller sees now, asking for these sensitivities."""
+        spaces = None if self.across else frozenset({self.namespace})
+        return View(self.clearance, self.clock(), frozenset(ask), spaces)
+
+    async def commit(self, *events: Event) -> list[Outcome]:
+        """Make changes; raises the error of the first that was refused."""
+        outcomes = await self.store.commit(self.view().asking_all(), events)
+        for outcome in outcomes:
+            if outcome.error is not None:
+                raise outcome.error
+        return outcomes
+
+
+class Scoped(ABC):
+    """What the operations on memory are built upon."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _scope(self) -> Scope:
+        """The caller's scope. Raises `UnsupportedOperation` where no store keeps observations."""

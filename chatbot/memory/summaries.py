@@ -1,0 +1,68 @@
+"""What a session was about, kept as an observation that is as strict as the strictest thing remembered in it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from chatbot.memory.scope import PUBLIC
+from chatbot.memory.writing import Remembered, Writing
+from stores.access import SENSITIVITIES, Sensitivity
+from stores.errors import InvalidValue
+from stores.observation import Observation
+from stores.query import Filter
+
+_MOST = 1_000
+
+
+class Summaries(Writing):
+    """Writing and reading the summaries of sessions."""
+
+    __slots__ = ()
+
+    async def summarize_session(
+        self,
+        request: str,
+        outcome: str = "",
+        *,
+        decisions: Sequence[str] = (),
+        open_items: Sequence[str] = (),
+        session_id: str | None = None,
+    ) -> Remembered:
+        """Keep what was asked for in a session, what came of it, what was decided, and what is still open.
+
+        The session is the scope's own, unless another is named; an earlier summary of it is brought up to date.
+        """
+        scope = self._scope()
+        session = session_id or scope.session_id
+        if session is None:
+            raise InvalidValue("a summary needs the id of the session that it is about")
+        view = scope.view(SENSITIVITIES)
+        rows = (await scope.store.find(view, Filter(session_id=session), limit=_MOST)).rows
+        sources = [row.id for row in rows if row.type != "session_summary"]
+        said: dict[str, Any] = {
+            "title": f"Session: {request}"[:200],
+            "narrative": "\n\n".join(filter(None, (request, outcome))),
+            "facts": [*(f"Decided: {each}" for each in decisions), *(f"Open: {each}" for each in open_items)],
+            "metadata": {
+                "request": request,
+                "outcome": outcome,
+                "decisions": list(decisions),
+                "open_items": list(open_items),
+                "observation_count": len(sources),
+            },
+            "derived_from": sources,
+        }
+        earlier = await self.session_summaries(session_id=session, limit=1, ask=SENSITIVITIES)
+        if earlier:
+            said["derived_from"] = list(dict.fromkeys((*earlier[0].derived_from, *sources)))
+            return await self.update(earlier[0].id, **said)
+        return await self.remember(type="session_summary", subject=session, importance=0.6, **said)
+
+    async def session_summaries(
+        self, *, session_id: str | None = None, limit: int = 20, ask: Collection[Sensitivity] = PUBLIC
+    ) -> list[Observation]:
+        """Summaries, newest first; of one session, or of all."""
+        scope = self._scope()
+        wanted = Filter(types=("session_summary",), subject=session_id)
+        return list((await scope.store.find(scope.view(ask), wanted, order="created", limit=limit)).rows)

@@ -1,0 +1,217 @@
+"""Operations that change what is remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, Literal
+
+from chatbot.memory.redaction import redact_all
+from chatbot.memory.scope import Scope, Scoped
+from stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility, default_visibility
+from stores.errors import InvalidValue, StoreError, did_you_mean
+from stores.events import Event, Outcome
+from stores.observation import TYPES, Observation, Type
+from stores.query import Filter
+
+_BATCH = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """What is to be remembered. Only a title, a narrative or a fact is needed.
+
+    An unknown `type` becomes `note`. `visibility` None takes the one that the caller's clearance gives: full private,
+    inner shared, familiar social.
+    """
+
+    title: str = ""
+    subtitle: str = ""
+    narrative: str = ""
+    facts: Sequence[str] = ()
+    type: Type | str = "note"
+    tags: Sequence[str] = ()
+    concepts: Sequence[str] = ()
+    people: Sequence[str] = ()
+    subject: str = ""
+    category: str = ""
+    project: str = ""
+    metadata: Mapping[str, Any] | None = None
+    files_read: Sequence[str] = ()
+    files_modified: Sequence[str] = ()
+    user_text: str = ""
+    assistant_text: str = ""
+    source: str = "agent"
+    importance: float = 0.5
+    token_count: int = 0
+    visibility: Visibility | None = None
+    sensitivity: Sensitivity = "public"
+    min_clearance: Clearance = "public"
+    expires_at: datetime | None = None
+    created_at: datetime | None = None
+    derived_from: Sequence[str] = ()
+    supersedes: str | None = None
+    """The observation whose place it takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What became of a draft, and which kinds of secrets were taken out of it."""
+
+    outcome: Literal["added", "exact_dup", "updated", "deleted", "skipped"]
+    id: str
+    reason: str = ""
+    redacted: tuple[str, ...] = ()
+    warning: str = ""
+
+
+class Writing(Scoped):
+    """Every change is durable on return, and checked against the gate: nobody writes where they could not see it."""
+
+    __slots__ = ()
+
+    async def remember(self, title: str = "", **draft: Any) -> Remembered:
+        """Keep one thing; the other fields are those of `Draft`.
+
+        Raises `InvalidValue`, `AccessDenied`, or `ConflictingChange` where it cannot supersede what it should.
+        """
+        [remembered] = await self.remember_all([_draft(title=title, **draft)])
+        return remembered
+
+    async def remember_all(self, drafts: Iterable[Draft], *, keep_going: bool = False) -> list[Remembered]:
+        """Keep many things, in order. With `keep_going` a refused one is `skipped` and says why, and stops no other."""
+        scope = self._scope()
+        remembered: list[Remembered] = []
+        waiting = list(drafts)
+        for begin in range(0, len(waiting), _BATCH):
+            remembered += await _remember(scope, waiting[begin : begin + _BATCH], keep_going=keep_going)
+        return remembered
+
+    async def update(self, observation_id: str, **changes: Any) -> Remembered:
+        """Set fields to other values. Keys of `metadata` are set one by one; None takes a key away.
+
+        Raises `UnknownObservation`, `InvalidValue`, or `AccessDenied`. What is derived stays as strict as its sources.
+        """
+        scope = self._scope()
+        _check_fields(changes)
+        changes, redacted = redact_all(changes)
+        event = Event(kind="update", at=scope.clock(), ids=(observation_id,), fields=changes, who=scope.agent_id)
+        [outcome] = await scope.commit(event)
+        return Remembered(outcome.kind, outcome.id, outcome.reason, redacted)
+
+    async def supersede(self, old: str, new: str) -> None:
+        """Let the observation `new` take the place of `old`, which stays in the history.
+
+        Raises `UnknownObservation`, or `ConflictingChange`: both must be active, of one visibility and without
+        conflict in their metadata, and no chain may close.
+        """
+        scope = self._scope()
+        await scope.commit(Event(kind="supersede", at=scope.clock(), ids=(old,), by=new, who=scope.agent_id))
+
+    async def confirm(self, *ids: str) -> None:
+        """Vouch for observations. Raises `UnknownObservation` where there is none of them."""
+        await self._change("confirm", ids)
+
+    async def forget(self, *ids: str) -> None:
+        """Take observations out of memory; `restore` brings them back. Better supersede what has changed."""
+        await self._change("delete", ids)
+
+    async def archive(self, *ids: str) -> None:
+        """Put observations away: they are kept and not recalled."""
+        await self._change("archive", ids)
+
+    async def restore(self, *ids: str) -> None:
+        """Make observations active again, whatever became of them, but for those purged."""
+        await self._change("restore", ids)
+
+    async def purge(self, *ids: str) -> list[str]:
+        """Erase observations for good, with what was derived from them; the ids that are gone.
+
+        A transcript that holds the same words is not touched: that belongs to its session.
+        """
+        scope = self._scope()
+        return await scope.store.purge(scope.view(), ids)
+
+    async def purge_expired(self) -> list[str]:
+        """Erase what is past its time, as far as the caller can see; the ids that are gone."""
+        scope = self._scope()
+        gone: list[str] = []
+        view = scope.view(SENSITIVITIES)
+        while rows := (await scope.store.find(view, Filter(statuses=("expired",)), limit=_BATCH)).rows:
+            gone += await scope.store.purge(view, [row.id for row in rows])
+        return gone
+
+    async def _change(self, kind: Any, ids: Sequence[str]) -> Outcome:
+        scope = self._scope()
+        [outcome] = await scope.commit(Event(kind=kind, at=scope.clock(), ids=tuple(ids), who=scope.agent_id))
+        return outcome
+
+
+async def _remember(scope: Scope, drafts: Sequence[Draft], *, keep_going: bool) -> list[Remembered]:
+    """One batch: what cannot be an observation is sorted out first, the rest is committed together."""
+    answers: list[Remembered | None] = [None] * len(drafts)
+    events: dict[int, tuple[Event, tuple[str, ...], str]] = {}
+    for number, draft in enumerate(drafts):
+        try:
+            events[number] = _event(scope, draft)
+        except StoreError as error:
+            if not keep_going:
+                raise
+            answers[number] = Remembered("skipped", "", str(error))
+    outcomes = await scope.store.commit(scope.view().asking_all(), [event for event, *_ in events.values()])
+    for (number, (_, redacted, warning)), outcome in zip(events.items(), outcomes, strict=True):
+        if outcome.error is not None and not keep_going:
+            raise outcome.error
+        answers[number] = Remembered(outcome.kind, outcome.id, outcome.reason, redacted, warning)
+    return [answer for answer in answers if answer is not None]
+
+
+def _event(scope: Scope, draft: Draft) -> tuple[Event, tuple[str, ...], str]:
+    now = scope.clock()
+    given = {name: getattr(draft, name) for name in _FIELDS if getattr(draft, name) != _DEFAULTS[name]}
+    given, redacted = redact_all(given)
+    supersedes = given.pop("supersedes", None)
+    warning = ""
+    if given.get("type", "note") not in TYPES:
+        warning = f"{given['type']!r} is no type of observation: kept as a note"
+        given["type"] = "note"
+    for name in ("facts", "tags", "concepts", "people", "files_read", "files_modified", "derived_from"):
+        if name in given:
+            given[name] = _texts(given[name], name)
+    row = Observation(
+        id=str(scope.new_id()),
+        agent_id=scope.agent_id,
+        session_id=scope.session_id,
+        namespace=scope.namespace,
+        updated_at=now,
+        **{
+            "created_at": now,
+            "visibility": default_visibility(scope.clearance),
+            "sensitivity": "public",
+            "source": "agent",
+            **given,
+        },
+    )
+    return Event(kind="add", at=now, row=row, supersedes=supersedes, who=scope.agent_id), redacted, warning
+
+
+def _draft(**given: Any) -> Draft:
+    _check_fields(given)
+    return Draft(**given)
+
+
+def _check_fields(given: Mapping[str, Any]) -> None:
+    for name in given:
+        if name not in _FIELDS:
+            raise InvalidValue(f"an observation has no field {name!r}{did_you_mean(name, _FIELDS)}")
+
+
+def _texts(value: object, name: str) -> tuple[str, ...]:
+    if isinstance(value, str):
+        raise InvalidValue(f"{name} is {value!r:.80}: it must be a list of texts")
+    return tuple(value)  # type: ignore[arg-type]
+
+
+_DEFAULTS = {found.name: found.default for found in fields(Draft)}
+_FIELDS = tuple(_DEFAULTS)

@@ -1,0 +1,57 @@
+"""How much is kept, and for how long. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from stores.events import Event
+from stores.observation import PROTECTED_TYPES, Observation
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """What decides which rows go first. `number` is the order in which they were added."""
+
+    id: str
+    number: int
+    type: str
+    importance: float
+    uses: int
+    """Uses and mentions together."""
+
+    @property
+    def weight(self) -> tuple[bool, float, int]:
+        """The lower, the sooner it goes: protected types last, then by importance and use, then the oldest."""
+        return (self.type in PROTECTED_TYPES, self.importance + 0.1 * math.log1p(self.uses), self.number)
+
+
+def surplus(rows: Iterable[Weighed], cap: int) -> list[str]:
+    """The ids of what has to go so that `cap` rows are left, what matters least first."""
+    by_weight = sorted(rows, key=lambda row: row.weight)
+    return [row.id for row in by_weight[: max(0, len(by_weight) - cap)]]
+
+
+def is_overfull(active: int, cap: int) -> bool:
+    """Whether it is time to archive: a tenth of slack keeps that rare."""
+    return cap > 0 and active > cap + cap // 10
+
+
+def archiving(ids: list[str], at: datetime) -> Event:
+    """The event by which a cap is kept."""
+    return Event(kind="archive", at=at, ids=tuple(ids), who="cap")
+
+
+def with_time_to_live(event: Event, ttl_days: float) -> Event:
+    """The event, its new row given the time to live that rows have by default."""
+    row = event.row
+    if not ttl_days or row is None or row.expires_at is not None or row.type in PROTECTED_TYPES:
+        return event
+    return replace(event, row=replace(row, expires_at=row.created_at + timedelta(days=ttl_days)))
+
+
+def weigh(row: Observation, number: int) -> Weighed:
+    """The row, weighed."""
+    return Weighed(row.id, number, row.type, row.importance, row.use_count + row.mention_count)

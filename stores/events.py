@@ -1,0 +1,445 @@
+"""What can happen to a memory, and what it then means: the fold that every observation store shares.
+
+An event is asked for, `decide` checks it against what is known and says which events are to be kept, and `applied`
+folds a kept event into the observation that it is about. Both are pure. A store calls `decide` while nobody else can
+write, so that two writers at once come out as one after the other.
+
+    add        a new row; it may supersede an older one in the same breath
+    update     fields were set to other values
+    mention    the same thing was said again
+    use        it was handed to a caller who asked
+    confirm    someone vouched for it
+    supersede  another observation took its place
+    expire, archive, delete, restore      what the words say; the row stays in the history
+    compress   it was merged into a summary
+    triple, retract      a fact about subject, predicate and object was stated, or taken back
+    counts     uses so far, in place of the events that compaction removed
+    purge      rows were erased for good; only their ids are known
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Literal, Protocol, get_args
+
+from stores.access import Guard, View, may_see, may_write, strictest
+from stores.errors import AccessDenied, ConflictingChange, InvalidValue, LaterFormat, StoreError, UnknownObservation
+from stores.observation import (
+    WRITTEN_DEFAULTS,
+    Observation,
+    Status,
+    Triple,
+    changed,
+    check_id,
+    parse_observation,
+    parse_triple,
+)
+from stores.records import format_time, parse_time
+
+VERSION = 1
+
+Kind = Literal[
+    "add",
+    "update",
+    "mention",
+    "use",
+    "confirm",
+    "supersede",
+    "expire",
+    "archive",
+    "delete",
+    "restore",
+    "compress",
+    "triple",
+    "retract",
+    "counts",
+    "purge",
+]
+KINDS: tuple[str, ...] = get_args(Kind)
+
+_STATUS_AFTER: dict[str, Status] = {
+    "supersede": "superseded",
+    "compress": "compressed",
+    "expire": "expired",
+    "archive": "archived",
+    "delete": "deleted",
+    "restore": "active",
+}
+_FIXED = frozenset(
+    {
+        "id",
+        "created_at",
+        "updated_at",
+        "agent_id",
+        "session_id",
+        "namespace",
+        "status",
+        "superseded_by",
+        "superseded_at",
+        "mention_count",
+        "last_mentioned_at",
+        "use_count",
+        "last_used_at",
+        "confirmed_count",
+        "last_confirmed_at",
+        "hash",
+    }
+)
+_MERGED = ("tags", "concepts", "files_read", "files_modified", "people")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One change. `ids` are the observations it is about; `fields` are in the form in which they are written."""
+
+    kind: Kind
+    at: datetime
+    ids: tuple[str, ...] = ()
+    row: Observation | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    by: str | None = None
+    """Of supersede and compress: the observation that stands for the old ones from now on."""
+    supersedes: str | None = None
+    """Of add: the observation whose place the new row takes."""
+    triple: Triple | None = None
+    who: str = ""
+    """Who made the change."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The event as a line of the journal."""
+        line: dict[str, Any] = {"v": VERSION, "event": self.kind, "at": format_time(self.at)}
+        if self.ids:
+            line |= {"id": self.ids[0]} if len(self.ids) == 1 else {"ids": list(self.ids)}
+        if self.row is not None:
+            line["row"] = self.row.as_json()
+        if self.triple is not None:
+            line["triple"] = self.triple.as_json()
+        if self.fields:
+            line["set"] = dict(self.fields)
+        optional = {"by": self.by, "supersedes": self.supersedes, "who": self.who}
+        return line | {name: value for name, value in optional.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a change. `skipped` says why, and carries the error for a caller who wants it raised."""
+
+    kind: Literal["added", "updated", "exact_dup", "deleted", "skipped"]
+    id: str = ""
+    reason: str = ""
+    error: StoreError | None = None
+
+
+class Known(Protocol):
+    """What `decide` may ask about the state before the change."""
+
+    def observation(self, observation_id: str) -> Observation | None:
+        """The observation, whatever its status."""
+
+    def twin(self, row: Observation, view: View) -> Observation | None:
+        """The current observation, seen by the writer, that says the same; of one agent, namespace and visibility."""
+
+    def triple(self, triple_id: str) -> Triple | None:
+        """The fact, unless it was taken back."""
+
+
+def parse_event(line: Mapping[str, Any]) -> Event:
+    """Read a line of the journal. Raises `LaterFormat`, or `InvalidValue` for what is no event."""
+    version = line.get("v", VERSION)
+    if not isinstance(version, int) or version > VERSION:
+        raise LaterFormat(f"it was written by a later release (format {version!r}): upgrade chatbot to read it")
+    kind = line.get("event")
+    if kind not in KINDS:
+        raise InvalidValue(f"{kind!r:.40} is no event")
+    at = line.get("at")
+    if not isinstance(at, str):
+        raise InvalidValue("the event has no time")
+    ids = line.get("ids", [line["id"]] if "id" in line else [])
+    fields, row, triple = line.get("set", {}), line.get("row"), line.get("triple")
+    if not isinstance(ids, list) or not isinstance(fields, dict):
+        raise InvalidValue("the event's ids or fields have the wrong form")
+    by, supersedes = line.get("by"), line.get("supersedes")
+    for each in (*ids, *filter(None, (by, supersedes))):
+        check_id(each)
+    event = Event(
+        kind=kind,
+        at=parse_time(at),
+        ids=tuple(ids),
+        row=parse_observation(row) if isinstance(row, dict) else None,
+        fields=fields,
+        by=by,
+        supersedes=supersedes,
+        triple=parse_triple(triple) if isinstance(triple, dict) else None,
+        who=str(line.get("who", "")),
+    )
+    _check_whole(event)
+    return event
+
+
+def applied(observation: Observation, event: Event) -> Observation:  # noqa: PLR0911 - one for each kind of event
+    """The observation after a kept event. Raises `InvalidValue` where the event's fields are impossible."""
+    kind, at = event.kind, event.at
+    if kind in {"update", "mention"} and event.fields:
+        observation = changed(observation, event.fields)
+    if kind == "update":
+        return replace(observation, updated_at=at)
+    if kind == "mention":
+        return replace(observation, updated_at=at, mention_count=observation.mention_count + 1, last_mentioned_at=at)
+    if kind == "use":
+        return replace(observation, use_count=observation.use_count + 1, last_used_at=at)
+    if kind == "counts":
+        return changed(observation, event.fields)
+    if kind == "confirm":
+        return replace(observation, confirmed_count=observation.confirmed_count + 1, last_confirmed_at=at)
+    if kind in {"supersede", "compress"}:
+        return replace(observation, status=_STATUS_AFTER[kind], superseded_by=event.by, superseded_at=at)
+    if kind == "restore":
+        expires = observation.expires_at
+        kept = expires if expires is None or expires > at else None
+        return replace(observation, status="active", superseded_by=None, superseded_at=None, expires_at=kept)
+    return replace(observation, status=_STATUS_AFTER[kind]) if kind in _STATUS_AFTER else observation
+
+
+def decide(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
+    """The events to keep for the one that was asked for, and what became of it. Never raises for a refused change."""
+    try:
+        return _DECISIONS[event.kind](event, view, known)
+    except StoreError as error:
+        named = event.ids[0] if event.ids else event.row.id if event.row else ""
+        return [], Outcome("skipped", named, str(error), error)
+
+
+def _add(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
+    row = event.row
+    if row is None:
+        raise InvalidValue("there is nothing to add")
+    if known.observation(row.id) is not None:
+        raise ConflictingChange(f"there is an observation {row.id} already")
+    row = _inheriting(row, known)
+    _check_writable(row, view)
+    if (twin := known.twin(row, view)) is not None:
+        kept = [replace(event, kind="mention", ids=(twin.id,), row=None, supersedes=None, fields=_merge(twin, row))]
+        if event.supersedes not in {None, twin.id}:
+            kept.append(_superseding(event, _visible(event.supersedes, view, known), twin, known))
+        return kept, Outcome("exact_dup", twin.id, "the same was remembered before")
+    if event.supersedes is not None:
+        _superseding(event, _visible(event.supersedes, view, known), row, known)
+    return [replace(event, row=row)], Outcome("added", row.id)
+
+
+def _update(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
+    old = _visible(event.ids[0], view, known)
+    if old.status == "deleted":
+        raise ConflictingChange(f"{old.id} was forgotten: restore it first")
+    if fixed := _FIXED & event.fields.keys():
+        raise InvalidValue(f"{', '.join(sorted(fixed))} cannot be changed")
+    wanted = dict(event.fields)
+    if isinstance(wanted.get("metadata"), Mapping):
+        merged = {**old.metadata, **wanted["metadata"]}
+        wanted["metadata"] = {key: value for key, value in merged.items() if value is not None}
+    new = _inheriting(changed(old, wanted), known)
+    if not set(old.derived_from) <= set(new.derived_from):
+        raise InvalidValue("what an observation was made from can be added to, not taken back")
+    _check_writable(new, view)
+    before, after = old.as_json(), new.as_json()
+    different = {
+        name: after.get(name, WRITTEN_DEFAULTS[name])
+        for name in before.keys() | after.keys()
+        if name not in {"hash", "token_count"} and before.get(name) != after.get(name)
+    }
+    if not different:
+        return [], Outcome("skipped", old.id, "nothing changed")
+    return [replace(event, fields=dict(sorted(different.items())))], Outcome("updated", old.id)
+
+
+def _supersede(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
+    new = _visible(event.by, view, known)
+    kept = _superseding(event, _visible(event.ids[0], view, known), new, known)
+    return [kept], Outcome("updated", event.ids[0])
+
+
+def _compress(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
+    summary = _visible(event.by, view, known)
+    rows = [row for row in _each_visible(event.ids, view, known) if row.is_current(view.now) and row.id != summary.id]
+    if any(row.id not in summary.derived_from for row in rows):
+        raise ConflictingChange(f"{summary.id} does not name all of its sources")
+    return _kept(event, [row.id for row in rows], "updated")
+
+
+def _set_status(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
+    allowed: Callable[[Observation], bool] = {
+        "delete": lambda row: row.status != "deleted",
+        "restore": lambda row: not row.is_current(view.now),
+    }.get(event.kind, lambda row: row.status == "active")
+    rows = [row.id for row in _each_visible(event.ids, view, known) if allowed(row)]
+    return _kept(event, rows, "deleted" if event.kind == "delete" else "updated")
+
+
+def _count(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
+    rows = [row.id for row in _each_visible(event.ids, view, known) if row.is_current(view.now)]
+    return _kept(event, rows, "updated")
+
+
+def _triple(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
+    triple = event.triple
+    if triple is None:
+        raise InvalidValue("there is no fact to keep")
+    if known.triple(triple.id) is not None:
+        raise ConflictingChange(f"there is a fact {triple.id} already")
+    if triple.source is not None:
+        guard = strictest([triple, _visible(triple.source, view, known)])
+        triple = replace(triple, **guard._asdict())
+    _check_writable(triple, view)
+    return [replace(event, triple=triple)], Outcome("added", triple.id)
+
+
+def _retract(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
+    everything = view.asking_all()
+    found = [known.triple(each) for each in event.ids]
+    seen = [triple.id for triple in found if triple is not None and may_see(triple, everything)]
+    if not seen:
+        raise UnknownObservation(f"there is no fact {', '.join(event.ids)}")
+    return _kept(event, seen, "deleted")
+
+
+def _never(event: Event, _view: View, _known: Known) -> tuple[list[Event], Outcome]:
+    raise InvalidValue(f"{event.kind} is written by stores alone, not asked for")
+
+
+_DECISIONS: dict[str, Callable[[Event, View, Known], tuple[list[Event], Outcome]]] = {
+    "add": _add,
+    "update": _update,
+    "mention": _count,
+    "use": _count,
+    "confirm": _count,
+    "supersede": _supersede,
+    "compress": _compress,
+    "expire": _set_status,
+    "archive": _set_status,
+    "delete": _set_status,
+    "restore": _set_status,
+    "triple": _triple,
+    "retract": _retract,
+    "counts": _never,
+    "purge": _never,
+}
+
+
+def _kept(event: Event, ids: list[str], kind: Literal["updated", "deleted"]) -> tuple[list[Event], Outcome]:
+    if not ids:
+        return [], Outcome("skipped", event.ids[0] if event.ids else "", f"there is nothing to {event.kind}")
+    return [replace(event, ids=tuple(ids), fields={})], Outcome(kind, ids[0])
+
+
+def _visible(observation_id: str | None, view: View, known: Known) -> Observation:
+    row = known.observation(observation_id) if observation_id else None
+    if row is None or not may_see(row, view.asking_all()):
+        raise UnknownObservation(f"there is no observation {observation_id}")
+    return row
+
+
+def _each_visible(ids: Iterable[str], view: View, known: Known) -> list[Observation]:
+    everything = view.asking_all()
+    found = [known.observation(each) for each in dict.fromkeys(ids)]
+    seen = [row for row in found if row is not None and may_see(row, everything)]
+    if not seen:
+        raise UnknownObservation(f"there is no observation {', '.join(ids)}")
+    return seen
+
+
+def _check_writable(row: Observation | Triple, view: View) -> None:
+    if not may_write(row, view):
+        where = f"{row.visibility} and {row.sensitivity}" + (f" in {row.namespace!r}" if row.namespace else "")
+        raise AccessDenied(f"a caller of {view.clearance} clearance may not write what is {where}")
+
+
+def _inheriting(row: Observation, known: Known) -> Observation:
+    """The row, no less strict than what it was made from."""
+    sources = [source for each in row.derived_from if (source := known.observation(each)) is not None]
+    if any(source.namespace != row.namespace for source in sources):
+        raise ConflictingChange(f"{row.id} is made from observations of another namespace")
+    guard = strictest([row, *sources])
+    return row if guard == Guard.of(row) else replace(row, **guard._asdict())
+
+
+def _superseding(event: Event, old: Observation, new: Observation, known: Known) -> Event:
+    """The event by which `new` takes the place of `old`, if it may."""
+    if old.id == new.id:
+        raise ConflictingChange(f"{old.id} cannot supersede itself")
+    if not old.is_current(event.at):
+        raise ConflictingChange(f"{old.id} is {old.status if old.status != 'active' else 'expired'}, not active")
+    if not new.is_current(event.at):
+        raise ConflictingChange(f"{new.id} is {new.status if new.status != 'active' else 'expired'}, not active")
+    if (old.visibility, old.namespace) != (new.visibility, new.namespace):
+        raise ConflictingChange(f"{new.id} is {new.visibility} and {old.id} is {old.visibility}: they must be alike")
+    if conflict := metadata_conflict(old, new):
+        raise ConflictingChange(f"the metadata of {new.id} and {old.id} differ in {conflict!r}")
+    if old.id in _line_after(new, known):
+        raise ConflictingChange(f"{old.id} supersedes {new.id} already")
+    return replace(event, kind="supersede", ids=(old.id,), by=new.id, row=None, supersedes=None, fields={})
+
+
+def implied(event: Event) -> list[Event]:
+    """What happens along with an event: an added row that supersedes another one also supersedes it."""
+    if event.row is None or event.supersedes is None:
+        return []
+    return [Event(kind="supersede", at=event.at, ids=(event.supersedes,), by=event.row.id, who=event.who)]
+
+
+def line_of(start: str, after: Callable[[str], str | None], before: Callable[[str], Iterable[str]]) -> list[str]:
+    """The line of succession through `start`, oldest first: what it took the place of, and what took its.
+
+    `after` and `before` give what is visible beside an id. What is met twice, in a broken import, is walked once.
+    """
+    line = {start: None}
+    waiting = [start]
+    while waiting:
+        for earlier in before(waiting.pop()):
+            if earlier not in line:
+                line = {earlier: None} | line
+                waiting.append(earlier)
+    later = after(start)
+    while later is not None and later not in line:
+        line[later] = None
+        later = after(later)
+    return list(line)
+
+
+def metadata_conflict(old: Observation, new: Observation) -> str | None:
+    """The first key that both have with different values, or None; an observation without metadata never conflicts."""
+    shared = sorted(old.metadata.keys() & new.metadata.keys())
+    return next((key for key in shared if old.metadata[key] != new.metadata[key]), None)
+
+
+def _line_after(row: Observation, known: Known) -> set[str]:
+    seen: set[str] = set()
+    after: Observation | None = row
+    while after is not None and after.id not in seen:
+        seen.add(after.id)
+        after = known.observation(after.superseded_by) if after.superseded_by else None
+    return seen
+
+
+def _merge(twin: Observation, row: Observation) -> dict[str, Any]:
+    """What changes in `twin` when the same is said again: labels are added, and the stricter guard holds."""
+    fields: dict[str, Any] = {}
+    for name in _MERGED:
+        old = getattr(twin, name)
+        if new := [item for item in getattr(row, name) if item not in old]:
+            fields[name] = [*old, *new]
+    guard, before = strictest([twin, row]), Guard.of(twin)
+    if guard.sensitivity != before.sensitivity:
+        fields["sensitivity"] = guard.sensitivity
+    if guard.min_clearance != before.min_clearance:
+        fields["min_clearance"] = guard.min_clearance
+    return fields
+
+
+def _check_whole(event: Event) -> None:
+    needs = {"add": event.row, "triple": event.triple, "supersede": event.by, "compress": event.by}
+    if event.kind in needs and needs[event.kind] is None:
+        raise InvalidValue(f"the event {event.kind!r} lacks what it is about")
+    if event.kind not in {"add", "triple"} and not event.ids:
+        raise InvalidValue(f"the event {event.kind!r} names no observation")

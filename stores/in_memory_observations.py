@@ -1,0 +1,229 @@
+"""Observations in plain dictionaries, every question answered by looking at every row.
+
+It is the model that other stores are held to, so it is written for being right, not for being fast.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from stores.access import View, may_see
+from stores.base import ObservationStore
+from stores.bm25 import rank
+from stores.caps import archiving, is_overfull, surplus, weigh, with_time_to_live
+from stores.documents import document_of
+from stores.errors import UnknownObservation
+from stores.events import Event, Outcome, applied, decide, implied, line_of
+from stores.observation import Observation, Triple, fold
+from stores.query import (
+    Facet,
+    FactFilter,
+    Filter,
+    Labelled,
+    Match,
+    Order,
+    Page,
+    Stats,
+    Version,
+    check_limit,
+    fact_fits,
+    fits,
+    status_now,
+    values_of,
+)
+
+
+class InMemoryObservations(ObservationStore):
+    """Keeps observations for as long as it lives."""
+
+    def __init__(self, home: Path, *, max_observations: int = 0, ttl_days: float = 0) -> None:
+        super().__init__(home, max_observations=max_observations, ttl_days=ttl_days)
+        self._rows: dict[str, Observation] = {}
+        self._events: defaultdict[str, list[Event]] = defaultdict(list)
+        self._triples: dict[str, Triple] = {}
+        self._numbers: dict[str, int] = {}
+
+    async def commit(self, view: View, events: Sequence[Event]) -> list[Outcome]:
+        """See `ObservationStore`."""
+        outcomes = []
+        for event in events:
+            kept, outcome = decide(with_time_to_live(event, self.ttl_days), view, self)
+            self._apply(kept)
+            outcomes.append(outcome)
+        active = [row for row in self._rows.values() if row.status == "active"]
+        if events and is_overfull(len(active), self.max_observations):
+            weighed = [weigh(row, self._numbers[row.id]) for row in active]
+            self._apply([archiving(surplus(weighed, self.max_observations), events[-1].at)])
+        return outcomes
+
+    async def get(self, view: View, ids: Sequence[str]) -> list[Observation]:
+        """See `ObservationStore`."""
+        current = {row.id: row for row in self._current(view)}
+        return [current[each] for each in ids if each in current]
+
+    async def find(
+        self,
+        view: View,
+        wanted: Filter,
+        *,
+        order: Order = "updated",
+        ascending: bool = False,
+        limit: int = 20,
+        after: str | None = None,
+    ) -> Page:
+        """See `ObservationStore`."""
+        limit = check_limit(limit)
+        rows = [row for row in self._rows.values() if may_see(row, view) and fits(row, wanted, view.now)]
+        if after is not None:
+            if after not in self._rows:
+                raise UnknownObservation(f"there is no observation {after}")
+            begin = self._position(self._rows[after], order)
+            rows = [row for row in rows if (self._position(row, order) > begin) == ascending and row.id != after]
+        rows.sort(key=lambda row: self._position(row, order), reverse=not ascending)
+        return Page(tuple(rows[:limit]), rows[limit - 1].id if 0 < limit < len(rows) else None)
+
+    async def match(self, view: View, terms: Sequence[str], wanted: Filter, *, limit: int = 200) -> list[Match]:
+        """See `ObservationStore`."""
+        rows = self._current(view)
+        scores = rank({self._numbers[row.id]: document_of(row) for row in rows}, terms)
+        found = [
+            (scores[number], number, row)
+            for row in rows
+            for number in [self._numbers[row.id]]
+            if number in scores and fits(row, wanted, view.now)
+        ]
+        found.sort(reverse=True, key=lambda each: each[:2])
+        return [_match(row, score) for score, _, row in found[: check_limit(limit)]]
+
+    async def history(self, view: View, observation_id: str) -> list[Version]:
+        """See `ObservationStore`."""
+        seen = {row.id: row for row in self._rows.values() if may_see(row, view)}
+        if observation_id not in seen:
+            return []
+
+        def after(each: str) -> str | None:
+            later = seen[each].superseded_by
+            return later if later in seen else None
+
+        def before(each: str) -> list[str]:
+            return [row.id for row in seen.values() if row.superseded_by == each]
+
+        line = line_of(observation_id, after, before)
+        return [Version(seen[each], tuple(self._events[each])) for each in line]
+
+    async def facets(self, view: View, name: Labelled, *, limit: int = 100) -> list[Facet]:
+        """See `ObservationStore`."""
+        rows: defaultdict[str, list[Observation]] = defaultdict(list)
+        for row in self._current(view):
+            for value in dict.fromkeys(fold(value) for value in values_of(row, name)):
+                rows[value].append(row)
+        found = []
+        for value, holders in rows.items():
+            newest = max(holders, key=lambda row: self._position(row, "created"))
+            spelled = next(each for each in values_of(newest, name) if fold(each) == value)
+            found.append((-len(holders), value, Facet(spelled, len(holders), newest.created_at)))
+        return [facet for *_, facet in sorted(found, key=lambda each: each[:2])[: check_limit(limit)]]
+
+    async def facts(self, view: View, wanted: FactFilter, *, limit: int = 100) -> list[Triple]:
+        """See `ObservationStore`."""
+        current = {row.id for row in self._current(view)}
+        found = [
+            fact
+            for fact in self._triples.values()
+            if may_see(fact, view) and (fact.source is None or fact.source in current) and fact_fits(fact, wanted)
+        ]
+        return found[::-1][: check_limit(limit)]
+
+    async def resolve(self, view: View, prefix: str, *, limit: int = 5) -> list[str]:
+        """See `ObservationStore`."""
+        found = sorted(row.id for row in self._rows.values() if row.id.startswith(prefix) and may_see(row, view))
+        return found[: check_limit(limit)]
+
+    async def purge(self, view: View, ids: Sequence[str]) -> list[str]:
+        """See `ObservationStore`."""
+        everything = view.asking_all()
+        gone = [each for each in dict.fromkeys(ids) if each in self._rows and may_see(self._rows[each], everything)]
+        if not gone:
+            raise UnknownObservation(f"there is no observation {', '.join(ids)}")
+        for row in self._rows.values():  # in order of adding, so that sources come before what is derived
+            if row.id not in gone and not set(gone).isdisjoint(row.derived_from):
+                gone.append(row.id)
+        seen = [each for each in gone if may_see(self._rows[each], everything)]
+        self._triples = {key: fact for key, fact in self._triples.items() if fact.source not in gone}
+        for each in gone:
+            del self._rows[each], self._numbers[each]
+            self._events.pop(each, None)
+        return seen
+
+    async def stats(self, view: View) -> Stats:
+        """See `ObservationStore`."""
+        seen = [row for row in self._rows.values() if may_see(row, view)]
+        return Stats(
+            by_status=Counter(status_now(row, view.now) for row in seen),
+            by_type=Counter(row.type for row in seen if row.is_current(view.now)),
+            by_visibility=Counter(row.visibility for row in seen if row.is_current(view.now)),
+            facts=len(await self.facts(view, FactFilter(), limit=len(self._triples))),
+        )
+
+    def observation(self, observation_id: str) -> Observation | None:
+        """See `stores.events.Known`."""
+        return self._rows.get(observation_id)
+
+    def twin(self, row: Observation, view: View) -> Observation | None:
+        """See `stores.events.Known`."""
+        everything = view.asking_all()
+        for other in self._rows.values():
+            same = (other.hash, other.agent_id, other.namespace, other.visibility)
+            if (
+                same == (row.hash, row.agent_id, row.namespace, row.visibility)
+                and other.is_current(view.now)
+                and may_see(other, everything)
+            ):
+                return other
+        return None
+
+    def triple(self, triple_id: str) -> Triple | None:
+        """See `stores.events.Known`."""
+        return self._triples.get(triple_id)
+
+    def _current(self, view: View) -> list[Observation]:
+        return [row for row in self._rows.values() if may_see(row, view) and row.is_current(view.now)]
+
+    def _position(self, row: Observation, order: Order) -> tuple[object, int]:
+        return (row.created_at if order == "created" else row.updated_at, self._numbers[row.id])
+
+    def _apply(self, events: Iterable[Event]) -> None:
+        for event in events:
+            if event.row is not None:
+                self._add(event, event.row)
+            if event.triple is not None:
+                self._triples[event.triple.id] = event.triple
+            if event.kind == "retract":
+                self._triples = {key: fact for key, fact in self._triples.items() if key not in event.ids}
+                continue
+            for each in event.ids:
+                self._rows[each] = applied(self._rows[each], event)
+                if event.kind != "use":
+                    self._events[each].append(event)
+
+    def _add(self, event: Event, row: Observation) -> None:
+        self._numbers[row.id] = max(self._numbers.values(), default=-1) + 1
+        self._rows[row.id] = row
+        self._events[row.id].append(event)
+        self._apply(implied(event))
+
+
+def _match(row: Observation, score: float) -> Match:
+    return Match(
+        row.id,
+        score,
+        row.type,
+        row.session_id,
+        row.created_at,
+        row.updated_at,
+        row.importance,
+        row.mention_count,
+        row.use_count,
+    )

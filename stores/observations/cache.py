@@ -1,0 +1,90 @@
+"""The private folder in which an identity's caches live: never in the identity, never shared, always deletable.
+
+The index holds pickles, and opening a stranger's pickle runs the stranger's code. So the folder has to be ours alone,
+and what is in it is sealed with a key that stays on this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from hashlib import blake2b
+from pathlib import Path
+
+from platformdirs import user_cache_path
+
+from stores.errors import StoreError, UnsafePath
+from stores.files import FILE_MODE, make_folder, opened, translated
+
+KEY_NAME = "key"
+_KEY_BYTES = 32
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+class Cache:
+    """Where caches for the memory in `home` are kept; nothing is made before it is needed."""
+
+    def __init__(self, home: Path, root: Path | None = None) -> None:
+        self._root = root or user_cache_path("chatbot")
+        name = blake2b(os.fsencode(home.resolve()), digest_size=16).hexdigest()
+        self.folder = self._root / name
+
+    def prepare(self) -> Path:
+        """The folder, made if need be. Raises a `StoreError` where it is not, or cannot be, ours alone."""
+        for folder in (self._root, self.folder):
+            make_folder(folder)
+            _check_ours(folder)
+        return self.folder
+
+    def key(self) -> bytes:
+        """The key that seals what is in the caches, made when first asked for."""
+        path = self._root / KEY_NAME
+        with translated(self._root), opened(self._root) as folder:
+            try:
+                _check_ours(path)
+                key = folder.read(KEY_NAME)
+                if len(key) == _KEY_BYTES:
+                    return key
+            except FileNotFoundError:
+                pass
+            folder.remove(KEY_NAME)  # it was damaged: what it sealed is built again
+            folder.create(KEY_NAME, secrets.token_bytes(_KEY_BYTES))
+            return folder.read(KEY_NAME)
+
+    def read(self, name: str) -> bytes | None:
+        """A file in the folder, or None where there is none that is ours alone."""
+        try:
+            _check_ours(self.folder)
+            _check_ours(self.folder / name)
+            with opened(self.folder) as folder:
+                return folder.read(name)
+        except (FileNotFoundError, StoreError):
+            return None
+
+    def write(self, name: str, data: bytes) -> None:
+        """Put a file in the folder, whole or not at all; it need not survive a power cut."""
+        folder = self.prepare()
+        self.remove(name)
+        draft = folder / f".{name}.{os.getpid()}.tmp"
+        with translated(folder):
+            draft.unlink(missing_ok=True)
+            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), "wb") as file:
+                file.write(data)
+            draft.replace(folder / name)
+
+    def remove(self, name: str) -> None:
+        """Delete a file in the folder, and what a killed process left of one."""
+        with translated(self.folder):
+            for path in (self.folder / name, *self.folder.glob(f".{name}.*.tmp")):
+                path.unlink(missing_ok=True)
+
+    def size(self) -> int:
+        """How many bytes the caches take."""
+        return sum(path.lstat().st_size for path in self.folder.rglob("*") if path.is_file())
+
+
+def _check_ours(path: Path) -> None:
+    status = path.lstat()
+    if stat.S_ISLNK(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & _OTHERS:
+        raise UnsafePath(f"{path} is not ours alone: it must be no link, belong to us, and be closed to others")

@@ -1,0 +1,193 @@
+"""`observations.jsonl`: the events of an identity's memory, one a line, only ever added to. The truth. Blocking.
+
+Another process may add lines at any time; `read_new` tells what was added since. Compaction and erasing replace the
+file, which readers notice by its inode.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from stores.errors import InvalidValue, LaterFormat
+from stores.events import Event, parse_event
+from stores.files import Appender, Folder, Stamp, locked, make_folder, opened, stamp
+from stores.json_lines import encode
+from stores.observations.table import Place
+
+logger = logging.getLogger(__name__)
+
+NAME = "observations.jsonl"
+LOCK_NAME = ".observations.lock"
+_CHECKED_BYTES = 4096
+
+
+class Journal:
+    """The file, and how far it was read."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.path = home / NAME
+        self.inode = 0
+        self.position = 0
+        """How many bytes were read, or written by us."""
+        self._file: int | None = None
+
+    def is_replaced(self) -> bool:
+        """Whether the file is another one than was read, or lost some of its lines."""
+        if not self.inode:
+            return False
+        now = stamp(self.path)
+        return now is None or now.inode != self.inode or now.size < self.position
+
+    def has_new(self) -> bool:
+        """Whether there is something behind what was read."""
+        now = stamp(self.path)
+        if now is not None:
+            self.inode = self.inode or now.inode
+        return now is not None and now.size > self.position
+
+    def skip_to(self, inode: int, position: int, digest: str) -> bool:
+        """Go on from there, if this is the journal that had that digest at that position; whether it is."""
+        now = stamp(self.path)
+        if now is None or now.inode != inode or now.size < position:
+            return False
+        self.position = position
+        if self.tail_digest() == digest:
+            return True
+        self.position = 0
+        return False
+
+    def start_again(self) -> None:
+        """Forget what was read: the next `read_new` begins at the start of the file that is there then."""
+        self.close()
+        now = stamp(self.path)
+        self.inode = now.inode if now else 0
+        self.position = 0
+
+    def read_new(self) -> Iterator[tuple[Place, bytes]]:
+        """The whole lines behind what was read, with their places."""
+        if not self.has_new():
+            return
+        with opened(self.home) as folder:
+            data = folder.read(NAME, self.position)
+        end = data.rfind(b"\n") + 1  # what is behind it is being written, or torn
+        begin = 0
+        while begin < end:
+            stop = data.index(b"\n", begin)
+            place = (self.position, stop - begin)
+            self.position += stop + 1 - begin
+            yield place, data[begin:stop]
+            begin = stop + 1
+
+    @contextmanager
+    def locked(self) -> Iterator[Folder]:
+        """Be the only one who writes; the folder is made if need be."""
+        make_folder(self.home)
+        with locked(self.home, name=LOCK_NAME) as folder:
+            yield folder
+
+    @contextmanager
+    def appending(self, folder: Folder) -> Iterator[Writer]:
+        """Open the file to add lines, having mended a torn end. Needs the lock, and all lines to be read."""
+        with folder.appending(NAME, known=self._known_end()) as file:
+            yield Writer(self, file)
+
+    def event_at(self, place: Place) -> Event:
+        """The event in the line at `place`. Raises a `StoreError` where the line is damaged."""
+        if self._file is None:
+            self._file = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        line = os.pread(self._file, place[1], place[0])
+        return parse_event(decode(line))
+
+    def tail_digest(self) -> str:
+        """A digest of what stands at the start and just before the position: it tells one journal from another."""
+        if not self.position:
+            return ""
+        with opened(self.home) as folder:
+            head = folder.read(NAME, 0, min(self.position, _CHECKED_BYTES))
+            tail = folder.read(NAME, max(0, self.position - _CHECKED_BYTES), self.position)
+        return blake2b(head + tail, digest_size=16).hexdigest()
+
+    def rewrite(
+        self, folder: Folder, change: Callable[[bytes], bytes | None], more: Iterable[Event] = ()
+    ) -> dict[int, Place]:
+        """Replace the file by the lines that `change` gives for each, None for none, and by the lines of `more`.
+
+        Needs the lock, and all lines to be read. Returns where each line that is left stands now, by its old start.
+        """
+        lines: list[bytes] = []
+        moved: dict[int, Place] = {}
+        begin = size = 0
+        for old in folder.read(NAME).splitlines(keepends=True) if self.position else ():
+            if (line := change(old.rstrip(b"\n"))) is not None:
+                moved[begin] = (size, len(line))
+                lines.append(line + b"\n")
+                size += len(line) + 1
+            begin += len(old)
+        data = b"".join([*lines, *(encode(event.as_json()) for event in more)])
+        folder.replace(NAME, data)
+        self.start_again()
+        self.position = len(data)
+        return moved
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _known_end(self) -> Stamp | None:
+        now = stamp(self.path)
+        return now if now is not None and (now.inode, now.size) == (self.inode, self.position) else None
+
+
+class Writer:
+    """Adds lines to the open journal."""
+
+    def __init__(self, journal: Journal, file: Appender) -> None:
+        self._journal = journal
+        self._file = file
+
+    def write(self, event: Event) -> Place:
+        """Add the event's line; where it stands. It is on the disk after `sync`."""
+        line = encode(event.as_json())
+        self._file.write(line)
+        self._journal.inode = self._journal.inode or self._file.stamp().inode
+        place = (self._journal.position, len(line) - 1)
+        self._journal.position += len(line)
+        return place
+
+    def sync(self) -> None:
+        """Return once all lines are on the disk."""
+        self._file.sync()
+
+
+def decode(line: bytes) -> dict[str, Any]:
+    """The record in a line. Raises `InvalidValue`."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InvalidValue(f"it is no JSON: {error}") from error
+    if not isinstance(record, dict):
+        raise InvalidValue("it is no JSON object")
+    return record
+
+
+def event_of(line: bytes, path: Path) -> Event | None:
+    """The event in a line, or None, with a warning, where it cannot be understood. Raises `LaterFormat`."""
+    if not line.strip(b" \r\0"):
+        return None
+    try:
+        return parse_event(decode(line))
+    except LaterFormat as error:
+        raise LaterFormat(f"{path}: {error}") from error
+    except InvalidValue as error:
+        logger.warning("%s holds a line that is no event, and was passed over: %s: %r", path, error, line[:80])
+        return None

@@ -1,0 +1,480 @@
+"""The heart of the store: it reads the journal into a table, decides changes, and answers from table and index.
+
+Every method blocks, is safe between threads, and begins by reading what other processes have added, so that a write
+is seen by each read that begins after it returned.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from stores.access import View, may_see
+from stores.caps import archiving, is_overfull, surplus, with_time_to_live
+from stores.errors import InvalidValue, StoreError, UnknownObservation
+from stores.events import Event, Outcome, applied, decide, implied, line_of
+from stores.files import Folder
+from stores.observation import Observation, Status, Triple, fold
+from stores.observations import snapshot
+from stores.observations.cache import Cache
+from stores.observations.journal import Journal, Writer, event_of
+from stores.observations.rewriting import counts, erasing, without_uses
+from stores.observations.search import Search
+from stores.observations.table import PURGED, Place, Table, moment
+from stores.query import (
+    Facet,
+    FactFilter,
+    Filter,
+    Labelled,
+    Match,
+    Order,
+    Page,
+    Progress,
+    Stats,
+    Version,
+    check_limit,
+    fact_fits,
+    values_of,
+)
+
+logger = logging.getLogger(__name__)
+
+_KEPT_BODIES = 2_048
+_SNAPSHOT_AFTER = 500
+"""Lines of the journal that are worth a new snapshot."""
+_COMPACTED_FROM = 2_000
+"""Lines that only count uses, from which on compaction is thought of."""
+
+
+@dataclass(slots=True)
+class Request:
+    """Events that a caller wants to be committed together, and what became of them."""
+
+    view: View
+    events: Sequence[Event]
+    outcomes: list[Outcome] = field(default_factory=list)
+
+
+class Keeper:
+    """All that is known of an identity's observations."""
+
+    def __init__(self, journal: Journal, cache: Cache, *, max_observations: int, ttl_days: float) -> None:
+        self._journal = journal
+        self._cache = cache
+        self._max_observations = max_observations
+        self._ttl_days = ttl_days
+        self._lock = threading.RLock()
+        self._table = Table()
+        self._bodies: OrderedDict[int, Observation] = OrderedDict()
+        self._is_open = False
+        self._snapshot_lines = 0
+        self.search = Search()
+
+    def commit(self, requests: Sequence[Request]) -> bool:
+        """Decide and write; durable on return, which tells whether `compact` is due.
+
+        Nobody waits for our disk: what is written is the truth for all who read, and is reported once it is durable.
+        """
+        with self._journal.locked() as folder, self._journal.appending(folder) as writer:
+            with self._lock:
+                self._catch_up()
+                for request in requests:
+                    request.outcomes = [self._commit_one(event, request.view, writer) for event in request.events]
+                self._keep_cap(requests, writer)
+                is_due = self._is_compaction_due()
+            folder.unlock()
+            writer.sync()
+        return is_due
+
+    def get(self, view: View, ids: Sequence[str]) -> list[Observation]:
+        """See `ObservationStore`."""
+        with self._lock:
+            flags = self._seen(view)
+            numbers = [number for each in ids if (number := self._table.numbers.get(each)) is not None]
+            return [self._row(number) for number in numbers if flags[number]]
+
+    def find(self, view: View, wanted: Filter, *, order: Order, ascending: bool, limit: int, after: str | None) -> Page:
+        """See `ObservationStore`."""
+        limit = check_limit(limit)
+        with self._lock:
+            flags = self._seen(view, wanted.statuses)
+            table = self._table
+            if after is not None and after not in table.numbers:
+                raise UnknownObservation(f"there is no observation {after}")
+            found: list[int] = []
+            for number in table.in_order(order, table.fitting(wanted), ascending=ascending, after=after):
+                if flags[number] and table.fits(number, wanted):
+                    found.append(number)
+                    if len(found) > limit:
+                        break
+            rows = tuple(self._row(number) for number in found[:limit])
+            return Page(rows, rows[-1].id if rows and len(found) > limit else None)
+
+    def match(self, view: View, terms: Sequence[str], wanted: Filter, *, limit: int) -> list[Match]:
+        """See `ObservationStore`."""
+        limit = check_limit(limit)
+        with self._lock:
+            self._catch_up()
+            table = self._table
+            if "active" not in wanted.statuses or not terms:
+                return []
+            scores = self.search.match(terms, table.visible(view), table.texts, self._document_row)
+            numbers = table.fitting(wanted)
+            if numbers is not None:
+                scores = {number: score for number, score in scores.items() if number in numbers}
+            if wanted.after or wanted.before or wanted.min_importance or wanted.visibilities:
+                scores = {number: score for number, score in scores.items() if table.fits(number, wanted)}
+            return [table.match(number, score) for score, number in best(scores, limit)]
+
+    def history(self, view: View, observation_id: str) -> list[Version]:
+        """See `ObservationStore`."""
+        with self._lock:
+            self._catch_up()
+            table = self._table
+            if table.number_seen(observation_id, view) is None:
+                return []
+
+            def after(each: str) -> str | None:
+                later = table.after.get(each)
+                return later if later is not None and table.number_seen(later, view) is not None else None
+
+            def before(each: str) -> list[str]:
+                return sorted(
+                    (id_ for id_ in table.before.get(each, ()) if table.number_seen(id_, view) is not None),
+                    key=table.numbers.__getitem__,
+                )
+
+            line = [table.numbers[each] for each in line_of(observation_id, after, before)]
+            return [Version(self._row(number), tuple(self._events(number))) for number in line]
+
+    def facets(self, view: View, name: Labelled, *, limit: int) -> list[Facet]:
+        """See `ObservationStore`."""
+        with self._lock:
+            flags = self._seen(view)
+            created = self._table.created
+            found = sorted(
+                ((-len(numbers), value, numbers) for value, numbers in self._table.holders(name, flags)),
+                key=lambda each: each[:2],
+            )
+            facets = []
+            for _, value, numbers in found[: check_limit(limit)]:
+                newest = max(numbers, key=lambda number: (created[number], number))
+                spelled = next(each for each in values_of(self._row(newest), name) if fold(each) == fold(value))
+                facets.append(Facet(spelled, len(numbers), moment(created[newest])))
+            return facets
+
+    def facts(self, view: View, wanted: FactFilter, *, limit: int) -> list[Triple]:
+        """See `ObservationStore`."""
+        with self._lock:
+            found = self._facts(view, wanted)
+        return found[::-1][: check_limit(limit)]
+
+    def resolve(self, view: View, prefix: str, *, limit: int) -> list[str]:
+        """See `ObservationStore`."""
+        with self._lock:
+            self._catch_up()
+            found = sorted(each for each in self._table.numbers if each.startswith(prefix))
+            seen = [each for each in found if self._table.number_seen(each, view) is not None]
+        return seen[: check_limit(limit)]
+
+    def purge(self, view: View, ids: Sequence[str]) -> list[str]:
+        """See `ObservationStore`."""
+        everything = view.asking_all()
+        with self._alone() as folder:
+            asked = [each for each in dict.fromkeys(ids) if self._table.number_seen(each, everything) is not None]
+            if not asked:
+                raise UnknownObservation(f"there is no observation {', '.join(ids)}")
+            gone = self._with_derived(asked)
+            seen = [each for each in gone if self._table.number_seen(each, everything) is not None]
+            rows = [self._row(self._table.numbers[each]) for each in gone]
+            self._cache.remove(snapshot.NAME)
+            self.search.erase([self._table.numbers[row.id] for row in rows])
+            moved = self._journal.rewrite(folder, erasing(gone, view.now))
+            for row in rows:
+                self._bodies.pop(self._table.numbers[row.id], None)
+                self._table.erase(row)
+            self._table.relocate(moved)
+        return seen
+
+    def stats(self, view: View) -> Stats:
+        """See `ObservationStore`."""
+        with self._lock:
+            self._catch_up()
+            table = self._table
+            by_status: Counter[str] = Counter()
+            by_type: Counter[str] = Counter()
+            by_visibility: Counter[str] = Counter()
+            for number in table.numbers.values():
+                status, guard = table.guard(number)
+                if not may_see(guard, view):
+                    continue
+                if status == "active" and not table.is_current(number, view.now):
+                    status = "expired"
+                by_status[status] += 1
+                if status == "active":
+                    by_type[table.type(number)] += 1
+                    by_visibility[guard.visibility] += 1
+            facts = len(self._facts(view, FactFilter()))
+            return Stats(
+                by_status=by_status,
+                by_type=by_type,
+                by_visibility=by_visibility,
+                facts=facts,
+                journal_bytes=self._journal.position,
+                cache_bytes=self._cache.size(),
+            )
+
+    def reindex(self, progress: Progress | None = None) -> int:
+        """Throw every cache away and build it again from the journal."""
+        with self._lock:
+            self._cache.remove(snapshot.NAME)
+            self._start_again()
+            self._catch_up()
+            self.search.rebuild(self._table.texts, self._document_row, progress)
+            self.save()
+            return len(self._table.numbers)
+
+    def compact(self) -> None:
+        """Put one line in the place of all that count the uses of a row. History is kept. Failures are for later."""
+        try:
+            with self._alone() as folder:
+                if self._is_compaction_due():
+                    self._compact(folder)
+        except (OSError, StoreError) as error:
+            logger.warning("%s could not be compacted and stays whole: %s", self._journal.path, error)
+
+    def save(self, *, always: bool = True) -> None:
+        """Write a snapshot of the table, if it is worth it. It is only a cache: a failure is told, and no more."""
+        with self._lock:
+            if not self._is_open or not (always or self._table.lines - self._snapshot_lines >= _SNAPSHOT_AFTER):
+                return
+            self._snapshot_lines = self._table.lines
+            inode, size = self._journal.inode, self._journal.position
+        try:
+            with self._journal.locked(), self._lock:
+                if (inode, size) == (self._journal.inode, self._journal.position) and not self._journal.is_replaced():
+                    position = snapshot.Position(inode, size, self._journal.tail_digest())
+                    self._cache.write(snapshot.NAME, snapshot.dump(self._table, position))
+        except (OSError, StoreError) as error:
+            logger.warning("no snapshot of %s could be written: %s", self._journal.path, error)
+
+    def close(self) -> None:
+        """Save what is worth it, and let go of files."""
+        self.save(always=False)
+        with self._lock:
+            self.search.close()
+            self._journal.close()
+
+    def observation(self, observation_id: str) -> Observation | None:
+        """See `stores.events.Known`."""
+        number = self._table.numbers.get(observation_id)
+        return None if number is None else self._row(number)
+
+    def twin(self, row: Observation, view: View) -> Observation | None:
+        """See `stores.events.Known`."""
+        everything = view.asking_all()
+        for number in self._table.twins(row):
+            if self._table.is_current(number, view.now) and may_see(self._table.guard(number)[1], everything):
+                return self._row(number)
+        return None
+
+    def triple(self, triple_id: str) -> Triple | None:
+        """See `stores.events.Known`."""
+        return self._table.triples.get(triple_id)
+
+    def _seen(self, view: View, statuses: Sequence[Status] = ("active",)) -> bytearray:
+        self._catch_up()
+        return self._table.visible(view, statuses).flags
+
+    def _catch_up(self) -> None:
+        if not self._is_open:
+            self._open()
+        elif self._journal.is_replaced():
+            logger.info("%s was replaced: reading it again", self._journal.path)
+            self._start_again()
+            self._open()
+        for place, line in self._journal.read_new():
+            self._table.lines += 1
+            event = event_of(line, self._journal.path)
+            if event is not None:
+                self._fold_safely(event, place)
+
+    def _open(self) -> None:
+        self._journal.start_again()
+        self._is_open = True
+        data = self._cache.read(snapshot.NAME)
+        if data is None:
+            return
+        try:
+            table, position = snapshot.load(data)
+            if self._journal.skip_to(position.inode, position.size, position.digest):
+                self._table = table
+                self._snapshot_lines = table.lines
+                return
+        except snapshot.BadSnapshot as error:
+            logger.warning("the snapshot of %s is damaged and is built again: %s", self._journal.path, error)
+        self._cache.remove(snapshot.NAME)
+
+    def _start_again(self) -> None:
+        self._table = Table()
+        self._bodies.clear()
+        self.search.close()
+        self._is_open = False
+        self._snapshot_lines = 0
+
+    def _commit_one(self, event: Event, view: View, writer: Writer) -> Outcome:
+        kept, outcome = decide(with_time_to_live(event, self._ttl_days), view, self)
+        for each in kept:
+            self._write(each, writer)
+        return outcome
+
+    def _write(self, event: Event, writer: Writer) -> None:
+        place = writer.write(event)
+        self._table.lines += 1
+        self._fold(event, place)
+
+    def _keep_cap(self, requests: Sequence[Request], writer: Writer) -> None:
+        cap = self._max_observations
+        if is_overfull(self._table.count_active(), cap):
+            weighed = map(self._table.weighed, self._table.active())
+            self._write(archiving(surplus(weighed, cap), requests[-1].events[-1].at), writer)
+
+    def _fold_safely(self, event: Event, place: Place) -> None:
+        try:
+            self._fold(event, place)
+        except StoreError as error:
+            logger.warning("%s holds an impossible change, which was passed over: %s", self._journal.path, error)
+
+    def _fold(self, event: Event, place: Place) -> None:
+        table = self._table
+        if event.row is not None:
+            self._fold_new(event, event.row, place)
+        elif event.kind == "purge":
+            for each in event.ids:
+                table.add_erased(each)
+        elif event.kind in {"triple", "retract"}:
+            table.fold_triples(event)
+        elif event.kind in {"use", "counts"}:
+            self._fold_uses(event)
+        else:
+            self._fold_change(event, place)
+
+    def _fold_new(self, event: Event, row: Observation, place: Place) -> None:
+        if row.id in self._table.numbers:
+            raise InvalidValue(f"the id {row.id} is used twice: the first row stands")
+        number = self._table.add(row, place)
+        self._keep_body(number, row)
+        self.search.note(number)
+        for each in implied(event):
+            self._fold_change(each, place)
+
+    def _fold_uses(self, event: Event) -> None:
+        numbers = [number for each in event.ids if (number := self._table.numbers.get(each)) is not None]
+        for number in numbers:
+            if event.kind == "use":
+                self._table.use(number, event.at)
+            else:
+                row = applied(self._row(number), event)
+                self._table.set_uses(number, row.use_count, row.last_used_at)
+        self._table.use_lines += event.kind == "use"
+
+    def _fold_change(self, event: Event, place: Place) -> None:
+        for each in event.ids:
+            number = self._table.numbers.get(each)
+            if number is None:
+                continue  # erased meanwhile
+            before = self._row(number)
+            after = applied(before, event)
+            self._table.note_line(number, place)
+            self._table.change(before, after)
+            self._keep_body(number, after)
+            self.search.note(number)
+
+    def _row(self, number: int) -> Observation:
+        """The observation, as it is now."""
+        row = self._bodies.get(number)
+        if row is None:
+            row = self._read_row(number)
+            self._keep_body(number, row)
+        else:
+            self._bodies.move_to_end(number)
+        return self._table.counted(row, number)
+
+    def _keep_body(self, number: int, row: Observation) -> None:
+        self._bodies[number] = row
+        if len(self._bodies) > _KEPT_BODIES:
+            self._bodies.popitem(last=False)
+
+    def _read_row(self, number: int) -> Observation:
+        first, *later = self._events(number)
+        row = first.row
+        if row is None or row.id != self._table.ids[number]:
+            raise InvalidValue(f"{self._journal.path} was changed in place: run `chatbot memory reindex`")
+        for event in later:
+            row = applied(row, event)
+        return row
+
+    def _events(self, number: int) -> list[Event]:
+        """What happened to a row, uses aside."""
+        first, *later = map(self._journal.event_at, self._table.places(number))
+        own = [implied(event)[0] if event.row is not None else event for event in later]
+        return [first, *own]
+
+    def _document_row(self, number: int) -> Observation | None:
+        """The row whose text is to be indexed, or None for one that was erased."""
+        return None if self._table.guard(number)[0] == PURGED else self._row(number)
+
+    def _facts(self, view: View, wanted: FactFilter) -> list[Triple]:
+        flags = self._seen(view)
+        numbers = self._table.numbers
+        return [
+            fact
+            for fact in self._table.triples.values()
+            if may_see(fact, view)
+            and (fact.source is None or (fact.source in numbers and flags[numbers[fact.source]]))
+            and fact_fits(fact, wanted)
+        ]
+
+    def _with_derived(self, ids: Iterable[str]) -> list[str]:
+        gone = dict.fromkeys(ids)
+        waiting = list(gone)
+        derived: set[int] = set()
+        while waiting:
+            numbers = set(self._table.derived_from(waiting.pop())) - derived
+            derived |= numbers
+            waiting += [self._table.ids[number] for number in numbers]
+        return list(gone | dict.fromkeys(self._table.ids[number] for number in sorted(derived)))
+
+    def _is_compaction_due(self) -> bool:
+        uses, lines = self._table.use_lines, self._table.lines
+        return uses >= _COMPACTED_FROM and uses * 2 > lines
+
+    def _compact(self, folder: Folder) -> None:
+        table = self._table
+        used = [self._row(number) for number in table.numbers.values() if table.uses[number]]
+        at = max((row.last_used_at for row in used if row.last_used_at), default=moment(0))
+        table.relocate(self._journal.rewrite(folder, without_uses, counts(used, at)))
+        table.lines += len(used) - table.use_lines
+        table.use_lines = 0
+
+    @contextmanager
+    def _alone(self) -> Iterator[Folder]:
+        """Be the only one who reads and writes, with the journal sound and read to its end."""
+        with self._journal.locked() as folder, self._lock:
+            with self._journal.appending(folder):
+                self._catch_up()
+            yield folder
+
+
+def best(scores: dict[int, float], limit: int) -> list[tuple[float, int]]:
+    """The `limit` best scores with their rows, the best first; of equals, the row added last."""
+    pairs = list(zip(scores.values(), scores, strict=True))
+    if len(pairs) > limit:
+        floor = sorted(scores.values(), reverse=True)[limit - 1] if limit else 0
+        pairs = [pair for pair in pairs if pair[0] >= floor]
+    pairs.sort(reverse=True)
+    return pairs[:limit]

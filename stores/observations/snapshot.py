@@ -1,0 +1,123 @@
+"""The table as one file in the cache, so that opening a long journal costs its last lines only.
+
+A snapshot is numbers and texts, never code. It says how far it had read which journal; one that does not fit the
+journal at hand, or that is damaged, is thrown away and the journal read from its start.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+from stores.access import Guard
+from stores.errors import StoreError
+from stores.observation import parse_triple
+from stores.observations.table import Table
+
+NAME = "table"
+VERSION = 1
+_MAGIC = b"chatbot table 1\n"
+_COLUMNS = {
+    "class_of": "H",
+    "starts": "Q",
+    "lengths": "I",
+    "texts": "Q",
+    "created": "q",
+    "updated": "q",
+    "expires": "q",
+    "used": "q",
+    "uses": "I",
+    "mentions": "I",
+    "importance": "d",
+    "types": "B",
+    "session_of": "I",
+}
+_ID_LENGTH = 36
+
+
+class BadSnapshot(Exception):
+    """The snapshot cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far which journal was read."""
+
+    inode: int
+    size: int
+    digest: str
+
+
+def dump(table: Table, position: Position) -> bytes:
+    """The table and its position in the journal, as bytes."""
+    labels, holders = list(table.labels), array("I")
+    counts = []
+    for rows in table.labels.values():
+        counts.append(len(rows))
+        holders.extend(rows)
+    head = {
+        "rows": len(table),
+        "inode": position.inode,
+        "size": position.size,
+        "digest": position.digest,
+        "classes": [[status, *guard] for status, guard in table.classes],
+        "later": {str(number): places for number, places in table.later.items()},
+        "labels": labels,
+        "counts": counts,
+        "after": table.after,
+        "sessions": table.sessions,
+        "triples": [fact.as_json() for fact in table.triples.values()],
+        "lines": [table.lines, table.use_lines],
+    }
+    header = json.dumps(head, ensure_ascii=False, separators=(",", ":")).encode()
+    parts = [getattr(table, name).tobytes() for name in _COLUMNS]
+    body = b"".join(
+        [len(header).to_bytes(8, "little"), header, "".join(table.ids).encode(), *parts, table.twin_keys, holders]
+    )
+    return _MAGIC + blake2b(body, digest_size=16).digest() + body
+
+
+def load(data: bytes) -> tuple[Table, Position]:
+    """What `dump` was given. Raises `BadSnapshot`."""
+    body = memoryview(data)[len(_MAGIC) + 16 :]
+    if not data.startswith(_MAGIC) or blake2b(body, digest_size=16).digest() != data[len(_MAGIC) :][:16]:
+        raise BadSnapshot("it is not what was written")
+    try:
+        return _load(body)
+    except (ValueError, KeyError, TypeError, IndexError, StoreError) as error:
+        raise BadSnapshot(f"{type(error).__name__}: {error}") from error
+
+
+def _load(body: memoryview) -> tuple[Table, Position]:
+    length = int.from_bytes(body[:8], "little")
+    head: dict[str, Any] = json.loads(bytes(body[8 : 8 + length]))
+    rest = body[8 + length :]
+    table, rows = Table(), head["rows"]
+    ids = bytes(rest[: rows * _ID_LENGTH]).decode("ascii")
+    table.ids = [ids[at : at + _ID_LENGTH] for at in range(0, len(ids), _ID_LENGTH)]
+    rest = rest[rows * _ID_LENGTH :]
+    for name, code in _COLUMNS.items():
+        column = array(code)
+        column.frombytes(rest[: rows * column.itemsize])
+        rest = rest[rows * column.itemsize :]
+        setattr(table, name, column)
+    table.twin_keys = bytearray(rest[: rows * 16])
+    holders = array("I")
+    holders.frombytes(rest[rows * 16 :])
+    begin = 0
+    for label, count in zip(head["labels"], head["counts"], strict=True):
+        table.labels[label] = holders[begin : begin + count]
+        begin += count
+    table.classes = [(status, Guard(*guard)) for status, *guard in head["classes"]]
+    table.later = {int(number): [(start, size) for start, size in each] for number, each in head["later"].items()}
+    table.after = head["after"]
+    table.sessions = head["sessions"]
+    for written in head["triples"]:
+        fact = parse_triple(written)
+        table.triples[fact.id] = fact
+    table.lines, table.use_lines = head["lines"]
+    table.restore_caches()
+    return table, Position(head["inode"], head["size"], head["digest"])

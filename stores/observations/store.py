@@ -1,0 +1,95 @@
+"""The plug-in `observations`: the contract for async callers, each operation one hop into a thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from stores.access import View
+from stores.base import ObservationStore
+from stores.events import Event, Outcome
+from stores.group_commit import GroupCommit
+from stores.observation import Observation, Triple
+from stores.observations.cache import Cache
+from stores.observations.journal import Journal
+from stores.observations.keeper import Keeper, Request
+from stores.query import Facet, FactFilter, Filter, Labelled, Match, Order, Page, Progress, Stats, Version
+
+
+class ObservationFileStore(ObservationStore):
+    """Keeps observations in `observations.jsonl`, found through an index in the cache folder.
+
+    `cache` is where caches are kept, the user's cache folder where it is empty. `max_observations` and `ttl_days` are
+    explained at `ObservationStore`.
+    """
+
+    def __init__(self, home: Path, *, max_observations: int = 0, ttl_days: float = 0, cache: str = "") -> None:
+        super().__init__(home, max_observations=max_observations, ttl_days=ttl_days)
+        root = Path(cache).expanduser() if cache else None
+        self._keeper = Keeper(Journal(home), Cache(home, root), max_observations=max_observations, ttl_days=ttl_days)
+        self._commits: GroupCommit[Request] = GroupCommit(self._keeper.commit, self._keeper.compact)
+
+    async def commit(self, view: View, events: Sequence[Event]) -> list[Outcome]:
+        """See `ObservationStore`. Changes that meet are committed as a group."""
+        if not events:
+            return []
+        request = Request(view, events)
+        await self._commits.add(request)
+        return request.outcomes
+
+    async def get(self, view: View, ids: Sequence[str]) -> list[Observation]:
+        """See `ObservationStore`."""
+        return await asyncio.to_thread(self._keeper.get, view, ids)
+
+    async def find(
+        self,
+        view: View,
+        wanted: Filter,
+        *,
+        order: Order = "updated",
+        ascending: bool = False,
+        limit: int = 20,
+        after: str | None = None,
+    ) -> Page:
+        """See `ObservationStore`."""
+        return await asyncio.to_thread(
+            self._keeper.find, view, wanted, order=order, ascending=ascending, limit=limit, after=after
+        )
+
+    async def match(self, view: View, terms: Sequence[str], wanted: Filter, *, limit: int = 200) -> list[Match]:
+        """See `ObservationStore`."""
+        return await asyncio.to_thread(self._keeper.match, view, terms, wanted, limit=limit)
+
+    async def history(self, view: View, observation_id: str) -> list[Version]:
+        """See `ObservationStore`."""
+        return await asyncio.to_thread(self._keeper.history, view, observation_id)
+
+    async def facets(self, view: View, name: Labelled, *, limit: int = 100) -> list[Facet]:
+        """See `ObservationStore`."""
+        return await asyncio.to_thread(self._keeper.facets, view, name, limit=limit)
+
+    async def facts(self, view: View, wanted: FactFilter, *, limit: int = 100) -> list[Triple]:
+        """See `ObservationStore`."""
+        return await asyncio.to_thread(self._keeper.facts, view, wanted, limit=limit)
+
+    async def resolve(self, view: View, prefix: str, *, limit: int = 5) -> list[str]:
+        """See `ObservationStore`."""
+        return await asyncio.to_thread(self._keeper.resolve, view, prefix, limit=limit)
+
+    async def purge(self, view: View, ids: Sequence[str]) -> list[str]:
+        """See `ObservationStore`."""
+        return await asyncio.to_thread(self._keeper.purge, view, ids)
+
+    async def stats(self, view: View) -> Stats:
+        """See `ObservationStore`."""
+        return await asyncio.to_thread(self._keeper.stats, view)
+
+    async def reindex(self, progress: Progress | None = None) -> int:
+        """See `ObservationStore`."""
+        return await asyncio.to_thread(self._keeper.reindex, progress)
+
+    async def aclose(self) -> None:
+        """See `Store`. Waits for what is under way."""
+        await self._commits.finish()
+        await asyncio.to_thread(self._keeper.close)

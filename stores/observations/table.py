@@ -1,0 +1,504 @@
+"""What is known of every row without reading it: columns for order and limits, labels for filters, masks for the gate.
+
+Rows are numbered in the order in which the journal adds them, and keep their number for life; an erased row leaves its
+number behind. The table is as small as it can be: a hundred thousand rows take some thirty megabytes.
+"""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+from array import array
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from stores.access import Guard, View, may_see
+from stores.caps import Weighed
+from stores.documents import SEARCHED
+from stores.events import Event
+from stores.observation import TYPES, Observation, Status, Triple, fold
+from stores.observations.visible import Visible
+from stores.query import Filter, Labelled, Match, Order, values_of, written
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_NEVER = 2**62
+_KEPT_MASKS = 8
+_EXACT = ("agent_id", "session_id", "derived_from")
+_FOLDED = ("type", "project", "subject", "category", "tags", "concepts", "people", "files")
+_FILTERED = {"types": "type", "agent_id": "agent_id", "session_id": "session_id"} | {
+    name: name for name in ("project", "subject", "category", "tags", "concepts", "people", "files")
+}
+PURGED = "purged"
+"""The status of a number whose row was erased."""
+_NOBODYS = Guard("private", "unknown", "full", "")
+
+Place = tuple[int, int]
+"""Where a line of the journal stands: offset and length in bytes."""
+
+
+class Table:
+    """The columns. Not safe between threads; whoever holds it locks."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+        self.numbers: dict[str, int] = {}
+        self.classes: list[tuple[str, Guard]] = []
+        self.class_of = array("H")
+        self.starts = array("Q")
+        self.lengths = array("I")
+        self.later: dict[int, list[Place]] = {}
+        """The lines of what happened to a row after it was added, uses aside."""
+        self.texts = array("Q")
+        """Of each row, a digest of what is searched."""
+        self.created = array("q")
+        self.updated = array("q")
+        self.expires = array("q")
+        self.used = array("q")
+        self.uses = array("I")
+        self.mentions = array("I")
+        self.importance = array("d")
+        self.types = array("B")
+        self.twin_keys = bytearray()
+        self.labels: dict[str, array[int]] = {}
+        self.after: dict[str, str] = {}
+        self.before: dict[str, list[str]] = {}
+        self.triples: dict[str, Triple] = {}
+        self.sessions: list[str | None] = [None]
+        self.session_of = array("I")
+        self.lines = 0
+        """How many lines the journal has."""
+        self.use_lines = 0
+        """How many of them only count uses."""
+        self._class_numbers: dict[tuple[str, Guard], int] = {}
+        self._sizes: list[int] = []
+        self._session_numbers: dict[str | None, int] = {None: 0}
+        self._twins: dict[bytes, list[int]] | None = None
+        self._orders: dict[Order, list[int]] = {}
+        self._expiring: list[tuple[int, int]] | None = None
+        self._masks: OrderedDict[object, _Mask] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def add(self, row: Observation, place: Place) -> int:
+        """A new row at the end; its number."""
+        number = len(self.ids)
+        self.ids.append(row.id)
+        self.numbers[row.id] = number
+        self.class_of.append(self._class(row.status, Guard.of(row)))
+        self.starts.append(place[0])
+        self.lengths.append(place[1])
+        self.texts.append(text_digest(row))
+        self.session_of.append(self._session(row.session_id))
+        self.created.append(micros(row.created_at))
+        self.updated.append(micros(row.updated_at))
+        self.expires.append(_NEVER if row.expires_at is None else micros(row.expires_at))
+        self.used.append(0 if row.last_used_at is None else micros(row.last_used_at))
+        self.uses.append(row.use_count)
+        self.mentions.append(row.mention_count)
+        self.importance.append(row.importance)
+        self.types.append(TYPES.index(row.type))
+        self.twin_keys += twin_key(row)
+        for label in labels_of(row):
+            self.labels.setdefault(label, array("I")).append(number)
+        self._link(row)
+        self._note_added(number)
+        return number
+
+    def add_erased(self, observation_id: str) -> None:
+        """A number whose row is gone."""
+        self.ids.append(observation_id)
+        self.class_of.append(self._class(PURGED, _NOBODYS))
+        self.twin_keys += bytes(16)
+        counts = (self.starts, self.lengths, self.texts, self.session_of, self.uses, self.mentions, self.types)
+        for column in (*counts, self.created, self.updated, self.used):
+            column.append(0)
+        self.expires.append(_NEVER)
+        self.importance.append(0)
+        self._note_added(len(self.ids) - 1)
+
+    def change(self, before: Observation, after: Observation) -> None:
+        """A row became another one, still of the same id."""
+        number = self.numbers[after.id]
+        self._move(number, "updated", micros(after.updated_at))
+        self._set_expiry(number, _NEVER if after.expires_at is None else micros(after.expires_at))
+        self._set_class(number, after.status, Guard.of(after))
+        self.uses[number], self.mentions[number] = after.use_count, after.mention_count
+        self.used[number] = 0 if after.last_used_at is None else micros(after.last_used_at)
+        self.importance[number] = after.importance
+        self.types[number] = TYPES.index(after.type)
+        self.texts[number] = text_digest(after)
+        self._set_twin_key(number, twin_key(after))
+        self._relabel(number, set(labels_of(before)), set(labels_of(after)))
+        self._unlink(before)
+        self._link(after)
+        self._show(number)
+
+    def use(self, number: int, at: datetime) -> None:
+        """A row was handed out."""
+        self.uses[number] += 1
+        self.used[number] = micros(at)
+
+    def erase(self, row: Observation) -> None:
+        """Forget everything about a row but its id and its number."""
+        number = self.numbers.pop(row.id)
+        self._set_class(number, PURGED, _NOBODYS)
+        self._set_twin_key(number, bytes(16))
+        self._relabel(number, set(labels_of(row)), set())
+        self._unlink(row)
+        self.before.pop(row.id, None)
+        self.later.pop(number, None)
+        self.texts[number] = 0
+        self.triples = {key: fact for key, fact in self.triples.items() if fact.source != row.id}
+        self._show(number)
+
+    def places(self, number: int) -> list[Place]:
+        """Where the lines of a row stand, the one that added it first."""
+        return [(self.starts[number], self.lengths[number]), *self.later.get(number, ())]
+
+    def note_line(self, number: int, place: Place) -> None:
+        """Something happened to the row, as the line at `place` tells."""
+        self.later.setdefault(number, []).append(place)
+
+    def counted(self, row: Observation, number: int) -> Observation:
+        """The row with the uses that only the table knows."""
+        if not self.uses[number]:
+            return row
+        return replace(row, use_count=self.uses[number], last_used_at=moment(self.used[number]))
+
+    def guard(self, number: int) -> tuple[str, Guard]:
+        """Status and guard of a row."""
+        return self.classes[self.class_of[number]]
+
+    def number_seen(self, observation_id: str, view: View) -> int | None:
+        """The number of a row that the caller may see, whatever its status."""
+        number = self.numbers.get(observation_id)
+        return number if number is not None and may_see(self.guard(number)[1], view) else None
+
+    def visible(self, view: View, statuses: Sequence[Status] = ("active",)) -> Visible:
+        """Which rows the caller may see, and have one of the statuses at `view.now`."""
+        key = (view.clearance, view.sensitivities, view.namespaces, frozenset(statuses))
+        mask = self._masks.get(key)
+        now = micros(view.now)
+        if mask is None or now < mask.now:
+            mask = self._masks[key] = _Mask(self, view, frozenset(statuses), now)
+        mask.expire_until(now)
+        self._masks.move_to_end(key)
+        while len(self._masks) > _KEPT_MASKS:
+            self._masks.popitem(last=False)
+        return mask.visible
+
+    def fitting(self, wanted: Filter) -> set[int] | None:
+        """The rows that carry the labels that `wanted` names, or None where it names none."""
+        groups = [
+            [_label(name, value) for value in _values(getattr(wanted, asked))]
+            for asked, name in _FILTERED.items()
+            if getattr(wanted, asked)
+        ]
+        groups += [[_label(f"metadata.{key}", written(value))] for key, value in wanted.metadata.items()]
+        found: set[int] | None = None
+        for group in sorted(groups, key=lambda labels: sum(len(self.labels.get(label, ())) for label in labels)):
+            rows: set[int] = set()
+            for label in group:
+                rows.update(self.labels.get(label, ()))
+            found = rows if found is None else found & rows
+        return found
+
+    def fits(self, number: int, wanted: Filter) -> bool:
+        """Whether the row fits what of `wanted` is neither label nor status."""
+        return (
+            (wanted.after is None or self.created[number] >= micros(wanted.after))
+            and (wanted.before is None or self.created[number] < micros(wanted.before))
+            and self.importance[number] >= wanted.min_importance
+            and (not wanted.visibilities or self.guard(number)[1].visibility in wanted.visibilities)
+        )
+
+    def in_order(self, order: Order, numbers: set[int] | None, *, ascending: bool, after: str | None) -> Iterator[int]:
+        """Rows by time, all of them or those in `numbers`, beginning behind the row `after`."""
+        times = self.created if order == "created" else self.updated
+        few = numbers is not None and len(numbers) * 8 < len(self)
+        keys = sorted(times[number] << 32 | number for number in numbers or ()) if few else self._sorted(order)
+        begin = None if after is None else times[self.numbers[after]] << 32 | self.numbers[after]
+        if ascending:
+            chosen: Iterable[int] = keys[bisect.bisect_right(keys, begin) if begin is not None else 0 :]
+        else:
+            end = bisect.bisect_left(keys, begin) if begin is not None else len(keys)
+            chosen = (keys[at] for at in range(end - 1, -1, -1))
+        for key in chosen:
+            number = key & 0xFFFFFFFF
+            if few or numbers is None or number in numbers:
+                yield number
+
+    def match(self, number: int, score: float) -> Match:
+        """The row as something found."""
+        return Match(
+            self.ids[number],
+            score,
+            TYPES[self.types[number]],
+            self.sessions[self.session_of[number]],
+            moment(self.created[number]),
+            moment(self.updated[number]),
+            self.importance[number],
+            self.mentions[number],
+            self.uses[number],
+        )
+
+    def holders(self, name: Labelled, flags: bytearray) -> Iterator[tuple[str, list[int]]]:
+        """The values of a field, folded, each with the visible rows that hold it."""
+        start = _label(name, "")
+        for label, numbers in self.labels.items():
+            if label.startswith(start) and (seen := [number for number in numbers if flags[number]]):
+                yield label[len(start) :], seen
+
+    def twins(self, row: Observation) -> list[int]:
+        """Rows of the same agent, namespace and visibility that say the same, whatever their status."""
+        if self._twins is None:
+            self._twins = {}
+            for number in self.numbers.values():
+                self._twins.setdefault(bytes(self.twin_keys[number * 16 : number * 16 + 16]), []).append(number)
+        return self._twins.get(twin_key(row), [])
+
+    def type(self, number: int) -> str:
+        """The row's type."""
+        return TYPES[self.types[number]]
+
+    def count_active(self) -> int:
+        """How many rows have the status active, whoever may see them."""
+        return sum(self._sizes[number] for number in self._active_classes())
+
+    def active(self) -> list[int]:
+        """The rows whose status is active, whoever may see them."""
+        wanted = self._active_classes()
+        return [number for number, found in enumerate(self.class_of) if found in wanted]
+
+    def derived_from(self, observation_id: str) -> list[int]:
+        """The rows that were made from that one."""
+        return list(self.labels.get(_label("derived_from", observation_id), ()))
+
+    def set_uses(self, number: int, count: int, at: datetime | None) -> None:
+        """How often a row was handed out so far, and when last."""
+        self.uses[number] = count
+        self.used[number] = 0 if at is None else micros(at)
+
+    def relocate(self, moved: Mapping[int, Place]) -> None:
+        """The lines of the journal stand elsewhere now; what stands nowhere any more is forgotten."""
+        for number, start in enumerate(self.starts):
+            self.starts[number], self.lengths[number] = moved.get(start, (0, 0))
+        self.later = {
+            number: [moved[place[0]] for place in places if place[0] in moved] for number, places in self.later.items()
+        }
+
+    def weighed(self, number: int) -> Weighed:
+        """The row, weighed for a cap."""
+        uses = self.uses[number] + self.mentions[number]
+        return Weighed(self.ids[number], number, TYPES[self.types[number]], self.importance[number], uses)
+
+    def is_current(self, number: int, now: datetime) -> bool:
+        """Whether the row is active and not past its time."""
+        return self.guard(number)[0] == "active" and self.expires[number] > micros(now)
+
+    def fold_triples(self, event: Event) -> None:
+        """A fact was stated or taken back."""
+        if event.triple is not None:
+            self.triples.setdefault(event.triple.id, event.triple)
+        if event.kind == "retract":
+            for each in event.ids:
+                self.triples.pop(each, None)
+
+    def restore_caches(self) -> None:
+        """Build what a snapshot leaves out."""
+        self.numbers = {
+            each: number for number, each in enumerate(self.ids) if self.classes[self.class_of[number]][0] != PURGED
+        }
+        self._class_numbers = {each: number for number, each in enumerate(self.classes)}
+        self._session_numbers = {each: number for number, each in enumerate(self.sessions)}
+        sizes = Counter(self.class_of)
+        self._sizes = [sizes[number] for number in range(len(self.classes))]
+        for earlier, later in self.after.items():
+            self.before.setdefault(later, []).append(earlier)
+
+    def _class(self, status: str, guard: Guard) -> int:
+        key = (status, guard)
+        number = self._class_numbers.get(key)
+        if number is None:
+            number = self._class_numbers[key] = len(self.classes)
+            self.classes.append(key)
+            self._sizes.append(0)
+        self._sizes[number] += 1
+        return number
+
+    def _set_class(self, number: int, status: str, guard: Guard) -> None:
+        self._sizes[self.class_of[number]] -= 1
+        self.class_of[number] = self._class(status, guard)
+
+    def _active_classes(self) -> set[int]:
+        return {number for number, (status, _) in enumerate(self.classes) if status == "active"}
+
+    def _note_added(self, number: int) -> None:
+        for order, keys in self._orders.items():
+            times = self.created if order == "created" else self.updated
+            bisect.insort(keys, times[number] << 32 | number)
+        if self._expiring is not None and self.expires[number] != _NEVER:
+            bisect.insort(self._expiring, (self.expires[number], number))
+        if self._twins is not None:
+            self._twins.setdefault(bytes(self.twin_keys[-16:]), []).append(number)
+        for mask in self._masks.values():
+            mask.append(number)
+
+    def _show(self, number: int) -> None:
+        for mask in self._masks.values():
+            mask.refresh(number)
+
+    def _move(self, number: int, order: Order, new: int) -> None:
+        keys = self._orders.get(order)
+        times = self.created if order == "created" else self.updated
+        if keys is not None and times[number] != new:
+            del keys[bisect.bisect_left(keys, times[number] << 32 | number)]
+            bisect.insort(keys, new << 32 | number)
+        times[number] = new
+
+    def _sorted(self, order: Order) -> list[int]:
+        keys = self._orders.get(order)
+        if keys is None:
+            times = self.created if order == "created" else self.updated
+            keys = self._orders[order] = sorted(times[number] << 32 | number for number in range(len(self)))
+        return keys
+
+    def _set_expiry(self, number: int, new: int) -> None:
+        if self.expires[number] == new:
+            return
+        if self._expiring is not None:
+            if self.expires[number] != _NEVER:
+                del self._expiring[bisect.bisect_left(self._expiring, (self.expires[number], number))]
+            if new != _NEVER:
+                bisect.insort(self._expiring, (new, number))
+        self.expires[number] = new
+
+    def expiring(self) -> list[tuple[int, int]]:
+        """When rows expire, with their numbers, soonest first."""
+        if self._expiring is None:
+            self._expiring = sorted((at, number) for number, at in enumerate(self.expires) if at != _NEVER)
+        return self._expiring
+
+    def _set_twin_key(self, number: int, new: bytes) -> None:
+        old = bytes(self.twin_keys[number * 16 : number * 16 + 16])
+        if old == new:
+            return
+        self.twin_keys[number * 16 : number * 16 + 16] = new
+        if self._twins is not None:
+            self._twins[old].remove(number)
+            if any(new):
+                bisect.insort(self._twins.setdefault(new, []), number)
+
+    def _relabel(self, number: int, old: set[str], new: set[str]) -> None:
+        for label in old - new:
+            rows = self.labels[label]
+            rows.remove(number)
+            if not rows:
+                del self.labels[label]
+        for label in new - old:
+            bisect.insort(self.labels.setdefault(label, array("I")), number)
+
+    def _link(self, row: Observation) -> None:
+        if row.superseded_by is not None:
+            self.after[row.id] = row.superseded_by
+            self.before.setdefault(row.superseded_by, []).append(row.id)
+
+    def _unlink(self, row: Observation) -> None:
+        if (later := self.after.pop(row.id, None)) is not None:
+            self.before[later].remove(row.id)
+
+    def _session(self, session_id: str | None) -> int:
+        number = self._session_numbers.get(session_id)
+        if number is None:
+            number = self._session_numbers[session_id] = len(self.sessions)
+            self.sessions.append(session_id)
+        return number
+
+
+class _Mask:
+    """A `Visible` that is kept up to date."""
+
+    def __init__(self, table: Table, view: View, statuses: frozenset[Status], now: int) -> None:
+        self._table = table
+        self._view = view
+        self._statuses = statuses
+        self._allowed: list[bool] = []
+        self.now = 0
+        self._expired = 0
+        self._know_classes()
+        allowed = bytes(self._allowed)
+        self.visible = Visible(bytearray(allowed[found] for found in table.class_of))
+        self.expire_until(now)
+
+    def append(self, number: int) -> None:
+        """A row was added."""
+        self.visible.flags.append(self._is_visible(number))
+
+    def refresh(self, number: int) -> None:
+        """A row became another one."""
+        if self.visible.flags[number] != (seen := self._is_visible(number)):
+            self.visible.flags[number] = seen
+            self.visible.version += 1
+
+    def expire_until(self, now: int) -> None:
+        """Time has passed."""
+        if now == self.now:
+            return
+        expiring = self._table.expiring()
+        begin = bisect.bisect_right(expiring, (self.now, _NEVER))
+        self.now = now
+        for _, number in expiring[begin : bisect.bisect_right(expiring, (now, _NEVER))]:
+            self.refresh(number)
+
+    def _is_visible(self, number: int) -> bool:
+        self._know_classes()
+        found = self._table.class_of[number]
+        if self._table.expires[number] <= self.now and self._table.classes[found][0] == "active":
+            return "expired" in self._statuses and may_see(self._table.classes[found][1], self._view)
+        return self._allowed[found]
+
+    def _know_classes(self) -> None:
+        for status, guard in self._table.classes[len(self._allowed) :]:
+            self._allowed.append(status in self._statuses and may_see(guard, self._view))
+
+
+def micros(at: datetime) -> int:
+    """Microseconds since 1970."""
+    return (at - _EPOCH) // _MICROSECOND
+
+
+def moment(at: int) -> datetime:
+    """The time that `micros` gave."""
+    return _EPOCH + at * _MICROSECOND
+
+
+def twin_key(row: Observation) -> bytes:
+    """16 bytes that are the same for rows that say the same, of one agent, namespace and visibility."""
+    what = f"{row.hash}\0{row.agent_id}\0{row.namespace}\0{row.visibility}"
+    return hashlib.blake2b(what.encode(), digest_size=16).digest()
+
+
+def text_digest(row: Observation) -> int:
+    """A number that changes when what is searched does; never 0, which stands for nothing."""
+    parts = (getattr(row, name) for name in SEARCHED)
+    said = "\0".join(part if isinstance(part, str) else "\1".join(part) for part in parts)
+    return int.from_bytes(hashlib.blake2b(said.encode(), digest_size=8).digest(), "little") or 1
+
+
+def labels_of(row: Observation) -> list[str]:
+    """What a row can be found by, each once."""
+    labels = [_label(name, value) for name in (*_EXACT, *_FOLDED) for value in values_of(row, name)]
+    labels += [_label(f"metadata.{key}", written(value)) for key, value in row.metadata.items()]
+    return list(dict.fromkeys(labels))
+
+
+def _label(name: str, value: str) -> str:
+    return f"{name}\0{value if name in _EXACT or name.startswith('metadata.') else fold(value)}"
+
+
+def _values(asked: object) -> Sequence[str]:
+    return asked if isinstance(asked, tuple) else (str(asked),)

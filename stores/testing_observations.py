@@ -1,0 +1,597 @@
+"""The part of the contract kit for observations; see `stores.testing`, which it is reached through."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, Sensitivity, View, may_see
+from stores.analysis import terms
+from stores.base import ObservationStore
+from stores.errors import InvalidValue, UnknownObservation
+from stores.events import Event, Outcome
+from stores.in_memory import InMemoryStore
+from stores.observation import STATUSES, Observation, Triple
+from stores.query import FactFilter, Filter, Labelled
+
+NOW = datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=UTC)
+OWNER = View("full", NOW)
+_ALL = frozenset(SENSITIVITIES)
+_IDS = [f"01900000-0000-7000-8000-{number:012x}" for number in range(40)]
+
+Result = TypeVar("Result")
+
+
+def observation(number: int, **fields: Any) -> Observation:
+    """An observation that a caller of full clearance sees; `number` gives its id and, in seconds, its time."""
+    at = NOW + timedelta(seconds=number)
+    given = {"title": f"title {number}", "sensitivity": "public"} | fields
+    return Observation(id=_IDS[number], created_at=at, updated_at=at, **given)
+
+
+def adding(*rows: Observation) -> list[Event]:
+    """The events that add rows."""
+    return [Event(kind="add", at=row.created_at, row=row) for row in rows]
+
+
+class ObservationStoreContract:
+    """What an `ObservationStore` promises."""
+
+    def open_store(self, home: Path) -> ObservationStore:
+        """The store under test, keeping its files below `home`. Called again to see what survived."""
+        raise NotImplementedError
+
+    def test_what_was_added_comes_back_as_it_was(self, tmp_path: Path) -> None:
+        row = observation(
+            1,
+            type="decision",
+            subtitle="why",
+            narrative="Ada chose green tea.\n\tIt is calmer.",
+            facts=("Ada drinks green tea", "東京タワー 🦜"),
+            tags=("Tea",),
+            concepts=("trade-off",),
+            subject="tea",
+            category="food",
+            metadata={"a": [1, {"b": None}]},
+            source="agent",
+            people=("Ada",),
+            files_read=("a.py",),
+            importance=0.8,
+            agent_id="chat",
+            session_id=_IDS[30],
+            user_text="tea?",
+            assistant_text="green",
+        )
+
+        async def check(store: ObservationStore) -> None:
+            assert await store.commit(OWNER, adding(row)) == [Outcome("added", row.id)]
+            assert await store.get(OWNER, [row.id]) == [row]
+
+        self.run(tmp_path, check)
+
+    def test_getting_keeps_the_order_and_leaves_out_what_is_missing(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            await store.commit(OWNER, adding(observation(1), observation(2), observation(3)))
+            await store.commit(OWNER, [Event(kind="delete", at=NOW, ids=(_IDS[2],))])
+            found = await store.get(OWNER, [_IDS[3], _IDS[9], _IDS[2], _IDS[1]])
+            assert [row.id for row in found] == [_IDS[3], _IDS[1]]
+
+        self.run(tmp_path, check)
+
+    def test_the_same_said_again_is_a_mention(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            await store.commit(OWNER, adding(observation(1, title="Tea is  GREEN", tags=("a",))))
+            again = observation(2, title="tea is green", tags=("b",), sensitivity="private")
+            [outcome] = await store.commit(OWNER, adding(again))
+            assert (outcome.kind, outcome.id) == ("exact_dup", _IDS[1])
+            [row] = await store.get(OWNER.asking_all(), [_IDS[1]])
+            assert (row.mention_count, row.tags, row.sensitivity) == (1, ("a", "b"), "private")
+            assert await store.get(OWNER.asking_all(), [_IDS[2]]) == []
+
+        self.run(tmp_path, check)
+
+    def test_another_agent_or_visibility_makes_it_another_memory(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            rows = [
+                observation(1, title="tea"),
+                observation(2, title="tea", agent_id="other"),
+                observation(3, title="tea", visibility="shared"),
+            ]
+            assert [outcome.kind for outcome in await store.commit(OWNER, adding(*rows))] == ["added"] * 3
+
+        self.run(tmp_path, check)
+
+    def test_what_is_past_its_time_is_not_found_and_no_twin(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            row = observation(1, title="tea", expires_at=NOW + timedelta(hours=1))
+            await store.commit(OWNER, adding(row))
+            later = replace(OWNER, now=NOW + timedelta(hours=2))
+            assert [found.id for found in await store.match(OWNER, ["tea"], Filter())] == [row.id]
+            assert await store.match(later, ["tea"], Filter()) == []
+            assert await store.get(later, [row.id]) == []
+            again = Event(kind="add", at=later.now, row=observation(2, title="tea"))
+            assert [outcome.kind for outcome in await store.commit(later, [again])] == ["added"]
+
+        self.run(tmp_path, check)
+
+    def test_a_superseded_row_leaves_the_search_and_stays_in_the_history(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            await store.commit(OWNER, adding(observation(1, title="tea is black")))
+            new = Event(kind="add", at=NOW, row=observation(2, title="tea is green"), supersedes=_IDS[1])
+            await store.commit(OWNER, [new])
+            assert [found.id for found in await store.match(OWNER, ["tea"], Filter())] == [_IDS[2]]
+            for each in _IDS[1:3]:
+                line = await store.history(OWNER, each)
+                assert [version.observation.id for version in line] == _IDS[1:3]
+                assert [event.kind for event in line[0].events] == ["add", "supersede"]
+
+        self.run(tmp_path, check)
+
+    @pytest.mark.parametrize("limit", [-1, -(2**70)])
+    def test_a_negative_limit_is_an_error(self, tmp_path: Path, limit: int) -> None:
+        async def check(store: ObservationStore) -> None:
+            await store.commit(OWNER, adding(observation(1)))
+            for reading in (
+                store.find(OWNER, Filter(), limit=limit),
+                store.match(OWNER, ["title"], Filter(), limit=limit),
+                store.facts(OWNER, FactFilter(), limit=limit),
+                store.facets(OWNER, "tags", limit=limit),
+            ):
+                with pytest.raises(InvalidValue, match="negative"):
+                    await reading
+
+        self.run(tmp_path, check)
+
+    def test_pages_follow_each_other_without_gap_or_repetition(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            await store.commit(OWNER, adding(*(observation(number) for number in range(7))))
+            for ascending in (False, True):
+                seen: list[str] = []
+                after = None
+                while True:
+                    page = await store.find(OWNER, Filter(), order="created", ascending=ascending, limit=3, after=after)
+                    seen += [row.id for row in page.rows]
+                    after = page.after
+                    if after is None:
+                        break
+                assert seen == (_IDS[:7] if ascending else _IDS[6::-1])
+            with pytest.raises(UnknownObservation):
+                await store.find(OWNER, Filter(), after=_IDS[39])
+
+        self.run(tmp_path, check)
+
+    @pytest.mark.parametrize("clearance", CLEARANCES)
+    @pytest.mark.parametrize("visibility", VISIBILITIES)
+    @pytest.mark.parametrize(
+        ("sensitivity", "status"),
+        [(each, status) for each in SENSITIVITIES for status in STATUSES if each != "unknown" or status == "active"],
+    )
+    def test_no_way_of_reading_passes_the_gate(
+        self, tmp_path: Path, clearance: Any, visibility: Any, sensitivity: Any, status: Any
+    ) -> None:
+        """Every read path there is, for one hidden or shown row beside one that everybody but `public` sees."""
+        hidden = observation(
+            1, title="zebra", visibility=visibility, sensitivity=sensitivity, people=("Zed",), tags=("z",)
+        )
+        open_row = observation(2, title="yak", visibility="social", people=("Yan",))
+
+        async def check(store: ObservationStore) -> None:
+            author = replace(OWNER, asked=_ALL)
+            await store.commit(author, adding(hidden, open_row, observation(3, title="xerus", visibility=visibility)))
+            fact = Triple(
+                id=_IDS[20], subject="zebra", predicate="is", object="striped", created_at=NOW, source=_IDS[1],
+                visibility="social", sensitivity="public",
+            )  # fmt: skip
+            [stated] = await store.commit(author, [Event(kind="triple", at=NOW, triple=fact)])
+            if sensitivity != "unknown":
+                assert stated.kind == "added"
+                await store.commit(author, _bringing_about(status))
+            askings: list[frozenset[Sensitivity]] = [frozenset({"public"}), _ALL]
+            for asked in askings:
+                view = replace(OWNER, clearance=clearance, asked=asked)
+                may = may_see(hidden, view)
+                found = await read_everything(store, view, hidden)
+                shown = {name for name, ids in found.items() if hidden.id in ids}
+                is_current = status == "active"
+                wanted = set(found) if is_current else {"history", "resolve", f"find {status}"}
+                if is_current:
+                    wanted -= {f"find {other}" for other in STATUSES if other != "active"}
+                if sensitivity == "unknown":
+                    wanted = set()
+                assert shown == (wanted if may else set())
+
+        self.run(tmp_path, check)
+
+    def test_nobody_writes_where_they_could_not_see_it(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            for clearance in CLEARANCES:
+                view = replace(OWNER, clearance=clearance)
+                for number, visibility in enumerate(VISIBILITIES):
+                    row = observation(number, title=f"{clearance} {visibility}", visibility=visibility)
+                    [outcome] = await store.commit(view, adding(row))
+                    assert (outcome.kind == "added") == (visibility in view.visibilities)
+                    assert (outcome.error is None) == (visibility in view.visibilities)
+                    if outcome.kind == "added":
+                        await store.purge(view, [row.id])
+
+        self.run(tmp_path, check)
+
+    def test_what_is_derived_inherits_the_strictest_gate(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            author = replace(OWNER, asked=_ALL)
+            sources = [
+                observation(1, title="a", visibility="social", sensitivity="private"),
+                observation(2, title="b", visibility="private", min_clearance="inner"),
+            ]
+            summary = observation(3, title="a and b", visibility="social", derived_from=(_IDS[1], _IDS[2]))
+            await store.commit(author, adding(*sources, summary))
+            [row] = await store.get(author, [_IDS[3]])
+            assert (row.visibility, row.sensitivity, row.min_clearance) == ("private", "private", "inner")
+            loosened = Event(kind="update", at=NOW, ids=(_IDS[3],), fields={"sensitivity": "public"})
+            await store.commit(author, [loosened])
+            [row] = await store.get(author, [_IDS[3]])
+            assert row.sensitivity == "private"
+
+        self.run(tmp_path, check)
+
+    def test_purging_takes_what_was_derived_along(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            rows = [
+                observation(1, title="source"),
+                observation(2, title="derived", derived_from=(_IDS[1],)),
+                observation(3, title="twice derived", derived_from=(_IDS[2],)),
+                observation(4, title="other"),
+            ]
+            await store.commit(OWNER, adding(*rows))
+            fact = Triple(
+                id=_IDS[20], subject="s", predicate="p", object="o", created_at=NOW, source=_IDS[1],
+                sensitivity="public",
+            )  # fmt: skip
+            await store.commit(OWNER, [Event(kind="triple", at=NOW, triple=fact)])
+            assert len(await store.facts(OWNER, FactFilter())) == 1
+            assert await store.purge(OWNER, [_IDS[1]]) == _IDS[1:4]
+            assert await store.history(OWNER, _IDS[2]) == []
+            assert await store.facts(OWNER, FactFilter()) == []
+            assert [row.id for row in (await store.find(OWNER, Filter())).rows] == [_IDS[4]]
+            with pytest.raises(UnknownObservation):
+                await store.purge(OWNER, [_IDS[1]])
+
+        self.run(tmp_path, check)
+
+    def test_past_the_cap_what_matters_least_is_archived(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            if not store.max_observations:
+                pytest.skip("this store was opened without a cap")
+            cap = store.max_observations
+            rows = [
+                observation(number, importance=0.1 if number % 2 else 0.9, type="task" if number < 2 else "note")
+                for number in range(cap + cap // 10 + 1)
+            ]
+            await store.commit(OWNER, adding(*rows))
+            left = {row.id for row in (await store.find(OWNER, Filter(), limit=1000)).rows}
+            assert len(left) == cap
+            assert {rows[0].id, rows[1].id} <= left
+            gone = [row for row in rows if row.id not in left]
+            assert all(row.importance == 0.1 for row in gone)
+
+        self.run(tmp_path, check)
+
+    def test_writes_from_many_tasks_are_all_kept(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            async with asyncio.TaskGroup() as group:
+                for number in range(30):
+                    group.create_task(store.commit(OWNER, adding(observation(number))))
+            kept = {row.id for row in (await store.find(OWNER, Filter(statuses=STATUSES), limit=100)).rows}
+            assert kept == set(_IDS[:30])
+
+        self.run(tmp_path, check)
+
+    def test_what_is_kept_survives_closing(self, tmp_path: Path) -> None:
+        row = observation(1, title="tea")
+
+        async def write(store: ObservationStore) -> bool:
+            await store.commit(OWNER, adding(row))
+            return store.keeps_files
+
+        async def read(store: ObservationStore) -> list[str]:
+            return [found.id for found in await store.match(OWNER, ["tea"], Filter())]
+
+        keeps_files = self.run(tmp_path, write)
+        assert self.run(tmp_path, read) == ([row.id] if keeps_files else [])
+
+    def run(self, home: Path, check: Callable[[Any], Awaitable[Result]]) -> Result:
+        """Open the store, run `check` on it, and close it."""
+
+        async def opened() -> Result:
+            async with self.open_store(home) as store:
+                return await check(store)
+
+        return asyncio.run(opened())
+
+
+async def read_everything(store: ObservationStore, view: View, row: Observation) -> dict[str, set[str]]:
+    """For each way of reading: the ids of the rows whose existence it gives away, asked for in every way we know."""
+    word = terms(row.title)
+    found = {
+        "get": {each.id for each in await store.get(view, [row.id])},
+        "match": {each.id for each in await store.match(view, word, Filter())},
+    }
+    for status in STATUSES:
+        page = await store.find(view, Filter(statuses=(status,)), limit=100)
+        found[f"find {status}"] = {each.id for each in page.rows}
+    found["history"] = {version.observation.id for version in await store.history(view, row.id)}
+    found["resolve"] = set(await store.resolve(view, row.id))
+    for name in ("people", "tags"):
+        values = {facet.value for facet in await store.facets(view, name)}
+        found[f"facets {name}"] = {row.id} if values & set(getattr(row, name)) else set()
+    facts = await store.facts(view, FactFilter(subject=row.title))
+    found["facts"] = {fact.source for fact in facts if fact.source}
+    everybody = await store.stats(view)
+    others = await store.find(view, Filter(statuses=STATUSES), limit=1000)
+    assert sum(everybody.by_status.values()) == len(others.rows)
+    return found
+
+
+def _bringing_about(status: str) -> list[Event]:
+    row = (_IDS[1],)
+    return {
+        "active": [],
+        "superseded": [Event(kind="supersede", at=NOW, ids=row, by=_IDS[3])],
+        "expired": [Event(kind="expire", at=NOW, ids=row)],
+        "archived": [Event(kind="archive", at=NOW, ids=row)],
+        "deleted": [Event(kind="delete", at=NOW, ids=row)],
+        "compressed": [
+            *adding(observation(4, title="zebra and more", derived_from=row, visibility="social")),
+            Event(kind="compress", at=NOW, ids=row, by=_IDS[4]),
+        ],
+    }[status]
+
+
+_WORDS = ["tea", "green", "Ada", "runs", "running", "sqlite.go", "the", "東京", "x"]
+_TEXTS = st.lists(st.sampled_from(_WORDS), max_size=4).map(" ".join)
+_NAMES = st.lists(st.sampled_from(["Ada", "ada", "Grace", "b c"]), max_size=2)
+_ID = st.sampled_from(_IDS[:12])
+_METADATA: st.SearchStrategy[dict[str, Any]] = st.dictionaries(
+    st.sampled_from(["kind", "n"]), st.sampled_from(["task", 1, True, None, [1]]), max_size=2
+)
+_FIELDS = st.fixed_dictionaries(
+    {},
+    optional={
+        "title": _TEXTS,
+        "narrative": _TEXTS,
+        "facts": st.lists(_TEXTS, max_size=2),
+        "user_text": _TEXTS,
+        "assistant_text": _TEXTS,
+        "tags": _NAMES,
+        "people": _NAMES,
+        "files_read": st.lists(st.sampled_from(["a.py", "B.py"]), max_size=1),
+        "files_modified": st.lists(st.sampled_from(["a.py", "c.py"]), max_size=1),
+        "subject": st.sampled_from(["", "Tea", "tea"]),
+        "category": st.sampled_from(["", "food"]),
+        "type": st.sampled_from(["note", "decision", "exchange"]),
+        "metadata": _METADATA,
+        "importance": st.sampled_from([0.0, 0.5, 1.0]),
+        "visibility": st.sampled_from(VISIBILITIES),
+        "sensitivity": st.sampled_from(SENSITIVITIES),
+        "min_clearance": st.sampled_from(CLEARANCES),
+    },
+)
+_VIEWS = st.builds(
+    lambda clearance, asked, spaces: (clearance, frozenset(asked), spaces),
+    st.sampled_from(CLEARANCES) | st.just("full"),
+    st.sampled_from([("public",), SENSITIVITIES]),
+    st.sampled_from([frozenset({""}), frozenset({"", "work"}), None]),
+)
+_FILTERS = st.builds(
+    Filter,
+    types=st.sampled_from([(), (), ("note",), ("decision", "exchange")]),
+    agent_id=st.sampled_from([None, None, "chat"]),
+    session_id=st.sampled_from([None, None, _IDS[30]]),
+    subject=st.sampled_from([None, None, "TEA"]),
+    tags=st.sampled_from([(), (), ("ADA",)]),
+    people=st.sampled_from([(), (), ("grace", "b  c")]),
+    files=st.sampled_from([(), (), ("A.py",)]),
+    metadata=st.sampled_from([{}, {}, {"n": 1}, {"n": True}, {"kind": "task"}]),
+    visibilities=st.sampled_from([(), (), ("shared", "social")]),
+    after=st.sampled_from([None, None, NOW + timedelta(seconds=5)]),
+    before=st.sampled_from([None, None, NOW + timedelta(seconds=20)]),
+    min_importance=st.sampled_from([0, 0, 0.5]),
+    statuses=st.sampled_from([("active",), ("active",), ("expired", "superseded"), STATUSES]),
+)
+
+
+def observation_machine(
+    open_store: Callable[..., ObservationStore], *, handles: int = 2, **caps: float
+) -> type[ObservationMachine]:
+    """An `ObservationMachine` for the store that `open_store(home, **caps)` opens; run its `TestCase`.
+
+    `handles` stores are open on one home at the same time, as if in so many processes; 1 for a store that keeps no
+    files.
+    """
+
+    class Machine(ObservationMachine):
+        def open_store(self, home: Path) -> ObservationStore:
+            return open_store(home, **caps)
+
+    Machine.handles = handles
+    Machine.caps = caps
+    return Machine
+
+
+class ObservationMachine(RuleBasedStateMachine):
+    """Drives a store, through several handles at once, and its model through one random history; they never differ."""
+
+    handles = 2
+    caps: Mapping[str, float] = {}
+
+    def open_store(self, home: Path) -> ObservationStore:
+        """The store under test, keeping its files below `home`."""
+        raise NotImplementedError
+
+    def disturb(self, home: Path) -> None:
+        """What may happen to a store's caches at any time without changing any answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._home = Path(tempfile.mkdtemp(prefix="observation-machine-"))
+        self._runner = asyncio.Runner()
+        self._stores: list[Any] = [self.open_store(self._home) for _ in range(self.handles)]
+        self._model: Any = InMemoryStore(self._home, **self.caps)  # type: ignore[arg-type]
+        self._now = NOW
+        self._turn = 0
+        self._added = 0
+
+    @rule(fields=_FIELDS, number=_ID, view=_VIEWS, supersedes=st.none() | _ID, sources=st.lists(_ID, max_size=1),
+          session=st.sampled_from([None, _IDS[30]]), expires=st.sampled_from([None, None, 3]),
+          namespace=st.sampled_from(["", "", "work"]))  # fmt: skip
+    def add(  # noqa: PLR0917 - Hypothesis passes them by name
+        self, fields: dict[str, Any], number: str, view: Any, supersedes: str | None, sources: list[str],
+        session: str | None, expires: int | None, namespace: str,
+    ) -> None:  # fmt: skip
+        now = self._tick()
+        given = {"title": "t"} | fields
+        if not any(given.get(name) for name in ("title", "narrative", "facts", "user_text", "assistant_text")):
+            given["title"] = "x"
+        row = Observation(
+            id=number,
+            created_at=now,
+            updated_at=now,
+            agent_id="chat",
+            session_id=session,
+            namespace=namespace,
+            derived_from=tuple(sources),
+            expires_at=None if expires is None else now + timedelta(seconds=expires),
+            **given,
+        )
+        self._commit(view, Event(kind="add", at=now, row=row, supersedes=supersedes))
+
+    @rule(fields=_FIELDS, number=_ID, view=_VIEWS)
+    def update(self, fields: dict[str, Any], number: str, view: Any) -> None:
+        self._commit(view, Event(kind="update", at=self._tick(), ids=(number,), fields=fields))
+
+    @rule(
+        kind=st.sampled_from(["use", "confirm", "delete", "archive", "expire", "restore"]),
+        numbers=st.lists(_ID, min_size=1, max_size=3, unique=True),
+        view=_VIEWS,
+    )
+    def change(self, kind: Any, numbers: list[str], view: Any) -> None:
+        self._commit(view, Event(kind=kind, at=self._tick(), ids=tuple(numbers)))
+
+    @rule(kind=st.sampled_from(["supersede", "compress"]), number=_ID, by=_ID, view=_VIEWS)
+    def replace_by(self, kind: Any, number: str, by: str, view: Any) -> None:
+        self._commit(view, Event(kind=kind, at=self._tick(), ids=(number,), by=by))
+
+    @rule(number=st.sampled_from(_IDS[20:23]), words=st.tuples(*[st.sampled_from(["Tea", "tea", "is"])] * 3),
+          source=st.none() | _ID, view=_VIEWS, confidence=st.sampled_from([0.2, 1.0]))  # fmt: skip
+    def state(self, number: str, words: tuple[str, str, str], source: str | None, view: Any, confidence: float) -> None:
+        now = self._tick()
+        fact = Triple(
+            id=number, subject=words[0], predicate=words[1], object=words[2], created_at=now, source=source,
+            confidence=confidence, visibility="social", sensitivity="public",
+        )  # fmt: skip
+        self._commit(view, Event(kind="triple", at=now, triple=fact))
+
+    @rule(number=st.sampled_from(_IDS[20:23]), view=_VIEWS)
+    def take_back(self, number: str, view: Any) -> None:
+        self._commit(view, Event(kind="retract", at=self._tick(), ids=(number,)))
+
+    @rule(numbers=st.lists(_ID, min_size=1, max_size=2), view=_VIEWS)
+    def purge(self, numbers: list[str], view: Any) -> None:
+        self._both(lambda store: store.purge(self._view(view), numbers))
+
+    @rule()
+    def time_passes(self) -> None:
+        self._now += timedelta(seconds=3)
+
+    @rule()
+    def reopen(self) -> None:
+        at = self._turn % len(self._stores)
+        if self._stores[at].keeps_files:
+            self._run(self._stores[at].aclose())
+            self._stores[at] = self.open_store(self._home)
+
+    @rule()
+    def lose_caches(self) -> None:
+        self.disturb(self._home)
+
+    @rule(words=_TEXTS, wanted=_FILTERS, view=_VIEWS, limit=st.sampled_from([0, 1, 3, 200]))
+    def search(self, words: str, wanted: Filter, view: Any, limit: int) -> None:
+        self._both(lambda store: store.match(self._view(view), terms(words), wanted, limit=limit))
+
+    @rule(wanted=_FILTERS, view=_VIEWS, order=st.sampled_from(["created", "updated"]), ascending=st.booleans(),
+          limit=st.sampled_from([0, 1, 3, 200]), after=st.none() | _ID)  # fmt: skip
+    def page(self, wanted: Filter, view: Any, order: Any, ascending: bool, limit: int, after: str | None) -> None:  # noqa: FBT001, PLR0917
+        self._both(
+            lambda store: store.find(
+                self._view(view), wanted, order=order, ascending=ascending, limit=limit, after=after
+            )
+        )
+
+    @rule(view=_VIEWS, name=st.sampled_from(get_args(Labelled)))
+    def count(self, view: Any, name: Any) -> None:
+        self._both(lambda store: store.facets(self._view(view), name))
+
+    @rule(view=_VIEWS, number=_ID, prefix=st.sampled_from(["", "0190", _IDS[3][:-1], _IDS[3], "zz"]))
+    def look_back(self, view: Any, number: str, prefix: str) -> None:
+        self._both(lambda store: store.history(self._view(view), number))
+        self._both(lambda store: store.resolve(self._view(view), prefix, limit=20))
+
+    @invariant()
+    def all_hold_the_same(self) -> None:
+        view = self._view(("full", _ALL, None))
+        self._both(lambda store: store.find(view, Filter(statuses=STATUSES), order="created", limit=100))
+        self._both(lambda store: store.facts(view, FactFilter()))
+        self._both(lambda store: _counts(store, view))
+
+    def teardown(self) -> None:
+        for store in self._stores:
+            self._run(store.aclose())
+        self._runner.close()
+        shutil.rmtree(self._home, ignore_errors=True)
+
+    def _commit(self, view: Any, event: Event) -> None:
+        self._both(lambda store: _outcomes(store, self._view(view), event))
+
+    def _both(self, operation: Callable[[Any], Awaitable[object]]) -> None:
+        self._turn += 1
+        store = self._stores[self._turn % len(self._stores)]
+        assert self._answer(operation, store) == self._answer(operation, self._model)
+
+    def _answer(self, operation: Callable[[Any], Awaitable[object]], store: Any) -> object:
+        try:
+            return self._run(operation(store))
+        except UnknownObservation as error:
+            return str(error)
+
+    def _view(self, parts: Any) -> View:
+        clearance, asked, spaces = parts
+        return View(clearance, self._now, asked, spaces)
+
+    def _tick(self) -> datetime:
+        self._now += timedelta(milliseconds=1)
+        return self._now
+
+    def _run(self, work: Awaitable[Result]) -> Result:
+        async def awaited() -> Result:
+            return await work
+
+        return self._runner.run(awaited())
+
+
+async def _outcomes(store: ObservationStore, view: View, event: Event) -> list[tuple[str, str, str]]:
+    return [(each.kind, each.id, each.reason) for each in await store.commit(view, [event])]
+
+
+async def _counts(store: ObservationStore, view: View) -> tuple[dict[str, int], ...]:
+    stats = await store.stats(view)
+    return (dict(stats.by_status), dict(stats.by_type), dict(stats.by_visibility), {"facts": stats.facts})
