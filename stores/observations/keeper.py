@@ -72,7 +72,7 @@ class Keeper:
         self._bodies: OrderedDict[int, Observation] = OrderedDict()
         self._is_open = False
         self._snapshot_lines = 0
-        self.search = Search()
+        self.search = Search(cache, self._lock, lambda: self._table.texts, self._document_row)
 
     def commit(self, requests: Sequence[Request]) -> bool:
         """Decide and write; durable on return, which tells whether `compact` is due.
@@ -122,7 +122,7 @@ class Keeper:
             table = self._table
             if "active" not in wanted.statuses or not terms:
                 return []
-            scores = self.search.match(terms, table.visible(view), table.texts, self._document_row)
+            scores = self.search.match(terms, table.visible(view))
             numbers = table.fitting(wanted)
             if numbers is not None:
                 scores = {number: score for number, score in scores.items() if number in numbers}
@@ -234,7 +234,7 @@ class Keeper:
             self._cache.remove(snapshot.NAME)
             self._start_again()
             self._catch_up()
-            self.search.rebuild(self._table.texts, self._document_row, progress)
+            self.search.rebuild(progress)
             self.save()
             return len(self._table.numbers)
 
@@ -261,6 +261,15 @@ class Keeper:
                     self._cache.write(snapshot.NAME, snapshot.dump(self._table, position))
         except (OSError, StoreError) as error:
             logger.warning("no snapshot of %s could be written: %s", self._journal.path, error)
+
+    def has_batch(self) -> bool:
+        """Whether enough is in memory only to be worth indexing."""
+        return self.search.has_batch()
+
+    def index(self) -> None:
+        """Move into the index what is in memory only, in batches, while everything else goes on."""
+        while self.search.index_batch():
+            pass
 
     def close(self) -> None:
         """Save what is worth it, and let go of files."""

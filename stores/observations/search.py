@@ -1,55 +1,177 @@
-"""Rows by their words, by looking at every one of them."""
+"""Rows by their words: over the index in the cache, or without it where there can be none.
+
+What was remembered is in memory before it is in the index, so each search sees each write before it. The index catches
+up in the background, a batch at a time, while searches go on.
+"""
 
 from __future__ import annotations
 
+import logging
+import threading
 from array import array
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+from shutil import rmtree
 
-from stores.bm25 import rank
-from stores.documents import Document, document_of
+from stores.bm25 import Document
+from stores.documents import document_of
+from stores.errors import StoreError
 from stores.observation import Observation
+from stores.observations.cache import Cache
+from stores.observations.scan import Scan
+from stores.observations.text_index import FLUSH_ROWS, IndexUnusable, Plan, TextIndex
 from stores.observations.visible import Visible
 from stores.query import Progress
+
+logger = logging.getLogger(__name__)
 
 RowOf = Callable[[int], Observation | None]
 """From a row's number to the row whose text is to be found, or None for one that was erased."""
 
+NAME = "index"
+_AT_ONCE = 128
+"""Rows that are read while the lock is held, when a batch is made in the background."""
+_PUT_AT_MOST = 4 * FLUSH_ROWS
+"""More missing rows than this are written into the index before they are searched."""
+
 
 class Search:
-    """Keeps the terms of every row in memory."""
+    """Guarded by `lock`, its owner's, but for `index_batch`, which takes it when it needs it."""
 
-    def __init__(self) -> None:
-        self._documents: dict[int, Document] = {}
+    def __init__(self, cache: Cache, lock: threading.RLock, versions: Callable[[], array[int]], row_of: RowOf) -> None:
+        self._cache = cache
+        self._lock = lock
+        self._versions = versions
+        self._row_of = row_of
+        self._index: TextIndex | Scan | None = None
         self._stale: set[int] = set()
+        self._is_whole = False
+        self.progress: Progress | None = None
 
     def note(self, number: int) -> None:
         """The row is new, or its text changed."""
-        self._stale.add(number)
+        if self._index is not None:
+            self._stale.add(number)
 
-    def match(self, terms: Sequence[str], visible: Visible, texts: array[int], row_of: RowOf) -> dict[int, float]:
+    def match(self, terms: Sequence[str], visible: Visible) -> dict[int, float]:
         """The scores of all visible rows that hold any of the terms."""
-        for number in range(len(texts)):
-            if number in self._stale or number not in self._documents:
-                row = row_of(number)
-                self._documents[number] = document_of(row) if row else {}
-        self._stale.clear()
-        return rank({number: found for number, found in self._documents.items() if visible.flags[number]}, terms)
+        return self._caught_up().match(terms, visible)
 
     def erase(self, numbers: Collection[int]) -> None:
-        """Forget the words of these rows."""
-        for number in numbers:
-            self._documents.pop(number, None)
+        """When this returns, nothing of the texts of these rows is in memory, or in any file of the index."""
+        index = self._index or self._opened()
+        if isinstance(index, Scan):
+            self._remove_files()
+        index.erase(numbers)
+        self._stale.difference_update(numbers)
+        self._is_whole = False
 
-    def rebuild(self, texts: array[int], row_of: RowOf, progress: Progress | None) -> None:
-        """Forget everything, and read it again."""
+    def rebuild(self, progress: Progress | None) -> None:
+        """Throw the index away and write it again."""
         self.close()
-        for number in range(len(texts)):
-            row = row_of(number)
-            self._documents[number] = document_of(row) if row else {}
-            if progress is not None:
-                progress(number + 1, len(texts))
+        self._remove_files()
+        before, self.progress = self.progress, progress
+        try:
+            self._caught_up()
+        finally:
+            self.progress = before
+
+    def has_batch(self) -> bool:
+        """Whether enough is in memory only to be worth writing."""
+        index = self._index
+        return isinstance(index, TextIndex) and index.pending + len(self._stale) >= FLUSH_ROWS
+
+    def index_batch(self) -> bool:
+        """Write one batch, beside everything else; whether there may be another one."""
+        with self._lock:
+            index = self._caught_up() if self._index is not None else None
+            plan = index.plan() if isinstance(index, TextIndex) else None
+        if plan is None or not isinstance(index, TextIndex):
+            return False
+        try:
+            written = index.write(plan, self._documents(plan))
+            if written is None:
+                return False
+            with self._lock:
+                if index is self._index:
+                    index.publish(written)
+                    return True
+            index.abandon(written)
+        except (OSError, StoreError) as error:
+            logger.warning("the index of %s stays behind, which costs memory alone: %s", self._cache.folder, error)
+        return False
 
     def close(self) -> None:
-        """Let go of everything."""
-        self._documents.clear()
+        """Let go of everything; what is on the disk stays."""
+        if isinstance(self._index, TextIndex):
+            self._index.close()
+        self._index = None
         self._stale.clear()
+        self._is_whole = False
+
+    def _caught_up(self) -> TextIndex | Scan:
+        """The index, with everything in it that there is."""
+        index = self._index or self._opened()
+        if isinstance(index, TextIndex) and index.refresh():
+            self._is_whole = False
+        if not self._is_whole:
+            self._fill(index)
+        for number in self._stale:
+            self._put(index, number)
+        self._stale.clear()
+        return index
+
+    def _opened(self) -> TextIndex | Scan:
+        try:
+            index = TextIndex(self._cache.prepare() / NAME, self._cache.key())
+            index.open()
+            self._index = index
+        except (IndexUnusable, StoreError, OSError) as error:
+            logger.warning("there is no text index, so every search reads everything, which is slow: %s", error)
+            self._index = Scan()
+        self._is_whole = False
+        return self._index
+
+    def _fill(self, index: TextIndex | Scan) -> None:
+        missing = index.uncovered(self._versions())
+        if len(missing) > _PUT_AT_MOST and isinstance(index, TextIndex):
+            self._write_all(index)
+            missing = index.uncovered(self._versions())
+        for number in missing:
+            self._put(index, number)
+        self._is_whole = True
+
+    def _write_all(self, index: TextIndex) -> None:
+        rows = len(self._versions())
+        if self.progress is None:
+            logger.info("indexing %d rows in %s", rows, self._cache.folder)
+        for plan in index.rebuild_plans(rows):
+            written = index.write(plan, self._documents(plan))
+            if written is None:
+                return
+            index.publish(written)
+            if self.progress is not None:
+                self.progress(plan.end, rows)
+
+    def _put(self, index: TextIndex | Scan, number: int) -> None:
+        index.put(number, self._versions()[number], self._document(number))
+
+    def _document(self, number: int) -> Document:
+        row = self._row_of(number)
+        return {} if row is None else document_of(row)
+
+    def _documents(self, plan: Plan) -> Iterator[tuple[int, int, Document]]:
+        for begin in range(plan.start, plan.end, _AT_ONCE):
+            numbers = range(begin, min(begin + _AT_ONCE, plan.end))
+            with self._lock:
+                versions = self._versions()
+                rows = [(number, versions[number], self._row_of(number)) for number in numbers]
+            for number, version, row in rows:
+                yield number, version, {} if row is None else document_of(row)
+
+    def _remove_files(self) -> None:
+        folder: Path = self._cache.folder / NAME
+        if folder.is_symlink():
+            folder.unlink()
+        elif folder.exists():
+            rmtree(folder)

@@ -24,7 +24,7 @@ _COLUMNS = {
     "class_of": "H",
     "starts": "Q",
     "lengths": "I",
-    "texts": "Q",
+    "texts": "q",
     "created": "q",
     "updated": "q",
     "expires": "q",

@@ -29,6 +29,7 @@ class ObservationFileStore(ObservationStore):
         root = Path(cache).expanduser() if cache else None
         self._keeper = Keeper(Journal(home), Cache(home, root), max_observations=max_observations, ttl_days=ttl_days)
         self._commits: GroupCommit[Request] = GroupCommit(self._keeper.commit, self._keeper.compact)
+        self._indexing: asyncio.Future[None] | None = None
 
     async def commit(self, view: View, events: Sequence[Event]) -> list[Outcome]:
         """See `ObservationStore`. Changes that meet are committed as a group."""
@@ -36,6 +37,7 @@ class ObservationFileStore(ObservationStore):
             return []
         request = Request(view, events)
         await self._commits.add(request)
+        self._index_soon()
         return request.outcomes
 
     async def get(self, view: View, ids: Sequence[str]) -> list[Observation]:
@@ -59,6 +61,7 @@ class ObservationFileStore(ObservationStore):
 
     async def match(self, view: View, terms: Sequence[str], wanted: Filter, *, limit: int = 200) -> list[Match]:
         """See `ObservationStore`."""
+        self._keeper.search.progress = self.progress
         return await asyncio.to_thread(self._keeper.match, view, terms, wanted, limit=limit)
 
     async def history(self, view: View, observation_id: str) -> list[Version]:
@@ -92,4 +95,16 @@ class ObservationFileStore(ObservationStore):
     async def aclose(self) -> None:
         """See `Store`. Waits for what is under way."""
         await self._commits.finish()
+        if self._indexing is not None:
+            await asyncio.wait([self._indexing])
         await asyncio.to_thread(self._keeper.close)
+
+    def _index_soon(self) -> None:
+        """Index in the background, one batch at a time, while searches go on."""
+        if self._indexing is None and self._keeper.has_batch():
+            self._indexing = asyncio.get_running_loop().run_in_executor(None, self._keeper.index)
+            self._indexing.add_done_callback(self._indexed)
+
+    def _indexed(self, done: asyncio.Future[None]) -> None:
+        self._indexing = None
+        done.result()

@@ -51,7 +51,7 @@ class Table:
         self.lengths = array("I")
         self.later: dict[int, list[Place]] = {}
         """The lines of what happened to a row after it was added, uses aside."""
-        self.texts = array("Q")
+        self.texts = array("q")
         """Of each row, a digest of what is searched."""
         self.created = array("q")
         self.updated = array("q")
@@ -486,7 +486,7 @@ def text_digest(row: Observation) -> int:
     """A number that changes when what is searched does; never 0, which stands for nothing."""
     parts = (getattr(row, name) for name in SEARCHED)
     said = "\0".join(part if isinstance(part, str) else "\1".join(part) for part in parts)
-    return int.from_bytes(hashlib.blake2b(said.encode(), digest_size=8).digest(), "little") or 1
+    return int.from_bytes(hashlib.blake2b(said.encode(), digest_size=8).digest(), "little") >> 1 or 1
 
 
 def labels_of(row: Observation) -> list[str]:

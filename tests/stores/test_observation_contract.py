@@ -38,10 +38,10 @@ class FileMachine(ObservationMachine):
 
 
 TestFileHistories = FileMachine.TestCase
-TestFileHistories.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestFileHistories.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 
 TestCappedHistories = observation_machine(open_files, max_observations=5, ttl_days=0.00005).TestCase
-TestCappedHistories.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
+TestCappedHistories.settings = settings(max_examples=20, stateful_step_count=40, deadline=None)
 
 TestMemoryHistories = observation_machine(InMemoryStore, handles=1).TestCase
 TestMemoryHistories.settings = settings(max_examples=5, stateful_step_count=20, deadline=None)
