@@ -224,7 +224,8 @@ def compare(corpus: Corpus, peers: list[Any]) -> None:
         for name, each in times.items():
             mean = statistics.fmean(each)
             print(
-                f"  {length:>5} words  {name:24} mean {mean:9.0f} us  median {statistics.median(each):9.0f} us  {mean / base:6.3f} x FTS5"
+                f"  {length:>5} words  {name:24} mean {mean:9.0f} us  median {statistics.median(each):9.0f} us"
+                f"  {mean / base:6.3f} x FTS5"
             )
 
 

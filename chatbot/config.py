@@ -103,7 +103,7 @@ class Config(Section):
     identities: str = "identities"
     """The folder of all identities, relative to the configuration file."""
     model: ModelSettings = ModelSettings()
-    agents: dict[str, AgentSettings] = {"chat": AgentSettings(memory=("basic_session",))}
+    agents: dict[str, AgentSettings] = {"chat": AgentSettings(memory=("basic_session", "observations"))}
     memory: dict[str, Table] = {}
     """`[memory.<store>]`: the settings of each store, checked by the store."""
     sessions: SessionSettings = SessionSettings()

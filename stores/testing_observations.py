@@ -460,7 +460,8 @@ class ObservationMachine(RuleBasedStateMachine):
     ) -> None:  # fmt: skip
         now = self._tick()
         given = {"title": "t"} | fields
-        if not any(given.get(name) for name in ("title", "narrative", "facts", "user_text", "assistant_text")):
+        said = (*map(given.get, ("title", "narrative", "user_text", "assistant_text")), *given.get("facts", ()))
+        if not any(said):
             given["title"] = "x"
         row = Observation(
             id=number,
