@@ -64,7 +64,9 @@ _JOINTS = "-.,:/\\@&'’_"
 _PARTS = re.compile(r"[^-.,:/\\@&'’_]+")
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z]{3})(?=[A-Z][a-z])")
 _NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?")
-_CJK = "\u3005-\u3007\u3040-\u30ff\u3100-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\U00020000-\U000323af"
+_CJK = (
+    "\u3005-\u3007\u3040-\u30ff\u3100-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\U00020000-\U000323af"
+)
 _CJK_RUN = re.compile(f"([{_CJK}]+)")
 _SCRIPTS_THAT_FOLD = ("LATIN", "GREEK", "CYRILLIC")
 

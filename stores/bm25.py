@@ -62,7 +62,9 @@ def rank(documents: Mapping[int, Document], query: Sequence[str]) -> dict[int, f
     scores: dict[int, float] = {}
     for term in dict.fromkeys(query):
         for field, boost in zip(FIELDS, BOOSTS, strict=True):
-            lengths = {row: LENGTHS[length_to_byte(len(document.get(field, ())))] for row, document in documents.items()}
+            lengths = {
+                row: LENGTHS[length_to_byte(len(document.get(field, ())))] for row, document in documents.items()
+            }
             found = {row: frequencies(document.get(field, ())).get(term, 0) for row, document in documents.items()}
             found = {row: frequency for row, frequency in found.items() if frequency}
             if not found:

@@ -1,0 +1,335 @@
+"""The text index of the observations: a cache that may be deleted at any time, and never shows what is hidden.
+
+Rows are numbered as in the journal. A row is found by the newest of its texts that was `put` here or that a segment
+holds, never by an older one beside it. Scores are those of `stores.bm25.rank` over the visible rows, bit for bit.
+
+Guarded by the owner's lock, but for `write`, which may run beside everything else.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+from stores.bm25 import BOOSTS, FIELDS, LENGTHS, Document, contribution, inverse_frequency
+from stores.errors import StoreError
+from stores.files import Stamp
+from stores.observations import manifest as manifests
+from stores.observations.manifest import Manifest
+from stores.observations.overlay import Overlay
+from stores.observations.postings import Filtered, Listed, PostingsCache
+from stores.observations.segments import MAX_ROWS, IndexUnusable, Segment, build, open_segment, remove, save
+from stores.observations.visible import Totals, Visible, covering
+
+__all__ = ["IndexUnusable", "Plan", "TextIndex", "Visible", "Written"]
+
+FLUSH_ROWS = 512
+"""With fewer rows than this in memory, nothing is written."""
+_STALE_SHARE = 8
+_MANY = 4 * FLUSH_ROWS
+_LOG_ROWS = 20_000
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The rows to write next as one segment. Their texts must be read after this was made, or not be older."""
+
+    start: int
+    end: int
+    generation: int
+    erasures: int
+
+
+@dataclass(eq=False, slots=True)
+class Written:
+    """A segment on the disk that nobody uses yet. Publish or abandon it: until then, nobody else may write."""
+
+    segment: Segment
+    plan: Plan
+    right: ExitStack = field(repr=False)
+
+
+class TextIndex:
+    """See the module. `key` seals the files, so that nobody without it can put something in their place."""
+
+    def __init__(self, folder: Path, key: bytes) -> None:
+        self._folder = folder
+        self._key = key
+        self._manifest = Manifest()
+        self._stamp: Stamp | None = None
+        self._segments: list[Segment] = []
+        self._overlay = Overlay()
+        self._log: list[int] = []
+        self._cache = PostingsCache()
+        self._totals: WeakKeyDictionary[Visible, Totals] = WeakKeyDictionary()
+
+    @property
+    def pending(self) -> int:
+        """How many rows are in memory only."""
+        return len(self._overlay)
+
+    def open(self) -> None:
+        """Take over the sound segments and remove all else. Raises `IndexUnusable`, never for what is in the files."""
+        if find_spec("whoosh") is None:
+            raise IndexUnusable("whoosh is not installed")
+        try:
+            manifests.prepare(self._folder)
+            self._load()
+            manifests.try_sweep(self._folder, self._manifest)
+        except (StoreError, OSError) as error:
+            raise IndexUnusable(f"no text index can be kept in {self._folder}: {error}") from error
+
+    def close(self) -> None:
+        """Forget everything; what is on the disk stays."""
+        self._segments = []
+        self._overlay = Overlay()
+        self._log = []
+        self._cache.clear()
+        self._totals.clear()
+
+    def refresh(self) -> bool:
+        """Adopt what another process published; returns whether there was anything. One call to the system if not."""
+        if manifests.current_stamp(self._folder) == self._stamp:
+            return False
+        self._load()
+        return True
+
+    def uncovered(self, text_seqs: array[int]) -> list[int]:
+        """The rows whose text of that version, or a later one, was neither put nor is in a segment."""
+        rows: list[int] = []
+        position, count = 0, len(text_seqs)
+        for segment in self._segments:
+            rows.extend(range(position, min(segment.start, count)))
+            wanted = text_seqs[segment.start : segment.end]
+            if wanted != segment.seqs:
+                pairs = zip(segment.seqs, wanted, strict=False)
+                rows.extend(row for row, (have, want) in enumerate(pairs, segment.start) if have < want)
+            position = segment.end
+        rows.extend(range(position, count))
+        return [row for row in rows if self._overlay.seq(row) < text_seqs[row]]
+
+    def put(self, row: int, seq: int, document: Document) -> None:
+        """From now on the row is found by this text and by no other."""
+        self._overlay.put(row, seq, document)
+        self._log.append(row)
+        if len(self._log) > _LOG_ROWS:
+            self._adopt(self._manifest, self._segments)
+
+    def match(self, query: Sequence[str], visible: Visible) -> dict[int, float]:
+        """The scores of the visible rows that have any of the terms, in no particular order."""
+        totals = self._totals_of(visible)
+        sees_all = totals.sees_all(self._segments[-1].end if self._segments else 0)
+        scores: dict[int, float] = {}
+        for term in dict.fromkeys(query):
+            for number, total in enumerate(totals.lengths):
+                if total:
+                    found = self._listed(number, term, None if sees_all else visible)
+                    fresh = self._fresh(number, term, visible)
+                    if found.rows or fresh:
+                        _score(scores, found, fresh, _Weights(BOOSTS[number], totals.count, total / totals.count))
+        self._cache.trim()
+        return scores
+
+    def plan(self) -> Plan | None:
+        """What to write next: None while too little is in memory."""
+        if len(self._overlay) < FLUSH_ROWS:
+            return None
+        regions = sorted(self._regions(), reverse=True)
+        worthwhile = [
+            (pending, start, end) for pending, start, end in regions if self._is_worthwhile(pending, start, end)
+        ]
+        if not worthwhile and len(self._overlay) >= _MANY:
+            worthwhile = regions
+        return self._plan(*worthwhile[0][1:]) if worthwhile else None
+
+    def rebuild_plans(self, n_rows: int) -> Iterator[Plan]:
+        """Plans for all rows that no segment covers, in order; write and publish each before asking for the next."""
+        row = 0
+        while row < n_rows:
+            ahead = next((segment for segment in self._segments if segment.end > row), None)
+            if ahead and ahead.start <= row:
+                row = ahead.end
+                continue
+            end = min(row + MAX_ROWS, n_rows, ahead.start if ahead else n_rows)
+            yield self._plan(row, end)
+            row = end
+
+    def write(self, plan: Plan, documents: Iterable[tuple[int, int, Document]]) -> Written | None:
+        """Make the segment of the plan on the disk, in any thread; None if it is not wanted any more, or not now.
+
+        `documents` gives row, version and terms of every row of the plan; a row that it leaves out stays uncovered.
+        """
+        manifests.prepare(self._folder)
+        right = manifests.begin_writing(self._folder, wait=True)
+        if right is None:
+            return None
+        with right:
+            if manifests.read(self._folder).generation != plan.generation:
+                return None
+            segment = build(plan.start, plan.end, documents, self._key)
+            with manifests.changing(self._folder):
+                if manifests.read(self._folder).generation != plan.generation:
+                    return None
+                save(segment, self._folder)
+            return Written(segment, plan, right.pop_all())
+
+    def publish(self, written: Written) -> None:
+        """Let the segment count, here and for others, instead of those that it replaces. If too late, it is dropped."""
+        segment = written.segment
+        with written.right, manifests.changing(self._folder) as place:
+            disk = manifests.read(self._folder)
+            if disk.erasures != written.plan.erasures or not (self._folder / segment.entry.name).is_dir():
+                manifests.sweep(place, disk)
+                return
+            kept = [entry for entry in disk.entries if entry.end <= segment.start or entry.start >= segment.end]
+            after = disk.replaced([*kept, segment.entry])
+            stamp = manifests.write(place, after)
+            manifests.sweep(place, after)
+        self._take(after, stamp, {segment.entry.digest: segment})
+
+    def abandon(self, written: Written) -> None:
+        """Give up a segment that shall not be published."""
+        with written.right, manifests.changing(self._folder):
+            remove(self._folder, [written.segment.entry.name])
+
+    def erase(self, rows: Collection[int]) -> None:
+        """Purge rows: when this returns, no file holds anything of their texts. Their neighbours become uncovered."""
+        self._overlay.drop(rows)
+        manifests.prepare(self._folder)
+        with manifests.changing(self._folder) as place:
+            disk = manifests.read(self._folder)
+            kept = [entry for entry in disk.entries if not any(entry.start <= row < entry.end for row in rows)]
+            after = disk.replaced(kept, erased=True)
+            stamp = manifests.write(place, after)
+            manifests.sweep(place, after)
+        self._take(after, stamp, {})
+
+    def _load(self) -> None:
+        for _ in range(_ATTEMPTS):
+            stamp, found = manifests.current_stamp(self._folder), manifests.read(self._folder)
+            if self._take(found, stamp, {}) or manifests.current_stamp(self._folder) == stamp:
+                break
+        if len(self._segments) < len(self._manifest.entries):
+            self._drop_bad()
+
+    def _drop_bad(self) -> None:
+        """Unlist and remove what cannot be opened."""
+        good = {segment.entry.digest for segment in self._segments}
+        bad = {entry.digest for entry in self._manifest.entries if entry.digest not in good}
+        with manifests.changing(self._folder) as place:
+            disk = manifests.read(self._folder)
+            gone = [entry for entry in disk.entries if entry.digest in bad]
+            after = disk.replaced(entry for entry in disk.entries if entry not in gone)
+            stamp = manifests.write(place, after)
+            remove(self._folder, [entry.name for entry in gone])
+        self._take(after, stamp, {})
+
+    def _take(self, manifest: Manifest, stamp: Stamp | None, opened: dict[str, Segment]) -> bool:
+        """Use this manifest; returns whether all of its segments were sound."""
+        known = {segment.entry.digest: segment for segment in self._segments}
+        known |= opened
+        found = [known.get(entry.digest) or open_segment(self._folder, entry, self._key) for entry in manifest.entries]
+        sound = [segment for segment in found if segment]
+        self._stamp = stamp
+        self._adopt(manifest, sound)
+        return len(sound) == len(found)
+
+    def _adopt(self, manifest: Manifest, segments: Iterable[Segment]) -> None:
+        """Use these segments; the log begins with the rows that the overlay holds in their stead."""
+        self._manifest = manifest
+        self._segments = list(segments)  # another one each time, by which all that is cached knows it
+        self._log = []
+        last = self._segments[-1].end if self._segments else 0
+        for row in [row for row in self._overlay if row < last]:
+            if segment := covering(self._segments, row):
+                if segment.seqs[row - segment.start] >= self._overlay.seq(row):
+                    self._overlay.drop((row,))
+                else:
+                    self._log.append(row)
+
+    def _totals_of(self, visible: Visible) -> Totals:
+        totals = self._totals.get(visible)
+        if totals is None or not totals.is_for(visible, self._segments):
+            totals = self._totals[visible] = Totals(visible, self._segments, self._overlay, len(self._log))
+        else:
+            totals.update(visible, self._overlay, self._log)
+        return totals
+
+    def _listed(self, number: int, term: str, visible: Visible | None) -> Listed | Filtered:
+        listed = self._cache.listed((number, term), self._segments, self._log)
+        return listed if visible is None or not listed.rows else self._cache.filtered((number, term), listed, visible)
+
+    def _fresh(self, number: int, term: str, visible: Visible) -> list[tuple[int, int]]:
+        flags, horizon = visible.flags, len(visible.flags)
+        postings = self._overlay.postings(number, term)
+        return [posting for posting in postings.items() if posting[0] < horizon and flags[posting[0]]]
+
+    def _plan(self, start: int, end: int) -> Plan:
+        return Plan(start, end, self._manifest.generation, self._manifest.erasures)
+
+    def _regions(self) -> Iterator[tuple[int, int, int]]:
+        """The ranges that could be written, each with how many of its rows are in memory."""
+        rows = sorted(self._overlay)
+        position = 0
+        for segment in self._segments:
+            yield from self._gap(rows, position, segment.start)
+            yield _among(rows, segment.start, segment.end), segment.start, segment.end
+            position = segment.end
+        if rows and rows[-1] >= position:
+            start, end = position, min(rows[-1] + 1, position + MAX_ROWS)
+            pending = _among(rows, start, end)
+            for segment in reversed(self._segments):
+                size = segment.end - segment.start
+                if segment.end != start or size > end - start or end - segment.start > MAX_ROWS:
+                    break
+                start = segment.start
+            yield pending, start, end
+
+    def _gap(self, rows: list[int], start: int, end: int) -> Iterator[tuple[int, int, int]]:
+        for first in range(start, end, MAX_ROWS):
+            last = min(first + MAX_ROWS, end)
+            yield _among(rows, first, last), first, last
+
+    def _is_worthwhile(self, pending: int, start: int, end: int) -> bool:
+        stale = any(segment.start == start and segment.end == end for segment in self._segments)
+        return pending >= ((end - start) // _STALE_SHARE or 1 if stale else min(FLUSH_ROWS, end - start))
+
+
+def _among(rows: list[int], start: int, end: int) -> int:
+    return bisect_left(rows, end) - bisect_left(rows, start)
+
+
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    boost: float
+    visible: int
+    average: float
+
+    def of(self, codes: Iterable[int], matching: int) -> dict[int, float]:
+        """What a posting is worth by its code; `matching` rows have the term."""
+        idf = inverse_frequency(self.visible, matching)
+        return {code: contribution(self.boost, idf, code >> 8, LENGTHS[code & 255], self.average) for code in codes}
+
+
+def _score(
+    scores: dict[int, float], found: Listed | Filtered, fresh: list[tuple[int, int]], weights: _Weights
+) -> None:
+    """Add what one term in one field is worth; each distinct code is computed once."""
+    codes = found.distinct.union([code for _, code in fresh]) if fresh else found.distinct
+    worth = weights.of(codes, len(found.rows) + len(fresh))
+    parts = map(worth.__getitem__, found.codes)
+    if scores:
+        known = scores.get
+        for row, part in zip(found.rows, parts, strict=True):
+            scores[row] = known(row, 0.0) + part
+    else:
+        scores.update(zip(found.rows, parts, strict=True))
+    for row, code in fresh:
+        scores[row] = scores.get(row, 0.0) + worth[code]

@@ -1,0 +1,366 @@
+"""The text index finds what the reference finds, whatever happened to its files in between."""
+
+import json
+import os
+import pickle
+import random
+import subprocess
+import sys
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from stores.bm25 import FIELDS, Document, rank
+from stores.observations import text_index
+from stores.observations.text_index import TextIndex, Visible
+
+KEY = b"a key of the tests"
+WORDS = [f"word{number}" for number in range(12)]
+Texts = dict[int, tuple[int, Document]]
+
+
+def made(random_: random.Random, words: list[str] = WORDS) -> Document:
+    fields = random_.sample(FIELDS, random_.randint(0, 3))
+    return {name: random_.choices(words, k=random_.choice((1, 3, 9, 30))) for name in fields}
+
+
+def fill(index: TextIndex, texts: Texts) -> None:
+    count = max(texts) + 1
+    seqs = array("q", [texts[row][0] for row in range(count)])
+    for row in index.uncovered(seqs):
+        index.put(row, *texts[row])
+
+
+def flush(index: TextIndex, texts: Texts, start: int, end: int) -> None:
+    for plan in index.rebuild_plans(end):
+        if plan.end > start:
+            written = index.write(plan, [(row, *texts[row]) for row in range(plan.start, plan.end)])
+            assert written is not None
+            index.publish(written)
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[TextIndex]:
+    made_ = TextIndex(tmp_path / "index", KEY)
+    made_.open()
+    yield made_
+    made_.close()
+
+
+@pytest.fixture
+def texts() -> Texts:
+    random_ = random.Random(7)
+    return {row: (row, made(random_)) for row in range(300)}
+
+
+def seen(texts: Texts, visible: Visible) -> dict[int, Document]:
+    return {row: document for row, (_, document) in texts.items() if visible.sees(row)}
+
+
+def everything(texts: Texts) -> Visible:
+    return Visible(bytearray(b"\1" * (max(texts) + 1)))
+
+
+class Life(RuleBasedStateMachine):
+    """A store's use of two indexes over one folder, one text at a time."""
+
+    @initialize(seed=st.integers(0, 1_000_000))
+    def begin(self, seed: int) -> None:
+        import tempfile
+
+        self.random = random.Random(seed)
+        self.place = tempfile.TemporaryDirectory()
+        self.indexes = [TextIndex(Path(self.place.name) / "index", KEY) for _ in range(2)]
+        for index in self.indexes:
+            index.open()
+        self.texts: Texts = {}
+        self.seq = 0
+        self.all = Visible(bytearray())
+        self.some = Visible(bytearray())
+        self.few = Visible(bytearray())
+        self.add(5)
+
+    def teardown(self) -> None:
+        if hasattr(self, "place"):
+            self.place.cleanup()
+
+    @rule(count=st.integers(1, 9))
+    def add(self, count: int) -> None:
+        for _ in range(count):
+            self.seq += 1
+            self.texts[len(self.texts)] = (self.seq, made(self.random))
+            self.all.flags.append(1)
+            self.some.flags.append(self.random.random() < 0.7)
+            self.few.flags.append(self.random.random() < 0.2)
+
+    @rule()
+    def edit(self) -> None:
+        self.seq += 1
+        self.texts[self.random.randrange(len(self.texts))] = (self.seq, made(self.random))
+
+    @rule()
+    def hide_or_show(self) -> None:
+        row = self.random.randrange(len(self.texts))
+        self.some.flags[row] ^= 1
+        self.some.version += 1
+
+    @rule(which=st.integers(0, 1))
+    def write(self, which: int) -> None:
+        index = self.indexes[which]
+        index.refresh()
+        fill(index, self.texts)
+        if plan := index.plan():
+            texts = self.texts
+            written = index.write(plan, [(row, *texts[row]) for row in range(plan.start, plan.end) if row in texts])
+            assert written is not None
+            if self.random.random() < 0.2:
+                index.abandon(written)
+            else:
+                index.publish(written)
+
+    @rule(which=st.integers(0, 1))
+    def erase(self, which: int) -> None:
+        self.seq += 1
+        row = self.random.randrange(len(self.texts))
+        self.texts[row] = (self.seq, {})
+        self.indexes[which].erase([row])
+
+    @rule(which=st.integers(0, 1))
+    def reopen(self, which: int) -> None:
+        self.indexes[which].close()
+        self.indexes[which] = TextIndex(Path(self.place.name) / "index", KEY)
+        self.indexes[which].open()
+
+    @invariant()
+    def each_index_equals_the_reference(self) -> None:
+        for index in self.indexes if hasattr(self, "place") else ():
+            index.refresh()
+            fill(index, self.texts)
+            query = self.random.sample(WORDS, self.random.randint(1, 4))
+            for visible in (self.all, self.some, self.few):
+                assert index.match(query, visible) == rank(seen(self.texts, visible), query)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_plans() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_index, "FLUSH_ROWS", 4)
+        patch.setattr(text_index, "MAX_ROWS", 16)
+        yield
+
+
+TestLife = Life.TestCase
+TestLife.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+
+
+def test_a_warm_index_reads_no_more_after_one_more_text(index: TextIndex, texts: Texts) -> None:
+    flush(index, texts, 0, 300)
+    visible = everything(texts)
+    index.match(WORDS, visible)
+    (index._folder / "manifest.json").unlink()
+    for segment in index._segments:
+        segment.files = {}
+    texts[300] = (300, {"title": WORDS})
+    visible.flags.append(1)
+    index.put(300, *texts[300])
+    assert index.match(WORDS, visible) == rank(seen(texts, visible), WORDS)
+
+
+def test_scores_are_those_of_whoosh(tmp_path: Path, texts: Texts) -> None:
+    from whoosh import query, scoring
+    from whoosh.index import open_dir
+
+    from stores.bm25 import BOOSTS, K1, B
+    from stores.observations.segments import build, save
+
+    segment = build(0, 300, [(row, *text) for row, text in texts.items()], KEY)
+    (tmp_path / "index").mkdir()
+    save(segment, tmp_path / "index")
+    ours = rank({row: document for row, (_, document) in texts.items()}, WORDS[:5])
+    words = [query.Term(name, word, boost) for word in WORDS[:5] for name, boost in zip(FIELDS, BOOSTS, strict=True)]
+    whoosh = open_dir(str(tmp_path / "index" / segment.entry.name))
+    with whoosh.searcher(weighting=scoring.BM25F(B=B, K1=K1)) as searcher:
+        theirs = {hit.docnum: hit.score for hit in searcher.search(query.Or(words), limit=None)}
+    whoosh.close()
+    assert theirs == pytest.approx(ours, abs=1e-9)
+    unique = [row for row in theirs if sum(abs(score - theirs[row]) < 1e-9 for score in theirs.values()) == 1]
+    assert [row for row in sorted(ours, key=lambda row: -ours[row]) if row in unique] == unique
+
+
+class Hostile:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> object:
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("ending", [".toc", ".pst", ".trm", "rows.bin"])
+def test_a_file_that_was_swapped_is_never_opened(tmp_path: Path, index: TextIndex, texts: Texts, ending: str) -> None:
+    flush(index, texts, 0, 300)
+    victim = next(path for path in (tmp_path / "index").glob("seg-*/*") if path.name.endswith(ending))
+    size = victim.stat().st_size
+    victim.write_bytes(pickle.dumps(Hostile(tmp_path / "executed")).ljust(size, b"\0")[:size])
+    again = TextIndex(tmp_path / "index", KEY)
+    again.open()
+    visible = everything(texts)
+    assert not victim.exists()
+    fill(again, texts)
+    assert 0 < again.pending <= 16
+    assert again.match(WORDS, visible) == rank(seen(texts, visible), WORDS)
+    flush(again, texts, 0, 300)
+    assert again.pending == 0
+    assert again.match(WORDS, visible) == rank(seen(texts, visible), WORDS)
+    assert not (tmp_path / "executed").exists()
+
+
+def spoil_with_link(folder: Path, segment: Path) -> None:
+    other = folder.parent / "elsewhere"
+    segment.rename(other)
+    segment.symlink_to(other)
+
+
+def spoil_with_extra(folder: Path, segment: Path) -> None:
+    (segment / "extra").write_bytes(b"")
+
+
+def spoil_with_linked_file(folder: Path, segment: Path) -> None:
+    file = segment / "rows.bin"
+    file.rename(folder.parent / "rows.bin")
+    file.symlink_to(folder.parent / "rows.bin")
+
+
+def spoil_start(folder: Path, segment: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    entry = next(entry for entry in manifest["segments"] if entry["name"] == segment.name)
+    entry["seq"] += 1
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def spoil_by_removing(folder: Path, segment: Path) -> None:
+    (segment / "rows.bin").unlink()
+
+
+@pytest.mark.parametrize(
+    "spoil", [spoil_with_link, spoil_with_extra, spoil_with_linked_file, spoil_start, spoil_by_removing]
+)
+def test_a_segment_that_is_not_as_it_was_written_is_removed(
+    tmp_path: Path, index: TextIndex, texts: Texts, spoil: object
+) -> None:
+    assert callable(spoil)
+    flush(index, texts, 0, 300)
+    victim = sorted((tmp_path / "index").glob("seg-*"))[0]
+    spoil(tmp_path / "index", victim)
+    again = TextIndex(tmp_path / "index", KEY)
+    again.open()
+    assert not os.path.lexists(victim)
+    assert len(again.uncovered(array("q", range(300)))) in {16, 12}
+
+
+def test_an_index_sealed_with_another_key_is_started_anew(tmp_path: Path, index: TextIndex, texts: Texts) -> None:
+    flush(index, texts, 0, 300)
+    again = TextIndex(tmp_path / "index", b"another key")
+    again.open()
+    assert len(again.uncovered(array("q", range(300)))) == 300
+    assert not list((tmp_path / "index").glob("seg-*"))
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"null", b"{", b"[" * 100_000, b'{"format": 1, "segments": [{}]}', b"\xff"])
+def test_a_manifest_that_makes_no_sense_is_an_empty_one(
+    tmp_path: Path, index: TextIndex, texts: Texts, content: bytes
+) -> None:
+    flush(index, texts, 0, 300)
+    (tmp_path / "index" / "manifest.json").write_bytes(content)
+    again = TextIndex(tmp_path / "index", KEY)
+    again.open()
+    assert len(again.uncovered(array("q", range(300)))) == 300
+
+
+def test_erased_rows_leave_no_byte_behind(tmp_path: Path, index: TextIndex, texts: Texts) -> None:
+    texts[20] = (20, {"narrative": ["unmistakable"] * 3})
+    flush(index, texts, 0, 300)
+    files = [path for path in (tmp_path / "index").rglob("*") if path.is_file()]
+    assert any(b"unmistakable" in path.read_bytes() for path in files)
+    late = index._plan(0, 16)
+    other = TextIndex(tmp_path / "index", KEY)
+    other.open()
+    written = other.write(other._plan(16, 32), [(row, *texts[row]) for row in range(16, 32)])
+    assert written is not None
+    index.erase([20])
+    for path in (tmp_path / "index").rglob("*"):
+        assert path.is_dir() or b"unmistakable" not in path.read_bytes()
+    other.publish(written)
+    assert index.write(late, [(row, *texts[row]) for row in range(16)]) is None
+    for path in (tmp_path / "index").rglob("*"):
+        assert path.is_dir() or b"unmistakable" not in path.read_bytes()
+    assert index.uncovered(array("q", range(300))) == list(range(16, 32))
+    other.refresh()
+    assert other.uncovered(array("q", range(300))) == list(range(16, 32))
+
+
+def test_only_one_may_wait_for_another_to_write(tmp_path: Path, index: TextIndex, texts: Texts) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    plan = index._plan(0, 16)
+    written = index.write(plan, [(row, *texts[row]) for row in range(16)])
+    assert written is not None
+    others = [TextIndex(tmp_path / "index", KEY) for _ in range(2)]
+    with ThreadPoolExecutor(2) as threads:
+        futures = [threads.submit(other.write, plan, []) for other in others]
+        while not any(future.done() for future in futures):
+            pass
+        index.publish(written)
+        assert [future.result(10) for future in futures] == [None, None]
+
+
+WRITER = """
+import random, sys
+from array import array
+from pathlib import Path
+from stores.observations import text_index
+from stores.observations.text_index import TextIndex
+text_index.MAX_ROWS, text_index.FLUSH_ROWS = 64, 16
+index = TextIndex(Path(sys.argv[1]), b"a key of the tests")
+index.open()
+for count in range(8, 1200, 8):
+    index.refresh()
+    for row in index.uncovered(array("q", range(count))):
+        index.put(row, row, {"title": [f"w{row}", "common"]})
+    if plan := index.plan():
+        rows = range(plan.start, plan.end)
+        if written := index.write(plan, [(row, row, {"title": [f"w{row}", "common"]}) for row in rows]):
+            index.publish(written)
+"""
+
+
+def test_two_processes_may_write_at_once(tmp_path: Path) -> None:
+    folder = tmp_path / "index"
+    root = Path(__file__).parents[2]
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(folder)], cwd=root) for _ in range(2)]
+    assert [writer.wait(60) for writer in writers] == [0, 0]
+    index = TextIndex(folder, KEY)
+    index.open()
+    texts: Texts = {row: (row, {"title": [f"w{row}", "common"]}) for row in range(1200)}
+    assert len(index.uncovered(array("q", range(1200)))) < 100
+    fill(index, texts)
+    visible = everything(texts)
+    assert index.match(["common", "w77"], visible) == rank(seen(texts, visible), ["common", "w77"])
+    names = {path.name for path in folder.glob("seg-*")}
+    assert names == {entry["name"] for entry in json.loads((folder / "manifest.json").read_text())["segments"]}
+    assert not list(folder.glob("tmp-*"))
+
+
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(text_index.IndexUnusable, match="no text index"):
+        TextIndex(tmp_path / "file" / "index", KEY).open()
+
+
+def test_importing_a_store_does_not_import_whoosh() -> None:
+    code = "import sys, stores.observations.text_index, stores.analysis; sys.exit('whoosh' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=False).returncode == 0
