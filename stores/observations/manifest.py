@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ def read(folder: Path) -> Manifest:
     try:
         value: Any = json.loads(path.read_bytes()) if is_ours(path) else None
         entries = tuple(map(Entry.parse, value["segments"]))
-        ordered = all(a.end <= b.start for a, b in zip(entries, entries[1:], strict=False))
+        ordered = all(a.end <= b.start for a, b in pairwise(entries))
         if value["format"] == FORMAT and ordered:
             return Manifest(int(value["generation"]), int(value["erasures"]), entries)
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
@@ -109,7 +110,7 @@ def _queue(folder: Path) -> ExitStack | None:
         return held.pop_all()
 
 
-def try_sweep(folder: Path, manifest: Manifest) -> None:
+def try_sweep(folder: Path) -> None:
     """Remove what is unlisted, unless somebody is just writing."""
     try:
         if right := begin_writing(folder, wait=False):

@@ -30,7 +30,7 @@ from typing import Any
 from zlib import decompress
 
 from stores.bm25 import FIELDS, LENGTHS, Document, byte_to_length, frequencies, length_to_byte
-from stores.files import Folder, make_folder, opened, sync_folder
+from stores.files import make_folder, opened, sync_folder
 
 FORMAT = 1
 MAX_ROWS = 8192

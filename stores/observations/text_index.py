@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from stores.bm25 import BOOSTS, FIELDS, LENGTHS, Document, contribution, inverse_frequency
+from stores.bm25 import BOOSTS, LENGTHS, Document, contribution, inverse_frequency
 from stores.errors import StoreError
 from stores.files import Stamp
 from stores.observations import manifest as manifests
@@ -82,7 +82,7 @@ class TextIndex:
         try:
             manifests.prepare(self._folder)
             self._load()
-            manifests.try_sweep(self._folder, self._manifest)
+            manifests.try_sweep(self._folder)
         except (StoreError, OSError) as error:
             raise IndexUnusable(f"no text index can be kept in {self._folder}: {error}") from error
 
@@ -318,9 +318,7 @@ class _Weights:
         return {code: contribution(self.boost, idf, code >> 8, LENGTHS[code & 255], self.average) for code in codes}
 
 
-def _score(
-    scores: dict[int, float], found: Listed | Filtered, fresh: list[tuple[int, int]], weights: _Weights
-) -> None:
+def _score(scores: dict[int, float], found: Listed | Filtered, fresh: list[tuple[int, int]], weights: _Weights) -> None:
     """Add what one term in one field is worth; each distinct code is computed once."""
     codes = found.distinct.union([code for _, code in fresh]) if fresh else found.distinct
     worth = weights.of(codes, len(found.rows) + len(fresh))

@@ -172,8 +172,10 @@ def test_a_warm_index_reads_no_more_after_one_more_text(index: TextIndex, texts:
 
 
 def test_scores_are_those_of_whoosh(tmp_path: Path, texts: Texts) -> None:
-    from whoosh import query, scoring
+    from whoosh import scoring
     from whoosh.index import open_dir
+    from whoosh.query.compound import Or
+    from whoosh.query.terms import Term
 
     from stores.bm25 import BOOSTS, K1, B
     from stores.observations.segments import build, save
@@ -182,10 +184,10 @@ def test_scores_are_those_of_whoosh(tmp_path: Path, texts: Texts) -> None:
     (tmp_path / "index").mkdir()
     save(segment, tmp_path / "index")
     ours = rank({row: document for row, (_, document) in texts.items()}, WORDS[:5])
-    words = [query.Term(name, word, boost) for word in WORDS[:5] for name, boost in zip(FIELDS, BOOSTS, strict=True)]
+    words = [Term(name, word, boost) for word in WORDS[:5] for name, boost in zip(FIELDS, BOOSTS, strict=True)]
     whoosh = open_dir(str(tmp_path / "index" / segment.entry.name))
     with whoosh.searcher(weighting=scoring.BM25F(B=B, K1=K1)) as searcher:
-        theirs = {hit.docnum: hit.score for hit in searcher.search(query.Or(words), limit=None)}
+        theirs = {hit.docnum: hit.score for hit in searcher.search(Or(words), limit=None)}
     whoosh.close()
     assert theirs == pytest.approx(ours, abs=1e-9)
     unique = [row for row in theirs if sum(abs(score - theirs[row]) < 1e-9 for score in theirs.values()) == 1]
@@ -196,7 +198,7 @@ class Hostile:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def __reduce__(self) -> object:
+    def __reduce__(self) -> tuple[object, ...]:
         return Path.touch, (self.path,)
 
 
@@ -254,7 +256,7 @@ def test_a_segment_that_is_not_as_it_was_written_is_removed(
 ) -> None:
     assert callable(spoil)
     flush(index, texts, 0, 300)
-    victim = sorted((tmp_path / "index").glob("seg-*"))[0]
+    victim = min((tmp_path / "index").glob("seg-*"))
     spoil(tmp_path / "index", victim)
     again = TextIndex(tmp_path / "index", KEY)
     again.open()
@@ -270,7 +272,9 @@ def test_an_index_sealed_with_another_key_is_started_anew(tmp_path: Path, index:
     assert not list((tmp_path / "index").glob("seg-*"))
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"null", b"{", b"[" * 100_000, b'{"format": 1, "segments": [{}]}', b"\xff"])
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"null", b"{", b"[" * 100_000, b'{"format": 1, "segments": [{}]}', b"\xff"]
+)
 def test_a_manifest_that_makes_no_sense_is_an_empty_one(
     tmp_path: Path, index: TextIndex, texts: Texts, content: bytes
 ) -> None:

@@ -1,0 +1,44 @@
+"""The reference of ranking, in the small and beside Whoosh."""
+
+from math import log
+
+import pytest
+from whoosh.util.numeric import byte_to_length as whoosh_length
+from whoosh.util.numeric import length_to_byte as whoosh_byte
+
+from stores.bm25 import BOOSTS, FIELDS, LENGTHS, MAX_FREQUENCY, byte_to_length, frequencies, length_to_byte, rank
+
+
+def test_lengths_are_quantised_as_whoosh_does() -> None:
+    assert [byte_to_length(code) for code in range(256)] == [whoosh_length(code) for code in range(256)]
+    lengths = [*range(2000), 106_373, 106_374, 106_375, 10**9]
+    assert [length_to_byte(length) for length in lengths] == [whoosh_byte(length) for length in lengths]
+
+
+def test_a_score_is_what_the_formula_says() -> None:
+    documents = {3: {"title": ["x", "x", "y"]}, 5: {"title": ["y"]}, 8: {}}
+    idf, average = log(3 / 2) + 1, 4 / 3
+    assert rank(documents, ["x"]) == {3: pytest.approx(idf * (2 * 2.2) / (2 + 1.2 * (0.25 + 0.75 * 3 / average)))}
+
+
+def test_what_an_assistant_said_counts_less() -> None:
+    documents = {0: {"user": ["x"]}, 1: {"assistant": ["x"]}}
+    scores = rank(documents, ["x"])
+    assert scores[1] == pytest.approx(0.4 * scores[0])
+
+
+def test_a_term_asked_twice_counts_once_and_nothing_matches_nothing() -> None:
+    documents = {0: {"user": ["x"]}, 1: {"title": ["y"]}}
+    assert rank(documents, ["x", "x"]) == rank(documents, ["x"])
+    assert rank(documents, []) == {}
+    assert rank({}, ["x"]) == {}
+    assert rank(documents, ["z"]) == {}
+
+
+def test_each_field_has_a_boost_and_each_byte_a_length() -> None:
+    assert len(BOOSTS) == len(FIELDS)
+    assert list(LENGTHS) == sorted(set(LENGTHS))
+
+
+def test_a_term_repeated_without_end_counts_as_often_as_the_bound() -> None:
+    assert frequencies(["x"] * 70_000) == {"x": MAX_FREQUENCY}
