@@ -8,10 +8,11 @@ Guarded by the owner's lock, but for `write`, which may run beside everything el
 
 from __future__ import annotations
 
+import os
 from array import array
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -81,6 +82,8 @@ class TextIndex:
             raise IndexUnusable("whoosh is not installed")
         try:
             manifests.prepare(self._folder)
+            if not os.access(self._folder, os.W_OK | os.X_OK):
+                raise IndexUnusable(f"{self._folder} cannot be written")
             self._load()
             manifests.try_sweep(self._folder)
         except (StoreError, OSError) as error:
@@ -219,10 +222,11 @@ class TextIndex:
             if self._take(found, stamp, {}) or manifests.current_stamp(self._folder) == stamp:
                 break
         if len(self._segments) < len(self._manifest.entries):
-            self._drop_bad()
+            with suppress(StoreError):
+                self._drop_bad()
 
     def _drop_bad(self) -> None:
-        """Unlist and remove what cannot be opened."""
+        """Unlist and remove what cannot be opened; nobody will open it, even if that fails."""
         good = {segment.entry.digest for segment in self._segments}
         bad = {entry.digest for entry in self._manifest.entries if entry.digest not in good}
         with manifests.changing(self._folder) as place:
