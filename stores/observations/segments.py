@@ -310,11 +310,11 @@ def _coded(documents: list[int], weights: Any, codes: list[int], lengths: bytes)
     if weights is None:
         return map(codes.__getitem__, documents)
     if isinstance(weights, float):
-        weights = (weights,) * len(documents)
-    return [
-        codes[document] if weight == 1.0 else int(weight) << 8 | lengths[document]
-        for document, weight in zip(documents, weights, strict=True)
-    ]
+        return [int(weights) << 8 | lengths[document] for document in documents]
+    found = list(map(codes.__getitem__, documents))
+    for place in [place for place, weight in enumerate(weights) if weight != 1.0]:  # few of them
+        found[place] = int(weights[place]) << 8 | lengths[documents[place]]
+    return found
 
 
 def _blocks(data: bytes, offset: int, length: int) -> Iterable[tuple[Any, Any]]:
