@@ -22,7 +22,7 @@ def _config(text: str = "", environ: dict[str, str] | None = None, **flags: obje
 def test_without_any_file_the_defaults_hold() -> None:
     config = Settings.read(environ={}).combined()
     assert config.model.name == "local/smollm2-135m"
-    assert config.agents["chat"].memory == ("basic_session",)
+    assert config.agents["chat"].memory == ("basic_session", "observations")
 
 
 def test_flags_beat_the_environment_beats_the_identity_beats_the_file() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import compress
 from weakref import WeakKeyDictionary
 
@@ -22,15 +22,33 @@ _ENTRY_COST = 16
 Key = tuple[int, str]
 
 
-class Listed:
-    """Ascending rows, their codes, and the set of the codes. `stamp` changes with every change."""
+class Scored:
+    """Ascending rows, their codes, and what each was worth the last time, under the conditions of that time."""
 
-    __slots__ = ("changes", "codes", "distinct", "rows", "segments", "stamp")
+    __slots__ = ("_conditions", "_parts", "codes", "distinct", "rows")
 
     def __init__(self) -> None:
         self.rows: list[int] = []
         self.codes: list[int] = []
         self.distinct: frozenset[int] = frozenset()
+        self._conditions: object = None
+        self._parts: list[float] = []
+
+    def parts(self, conditions: object, weigh: Callable[[Iterable[int]], Mapping[int, float]]) -> list[float]:
+        """What each posting adds to a score: as the last time, if nothing that it depends on is different now."""
+        if conditions != self._conditions:
+            self._parts = list(map(weigh(self.distinct).__getitem__, self.codes))
+            self._conditions = conditions
+        return self._parts
+
+
+class Listed(Scored):
+    """The list over all segments. `stamp` changes with every change."""
+
+    __slots__ = ("changes", "segments", "stamp")
+
+    def __init__(self) -> None:
+        super().__init__()
         self.segments: Sequence[Segment] = ()
         self.changes = 0
         self.stamp: object = None
@@ -65,14 +83,16 @@ class Listed:
         """Note that the list is another one now."""
         self.distinct = frozenset(self.codes)
         self.stamp = object()
+        self._conditions = None
 
 
-class Filtered:
+class Filtered(Scored):
     """A list without what one caller may not see."""
 
-    __slots__ = ("codes", "distinct", "horizon", "rows", "stamp", "version")
+    __slots__ = ("horizon", "stamp", "version")
 
     def __init__(self, listed: Listed, visible: Visible) -> None:
+        super().__init__()
         flags = visible.flags
         rows = listed.rows
         if rows and rows[-1] >= len(flags):
@@ -151,5 +171,5 @@ class PostingsCache:
                 self._size -= _cost(mine.pop(key, None))
 
 
-def _cost(entry: Listed | Filtered | None) -> int:
+def _cost(entry: Scored | None) -> int:
     return len(entry.rows) + _ENTRY_COST if entry else 0

@@ -30,7 +30,7 @@ from typing import Any
 from zlib import decompress
 
 from stores.bm25 import FIELDS, LENGTHS, Document, byte_to_length, frequencies, length_to_byte
-from stores.files import make_folder, opened, sync_folder
+from stores.files import make_folder, opened, sync_folder, translated
 
 FORMAT = 1
 MAX_ROWS = 8192
@@ -38,6 +38,7 @@ UNKNOWN = -1
 """The text version of a row whose text the segment does not hold."""
 
 _NAME = re.compile(r"seg-[0-9a-f]{16}")
+_DIGEST = re.compile(r"[0-9a-f]{128}")
 _WHOOSH_NAME = "MAIN"
 _ROWS_FILE = "rows.bin"
 _INT = struct.Struct(">i")
@@ -73,7 +74,8 @@ class Entry:
                 entry = cls(name, start, end, seq, _sizes(value.get("files")), digest)
             case _:
                 raise ValueError(f"not a segment: {value!r}")
-        if not _NAME.fullmatch(name) or not 0 <= start < end <= start + MAX_ROWS:
+        sealed = _NAME.fullmatch(name) and _DIGEST.fullmatch(digest)
+        if not sealed or not 0 <= start < end <= start + MAX_ROWS:
             raise ValueError(f"an impossible segment: {value!r}")
         return entry
 
@@ -211,8 +213,9 @@ def save(segment: Segment, folder: Path) -> None:
         for name, data in segment.files.items():
             place.create(name, data)
         place.sync()
-    draft.rename(folder / segment.entry.name)
-    sync_folder(folder)
+    with translated(folder):
+        draft.rename(folder / segment.entry.name)
+        sync_folder(folder)
 
 
 def open_segment(folder: Path, entry: Entry, key: bytes) -> Segment | None:
@@ -307,11 +310,11 @@ def _coded(documents: list[int], weights: Any, codes: list[int], lengths: bytes)
     if weights is None:
         return map(codes.__getitem__, documents)
     if isinstance(weights, float):
-        weights = (weights,) * len(documents)
-    return [
-        codes[document] if weight == 1.0 else int(weight) << 8 | lengths[document]
-        for document, weight in zip(documents, weights, strict=True)
-    ]
+        return [int(weights) << 8 | lengths[document] for document in documents]
+    found = list(map(codes.__getitem__, documents))
+    for place in [place for place, weight in enumerate(weights) if weight != 1.0]:  # few of them
+        found[place] = int(weights[place]) << 8 | lengths[documents[place]]
+    return found
 
 
 def _blocks(data: bytes, offset: int, length: int) -> Iterable[tuple[Any, Any]]:

@@ -8,10 +8,11 @@ Guarded by the owner's lock, but for `write`, which may run beside everything el
 
 from __future__ import annotations
 
+import os
 from array import array
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +24,7 @@ from stores.files import Stamp
 from stores.observations import manifest as manifests
 from stores.observations.manifest import Manifest
 from stores.observations.overlay import Overlay
-from stores.observations.postings import Filtered, Listed, PostingsCache
+from stores.observations.postings import PostingsCache, Scored
 from stores.observations.segments import MAX_ROWS, IndexUnusable, Segment, build, open_segment, remove, save
 from stores.observations.visible import Totals, Visible, covering
 
@@ -81,6 +82,8 @@ class TextIndex:
             raise IndexUnusable("whoosh is not installed")
         try:
             manifests.prepare(self._folder)
+            if not os.access(self._folder, os.W_OK | os.X_OK):
+                raise IndexUnusable(f"{self._folder} cannot be written")
             self._load()
             manifests.try_sweep(self._folder)
         except (StoreError, OSError) as error:
@@ -133,7 +136,9 @@ class TextIndex:
                     found = self._listed(number, term, None if sees_all else visible)
                     fresh = self._fresh(number, term, visible)
                     if found.rows or fresh:
-                        _score(scores, found, fresh, _Weights(BOOSTS[number], totals.count, total / totals.count))
+                        matching = len(found.rows) + len(fresh)
+                        weights = _Weights(BOOSTS[number], totals.count, total / totals.count, matching)
+                        _score(scores, found, fresh, weights)
         self._cache.trim()
         return scores
 
@@ -217,10 +222,11 @@ class TextIndex:
             if self._take(found, stamp, {}) or manifests.current_stamp(self._folder) == stamp:
                 break
         if len(self._segments) < len(self._manifest.entries):
-            self._drop_bad()
+            with suppress(StoreError):
+                self._drop_bad()
 
     def _drop_bad(self) -> None:
-        """Unlist and remove what cannot be opened."""
+        """Unlist and remove what cannot be opened; nobody will open it, even if that fails."""
         good = {segment.entry.digest for segment in self._segments}
         bad = {entry.digest for entry in self._manifest.entries if entry.digest not in good}
         with manifests.changing(self._folder) as place:
@@ -262,7 +268,7 @@ class TextIndex:
             totals.update(visible, self._overlay, self._log)
         return totals
 
-    def _listed(self, number: int, term: str, visible: Visible | None) -> Listed | Filtered:
+    def _listed(self, number: int, term: str, visible: Visible | None) -> Scored:
         listed = self._cache.listed((number, term), self._segments, self._log)
         return listed if visible is None or not listed.rows else self._cache.filtered((number, term), listed, visible)
 
@@ -312,22 +318,24 @@ class _Weights:
     visible: int
     average: float
 
-    def of(self, codes: Iterable[int], matching: int) -> dict[int, float]:
-        """What a posting is worth by its code; `matching` rows have the term."""
-        idf = inverse_frequency(self.visible, matching)
-        return {code: contribution(self.boost, idf, code >> 8, LENGTHS[code & 255], self.average) for code in codes}
+    matching: int
+
+    def weigh(self, codes: Iterable[int]) -> dict[int, float]:
+        """What a posting is worth, by its code."""
+        idf, boost, average = inverse_frequency(self.visible, self.matching), self.boost, self.average
+        return {code: contribution(boost, idf, code >> 8, LENGTHS[code & 255], average) for code in codes}
 
 
-def _score(scores: dict[int, float], found: Listed | Filtered, fresh: list[tuple[int, int]], weights: _Weights) -> None:
-    """Add what one term in one field is worth; each distinct code is computed once."""
-    codes = found.distinct.union([code for _, code in fresh]) if fresh else found.distinct
-    worth = weights.of(codes, len(found.rows) + len(fresh))
-    parts = map(worth.__getitem__, found.codes)
+def _score(scores: dict[int, float], found: Scored, fresh: list[tuple[int, int]], weights: _Weights) -> None:
+    """Add what one term in one field is worth to each row that has it."""
+    parts = found.parts(weights, weights.weigh)
+    known = scores.get
     if scores:
-        known = scores.get
         for row, part in zip(found.rows, parts, strict=True):
             scores[row] = known(row, 0.0) + part
     else:
         scores.update(zip(found.rows, parts, strict=True))
-    for row, code in fresh:
-        scores[row] = scores.get(row, 0.0) + worth[code]
+    if fresh:
+        worth = weights.weigh({code for _, code in fresh})
+        for row, code in fresh:
+            scores[row] = known(row, 0.0) + worth[code]

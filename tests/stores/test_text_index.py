@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from stores.bm25 import FIELDS, Document, rank
 from stores.observations import text_index
+from stores.observations.postings import PostingsCache
 from stores.observations.text_index import TextIndex, Visible
 
 KEY = b"a key of the tests"
@@ -151,6 +152,7 @@ def _small_plans() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_index, "FLUSH_ROWS", 4)
         patch.setattr(text_index, "MAX_ROWS", 16)
+        patch.setattr(text_index, "_MANY", 12)
         yield
 
 
@@ -244,12 +246,18 @@ def spoil_start(folder: Path, segment: Path) -> None:
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
+def spoil_digest(folder: Path, segment: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    next(entry for entry in manifest["segments"] if entry["name"] == segment.name)["digest"] = "é" * 128
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
 def spoil_by_removing(folder: Path, segment: Path) -> None:
     (segment / "rows.bin").unlink()
 
 
 @pytest.mark.parametrize(
-    "spoil", [spoil_with_link, spoil_with_extra, spoil_with_linked_file, spoil_start, spoil_by_removing]
+    "spoil", [spoil_with_link, spoil_with_extra, spoil_with_linked_file, spoil_start, spoil_digest, spoil_by_removing]
 )
 def test_a_segment_that_is_not_as_it_was_written_is_removed(
     tmp_path: Path, index: TextIndex, texts: Texts, spoil: object
@@ -261,7 +269,8 @@ def test_a_segment_that_is_not_as_it_was_written_is_removed(
     again = TextIndex(tmp_path / "index", KEY)
     again.open()
     assert not os.path.lexists(victim)
-    assert len(again.uncovered(array("q", range(300)))) in {16, 12}
+    missing = again.uncovered(array("q", range(300)))
+    assert len(missing) in {16, 12} or (spoil is spoil_digest and len(missing) == 300)
 
 
 def test_an_index_sealed_with_another_key_is_started_anew(tmp_path: Path, index: TextIndex, texts: Texts) -> None:
@@ -320,6 +329,35 @@ def test_only_one_may_wait_for_another_to_write(tmp_path: Path, index: TextIndex
             pass
         index.publish(written)
         assert [future.result(10) for future in futures] == [None, None]
+
+
+def test_matching_goes_on_while_a_segment_is_written(index: TextIndex, texts: Texts) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    visible = everything(texts)
+    expected = rank(seen(texts, visible), WORDS[:3])
+    fill(index, texts)
+    with ThreadPoolExecutor(1) as thread:
+        for plan in index.rebuild_plans(300):
+            rows = [(row, *texts[row]) for row in range(plan.start, plan.end)]
+            future = thread.submit(index.write, plan, rows)
+            while not future.done():
+                assert index.match(WORDS[:3], visible) == expected
+            written = future.result()
+            assert written is not None
+            index.publish(written)
+            assert index.match(WORDS[:3], visible) == expected
+    assert index.pending == 0
+
+
+def test_what_is_cached_is_bounded(index: TextIndex, texts: Texts) -> None:
+    flush(index, texts, 0, 300)
+    some, every = Visible(bytearray(row % 3 > 0 for row in range(300))), everything(texts)
+    index._cache = PostingsCache(400)
+    for word in WORDS:
+        for visible in (some, every):
+            assert index.match([word], visible) == rank(seen(texts, visible), [word])
+            assert index._cache._size <= 400
 
 
 WRITER = """
