@@ -60,6 +60,8 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
         """See `TranscriptStore`. Reads the end of the file, and nothing while the file is unchanged."""
         file = self._files(session).transcript
         known = file.recall_last(n)
+        if known is None:
+            known = file.glance_last(n)
         return known if known is not None else await asyncio.to_thread(file.read_last, n)
 
     async def transcript_read_all(self, session: SessionRef) -> list[TranscriptEntry]:

@@ -38,6 +38,7 @@ FOLDER_MODE = 0o700
 LOCK_TIMEOUT_S = 10.0
 _SAFELY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # the last, lest a pipe in place of a file hold us up
 _TAIL_BYTES = 4096
+_CHUNK_BYTES = 64 * 1024  # larger ones are mapped and unmapped at each read
 _sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has only fsync
 _FIRST_PAUSE_S = 0.0002
 _LONGEST_PAUSE_S = 0.002
@@ -344,7 +345,7 @@ def _mend(descriptor: int, path: Path, size: int, mend: Mend) -> None:
 
 def _read_from(descriptor: int, offset: int) -> bytes:
     parts = []
-    while part := os.pread(descriptor, 1 << 20, offset):
+    while part := os.pread(descriptor, _CHUNK_BYTES, offset):
         parts.append(part)
         offset += len(part)
     return b"".join(parts)
