@@ -9,6 +9,7 @@ from pathlib import Path
 from stores import transcript
 from stores.errors import MissingFolder
 from stores.files import Folder, Stamp, locked, opened, stamp
+from stores.open_folders import OpenFolders
 from stores.records import TranscriptEntry
 
 logger = logging.getLogger(__name__)
@@ -25,8 +26,9 @@ class TranscriptFile:
     The file may hold a tenth more entries than the cap before the oldest are moved, but only `cap` are ever shown.
     """
 
-    def __init__(self, folder: Path, cap: int) -> None:
+    def __init__(self, folder: Path, cap: int, folders: OpenFolders | None = None) -> None:
         self._folder = folder
+        self._folders = folders or OpenFolders()
         self._path = folder / NAME
         self._cap = cap
         self._slack = cap // 10
@@ -42,10 +44,13 @@ class TranscriptFile:
     def write(self, batches: Sequence[Sequence[TranscriptEntry]]) -> bool:
         """Add the entries of all batches, in order. Durable on return, which tells whether `compact` is due."""
         data = b"".join(map(transcript.render, batches))
-        with locked(self._folder) as folder, folder.appending(NAME, mend=transcript.mend, known=self._sound) as file:
+        with (
+            self._folders.locked(self._folder) as folder,
+            folder.appending(NAME, mend=transcript.mend, known=self._sound) as file,
+        ):
             file.write(data)
             self._sound = file.stamp()
-            is_overfull = self._count(folder, self._sound) > self._cap + self._slack
+            is_overfull = self._count(folder, self._sound, data) > self._cap + self._slack
             folder.unlock()
             file.sync()
         return is_overfull
@@ -118,12 +123,13 @@ class TranscriptFile:
         with locked(self._folder) as folder:
             return _read_sound(folder, NAME, offset)
 
-    def _count(self, folder: Folder, now: Stamp) -> int:
-        """How many entries the file holds, reading only what was added since the last count."""
+    def _count(self, folder: Folder, now: Stamp, written: bytes) -> int:
+        """How many entries the file holds, reading only what others than `written` added since the last count."""
         inode, size, entries = self._counted
         if inode != now.inode or size > now.size:
             size = entries = 0
-        entries += len(transcript.starts(folder.read(NAME, size)))
+        added = written if size + len(written) == now.size else folder.read(NAME, size)
+        entries += len(transcript.starts(added))
         self._counted = (now.inode, now.size, entries)
         return entries
 
