@@ -59,7 +59,7 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
         await self._files(session).appends.add(entries)
 
     async def transcript_read_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
-        """See `TranscriptStore`. Reads the end of the file, and nothing while the file is unchanged."""
+        """See `TranscriptStore`. Reads the end of the file, at once if it is short; nothing while it is unchanged."""
         file = self._files(session).transcript
         known = file.recall_last(n)
         if known is None:

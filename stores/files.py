@@ -9,7 +9,8 @@ Promises, each held by tests that kill real processes:
 - a name can never lead out of its folder: names are opened relative to the folder's descriptor, and links are refused;
 - an error is never an empty file: it is raised, and names the file.
 
-Everything here blocks, so async callers hop into a thread once for each operation, not for each system call.
+Everything here blocks, so async callers hop into a thread once for each operation, not for each system call; but for a
+short read without a lock, which takes less time than the hop.
 """
 
 from __future__ import annotations

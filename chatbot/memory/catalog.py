@@ -188,6 +188,7 @@ class FolderCatalog(SessionCatalog):
             return decode_record(folder.read(SESSION_NAME), session_id)
 
     def _glance(self, session_id: str) -> SessionRecord | None:
+        """The record, if one short read tells, which takes less time than a hop into a thread; trouble is `_get`'s."""
         try:
             with opened(self._folder(session_id)) as folder:
                 return decode_record(folder.read(SESSION_NAME, 0, _GLANCE_BYTES), session_id)
