@@ -14,6 +14,7 @@ from stores.base import KeyValueStore, TranscriptStore
 from stores.errors import InvalidSettings
 from stores.group_commit import GroupCommit
 from stores.key_value_file import KeyValueFile
+from stores.open_folders import OpenFolders
 from stores.records import KeyValue, SessionRef, TranscriptEntry
 from stores.transcript_file import TranscriptFile
 
@@ -34,6 +35,7 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
         self._kv_cap = kv_cap
         self._transcript_cap = transcript_cap
         self._warm: OrderedDict[str, _SessionFiles] = OrderedDict()
+        self._folders = OpenFolders()
 
     async def kv_get(self, session: SessionRef, key: str) -> str | None:
         """See `KeyValueStore`."""
@@ -57,9 +59,11 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
         await self._files(session).appends.add(entries)
 
     async def transcript_read_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
-        """See `TranscriptStore`. Reads the end of the file, and nothing while the file is unchanged."""
+        """See `TranscriptStore`. Reads the end of the file, at once if it is short; nothing while it is unchanged."""
         file = self._files(session).transcript
         known = file.recall_last(n)
+        if known is None:
+            known = file.glance_last(n)
         return known if known is not None else await asyncio.to_thread(file.read_last, n)
 
     async def transcript_read_all(self, session: SessionRef) -> list[TranscriptEntry]:
@@ -72,12 +76,15 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
 
     async def forget_session(self, session: SessionRef) -> None:
         """See `Store`."""
-        self._warm.pop(session.id, None)
+        if files := self._warm.pop(session.id, None):
+            await files.appends.finish()
+        self._folders.close(session.folder)
 
     async def aclose(self) -> None:
         """See `Store`. Waits for appends whose callers no longer do."""
         for files in list(self._warm.values()):
             await files.appends.finish()
+        self._folders.close_all()
 
     async def _key_values(self, session: SessionRef) -> dict[str, KeyValue]:
         file = self._files(session).key_values
@@ -87,7 +94,7 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
     def _files(self, session: SessionRef) -> _SessionFiles:
         files = self._warm.get(session.id)
         if files is None or files.folder != session.folder:
-            files = _SessionFiles(session.folder, self._kv_cap, self._transcript_cap)
+            files = _SessionFiles(session.folder, self._kv_cap, self._transcript_cap, self._folders)
             self._warm[session.id] = files
         self._warm.move_to_end(session.id)
         if len(self._warm) > _WARM_SESSIONS:
@@ -105,10 +112,10 @@ class _SessionFiles:
 
     __slots__ = ("appends", "folder", "key_values", "transcript")
 
-    def __init__(self, folder: Path, kv_cap: int, transcript_cap: int) -> None:
+    def __init__(self, folder: Path, kv_cap: int, transcript_cap: int, folders: OpenFolders) -> None:
         self.folder = folder
         self.key_values = KeyValueFile(folder, kv_cap)
-        self.transcript = TranscriptFile(folder, transcript_cap)
+        self.transcript = TranscriptFile(folder, transcript_cap, folders)
         self.appends: GroupCommit[Sequence[TranscriptEntry]] = GroupCommit(
             self.transcript.write, self.transcript.compact
         )

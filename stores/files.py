@@ -9,7 +9,8 @@ Promises, each held by tests that kill real processes:
 - a name can never lead out of its folder: names are opened relative to the folder's descriptor, and links are refused;
 - an error is never an empty file: it is raised, and names the file.
 
-Everything here blocks, so async callers hop into a thread once for each operation, not for each system call.
+Everything here blocks, so async callers hop into a thread once for each operation, not for each system call; but for a
+short read without a lock, which takes less time than the hop.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from filelock import lock_descriptor, unlock_descriptor
 
@@ -38,6 +40,7 @@ FOLDER_MODE = 0o700
 LOCK_TIMEOUT_S = 10.0
 _SAFELY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # the last, lest a pipe in place of a file hold us up
 _TAIL_BYTES = 4096
+_CHUNK_BYTES = 64 * 1024  # larger ones are mapped and unmapped at each read
 _sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has only fsync
 _FIRST_PAUSE_S = 0.0002
 _LONGEST_PAUSE_S = 0.002
@@ -81,31 +84,45 @@ def mend_lines(tail: bytes) -> tuple[int, bytes]:
 
 
 class Folder:
-    """An open folder. Names are plain file names; a name with a separator, or a link, is refused."""
+    """An open folder. Names are plain file names; a name with a separator, or a link, is refused.
+
+    Its lock and the files that are appended to are opened once, and stay open until it is closed.
+    """
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
         self._descriptor = descriptor
-        self._lock: int | None = None
+        self._status = os.fstat(descriptor)
+        self._lock: _Named | None = None
+        self._ends: dict[str, _Named] = {}
+        self._is_open = True
 
     def lock(self, timeout_s: float, name: str = LOCK_NAME) -> None:
-        """Be alone in the folder among all who lock it by that name; see `locked`."""
-        lock = os.open(_plain(name), os.O_RDWR | os.O_CREAT | _SAFELY, FILE_MODE, dir_fd=self._descriptor)
-        try:
-            _acquire(lock, self.path, timeout_s)
-            if os.fstat(lock).st_nlink == 0 or not os.path.samestat(os.lstat(self.path), os.fstat(self._descriptor)):
-                raise MissingFolder(f"{self.path} was deleted or replaced meanwhile")
-        except BaseException:
-            os.close(lock)
-            raise
-        self._lock = lock
+        """Be alone in the folder among all who lock it by that name, always the same one; see `locked`."""
+        if self._lock is None:
+            self._lock = self._open(name, os.O_RDWR | os.O_CREAT)
+        _acquire(self._lock.descriptor, self.path, timeout_s)
+        if self._found(self._lock) is None or not os.path.samestat(os.lstat(self.path), self._status):
+            raise MissingFolder(f"{self.path} was deleted or replaced meanwhile")
 
     def unlock(self) -> None:
         """Let others in before the folder is closed, so that they need not wait for our disk."""
         if self._lock is not None:
-            lock, self._lock = self._lock, None
-            unlock_descriptor(lock)
-            os.close(lock)
+            unlock_descriptor(self._lock.descriptor)
+
+    def close(self) -> None:
+        """Let go of the folder and its files. May be called twice.
+
+        Unlocks nothing, for in a forked child the lock is the parent's.
+        """
+        if self._is_open:
+            self._is_open = False
+            for named in (self._lock, *self._ends.values()):
+                if named is not None:
+                    os.close(named.descriptor)
+            os.close(self._descriptor)
+
+    __del__ = close
 
     def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         """The file's bytes from `start` to `end`, or to its end. Raises `FileNotFoundError` where there is no file."""
@@ -160,8 +177,8 @@ class Folder:
         `known` is the stamp that the file had when its end was last known to be sound: if it still has it, the end is
         not read again.
         """
-        with self._file(name, os.O_RDWR | os.O_APPEND | os.O_CREAT) as file:
-            status = os.fstat(file)
+        with self._naming(name):
+            file, status = self._end(name)
             if status.st_size == 0:
                 self.sync()
             elif Stamp.of(status) != known:
@@ -194,18 +211,55 @@ class Folder:
 
     @contextmanager
     def _file(self, name: str, flags: int) -> Iterator[int]:
-        try:
-            descriptor = os.open(_plain(name), flags | _SAFELY, FILE_MODE, dir_fd=self._descriptor)
+        with self._naming(name):
+            file = self._open(name, flags)
             try:
-                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                    raise UnsafePath(f"{self.path / name} is not a regular file")
-                yield descriptor
+                yield file.descriptor
             finally:
-                os.close(descriptor)
+                os.close(file.descriptor)
+
+    @contextmanager
+    def _naming(self, name: str) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             if not isinstance(error, StoreError):
                 error.filename = name  # which a failed write does not tell by itself
             raise
+
+    def _open(self, name: str, flags: int) -> _Named:
+        descriptor = os.open(_plain(name), flags | _SAFELY, FILE_MODE, dir_fd=self._descriptor)
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(descriptor)
+            raise UnsafePath(f"{self.path / name} is not a regular file")
+        return _Named(name, descriptor, status)
+
+    def _end(self, name: str) -> tuple[int, os.stat_result]:
+        """The file, open at its end, and its status; opened anew where the name stands for another file by now."""
+        file = self._ends.get(name)
+        if file is not None:
+            if status := self._found(file):
+                return file.descriptor, status
+            os.close(self._ends.pop(name).descriptor)
+        self._ends[name] = file = self._open(name, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        return file.descriptor, file.status
+
+    def _found(self, file: _Named) -> os.stat_result | None:
+        """The file's status, if its name still stands for it; else None."""
+        try:
+            status = os.stat(file.name, dir_fd=self._descriptor, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        return status if os.path.samestat(status, file.status) else None
+
+
+class _Named(NamedTuple):
+    """An open file, the name that it was opened by, and what it looked like then."""
+
+    name: str
+    descriptor: int
+    status: os.stat_result
 
 
 class Appender:
@@ -216,11 +270,12 @@ class Appender:
 
     def write(self, data: bytes) -> None:
         """Add `data`, whole or not at all."""
-        size = os.fstat(self._descriptor).st_size
+        written = 0
         try:
-            _write_whole(self._descriptor, data)
+            while written < len(data):
+                written += os.write(self._descriptor, data[written:] if written else data)
         except OSError:
-            os.ftruncate(self._descriptor, size)
+            os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - written)
             raise
 
     def sync(self) -> None:
@@ -232,15 +287,20 @@ class Appender:
         return Stamp.of(os.fstat(self._descriptor))
 
 
+def open_folder(path: Path) -> Folder:
+    """Open the folder at `path`, to be closed by the caller; errors are those of the operating system."""
+    return Folder(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | _SAFELY))
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[Folder]:
     """Open the folder at `path`, which must be a real folder; operating-system errors become store errors."""
     with translated(path):
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | _SAFELY)
+        folder = open_folder(path)
         try:
-            yield Folder(path, descriptor)
+            yield folder
         finally:
-            os.close(descriptor)
+            folder.close()
 
 
 @contextmanager
@@ -344,7 +404,7 @@ def _mend(descriptor: int, path: Path, size: int, mend: Mend) -> None:
 
 def _read_from(descriptor: int, offset: int) -> bytes:
     parts = []
-    while part := os.pread(descriptor, 1 << 20, offset):
+    while part := os.pread(descriptor, _CHUNK_BYTES, offset):
         parts.append(part)
         offset += len(part)
     return b"".join(parts)

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Generic, TypeVar
+
+from stores.fast_thread import in_thread
 
 T = TypeVar("T")
 
@@ -26,8 +29,8 @@ class GroupCommit(Generic[T]):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way or waiting."""
-        return self._under_way is None
+        """Whether nothing is under way or waiting, as far as a loop that was closed meanwhile could tell us."""
+        return self._under_way is None or self._under_way.get_loop().is_closed()
 
     async def add(self, item: T) -> None:
         """Return once `item` is committed; raises what its commit raised. Items keep the order in which they came.
@@ -36,25 +39,24 @@ class GroupCommit(Generic[T]):
         """
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, done))
-        if self._under_way is None:
+        if self.idle:
             self._commit_waiting()
         await done
 
     async def finish(self) -> None:
         """Return once nothing is under way or waiting."""
-        while self._under_way is not None:
+        while self._under_way is not None and not self.idle:
             await asyncio.wait([self._under_way])
 
     def _commit_waiting(self) -> None:
         batch, self._waiting = self._waiting, []
-        loop = asyncio.get_running_loop()
-        self._under_way = loop.run_in_executor(None, self._commit, [item for item, _ in batch])
+        self._under_way = in_thread(partial(self._commit, [item for item, _ in batch]))
         self._under_way.add_done_callback(lambda commit: self._report(batch, commit))
 
     def _report(self, batch: list[tuple[T, asyncio.Future[None]]], commit: asyncio.Future[object]) -> None:
         error = commit.exception()
         for _, done in batch:
-            if done.cancelled():
+            if done.cancelled() or done.get_loop().is_closed():
                 continue
             if error is None:
                 done.set_result(None)

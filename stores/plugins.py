@@ -58,12 +58,12 @@ def settings_of(store: type[Store]) -> dict[str, inspect.Parameter]:
 
 def check_settings(name: str, store: type[Store], settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings, converted to what the constructor's annotations ask for. Raises `InvalidSettings`."""
+    if not settings:
+        return {}
     known = settings_of(store)
     for key in settings:
         if key not in known:
             raise InvalidSettings(f"[memory.{name}] has no setting {key!r}{did_you_mean(key, known)}")
-    if not settings:
-        return {}
     from pydantic import TypeAdapter, ValidationError
 
     hints = _annotations(name, store)

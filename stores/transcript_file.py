@@ -9,6 +9,7 @@ from pathlib import Path
 from stores import transcript
 from stores.errors import MissingFolder
 from stores.files import Folder, Stamp, locked, opened, stamp
+from stores.open_folders import OpenFolders
 from stores.records import TranscriptEntry
 
 logger = logging.getLogger(__name__)
@@ -25,8 +26,9 @@ class TranscriptFile:
     The file may hold a tenth more entries than the cap before the oldest are moved, but only `cap` are ever shown.
     """
 
-    def __init__(self, folder: Path, cap: int) -> None:
+    def __init__(self, folder: Path, cap: int, folders: OpenFolders | None = None) -> None:
         self._folder = folder
+        self._folders = folders or OpenFolders()
         self._path = folder / NAME
         self._cap = cap
         self._slack = cap // 10
@@ -42,10 +44,13 @@ class TranscriptFile:
     def write(self, batches: Sequence[Sequence[TranscriptEntry]]) -> bool:
         """Add the entries of all batches, in order. Durable on return, which tells whether `compact` is due."""
         data = b"".join(map(transcript.render, batches))
-        with locked(self._folder) as folder, folder.appending(NAME, mend=transcript.mend, known=self._sound) as file:
+        with (
+            self._folders.locked(self._folder) as folder,
+            folder.appending(NAME, mend=transcript.mend, known=self._sound) as file,
+        ):
             file.write(data)
             self._sound = file.stamp()
-            is_overfull = self._count(folder, self._sound) > self._cap + self._slack
+            is_overfull = self._count(folder, self._sound, data) > self._cap + self._slack
             folder.unlock()
             file.sync()
         return is_overfull
@@ -60,21 +65,17 @@ class TranscriptFile:
             return None
         return entries[-n:] if n else []
 
+    def glance_last(self, n: int) -> list[TranscriptEntry] | None:
+        """What `read_last` would return, if one short read tells; else None. Waits for no lock."""
+        return self._look(_within(n, self._cap), _FIRST_TAIL_BYTES, may_wait=False)
+
     def read_last(self, n: int) -> list[TranscriptEntry]:
         """The last `n` entries within the cap, oldest first, read from the end of the file."""
         n = _within(n, self._cap)
-        with opened(self._folder) as folder:
-            before = folder.stamp(NAME)
-            if before is None or n == 0:
-                return []
-            is_settled = before.is_settled()
-            entries, whole = self._read_tail(folder, before.size, n)
-            has_archive = folder.stamp(ARCHIVE_NAME) is not None
-            if len(entries) < n and has_archive:
-                return self.read_all()[-n:]  # entries were taken back, so the archive reaches into the cap again
-            if is_settled and folder.stamp(NAME) == before:
-                self._cached = (before, entries, whole and not has_archive)
-        return entries[-n:]
+        reach = _FIRST_TAIL_BYTES
+        while (entries := self._look(n, reach, may_wait=True)) is None:
+            reach *= 4
+        return entries
 
     def read_all(self) -> list[TranscriptEntry]:
         """Every entry, the archived ones first."""
@@ -94,32 +95,41 @@ class TranscriptFile:
                     dropped = _cut_last(folder, name, n - len(dropped)) + dropped
         return dropped
 
-    def _read_tail(self, folder: Folder, size: int, n: int) -> tuple[list[TranscriptEntry], bool]:
-        """At least the last `n` entries, if there are that many, and whether these are all."""
-        reach = _FIRST_TAIL_BYTES
-        while True:
-            offset = max(0, size - reach)
+    def _look(self, n: int, reach: int, *, may_wait: bool) -> list[TranscriptEntry] | None:
+        """The last `n` entries, or None where they reach further back, or where we would have to wait for a lock."""
+        with opened(self._folder) as folder:
+            before = folder.stamp(NAME)
+            if before is None or n == 0:
+                return []
+            is_settled = before.is_settled()
+            offset = max(0, before.size - reach)
             data = folder.read(NAME, offset)
             if data and not data.endswith(b"\n\n"):
+                if not may_wait:
+                    return None
                 data = self._read_alone(offset)
-            if offset:
-                data = data[data.find(b"\n") + 1 :]  # what a cut leaves of a line could look like a header
-            entries = transcript.parse(data)
-            if offset == 0 or len(entries) >= n:
-                return entries, offset == 0
-            reach *= 4
+            entries = _last_entries(data, n, is_cut=offset > 0)
+            if len(entries) < n and offset:
+                return None
+            has_archive = folder.stamp(ARCHIVE_NAME) is not None
+            if len(entries) < n and has_archive:  # some were taken back, so the archive reaches into the cap again
+                return self.read_all()[-n:] if may_wait else None
+            if is_settled and folder.stamp(NAME) == before:
+                self._cached = (before, entries, len(entries) < n)
+        return entries[:]
 
     def _read_alone(self, offset: int) -> bytes:
         """Read while no one writes: what then still lacks its end was torn, or edited by hand."""
         with locked(self._folder) as folder:
             return _read_sound(folder, NAME, offset)
 
-    def _count(self, folder: Folder, now: Stamp) -> int:
-        """How many entries the file holds, reading only what was added since the last count."""
+    def _count(self, folder: Folder, now: Stamp, written: bytes) -> int:
+        """How many entries the file holds, reading only what others than `written` added since the last count."""
         inode, size, entries = self._counted
         if inode != now.inode or size > now.size:
             size = entries = 0
-        entries += len(transcript.starts(folder.read(NAME, size)))
+        added = written if size + len(written) == now.size else folder.read(NAME, size)
+        entries += len(transcript.starts(added))
         self._counted = (now.inode, now.size, entries)
         return entries
 
@@ -159,10 +169,16 @@ class TranscriptFile:
 
 def _cut_last(folder: Folder, name: str, n: int) -> list[TranscriptEntry]:
     data = _read_sound(folder, name)
-    blocks = transcript.blocks(data)[-n:]
+    blocks = transcript.blocks(data, last=n)
     if blocks:
         folder.cut(name, blocks[0].start)
     return [transcript.entry_of(data, block) for block in blocks]
+
+
+def _last_entries(data: bytes, n: int, *, is_cut: bool) -> list[TranscriptEntry]:
+    if is_cut:
+        data = data[data.find(b"\n") + 1 :]  # what a cut leaves of a line could look like a header
+    return transcript.parse(data, last=n)
 
 
 def _within(n: int, cap: int) -> int:

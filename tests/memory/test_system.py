@@ -280,6 +280,25 @@ async def test_opening_one_session_reads_no_other(memory: MemorySystem, memory_h
     assert (await memory.load_session(wanted.id, "chat")).id == wanted.id
 
 
+async def test_a_record_that_is_too_long_for_a_short_read_is_read_whole(
+    memory: MemorySystem, memory_home: Path
+) -> None:
+    session = await memory.create_session(STORES, "chat", title="long")
+    path = memory_home / "sessions" / session.id / "session.json"
+    path.write_bytes(b" " * 20_000 + path.read_bytes())
+    assert (await memory.load_session(session.id, "chat")).record == session.record
+
+
+async def test_a_session_that_is_deleted_leaves_no_descriptor_open(memory: MemorySystem, memory_home: Path) -> None:
+    session = await memory.create_session(STORES, "chat")
+    await session.transcript_append("user", "hi")
+    await memory.delete_session(session.id)
+    descriptors = Path("/proc/self/fd")
+    if not descriptors.exists():
+        pytest.skip("this system does not tell which descriptors are open")
+    assert not [link for link in descriptors.iterdir() if session.id in os.path.realpath(link)]
+
+
 def test_a_reference_and_an_entry_are_plain_values() -> None:
     now = datetime.now(UTC)
     assert TranscriptEntry("user", "hi", now) == TranscriptEntry("user", "hi", now)

@@ -260,6 +260,27 @@ async def test_a_time_in_another_zone_is_kept_as_the_same_moment(store: BasicSes
     assert b"2026-01-01T18:00:00.000000Z" in (session.folder / "transcript.md").read_bytes()
 
 
+async def test_a_torn_end_is_read_without_holding_up_others_though_a_writer_has_the_lock(
+    store: BasicSessionStore, session: SessionRef
+) -> None:
+    (session.folder / "transcript.md").write_bytes(transcript.render([entry("said")])[:-1])
+    with locked(session.folder):
+        reading = asyncio.create_task(_said(store, session))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not reading.done()
+    assert await reading == ["said"]
+
+
+async def test_what_was_read_is_the_callers_own(store: BasicSessionStore, session: SessionRef) -> None:
+    await store.transcript_append(session, [entry("said")])
+    os.utime(session.folder / "transcript.md", (1, 1))
+    for _ in range(3):
+        read = await store.transcript_read_last(session, 5)
+        assert len(read) == 1
+        read.clear()
+
+
 async def test_closing_waits_for_an_append_whose_caller_no_longer_does(
     store: BasicSessionStore, session: SessionRef
 ) -> None:

@@ -168,3 +168,18 @@ async def test_finishing_waits_for_the_tidying(disk: Disk) -> None:
     disk.let.release()
     await finishing
     assert disk.batches == [[-1], [100]]
+
+
+def test_a_loop_that_is_closed_during_a_commit_holds_up_nobody_in_the_next_one(disk: Disk) -> None:
+    commits = GroupCommit(disk.commit)
+
+    async def leave() -> None:
+        adding = [asyncio.create_task(commits.add(number)) for number in (0, 1)]
+        await _started(disk)
+        del adding
+
+    asyncio.run(leave())
+    disk.let.release(2)
+    asyncio.run(commits.add(2))
+    assert [1, 2] in disk.batches
+    assert commits.idle
