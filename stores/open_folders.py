@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from weakref import WeakSet
 
-from stores.files import LOCK_TIMEOUT_S, Folder, open_folder, translated
+from stores.files import LOCK_NAME, LOCK_TIMEOUT_S, Folder, open_folder, translated
 
 _MOST_IDLE = 16
 """With three descriptors each, well below the 256 that some systems allow a process."""
@@ -23,7 +23,8 @@ _MOST_IDLE = 16
 class OpenFolders:
     """At most 16 idle folders, those used last. Safe to share between threads; a child process starts with none."""
 
-    def __init__(self) -> None:
+    def __init__(self, lock_name: str = LOCK_NAME) -> None:
+        self._lock_name = lock_name
         self._idle: OrderedDict[str, Folder] = OrderedDict()
         _everywhere.add(self)
 
@@ -54,8 +55,8 @@ class OpenFolders:
     def _take(self, path: Path, timeout_s: float) -> Folder:
         if folder := self._idle.pop(str(path), None):
             with suppress(FileNotFoundError):  # deleted or replaced since
-                return _lock(folder, timeout_s)
-        return _lock(open_folder(path), timeout_s)
+                return self._lock(folder, timeout_s)
+        return self._lock(open_folder(path), timeout_s)
 
     def _keep(self, folder: Folder) -> None:
         self.close(folder.path)  # two threads had one each
@@ -63,14 +64,13 @@ class OpenFolders:
         while len(self._idle) > _MOST_IDLE:
             self._idle.popitem(last=False)[1].close()
 
-
-def _lock(folder: Folder, timeout_s: float) -> Folder:
-    try:
-        folder.lock(timeout_s)
-    except BaseException:
-        folder.close()
-        raise
-    return folder
+    def _lock(self, folder: Folder, timeout_s: float) -> Folder:
+        try:
+            folder.lock(timeout_s, self._lock_name)
+        except BaseException:
+            folder.close()
+            raise
+        return folder
 
 
 def _close_everywhere() -> None:

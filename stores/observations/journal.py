@@ -17,9 +17,10 @@ from typing import Any
 
 from stores.errors import InvalidValue, LaterFormat
 from stores.events import Event, parse_event
-from stores.files import Appender, Folder, Stamp, locked, make_folder, opened, stamp
+from stores.files import Appender, Folder, Stamp, make_folder, opened, stamp
 from stores.json_lines import encode
 from stores.observations.table import Place
+from stores.open_folders import OpenFolders
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +39,7 @@ class Journal:
         self.position = 0
         """How many bytes were read, or written by us."""
         self._file: int | None = None
+        self._folders = OpenFolders(LOCK_NAME)
 
     def is_replaced(self) -> bool:
         """Whether the file is another one than was read, or lost some of its lines."""
@@ -66,7 +68,7 @@ class Journal:
 
     def start_again(self) -> None:
         """Forget what was read: the next `read_new` begins at the start of the file that is there then."""
-        self.close()
+        self._forget_file()
         now = stamp(self.path)
         self.inode = now.inode if now else 0
         self.position = 0
@@ -90,7 +92,7 @@ class Journal:
     def locked(self) -> Iterator[Folder]:
         """Be the only one who writes; the folder is made if need be."""
         make_folder(self.home)
-        with locked(self.home, name=LOCK_NAME) as folder:
+        with self._folders.locked(self.home) as folder:
             yield folder
 
     @contextmanager
@@ -138,7 +140,11 @@ class Journal:
         return moved
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Let go of the file and the folder."""
+        self._folders.close_all()
+        self._forget_file()
+
+    def _forget_file(self) -> None:
         if self._file is not None:
             os.close(self._file)
             self._file = None
