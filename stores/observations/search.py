@@ -92,11 +92,11 @@ class Search:
             written = index.write(plan, self._documents(plan))
             if written is None:
                 return False
+            released = index.release(written)
             with self._lock:
                 if index is self._index:
-                    index.publish(written)
+                    index.adopt(released)
                     return True
-            index.abandon(written)
         except (OSError, StoreError) as error:
             logger.warning("the index of %s stays behind, which costs memory alone: %s", self._cache.folder, error)
         return False

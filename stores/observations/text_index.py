@@ -3,7 +3,7 @@
 Rows are numbered as in the journal. A row is found by the newest of its texts that was `put` here or that a segment
 holds, never by an older one beside it. Scores are those of `stores.bm25.rank` over the visible rows, bit for bit.
 
-Guarded by the owner's lock, but for `write`, which may run beside everything else.
+Guarded by the owner's lock, but for `write` and `release`, which may run beside everything else.
 """
 
 from __future__ import annotations
@@ -55,6 +55,15 @@ class Written:
     segment: Segment
     plan: Plan
     right: ExitStack = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A segment that others use already."""
+
+    segment: Segment
+    manifest: Manifest
+    stamp: Stamp | None
 
 
 class TextIndex:
@@ -187,17 +196,26 @@ class TextIndex:
 
     def publish(self, written: Written) -> None:
         """Let the segment count, here and for others, instead of those that it replaces. If too late, it is dropped."""
+        self.adopt(self.release(written))
+
+    def release(self, written: Written) -> Released | None:
+        """Let the segment count for others; may run beside everything else, and is to be followed by `adopt`."""
         segment = written.segment
         with written.right, manifests.changing(self._folder) as place:
             disk = manifests.read(self._folder)
             if disk.erasures != written.plan.erasures or not (self._folder / segment.entry.name).is_dir():
                 manifests.sweep(place, disk)
-                return
+                return None
             kept = [entry for entry in disk.entries if entry.end <= segment.start or entry.start >= segment.end]
             after = disk.replaced([*kept, segment.entry])
             stamp = manifests.write(place, after)
             manifests.sweep(place, after)
-        self._take(after, stamp, {segment.entry.digest: segment})
+        return Released(segment, after, stamp)
+
+    def adopt(self, released: Released | None) -> None:
+        """Let a released segment count here as well; none, or one that others replaced meanwhile, changes nothing."""
+        if released is not None and released.manifest.generation > self._manifest.generation:
+            self._take(released.manifest, released.stamp, {released.segment.entry.digest: released.segment})
 
     def abandon(self, written: Written) -> None:
         """Give up a segment that shall not be published."""
