@@ -64,6 +64,12 @@ class AgentSettings(Section):
     """The stores that a session uses, by name; an agent with none chats without a memory."""
     window_entries: int = Field(20, ge=1)
     """How many of the last transcript entries the model is shown, as far as they fit."""
+    remember_exchanges: bool = True
+    """Keep each exchange in the store of observations, word for word; small talk is left out."""
+    recall_rows: int = Field(5, ge=0)
+    """How many remembered things a prompt may hold; 0 recalls nothing."""
+    recall_tokens: int = Field(2000, ge=0)
+    """How many tokens they may take; never more than a sixth of the model's window."""
     tool_steps: int = Field(8, ge=0)
     """How often in one turn the model may call tools."""
 

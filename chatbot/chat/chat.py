@@ -10,9 +10,12 @@ import uuid6
 
 from chatbot.chat.dialogue import USER
 from chatbot.chat.ledger import Ledger
+from chatbot.chat.prompt import PromptBundle
 from chatbot.chat.receipts import Receipt
+from chatbot.chat.remembrance import Remembrance
 from chatbot.chat.turn import Emit, Rules, Turn
 from chatbot.chat.usage import Bill, bill_of, calls_in
+from chatbot.chat.window import Window
 from chatbot.memory import SessionHandle
 from chatbot.memory.record import utc_now
 from chatbot.models.base import Model
@@ -45,6 +48,8 @@ class Chat:
         self._clock = clock
         self._order = asyncio.Lock() if session is None else session.turn_order
         self._receipts: list[Receipt] = []
+        self._window = Window(rules.settings.window_entries)
+        self._remembrance = Remembrance.of(session, rules.settings, clock)
 
     async def turn(self, text: str, emit: Emit = lambda _: None) -> Receipt:
         """Say `text`, and return the receipt, which holds the reply. `emit` gets what happens, as it happens.
@@ -55,26 +60,40 @@ class Chat:
         if not check_text(text, "the message").strip():
             raise InvalidValue("the message is empty")
         async with self._order:
-            receipt = Receipt(
-                turn=str(uuid6.uuid7()),
-                session=self.session.id if self.session else None,
-                agent=self.rules.agent,
-                model=self.model.name,
-                at=self._clock(),
-            )
+            turn, receipt = self._turn(text, emit)
             self._receipts.append(receipt)
-            turn = Turn(
-                text,
-                model=self.model,
-                session=self.session,
-                rules=self.rules,
-                tools=self._tools,
-                ledger=self._ledger,
-                receipt=receipt,
-                emit=emit,
-                clock=self._clock,
-            )
             return await turn.run()
+
+    async def dry_run(self, text: str) -> tuple[PromptBundle, Receipt]:
+        """What the model would be sent for `text`, and how it was chosen. Nothing is written, nobody is asked."""
+        if not check_text(text, "the message").strip():
+            raise InvalidValue("the message is empty")
+        async with self._order:
+            turn, receipt = self._turn(text, lambda _: None)
+            return await turn.prompt(), receipt
+
+    def _turn(self, text: str, emit: Emit) -> tuple[Turn, Receipt]:
+        receipt = Receipt(
+            turn=str(uuid6.uuid7()),
+            session=self.session.id if self.session else None,
+            agent=self.rules.agent,
+            model=self.model.name,
+            at=self._clock(),
+        )
+        turn = Turn(
+            text,
+            model=self.model,
+            session=self.session,
+            rules=self.rules,
+            tools=self._tools,
+            ledger=self._ledger,
+            window=self._window,
+            remembrance=self._remembrance,
+            receipt=receipt,
+            emit=emit,
+            clock=self._clock,
+        )
+        return turn, receipt
 
     async def take_back(self) -> list[TranscriptEntry]:
         """Remove the last exchange, from the user's entry on, and return it; empty where there is none."""
@@ -86,7 +105,10 @@ class Chat:
                 entries = await self.session.transcript_read_last(n)
                 asked = [at for at, entry in enumerate(entries) if entry.role == USER]
                 if asked:
-                    return await self.session.transcript_drop_last(len(entries) - asked[-1])
+                    taken = await self.session.transcript_drop_last(len(entries) - asked[-1])
+                    if self._remembrance and taken:
+                        await self._remembrance.take_back(taken[0].at)
+                    return taken
                 if len(entries) < n:
                     return []
                 n *= 2

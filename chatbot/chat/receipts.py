@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from chatbot.chat.prompt import Prompt
+from chatbot.chat.prompt import PromptBundle
 from chatbot.chat.usage import Call
 from stores.records import TranscriptEntry, format_time
 
@@ -36,20 +36,21 @@ class Receipt:
     window: dict[str, Any] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
     prompt_sha256: str = ""
+    memory: dict[str, Any] = field(default_factory=dict)
+    """What was looked at in memory, with scores, what was injected, and why the rest was not."""
+    remembered: str | None = None
+    """The observation that keeps this exchange."""
     notices: list[str] = field(default_factory=list)
     error: str | None = None
 
-    def note_prompt(self, prompt: Prompt, entries: list[TranscriptEntry]) -> None:
+    def note_prompt(self, prompt: PromptBundle, entries: list[TranscriptEntry]) -> None:
         """Write down what the model is sent; of several prompts in a turn the last one stands."""
         self.prompt_sha256 = prompt.sha256()
-        self.tokens = {
-            "persona": prompt.persona_tokens,
-            "window": prompt.window_tokens,
-            "reply_reserve": prompt.reply_tokens,
-        }
+        self.tokens = {**prompt.parts, "reply_reserve": prompt.reply_tokens}
         self.window = {
             "entries": len(entries),
             "messages": len(prompt.messages) - 1,
+            "parts_left_out": list(prompt.dropped),
             "messages_left_out": prompt.left_out,
             "from": format_time(entries[0].at) if entries else None,
             "to": format_time(entries[-1].at) if entries else None,
@@ -72,6 +73,8 @@ class Receipt:
             "tools": self.tools,
             "window": self.window,
             "tokens": self.tokens,
+            "memory": self.memory,
+            "remembered": self.remembered,
             "prompt_sha256": self.prompt_sha256,
             "notices": self.notices,
         }

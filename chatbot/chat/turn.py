@@ -15,10 +15,14 @@ from datetime import datetime
 
 from chatbot.chat.budget import reply_within_budget
 from chatbot.chat.dialogue import ASSISTANT, ERROR, USER, Said, messages_of, said_tool_calls, said_tool_result
+from chatbot.chat.episode import summarize_episode
 from chatbot.chat.ledger import Ledger
-from chatbot.chat.prompt import Prompt, build_prompt
+from chatbot.chat.memory_block import system_notice
+from chatbot.chat.prompt import Aside, PromptBundle, build_prompt
 from chatbot.chat.receipts import Receipt
+from chatbot.chat.remembrance import Recalled, Remembrance
 from chatbot.chat.usage import Bill, Call, bill_of, calls_in
+from chatbot.chat.window import Window
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ModelError
 from chatbot.memory import SessionHandle
@@ -31,6 +35,10 @@ from stores.records import TranscriptEntry
 
 PURPOSE = "chat"
 _LONGEST_TITLE = 60
+_RECENT_QUESTIONS = 3
+"""How many of the user's last messages memory is asked about; one alone often leaves out what it is about."""
+_MEMORY_SHARE = 6
+"""The memory block takes at most this part of the model's window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +89,8 @@ class Turn:
         rules: Rules,
         tools: Toolbox,
         ledger: Ledger,
+        window: Window,
+        remembrance: Remembrance | None,
         receipt: Receipt,
         emit: Emit,
         clock: Callable[[], datetime],
@@ -91,12 +101,17 @@ class Turn:
         self._rules = rules
         self._tools = tools
         self._ledger = ledger
+        self._window = window
+        self._remembrance = remembrance
         self._receipt = receipt
         self._emit = emit
         self._clock = clock
         self._started = time.monotonic()
         self._written = 0
         self._unsaved: list[Said] = []
+        self._recalled: Recalled | None = None
+        self._aside = Aside()
+        self._asked_at = receipt.at
         self._keeps_transcript = session is not None and session.supports(TranscriptStore)
 
     async def run(self) -> Receipt:
@@ -111,8 +126,14 @@ class Turn:
         except (ModelError, BudgetExceeded) as error:
             await self._fail(error)
             raise
+        await self._remember()
         await self._close()
         return self._receipt
+
+    async def prompt(self) -> PromptBundle:
+        """What the model would be sent. Writes nothing and asks nobody."""
+        self._unsaved.append((USER, self._text))
+        return await self._prompt()
 
     async def _converse(self) -> None:
         steps = self._rules.settings.tool_steps
@@ -167,7 +188,7 @@ class Turn:
             await self._write(*said)
         return calls if may_run_tools else []
 
-    async def _break_off(self, reply: _Reply, prompt: Prompt, started: float, error: BaseException) -> None:
+    async def _break_off(self, reply: _Reply, prompt: PromptBundle, started: float, error: BaseException) -> None:
         """Keep what had arrived when the call was cancelled or failed, and bill it as well as we can."""
         self._receipt.reply = reply.text
         if reply.text or isinstance(error, asyncio.CancelledError):
@@ -184,32 +205,77 @@ class Turn:
             self._receipt.tools.append({"name": result.call.name, "error": result.is_error})
             self._emit(ToolFinished(result))
 
-    async def _prompt(self) -> Prompt:
+    async def _prompt(self) -> PromptBundle:
         entries = await self._read_window()
         said = [(entry.role, entry.content) for entry in entries] + self._unsaved
+        if self._recalled is None:
+            self._recalled = await self._recall(said)
+            self._aside = await self._beside(self._recalled)
         prompt = await build_prompt(
             self._model,
-            self._rules.persona,
+            self._persona(),
             messages_of(said),
             tools=self._tools.specs,
             reply_tokens=self._rules.max_output_tokens,
+            aside=self._aside,
         )
         self._receipt.note_prompt(prompt, entries)
         return prompt
+
+    def _persona(self) -> str:
+        return self._rules.persona if self._remembrance is None else f"{self._rules.persona}\n\n{system_notice()}"
+
+    async def _recall(self, said: list[Said]) -> Recalled:
+        """What memory holds on this; nothing where it fails, which is told."""
+        if self._remembrance is None:
+            return Recalled()
+        asked = [content for role, content in said if role == USER][-_RECENT_QUESTIONS:]
+        try:
+            room = await self._model.context_window() // _MEMORY_SHARE
+            recalled = await self._remembrance.recall(asked, since=self._window.since, most_tokens=room)
+        except StoreError as error:
+            self._notice(f"memory cannot be searched, so this turn goes without it: {error}")
+            return Recalled()
+        self._receipt.memory = recalled.record
+        return recalled
+
+    async def _beside(self, recalled: Recalled) -> Aside:
+        summary = ""
+        try:
+            if self._session is not None and self._keeps_transcript:
+                summary = await summarize_episode(self._session, self._window.since, save=self._written > 0)
+        except StoreError as error:
+            self._notice(f"what came before cannot be summed up: {error}")
+        earlier = self._remembrance.before.text if self._remembrance else ""
+        return Aside(summary=summary, block=recalled.text, earlier_block=earlier)
+
+    async def _remember(self) -> None:
+        """Keep the exchange, so that it can be recalled when it is long out of the window."""
+        if self._remembrance is None or self._recalled is None:
+            return
+        try:
+            await self._remembrance.note_use(self._recalled)
+            self._receipt.remembered = await self._remembrance.keep(
+                self._asked_at, self._text, self._receipt.reply, self._recalled
+            )
+        except StoreError as error:
+            self._notice(f"this exchange could not be remembered: {error}")
 
     async def _read_window(self) -> list[TranscriptEntry]:
         """The last entries, and all of this turn however many tools it ran."""
         if self._session is None or not self._keeps_transcript:
             return []
+        own = self._written
         try:
-            return await self._session.transcript_read_last(self._rules.settings.window_entries + self._written - 1)
+            entries = await self._session.transcript_read_last(self._window.limit + own - 1)
+            return self._window.cut(entries, max(own - 1, 0))
         except StoreError as error:
             self._notice(f"earlier messages cannot be read, so this turn goes without them: {error}")
             if (USER, self._text) not in self._unsaved:
                 self._unsaved.insert(0, (USER, self._text))
             return []
 
-    async def _affordable(self, prompt: Prompt) -> int:
+    async def _affordable(self, prompt: PromptBundle) -> int:
         budget = self._rules.budget
         session = day = Bill()
         if self._session is not None and (budget.session_usd or budget.session_tokens):
@@ -225,7 +291,7 @@ class Turn:
             price=await self._model.price(),
         )
 
-    async def _estimate(self, prompt: Prompt, reply: _Reply) -> Usage:
+    async def _estimate(self, prompt: PromptBundle, reply: _Reply) -> Usage:
         written = await self._model.count_tokens([Message("assistant", reply.text)])
         price = await self._model.price()
         cost = None if price is None else prompt.tokens * price.input_usd + written * price.output_usd
@@ -247,6 +313,7 @@ class Turn:
         try:
             entries = [TranscriptEntry(role, content, self._clock()) for role, content in said]
             await self._session.transcript_extend(entries)
+            self._asked_at = self._asked_at if self._written else entries[0].at
             self._written += len(said)
         except StoreError as error:
             self._unsaved.extend(said)

@@ -10,6 +10,7 @@ from chatbot.chat import Chat
 from chatbot.cli.output import SESSION_HEAD, say_table, session_rows
 from chatbot.cli.screen import Screen
 from chatbot.cli.usage import show_bill
+from chatbot.cli.why import chosen, explain
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionHandle
 from chatbot.runtime import Runtime
@@ -91,6 +92,10 @@ class Commands:
     async def do_usage(self, _: str) -> None:
         """Show what this session has cost."""
         show_bill(await self.chat.bill())
+
+    async def do_why(self, turn: str) -> None:
+        """Say what the last turn recalled, and why: /why [number of the turn]."""
+        await explain(self._session(), chosen(await self._session().receipts(), turn or None))
 
     async def do_undo(self, _: str) -> None:
         """Take back the last exchange, for good."""

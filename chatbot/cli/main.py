@@ -13,9 +13,11 @@ _MODULES = {
     "ask": "chatbot.cli.ask",
     "config": "chatbot.cli.config",
     "doctor": "chatbot.cli.doctor",
+    "prompt": "chatbot.cli.prompt",
     "sessions": "chatbot.cli.sessions",
     "stores": "chatbot.cli.stores",
     "usage": "chatbot.cli.usage",
+    "why": "chatbot.cli.why",
 }
 """The module of each command; its `run(args)` is a coroutine function that returns an `Exit`."""
 

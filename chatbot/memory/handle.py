@@ -12,11 +12,10 @@ from typing import Any, TypeVar
 import aiofiles
 
 from chatbot.memory.catalog import SessionCatalog
-from chatbot.memory.reading import Hit
 from chatbot.memory.record import SessionRecord
 from chatbot.memory.remembering import Remembering
 from chatbot.memory.scope import Caller, Scope
-from stores.access import least_clearance
+from stores.access import Clearance, least_clearance
 from stores.base import CONTRACTS, KeyValueStore, ObservationStore, Store, TranscriptStore, contracts_of
 from stores.errors import UnsupportedOperation
 from stores.files import contained, translated
@@ -77,6 +76,11 @@ class SessionHandle(Remembering):
     def agent_id(self) -> str:
         """The agent that the session belongs to."""
         return self.record.agent_id
+
+    @property
+    def clearance(self) -> Clearance:
+        """What the holder may see of what is remembered."""
+        return least_clearance(self._caller.clearance, self.record.clearance)
 
     def supports(self, contract: type[Store]) -> bool:
         """Whether one of the session's stores keeps `contract`."""
@@ -151,10 +155,6 @@ class SessionHandle(Remembering):
                 while chunk := await file.read(_CHUNK_BYTES):
                     yield chunk
 
-    async def recall(self, text: str, **wanted: Any) -> list[Hit]:
-        """What is remembered about `text`, best first; see `search`."""
-        return await self.search(text, **wanted)
-
     async def copy_to(self, other: SessionRef) -> None:
         """Write everything that the session's stores keep into a session that is being made."""
         if self.supports(KeyValueStore):
@@ -170,7 +170,7 @@ class SessionHandle(Remembering):
         caller = self._caller
         return Scope(
             self._keeper(ObservationStore),
-            least_clearance(caller.clearance, self.record.clearance),
+            self.clearance,
             caller.clock,
             caller.new_id,
             agent_id=self.agent_id,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from chatbot.memory.people import other_names
-from chatbot.memory.scope import PUBLIC, Scope, Scoped
+from chatbot.memory.scope import PUBLIC, Scoped
 from chatbot.memory.scoring import search_score
 from stores.access import Sensitivity
 from stores.analysis import terms
@@ -40,6 +40,25 @@ class Hit:
             "created_at": format_time(row.created_at),
             "token_count": row.token_count,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """A row that was looked at, with the parts of its score."""
+
+    id: str
+    observation: Observation | None
+    score: float
+    parts: Mapping[str, float]
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recollection:
+    """What was recalled, and everything that was looked at for it."""
+
+    hits: tuple[Recalled, ...]
+    considered: tuple[Recalled, ...]
 
 
 class Reading(Scoped):
@@ -88,8 +107,21 @@ class Reading(Scoped):
         rows = await scope.store.get(view, list(best))
         hits = _within([Hit(row, best[row.id]) for row in rows], max_tokens)
         if count_use:
-            await self._note_use(scope, [hit.observation for hit in hits])
+            await self.note_use([hit.observation.id for hit in hits])
         return hits
+
+    async def recall(
+        self, texts: str | Sequence[str], *, limit: int = 5, exclude: Collection[str] = (), **wanted: Any
+    ) -> Recollection:
+        """What is remembered about the last of `texts`, best first, without the rows in `exclude`."""
+        text = texts if isinstance(texts, str) else texts[-1]
+        found = await self.search(text, limit=limit + len(exclude), count_use=False, **wanted)
+        hits = [
+            Recalled(hit.observation.id, hit.observation, hit.score, {"match": hit.score}, "recalled")
+            for hit in found
+            if hit.observation.id not in exclude
+        ]
+        return Recollection(tuple(hits[:limit]), tuple(hits))
 
     async def get(
         self, ids: Sequence[str], *, ask: Collection[Sensitivity] = PUBLIC, count_use: bool = True
@@ -98,7 +130,7 @@ class Reading(Scoped):
         scope = self._scope()
         rows = await scope.store.get(scope.view(ask), ids)
         if count_use:
-            await self._note_use(scope, rows)
+            await self.note_use([row.id for row in rows])
         return rows
 
     async def list_observations(
@@ -107,14 +139,14 @@ class Reading(Scoped):
         order: Order = "updated",
         ascending: bool = False,
         limit: int = 20,
-        after: str | None = None,
+        cursor: str | None = None,
         ask: Collection[Sensitivity] = PUBLIC,
         **wanted: Any,
     ) -> Page:
-        """A page of observations by time; `after` is what the page before gave. `wanted` are fields of `Filter`."""
+        """A page of observations by time; `cursor` is `after` of the page before. `wanted` are fields of `Filter`."""
         scope = self._scope()
         return await scope.store.find(
-            scope.view(ask), await self._filter(wanted), order=order, ascending=ascending, limit=limit, after=after
+            scope.view(ask), await self._filter(wanted), order=order, ascending=ascending, limit=limit, after=cursor
         )
 
     async def timeline(
@@ -168,9 +200,11 @@ class Reading(Scoped):
             wanted = wanted | {"people": await other_names(self._scope(), people)}
         return _filter(wanted)
 
-    async def _note_use(self, scope: Scope, rows: Iterable[Observation]) -> None:
-        if ids := tuple(row.id for row in rows):
-            await scope.commit(Event(kind="use", at=scope.clock(), ids=ids))
+    async def note_use(self, ids: Sequence[str]) -> None:
+        """Count that observations were put to use."""
+        if ids:
+            scope = self._scope()
+            await scope.commit(Event(kind="use", at=scope.clock(), ids=tuple(ids)))
 
 
 def _filter(wanted: Mapping[str, Any]) -> Filter:

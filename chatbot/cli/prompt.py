@@ -1,0 +1,47 @@
+"""`chatbot prompt --dry-run`: what a model would be sent, part by part, without sending it."""
+
+from __future__ import annotations
+
+import argparse
+
+from chatbot.chat.prompt import PromptBundle
+from chatbot.cli.exits import Exit
+from chatbot.cli.options import chosen_session, options_of
+from chatbot.cli.output import complain, printable, say, say_json
+from chatbot.runtime import Runtime
+from stores.errors import InvalidValue
+
+
+async def run(args: argparse.Namespace) -> Exit:
+    """Print the prompt for a message."""
+    if not args.dry_run:
+        complain(InvalidValue("say --dry-run: nothing else can be done with a prompt yet"), as_json=args.json)
+        return Exit.USAGE
+    async with Runtime(options_of(args)) as runtime:
+        new = not (args.continue_last or args.resume or args.fork)
+        chat = runtime.chat(await runtime.resume() if new else await chosen_session(runtime, args))
+        bundle, receipt = await chat.dry_run(" ".join(args.text))
+        if args.json:
+            say_json(
+                {
+                    "messages": [message.as_openai() for message in bundle.messages],
+                    "tokens": {**bundle.parts, "reply_reserve": bundle.reply_tokens, "window": bundle.context_window},
+                    "parts_left_out": list(bundle.dropped),
+                    "memory": receipt.memory,
+                }
+            )
+        else:
+            _show(bundle)
+    return Exit.OK
+
+
+def _show(bundle: PromptBundle) -> None:
+    for message in bundle.messages:
+        said = message.content or ", ".join(f"{call.name}({call.arguments})" for call in message.tool_calls)
+        say(f"--- {message.role}")
+        say(printable(said))
+    say("---")
+    parts = " · ".join(f"{name} {count:,}" for name, count in bundle.parts.items())
+    say(f"tokens: {parts} · reply {bundle.reply_tokens:,} of a window of {bundle.context_window:,}")
+    if bundle.dropped:
+        say(f"left out for want of room: {', '.join(bundle.dropped)}")

@@ -1,0 +1,65 @@
+"""What the window left out is told in short, at a bounded cost."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from chatbot.chat.episode import KEY, Episode, summarize_episode
+from chatbot.memory import MemorySystem
+from stores.records import TranscriptEntry
+
+START = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+def said(at: int, content: str, role: str = "user") -> TranscriptEntry:
+    return TranscriptEntry(role, content, START + timedelta(seconds=at))
+
+
+def test_the_sentence_that_says_most_stands_for_an_entry() -> None:
+    entry = said(0, "Hm. We moved the launch of the Lisbon office to the fourth of March. OK?")
+    episode = Episode().extended([entry], START)
+    assert episode.lines == ("- user: We moved the launch of the Lisbon office to the fourth of March.",)
+
+
+def test_errors_and_tool_output_are_left_out() -> None:
+    entries = [said(0, "it broke", "error"), said(1, '{"id": "1"}', "tool")]
+    assert Episode().extended(entries, START).text() == ""
+
+
+def test_the_length_is_bounded_however_much_was_said() -> None:
+    episode = Episode()
+    for at in range(0, 1000, 10):
+        entries = [said(each, f"Point {each} is about matter number {each * 7}. " * 20) for each in range(at, at + 10)]
+        episode = episode.extended(entries, START + timedelta(seconds=at))
+    assert len(episode.lines) == 24
+    assert len(episode.text()) < 24 * 200
+
+
+async def test_the_summary_is_extended_by_what_left_the_window_since(memory_home: Path) -> None:
+    async with MemorySystem(memory_home) as memory:
+        session = await memory.create_session(["basic_session"], "chat")
+        entries = [said(at, f"The colour of house {at} is blue.") for at in range(10)]
+        await session.transcript_extend(entries)
+        assert await summarize_episode(session, None) == ""
+        first = await summarize_episode(session, entries[4].at)
+        assert "house 3" in first
+        assert "house 4" not in first
+        second = await summarize_episode(session, entries[6].at)
+        assert second.startswith(first)
+        assert "house 5" in second
+        assert await summarize_episode(session, entries[6].at) == second
+
+
+async def test_a_damaged_summary_is_made_again(memory_home: Path) -> None:
+    async with MemorySystem(memory_home) as memory:
+        session = await memory.create_session(["basic_session"], "chat")
+        await session.transcript_extend([said(0, "The harbour is closed."), said(5, "And now?")])
+        await session.kv_set(KEY, "{broken")
+        assert "harbour" in await summarize_episode(session, START + timedelta(seconds=5))
+
+
+async def test_nothing_is_kept_when_nothing_should_be(memory_home: Path) -> None:
+    async with MemorySystem(memory_home) as memory:
+        session = await memory.create_session(["basic_session"], "chat")
+        await session.transcript_extend([said(0, "The harbour is closed."), said(5, "And now?")])
+        assert "harbour" in await summarize_episode(session, START + timedelta(seconds=5), save=False)
+        assert await session.kv_get(KEY) is None

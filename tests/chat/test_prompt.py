@@ -1,0 +1,63 @@
+"""The prompt: its order, and what gives way when there is no room."""
+
+from chatbot.chat.prompt import Aside, PromptBundle, build_prompt
+from chatbot.messages import Message
+from chatbot.models import ScriptedModel
+
+ASIDE = Aside(summary="the summary", block="the block", earlier_block="the earlier block")
+
+
+def dialogue(exchanges: int) -> list[Message]:
+    said = [Message(role, f"{role} {at} {'word ' * 20}") for at in range(exchanges) for role in ("user", "assistant")]
+    return [*said, Message("user", "the question")]
+
+
+async def built(exchanges: int, window: int, aside: Aside | None = ASIDE) -> PromptBundle:
+    model = ScriptedModel(["x"], window=window)
+    return await build_prompt(model, "persona", dialogue(exchanges), tools=(), reply_tokens=50, aside=aside)
+
+
+async def test_what_changes_least_stands_first() -> None:
+    bundle = await built(2, 8192)
+    said = [message.content.split(" word")[0] for message in bundle.messages]
+    assert said == [
+        "persona",
+        "the summary",
+        "user 0",
+        "assistant 0",
+        "the earlier block",
+        "user 1",
+        "assistant 1",
+        "the block",
+        "the question",
+    ]
+
+
+async def test_each_turn_begins_like_the_one_before() -> None:
+    before = await built(2, 8192, Aside(summary="s", block="block 2"))
+    after = await built(3, 8192, Aside(summary="s", block="block 3", earlier_block="block 2"))
+    common = before.messages[:-1]
+    assert after.messages[: len(common)] == common
+
+
+async def test_whole_exchanges_give_way_first_and_several_at_once() -> None:
+    whole = await built(30, 8192)
+    cut = await built(30, 1000)
+    assert whole.left_out == 0
+    assert cut.left_out > 0
+    assert cut.left_out % 2 == 0
+    assert cut.tokens + cut.reply_tokens <= 1000
+    one_more = await built(31, 1000)
+    assert one_more.left_out >= cut.left_out
+
+
+async def test_summary_and_memory_give_way_to_the_question() -> None:
+    bundle = await built(2, 60)
+    assert bundle.messages[-1].content == "the question"
+    assert "summary" in bundle.dropped
+
+
+async def test_without_anything_beside_it_there_is_the_conversation_alone() -> None:
+    bundle = await built(1, 8192, None)
+    assert [message.role for message in bundle.messages] == ["system", "user", "assistant", "user"]
+    assert bundle.parts["memory"] == bundle.parts["summary"] == 0

@@ -1,0 +1,204 @@
+"""Told in one session, asked in another days later: the right exchange is in the prompt, and the receipt says why."""
+
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from chatbot.chat import Chat, Receipt, Rules
+from chatbot.chat.ledger import Ledger
+from chatbot.chat.remembrance import is_worth_keeping
+from chatbot.config import AgentSettings, BudgetSettings
+from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.models import ScriptedModel
+from stores.access import Clearance
+
+STORES = ("basic_session", "observations")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = datetime(2026, 3, 4, 9, 0, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        self.now += timedelta(seconds=1)
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def memory(memory_home: Path, clock: Clock) -> AsyncIterator[MemorySystem]:
+    settings = {"observations": {"cache": str(memory_home.parent / "cache")}}
+    async with MemorySystem(memory_home, clock=clock, settings=settings) as memory:
+        yield memory
+
+
+def talking(
+    session: SessionHandle, model: ScriptedModel, clock: Callable[[], datetime], settings: AgentSettings | None = None
+) -> Chat:
+    rules = Rules("You are terse.", "chat", settings or AgentSettings(), BudgetSettings(), 200)
+    return Chat(model=model, session=session, rules=rules, ledger=Ledger(Path("unused")), clock=clock)
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def sent(model: ScriptedModel) -> str:
+    return "\n".join(message.content for message in model.prompts[-1])
+
+
+async def told_in_one_asked_in_another(
+    memory: MemorySystem, clock: Clock, clearance: Clearance = "full"
+) -> tuple[ScriptedModel, Receipt]:
+    first = await memory.create_session(STORES, "chat")
+    chat = talking(first, ScriptedModel(["Noted."]), clock)
+    await chat.turn("My sister Ellen keeps two alpacas named Castor and Pollux.")
+    await chat.turn("The boiler was repaired by the Meyer company in February.")
+    clock.now += timedelta(days=9)
+    second = await memory.create_session(STORES, "chat", clearance=clearance)
+    model = ScriptedModel(["Castor and Pollux."])
+    receipt = await talking(second, model, clock).turn("What are the names of the alpacas of my sister?")
+    return model, receipt
+
+
+async def test_what_was_told_in_one_session_is_recalled_in_another(memory: MemorySystem, clock: Clock) -> None:
+    model, receipt = await told_in_one_asked_in_another(memory, clock)
+    assert "Castor and Pollux" in sent(model)
+    assert "boiler" not in sent(model)
+    [injected] = receipt.memory["injected"]
+    [considered] = [each for each in receipt.memory["considered"] if each["id"] == injected]
+    assert considered["verdict"] == "recalled"
+    assert considered["score"] > 0
+    assert receipt.tokens["memory"] > 0
+
+
+async def test_a_caller_of_less_clearance_is_told_nothing(memory: MemorySystem, clock: Clock) -> None:
+    model, receipt = await told_in_one_asked_in_another(memory, clock, "inner")
+    assert "Castor" not in sent(model)
+    assert receipt.memory["injected"] == []
+    assert receipt.memory["considered"] == []
+
+
+async def test_the_block_stands_right_before_the_question(memory: MemorySystem, clock: Clock) -> None:
+    model, _ = await told_in_one_asked_in_another(memory, clock)
+    assert [message.role for message in model.prompts[-1]] == ["system", "user", "user"]
+    assert "Castor" in model.prompts[-1][1].content
+    assert model.prompts[-1][2].content.startswith("What are the names")
+
+
+async def test_each_exchange_is_kept_word_for_word_and_the_receipt_names_it(memory: MemorySystem, clock: Clock) -> None:
+    session = await memory.create_session(STORES, "chat")
+    receipt = await talking(session, ScriptedModel(["Green, then."]), clock).turn("I like green tea best.")
+    [row] = await session.get([str(receipt.remembered)])
+    assert (row.type, row.user_text, row.assistant_text) == ("exchange", "I like green tea best.", "Green, then.")
+    assert (row.session_id, row.visibility, row.sensitivity) == (session.id, "private", "public")
+
+
+async def test_what_the_window_shows_is_not_injected_again(memory: MemorySystem, clock: Clock) -> None:
+    session = await memory.create_session(STORES, "chat")
+    model = ScriptedModel(["Green, then."])
+    chat = talking(session, model, clock)
+    await chat.turn("I like green tea best.")
+    receipt = await chat.turn("Which tea do I like best?")
+    assert receipt.memory["injected"] == []
+    assert sent(model).count("I like green tea best.") == 1
+
+
+async def test_a_follow_up_still_sees_what_was_recalled_a_turn_ago_once(memory: MemorySystem, clock: Clock) -> None:
+    first = await memory.create_session(STORES, "chat")
+    await talking(first, ScriptedModel(["Noted."]), clock).turn("My sister Ellen keeps two alpacas in Lisbon.")
+    second = await memory.create_session(STORES, "chat")
+    model = ScriptedModel(["Two alpacas."])
+    chat = talking(second, model, clock)
+    await chat.turn("What animals does Ellen keep?")
+    before = model.prompts[-1]
+    await chat.turn("And in which town are the alpacas of Ellen?")
+    assert sent(model).count("keeps two alpacas in Lisbon") == 1
+    assert model.prompts[-1][: len(before)] == before
+
+
+async def test_small_talk_and_repetitions_are_not_kept(memory: MemorySystem, clock: Clock) -> None:
+    session = await memory.create_session(STORES, "chat")
+    receipt = await talking(session, ScriptedModel(["Hello!"]), clock).turn("Hi there")
+    assert receipt.remembered is None
+    _, asked = await told_in_one_asked_in_another(memory, clock)
+    assert asked.remembered is None
+
+
+async def test_a_turn_that_is_taken_back_is_forgotten(memory: MemorySystem, clock: Clock) -> None:
+    session = await memory.create_session(STORES, "chat")
+    chat = talking(session, ScriptedModel(["Noted."]), clock)
+    await chat.turn("My locker has the number 4711 on it.")
+    await chat.turn("My bicycle is a red Gazelle from 1982.")
+    await chat.take_back()
+    kept = (await session.list_observations()).rows
+    assert [row.user_text for row in kept] == ["My locker has the number 4711 on it."]
+
+
+async def test_a_dry_run_shows_the_prompt_and_leaves_no_trace(memory: MemorySystem, clock: Clock) -> None:
+    await told_in_one_asked_in_another(memory, clock)
+    session = await memory.create_session(STORES, "chat")
+    model = ScriptedModel(["x"])
+    bundle, receipt = await talking(session, model, clock).dry_run("Which alpacas does my sister have?")
+    assert any("Castor" in message.content for message in bundle.messages)
+    assert receipt.memory["injected"]
+    assert model.prompts == []
+    assert await session.transcript_read_last(9) == []
+    assert await session.receipts() == []
+
+
+async def test_recalling_counts_as_a_use_and_looking_does_not(memory: MemorySystem, clock: Clock) -> None:
+    _, receipt = await told_in_one_asked_in_another(memory, clock)
+    session = await memory.create_session(STORES, "chat")
+    for _ in range(2):
+        [row] = await session.get(receipt.memory["injected"], count_use=False)
+        assert row.use_count == 1
+
+
+async def test_nothing_is_recalled_or_kept_where_that_is_switched_off(memory: MemorySystem, clock: Clock) -> None:
+    await told_in_one_asked_in_another(memory, clock)
+    session = await memory.create_session(STORES, "chat")
+    model = ScriptedModel(["I do not know."])
+    settings = AgentSettings(recall_rows=0, remember_exchanges=False)
+    receipt = await talking(session, model, clock, settings).turn("Which alpacas does my sister have?")
+    assert "Castor" not in sent(model)
+    assert receipt.memory == {}
+    assert receipt.remembered is None
+
+
+async def test_a_memory_that_fails_leaves_a_plain_chat_that_says_so(memory: MemorySystem, clock: Clock) -> None:
+    session = await memory.create_session(STORES, "chat")
+    (memory.home or Path()).joinpath("observations.jsonl").mkdir()
+    receipt = await talking(session, ScriptedModel(["Fine."]), clock).turn("How is the weather in Lisbon today?")
+    assert receipt.reply == "Fine."
+    assert any("memory" in notice for notice in receipt.notices)
+
+
+async def test_a_thousand_turns_later_a_prompt_is_no_longer_than_before(memory: MemorySystem, clock: Clock) -> None:
+    session = await memory.create_session(STORES, "chat")
+    model = ScriptedModel(["Noted."])
+    chat = talking(session, model, clock)
+    sizes = []
+    for number in range(150):
+        await chat.turn(f"Fact number {number}: the crate {number * 31 % 97} holds {number} green bottles.")
+        sizes.append(sum(len(message.content) for message in model.prompts[-1]))
+    assert max(sizes[-40:]) <= 1.5 * max(sizes[30:70])
+
+
+@pytest.mark.parametrize("text", ["hi", "ok thanks!", "hello?", "yes", "lol", "good morning"])
+def test_small_talk_is_recognised(text: str) -> None:
+    assert not is_worth_keeping(text, "Hello, nice to see you.")
+
+
+@pytest.mark.parametrize("text", ["I moved to Lisbon", "東京に行きました", "my cat is called Miu", "what is a monad?"])
+def test_what_says_something_is_kept(text: str) -> None:
+    assert is_worth_keeping(
+        text, "A monad is a monoid in the category of endofunctors, and it is used to order effects."
+    )
