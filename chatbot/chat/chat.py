@@ -6,15 +6,13 @@ import asyncio
 from collections.abc import Callable
 from datetime import datetime
 
-import uuid6
-
 from chatbot.chat.dialogue import USER
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.receipts import Receipt
 from chatbot.chat.turn import Emit, Rules, Turn
 from chatbot.chat.usage import Bill, bill_of, calls_in
 from chatbot.memory import SessionHandle
-from chatbot.memory.record import utc_now
+from chatbot.memory.record import new_id, utc_now
 from chatbot.models.base import Model
 from chatbot.tools import Toolbox
 from stores.base import TranscriptStore
@@ -56,7 +54,7 @@ class Chat:
             raise InvalidValue("the message is empty")
         async with self._order:
             receipt = Receipt(
-                turn=str(uuid6.uuid7()),
+                turn=str(new_id()),
                 session=self.session.id if self.session else None,
                 agent=self.rules.agent,
                 model=self.model.name,

@@ -8,20 +8,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
-from uuid import UUID
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
-
-import uuid6
 
 from chatbot.errors import AmbiguousSession, SessionError, SessionExpired, SessionNotFound, WrongAgent
 from chatbot.memory.catalog import EphemeralCatalog, FolderCatalog, SessionCatalog
 from chatbot.memory.handle import SessionHandle
-from chatbot.memory.record import SessionRecord, is_session_id, utc_now
+from chatbot.memory.record import SessionRecord, is_session_id, new_id, utc_now
 from stores.base import Store
 from stores.errors import StoreError, UnsupportedOperation
 from stores.lifecycle import AsyncResource
 from stores.plugins import open_store
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class MemorySystem(AsyncResource):
         settings: Mapping[str, Mapping[str, Any]] | None = None,
         ttl: timedelta | None = None,
         clock: Callable[[], datetime] = utc_now,
-        new_id: Callable[[], UUID] = uuid6.uuid7,
+        new_id: Callable[[], UUID] = new_id,
         plugins_beside: Path | None = None,
     ) -> None:
         self.home = None if home is None else Path(home)
