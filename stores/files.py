@@ -26,8 +26,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from filelock import lock_descriptor, unlock_descriptor
-
 from stores.errors import MissingFolder, StoreBusy, StoreError, StoreFailed, UnsafePath
 
 logger = logging.getLogger(__name__)
@@ -103,6 +101,8 @@ class Folder:
     def unlock(self) -> None:
         """Let others in before the folder is closed, so that they need not wait for our disk."""
         if self._lock is not None:
+            from filelock import unlock_descriptor
+
             lock, self._lock = self._lock, None
             unlock_descriptor(lock)
             os.close(lock)
@@ -318,6 +318,8 @@ def _missing_or_linked(path: Path) -> UnsafePath | MissingFolder:
 
 
 def _acquire(lock: int, path: Path, timeout_s: float) -> None:
+    from filelock import lock_descriptor
+
     give_up = time.monotonic() + timeout_s
     pause = _FIRST_PAUSE_S
     while not lock_descriptor(lock, blocking=False):
