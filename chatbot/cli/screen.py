@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from prompt_toolkit import print_formatted_text
-from prompt_toolkit.formatted_text import FormattedText
+from prompt_toolkit.application.current import get_app_session
+from prompt_toolkit.styles import DEFAULT_ATTRS
 from prompt_toolkit.utils import get_cwidth
 
 from chatbot.chat import Receipt
@@ -25,8 +25,15 @@ if TYPE_CHECKING:
     from chatbot.cli.reply import LiveReply
 
 _LONGEST_SHOWN = 600
-_COLOURS = {"red": "ansired", "yellow": "ansiyellow"}
-"""What prompt_toolkit calls them."""
+_STYLES = {
+    "": DEFAULT_ATTRS,
+    "bold": DEFAULT_ATTRS._replace(bold=True),
+    "bold dim": DEFAULT_ATTRS._replace(bold=True, dim=True),
+    "dim": DEFAULT_ATTRS._replace(dim=True),
+    "red": DEFAULT_ATTRS._replace(color="ansired"),
+    "yellow": DEFAULT_ATTRS._replace(color="ansiyellow"),
+}
+"""The styles of rich that are used here, as prompt_toolkit has them; it is loaded anyway."""
 
 
 class Screen:
@@ -81,8 +88,18 @@ class Screen:
         """Texts and their styles, on lines of their own. What does not fit a line is broken between words, by rich."""
         lines = "".join(text for text, _ in parts).split("\n")
         if max(map(get_cwidth, lines)) <= shutil.get_terminal_size().columns:
-            print_formatted_text(FormattedText((_COLOURS.get(style, style), text) for text, style in parts))
+            _write(parts)
             return
         from rich.text import Text
 
         self._console.print(Text.assemble(*parts))
+
+
+def _write(parts: Sequence[tuple[str, str]]) -> None:
+    output = get_app_session().output
+    for text, style in parts:
+        output.set_attributes(_STYLES[style], output.get_default_color_depth())
+        output.write(text)
+        output.reset_attributes()
+    output.write("\n")
+    output.flush()
