@@ -28,8 +28,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from filelock import lock_descriptor, unlock_descriptor
-
 from stores.errors import MissingFolder, StoreBusy, StoreError, StoreFailed, UnsafePath
 
 logger = logging.getLogger(__name__)
@@ -108,6 +106,8 @@ class Folder:
     def unlock(self) -> None:
         """Let others in before the folder is closed, so that they need not wait for our disk."""
         if self._lock is not None:
+            from filelock import unlock_descriptor
+
             unlock_descriptor(self._lock.descriptor)
 
     def close(self) -> None:
@@ -378,6 +378,8 @@ def _missing_or_linked(path: Path) -> UnsafePath | MissingFolder:
 
 
 def _acquire(lock: int, path: Path, timeout_s: float) -> None:
+    from filelock import lock_descriptor
+
     give_up = time.monotonic() + timeout_s
     pause = _FIRST_PAUSE_S
     while not lock_descriptor(lock, blocking=False):

@@ -1,7 +1,8 @@
 """From a name in the configuration to an opened store.
 
 A name is that of an entry point in the group `chatbot.stores`, where our own plug-ins stand like any stranger's,
-or `package.module:Class`. Listing names imports nothing; loading one imports exactly that one.
+or `package.module:Class`. Listing names imports nothing; loading one imports exactly that one. Our own are found
+without looking through everything that is installed, and nobody else's can stand in their place.
 """
 
 from __future__ import annotations
@@ -10,18 +11,27 @@ import importlib
 import inspect
 import sys
 from collections.abc import Mapping
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from stores.base import Store, contracts_of
 from stores.errors import BrokenStore, InvalidSettings, StoreError, UnknownStore, did_you_mean
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 GROUP = "chatbot.stores"
+OWN = {
+    "basic_session": "stores.basic_session:BasicSessionStore",
+    "in_memory": "stores.in_memory:InMemoryStore",
+}
+"""Our own entry points, as `pyproject.toml` has them."""
 
 
 def installed() -> dict[str, EntryPoint]:
     """Every installed plug-in by name, none of them imported."""
+    from importlib.metadata import entry_points
+
     return {point.name: point for point in sorted(entry_points(group=GROUP), key=lambda point: point.name)}
 
 
@@ -84,13 +94,22 @@ def _annotations(name: str, store: type[Store]) -> dict[str, Any]:
 
 
 def _load_installed(name: str) -> object:
-    point = installed().get(name)
-    if point is None:
-        raise UnknownStore(f"no store is called {name!r}{did_you_mean(name, installed())}")
+    point = _entry_point(name)
     try:
         return point.load()
     except Exception as error:  # a stranger's module may raise anything
         raise BrokenStore(f"the store {name!r} ({point.value}) cannot be loaded: {_told(error)}") from error
+
+
+def _entry_point(name: str) -> EntryPoint:
+    from importlib.metadata import EntryPoint
+
+    if name in OWN:
+        return EntryPoint(name, OWN[name], GROUP)
+    points = installed()
+    if name not in points:
+        raise UnknownStore(f"no store is called {name!r}{did_you_mean(name, points)}")
+    return points[name]
 
 
 def _import(name: str, beside: Path | None) -> object:

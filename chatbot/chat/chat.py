@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable
 from datetime import datetime
 
-import uuid6
-
 from chatbot.chat.dialogue import USER
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.prompt import PromptBundle
@@ -17,7 +15,7 @@ from chatbot.chat.turn import Emit, Rules, Turn
 from chatbot.chat.usage import Bill, bill_of, calls_in
 from chatbot.chat.window import Window
 from chatbot.memory import SessionHandle
-from chatbot.memory.record import utc_now
+from chatbot.memory.record import new_id, utc_now
 from chatbot.models.base import Model
 from chatbot.tools import Toolbox
 from stores.base import TranscriptStore
@@ -74,7 +72,7 @@ class Chat:
 
     def _turn(self, text: str, emit: Emit) -> tuple[Turn, Receipt]:
         receipt = Receipt(
-            turn=str(uuid6.uuid7()),
+            turn=str(new_id()),
             session=self.session.id if self.session else None,
             agent=self.rules.agent,
             model=self.model.name,

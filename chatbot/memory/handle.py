@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-import aiofiles
-
 from chatbot.memory.catalog import SessionCatalog
 from chatbot.memory.record import SessionRecord
 from chatbot.memory.remembering import Remembering
@@ -149,6 +147,8 @@ class SessionHandle(Remembering):
 
     async def stream_file(self, name: str) -> AsyncIterator[bytes]:
         """The bytes of one of `list_files`, in chunks of at most 64 KiB. Raises `UnsafePath` or `FileNotFoundError`."""
+        import aiofiles
+
         with translated(self._ref.folder):
             path = contained(self._ref.folder, name)
             async with aiofiles.open(path, "rb", opener=_open_safely) as file:

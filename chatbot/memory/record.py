@@ -7,11 +7,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stores.access import CLEARANCES, Clearance
 from stores.errors import InvalidValue, LaterFormat
 from stores.records import check_text, format_time, parse_time
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 VERSION = 1
 LONGEST_TITLE = 200
@@ -115,6 +118,13 @@ def decode_record(data: bytes, session_id: str) -> SessionRecord:
     except (ValueError, RecursionError) as error:
         raise InvalidValue(f"it is no JSON: {error}") from error
     return replace(parse_record(fields), id=session_id)
+
+
+def new_id() -> UUID:
+    """A UUIDv7: unique, and in the order of time."""
+    import uuid6
+
+    return uuid6.uuid7()
 
 
 def utc_now() -> datetime:

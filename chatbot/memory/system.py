@@ -8,16 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
-from uuid import UUID
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
-
-import uuid6
 
 from chatbot.errors import AmbiguousSession, SessionError, SessionExpired, SessionNotFound, WrongAgent
 from chatbot.memory.catalog import EphemeralCatalog, FolderCatalog, SessionCatalog
 from chatbot.memory.handle import SessionHandle
-from chatbot.memory.record import SessionRecord, is_session_id, utc_now
+from chatbot.memory.record import SessionRecord, is_session_id, new_id, utc_now
 from chatbot.memory.remembering import Memories, Remembering
 from chatbot.memory.scope import Caller, Scope
 from stores.access import Clearance, least_clearance
@@ -25,6 +22,9 @@ from stores.base import ObservationStore, Store
 from stores.errors import StoreError, UnsupportedOperation
 from stores.lifecycle import AsyncResource
 from stores.plugins import open_store
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class MemorySystem(AsyncResource, Remembering):
         settings: Mapping[str, Mapping[str, Any]] | None = None,
         ttl: timedelta | None = None,
         clock: Callable[[], datetime] = utc_now,
-        new_id: Callable[[], UUID] = uuid6.uuid7,
+        new_id: Callable[[], UUID] = new_id,
         plugins_beside: Path | None = None,
         clearance: Clearance = "full",
         namespace: str = "",

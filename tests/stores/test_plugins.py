@@ -1,6 +1,7 @@
 """Finding stores by name: entry points, `module:Class`, settings, and what is wrong said plainly."""
 
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from stores import BrokenStore, InvalidSettings, UnknownStore
 from stores.basic_session import BasicSessionStore
 from stores.in_memory import InMemoryStore
+from stores.plugins import OWN as OWN_PLUGINS
 from stores.plugins import check_settings, installed, load, open_store, settings_of
 
 OWN = """
@@ -40,6 +42,11 @@ def test_our_stores_are_registered_like_any_strangers() -> None:
     assert {"basic_session", "in_memory"} <= installed().keys()
     assert load("basic_session") is BasicSessionStore
     assert load("in_memory") is InMemoryStore
+
+
+def test_our_stores_are_known_without_a_search_just_as_they_are_registered() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["entry-points"]["chatbot.stores"] == OWN_PLUGINS
 
 
 def test_a_class_beside_the_configuration_is_found_and_gets_its_settings(beside: Path) -> None:

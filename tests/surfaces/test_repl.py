@@ -306,3 +306,31 @@ def test_a_new_session_is_begun_when_asked_for(start: Start) -> None:
         chat.see(f"You said: {title}")
         chat.leave()
     assert len(list(Path("identities/ada/memory/sessions").iterdir())) == 2
+
+
+AT_THE_PROMPT = """
+import sys
+from prompt_toolkit import PromptSession
+from chatbot.cli.main import main
+
+async def tell(*_, **__):
+    print("loaded:", *sorted({"aiofiles", "jinja2", "litellm", "pygments", "rich", "uuid6"} & sys.modules.keys()))
+    raise EOFError
+
+PromptSession.prompt_async = tell
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_what_the_first_prompt_does_not_need_is_not_loaded_before_it(start: Start) -> None:
+    Path("at_the_prompt.py").write_text(AT_THE_PROMPT, encoding="utf-8")
+    first = start(program="at_the_prompt.py")
+    first.ended()
+    assert "loaded: uuid6\n" in first.text  # for the id of the new session
+    terminal = start()
+    terminal.say("hello")
+    terminal.leave()
+    later = start(program="at_the_prompt.py")
+    later.ended()
+    assert "user: hello" in later.text
+    assert "loaded:\n" in later.text

@@ -1,0 +1,99 @@
+"""A reply on the terminal, drawn while it arrives. Needs rich, which takes long: import it with the first reply."""
+
+from __future__ import annotations
+
+import re
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
+
+from chatbot.chat import Event, Notice, ToolFinished, ToolStarted
+from chatbot.cli.output import printable
+from chatbot.messages import TextDelta
+
+_FENCE = re.compile(r"^ {0,3}(```|~~~)", re.MULTILINE)
+_FRAMES_A_SECOND = 12
+
+
+class LiveReply:
+    """Draws a reply while it arrives. What is complete is printed for good; only its last block is drawn again."""
+
+    def __init__(self, console: Console, *, markdown: bool, stream: bool) -> None:
+        self._console = console
+        self._markdown = markdown
+        self._stream = stream
+        self._pending = ""
+        self._live = Live(console=console, transient=True, refresh_per_second=_FRAMES_A_SECOND)
+        self._status = "thinking"
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        self._draw()
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._live.stop()
+        self._print(self._pending)
+        self._pending = ""
+
+    def __call__(self, event: Event) -> None:
+        """Take in what the turn reports."""
+        if isinstance(event, TextDelta):
+            self._pending += event.text
+            self._status = ""
+            self._settle()
+        elif isinstance(event, ToolStarted):
+            self._flush()
+            self._status = f"running {event.call.name}"
+        elif isinstance(event, ToolFinished):
+            mark = "failed" if event.result.is_error else "done"
+            self._console.print(Text(printable(f"{event.result.call.name}: {mark}"), style="dim"))
+            self._status = "thinking"
+        elif isinstance(event, Notice):
+            self._console.print(Text(printable(event.text), style="yellow"))
+        self._draw()
+
+    def _settle(self) -> None:
+        """Print the blocks that no later text can change."""
+        cut = complete_blocks(self._pending)
+        if cut:
+            self._print(self._pending[:cut])
+            self._pending = self._pending[cut:]
+
+    def _flush(self) -> None:
+        self._print(self._pending)
+        self._pending = ""
+
+    def _draw(self) -> None:
+        spinner = Spinner("dots", Text(f" {self._status}…", style="dim")) if self._status else Text("")
+        shown = self._pending if self._stream else ""
+        self._live.update(Group(self._render(shown), spinner) if shown else spinner)
+
+    def _print(self, text: str) -> None:
+        if text.strip():
+            self._console.print(self._render(text.strip("\n")))
+            if self._markdown:
+                self._console.print()
+
+    def _render(self, text: str) -> RenderableType:
+        text = printable(text)
+        if not self._markdown:
+            return Text(text)
+        from rich.markdown import Markdown  # when the first reply comes, not before the first prompt
+
+        return Markdown(text)
+
+
+def complete_blocks(text: str) -> int:
+    """How much of `text` is whole Markdown blocks: up to its last blank line that stands outside of a code fence."""
+    end = len(text)
+    while (end := text.rfind("\n\n", 0, end)) > 0:
+        if len(_FENCE.findall(text, 0, end + 1)) % 2 == 0:
+            return end + 2
+    return 0
