@@ -27,9 +27,7 @@ async def serve(requests: BinaryIO, answers: BinaryIO) -> None:
         answers.flush()
 
 
-async def _answer(
-    stores: dict[int, ObservationFileStore], number: int, method: str, args: Any, kwargs: Any
-) -> object:
+async def _answer(stores: dict[int, ObservationFileStore], number: int, method: str, args: Any, kwargs: Any) -> object:
     if method == "open":
         home = Path(args[0])
         stores[number] = ObservationFileStore(home / "memory", cache=str(home / "cache"), **kwargs)
