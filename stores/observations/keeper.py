@@ -235,8 +235,9 @@ class Keeper:
             self._start_again()
             self._catch_up()
             self.search.rebuild(self._table.texts, self._document_row, progress)
-            self.save()
-            return len(self._table.numbers)
+            rows = len(self._table.numbers)
+        self.save()  # not before our lock is free: a writer holds the journal's and waits for ours
+        return rows
 
     def compact(self) -> None:
         """Put one line in the place of all that count the uses of a row. History is kept. Failures are for later."""

@@ -408,8 +408,9 @@ class Table:
             self.before.setdefault(row.superseded_by, []).append(row.id)
 
     def _unlink(self, row: Observation) -> None:
-        if (later := self.after.pop(row.id, None)) is not None:
-            self.before[later].remove(row.id)
+        others = self.before.get(self.after.pop(row.id, ""), [])
+        if row.id in others:  # it is not where the later one was erased
+            others.remove(row.id)
 
     def _session(self, session_id: str | None) -> int:
         number = self._session_numbers.get(session_id)
@@ -427,8 +428,7 @@ class _Mask:
         self._view = view
         self._statuses = statuses
         self._allowed: list[bool] = []
-        self.now = 0
-        self._expired = 0
+        self.now = -_NEVER
         self._know_classes()
         allowed = bytes(self._allowed)
         self.visible = Visible(bytearray(allowed[found] for found in table.class_of))
