@@ -77,7 +77,7 @@ class InMemoryObservations(ObservationStore):
         limit = check_limit(limit)
         rows = [row for row in self._rows.values() if may_see(row, view) and fits(row, wanted, view.now)]
         if after is not None:
-            if after not in self._rows:
+            if after not in self._rows or not may_see(self._rows[after], view.asking_all()):
                 raise UnknownObservation(f"there is no observation {after}")
             begin = self._position(self._rows[after], order)
             rows = [row for row in rows if (self._position(row, order) > begin) == ascending and row.id != after]

@@ -103,7 +103,7 @@ class Keeper:
         with self._lock:
             flags = self._seen(view, wanted.statuses)
             table = self._table
-            if after is not None and after not in table.numbers:
+            if after is not None and table.number_seen(after, view.asking_all()) is None:
                 raise UnknownObservation(f"there is no observation {after}")
             found: list[int] = []
             for number in table.in_order(order, table.fitting(wanted), ascending=ascending, after=after):
