@@ -132,7 +132,7 @@ class Observation:
         for name in _LISTS:
             _set(self, name, _clean_items(getattr(self, name), name))
         if self.session_id is not None:
-            _set(self, "session_id", one_line(self.session_id, "session_id"))
+            _set(self, "session_id", one_line(self.session_id, "session_id") or None)
         if self.superseded_by is not None:
             check_id(self.superseded_by)
         for name in _TIMES:
@@ -192,7 +192,7 @@ class Triple:
             if not getattr(self, name):
                 raise InvalidValue(f"the {name} of a fact cannot be empty")
         if self.session_id is not None:
-            _set(self, "session_id", one_line(self.session_id, "session_id"))
+            _set(self, "session_id", one_line(self.session_id, "session_id") or None)
         _check_words(self, ("visibility", "sensitivity", "min_clearance"))
         _check_share(self.confidence, "confidence")
         _set(self, "created_at", _check_moment(self.created_at, "created_at"))
