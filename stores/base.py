@@ -126,7 +126,8 @@ class ObservationStore(Store):
     ) -> Page:
         """The rows that fit, by time. `after` is an id: the page begins behind that observation, current or not.
 
-        At most 1,000 rows a page. Raises `UnknownObservation` for an `after` that does not exist.
+        At most 1,000 rows a page. Raises `UnknownObservation` for an `after` that does not exist, or that the caller
+        may not know of, however delicate the rows are that they ask for.
         """
 
     @abstractmethod

@@ -49,7 +49,11 @@ def with_time_to_live(event: Event, ttl_days: float) -> Event:
     row = event.row
     if not ttl_days or row is None or row.expires_at is not None or row.type in PROTECTED_TYPES:
         return event
-    return replace(event, row=replace(row, expires_at=row.created_at + timedelta(days=ttl_days)))
+    try:
+        expires = row.created_at + timedelta(days=ttl_days)
+    except OverflowError:
+        return event  # it lives longer than there are dates
+    return replace(event, row=replace(row, expires_at=expires))
 
 
 def weigh(row: Observation, number: int) -> Weighed:

@@ -87,6 +87,7 @@ _FIXED = frozenset(
         "hash",
     }
 )
+_COUNTED = frozenset({"use_count", "last_used_at"})
 _MERGED = ("tags", "concepts", "files_read", "files_modified", "people")
 
 
@@ -161,17 +162,17 @@ def parse_event(line: Mapping[str, Any]) -> Event:
     if not isinstance(ids, list) or not isinstance(fields, dict):
         raise InvalidValue("the event's ids or fields have the wrong form")
     by, supersedes = line.get("by"), line.get("supersedes")
-    for each in (*ids, *filter(None, (by, supersedes))):
+    for each in (*ids, *(other for other in (by, supersedes) if other is not None)):
         check_id(each)
     event = Event(
         kind=kind,
         at=parse_time(at),
         ids=tuple(ids),
-        row=parse_observation(row) if isinstance(row, dict) else None,
+        row=parse_observation(row) if kind == "add" and isinstance(row, dict) else None,
         fields=fields,
         by=by,
         supersedes=supersedes,
-        triple=parse_triple(triple) if isinstance(triple, dict) else None,
+        triple=parse_triple(triple) if kind == "triple" and isinstance(triple, dict) else None,
         who=str(line.get("who", "")),
     )
     _check_whole(event)
@@ -181,6 +182,8 @@ def parse_event(line: Mapping[str, Any]) -> Event:
 def applied(observation: Observation, event: Event) -> Observation:  # noqa: PLR0911 - one for each kind of event
     """The observation after a kept event. Raises `InvalidValue` where the event's fields are impossible."""
     kind, at = event.kind, event.at
+    if fixed := event.fields.keys() & (_FIXED - _COUNTED if kind == "counts" else _FIXED):
+        raise InvalidValue(f"{', '.join(sorted(fixed))} cannot be changed by the event {kind!r}")
     if kind in {"update", "mention"} and event.fields:
         observation = changed(observation, event.fields)
     if kind == "update":
@@ -190,7 +193,7 @@ def applied(observation: Observation, event: Event) -> Observation:  # noqa: PLR
     if kind == "use":
         return replace(observation, use_count=observation.use_count + 1, last_used_at=at)
     if kind == "counts":
-        return changed(observation, event.fields)
+        return changed(observation, {name: event.fields[name] for name in _COUNTED & event.fields.keys()})
     if kind == "confirm":
         return replace(observation, confirmed_count=observation.confirmed_count + 1, last_confirmed_at=at)
     if kind in {"supersede", "compress"}:

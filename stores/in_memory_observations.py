@@ -16,7 +16,7 @@ from stores.caps import archiving, is_overfull, surplus, weigh, with_time_to_liv
 from stores.documents import document_of
 from stores.errors import UnknownObservation
 from stores.events import Event, Outcome, applied, decide, implied, line_of
-from stores.observation import Observation, Triple, fold
+from stores.observation import Observation, Triple
 from stores.query import (
     Facet,
     FactFilter,
@@ -30,6 +30,7 @@ from stores.query import (
     check_limit,
     fact_fits,
     fits,
+    key_of,
     status_now,
     values_of,
 )
@@ -77,7 +78,7 @@ class InMemoryObservations(ObservationStore):
         limit = check_limit(limit)
         rows = [row for row in self._rows.values() if may_see(row, view) and fits(row, wanted, view.now)]
         if after is not None:
-            if after not in self._rows:
+            if after not in self._rows or not may_see(self._rows[after], view.asking_all()):
                 raise UnknownObservation(f"there is no observation {after}")
             begin = self._position(self._rows[after], order)
             rows = [row for row in rows if (self._position(row, order) > begin) == ascending and row.id != after]
@@ -117,12 +118,12 @@ class InMemoryObservations(ObservationStore):
         """See `ObservationStore`."""
         rows: defaultdict[str, list[Observation]] = defaultdict(list)
         for row in self._current(view):
-            for value in dict.fromkeys(fold(value) for value in values_of(row, name)):
+            for value in dict.fromkeys(key_of(name, value) for value in values_of(row, name)):
                 rows[value].append(row)
         found = []
         for value, holders in rows.items():
             newest = max(holders, key=lambda row: self._position(row, "created"))
-            spelled = next(each for each in values_of(newest, name) if fold(each) == value)
+            spelled = next(each for each in values_of(newest, name) if key_of(name, each) == value)
             found.append((-len(holders), value, Facet(spelled, len(holders), newest.created_at)))
         return [facet for *_, facet in sorted(found, key=lambda each: each[:2])[: check_limit(limit)]]
 
@@ -147,9 +148,12 @@ class InMemoryObservations(ObservationStore):
         gone = [each for each in dict.fromkeys(ids) if each in self._rows and may_see(self._rows[each], everything)]
         if not gone:
             raise UnknownObservation(f"there is no observation {', '.join(ids)}")
-        for row in self._rows.values():  # in order of adding, so that sources come before what is derived
-            if row.id not in gone and not set(gone).isdisjoint(row.derived_from):
-                gone.append(row.id)
+        derived: set[str] = set()
+        while more := {
+            row.id for row in self._rows.values() if not derived.union(gone).isdisjoint(row.derived_from)
+        } - derived.union(gone):
+            derived |= more
+        gone += [each for each in self._rows if each in derived]
         seen = [each for each in gone if may_see(self._rows[each], everything)]
         self._triples = {key: fact for key, fact in self._triples.items() if fact.source not in gone}
         for each in gone:

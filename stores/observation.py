@@ -47,6 +47,9 @@ PROTECTED_TYPES = frozenset({"decision", "identity", "preference", "task"})
 LONGEST_LINE = 1_000
 LONGEST_TEXT = 1_000_000
 MOST_ITEMS = 1_000
+MOST_COUNTED = 2**31
+DEEPEST = 100
+"""How many tables and lists in the metadata may stand in each other."""
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _CONTROLS = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 _INVISIBLE = _CONTROLS | dict.fromkeys((8206, 8207, *range(8234, 8239), *range(8294, 8298)))
@@ -128,10 +131,16 @@ class Observation:
             _set(self, name, clean_text(getattr(self, name), name))
         for name in _LISTS:
             _set(self, name, _clean_items(getattr(self, name), name))
+        if self.session_id is not None:
+            _set(self, "session_id", one_line(self.session_id, "session_id") or None)
+        if self.superseded_by is not None:
+            check_id(self.superseded_by)
         for name in _TIMES:
-            if (moment := getattr(self, name)) is not None:
-                _set(self, name, check_time(moment))
-        if self.metadata:
+            if (moment := getattr(self, name)) is not None or name in _ALWAYS:
+                _set(self, name, _check_moment(moment, name))
+        for name in _COUNTS:
+            _check_count(getattr(self, name), name)
+        if self.metadata != {}:
             _set(self, "metadata", _clean_metadata(self.metadata))
 
     def text(self) -> str:
@@ -175,13 +184,18 @@ class Triple:
 
     def __post_init__(self) -> None:
         check_id(self.id)
-        for name in ("subject", "predicate", "object"):
+        if self.source is not None:
+            check_id(self.source)
+        for name in ("subject", "predicate", "object", "agent_id", "namespace"):
             _set(self, name, one_line(getattr(self, name), name))
+        for name in ("subject", "predicate", "object"):
             if not getattr(self, name):
                 raise InvalidValue(f"the {name} of a fact cannot be empty")
+        if self.session_id is not None:
+            _set(self, "session_id", one_line(self.session_id, "session_id") or None)
         _check_words(self, ("visibility", "sensitivity", "min_clearance"))
         _check_share(self.confidence, "confidence")
-        _set(self, "created_at", check_time(self.created_at))
+        _set(self, "created_at", _check_moment(self.created_at, "created_at"))
 
     def as_json(self) -> dict[str, Any]:
         """The fields that differ from their defaults, in the form in which they are written."""
@@ -260,6 +274,21 @@ def clean_text(text: object, name: str) -> str:
     return text
 
 
+def check_depth(value: object, name: str) -> None:
+    """Raise `InvalidValue` for tables and lists that are nested so deeply that not every reader could follow."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [
+            inner
+            for part in level
+            if isinstance(part, Mapping | list | tuple)
+            for inner in (part.values() if isinstance(part, Mapping) else part)
+        ]
+        if not level:
+            return
+    raise InvalidValue(f"{name} is nested more than {DEEPEST} levels deep")
+
+
 def from_json(written: Mapping[str, Any], defaults: Mapping[str, Any], *, partial: bool = False) -> dict[str, Any]:
     """The values of known fields from their written form. Raises `InvalidValue` for a missing or mistyped one."""
     found = {}
@@ -298,6 +327,7 @@ def _clean_items(items: object, name: str) -> tuple[str, ...]:
 def _clean_metadata(metadata: object) -> Mapping[str, Any]:
     if not isinstance(metadata, Mapping):
         raise InvalidValue(f"metadata is {metadata!r:.80}, not a table")
+    check_depth(metadata, "metadata")
     try:
         text = json.dumps(dict(metadata), allow_nan=False, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
@@ -315,8 +345,19 @@ def _check_words(owner: object, names: Iterable[str]) -> None:
 
 
 def _check_share(value: object, name: str) -> None:
-    if not (isinstance(value, int | float) and 0 <= value <= 1):
-        raise InvalidValue(f"{name} is {value!r}: it must be a number from 0 to 1")
+    if isinstance(value, bool) or not (isinstance(value, int | float) and 0 <= value <= 1):
+        raise InvalidValue(f"{name} is {value!r:.80}: it must be a number from 0 to 1")
+
+
+def _check_count(value: object, name: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not -MOST_COUNTED <= value <= MOST_COUNTED:
+        raise InvalidValue(f"{name} is {value!r:.80}: it must be a whole number of at most {MOST_COUNTED:,}")
+
+
+def _check_moment(value: object, name: str) -> datetime:
+    if not isinstance(value, datetime):
+        raise InvalidValue(f"{name} is {value!r:.80}, not a time")
+    return check_time(value)
 
 
 def _to_json(value: Any) -> Any:
@@ -357,7 +398,9 @@ _TIMES = (
     "last_used_at",
     "last_confirmed_at",
 )
-_NUMBERS = ("importance", "confidence", "token_count", "mention_count", "use_count", "confirmed_count")
+_ALWAYS = ("created_at", "updated_at")
+_COUNTS = ("token_count", "mention_count", "use_count", "confirmed_count")
+_NUMBERS = ("importance", "confidence", *_COUNTS)
 _IDS = ("id", "superseded_by")
 _WORDS: dict[str, tuple[str, ...]] = {
     "type": TYPES,

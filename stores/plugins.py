@@ -24,6 +24,7 @@ GROUP = "chatbot.stores"
 OWN = {
     "basic_session": "stores.basic_session:BasicSessionStore",
     "in_memory": "stores.in_memory:InMemoryStore",
+    "observations": "stores.observations.store:ObservationFileStore",
 }
 """Our own entry points, as `pyproject.toml` has them."""
 

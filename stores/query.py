@@ -18,6 +18,9 @@ Labelled = Literal[
 ]
 """The fields by whose values rows can be counted."""
 
+EXACT = frozenset({"agent_id", "session_id", "derived_from"})
+"""The fields that are compared as they are; in all others case and width of characters make no difference."""
+
 MOST_AT_ONCE = 1_000
 """The longest page that a store returns."""
 
@@ -153,6 +156,11 @@ def values_of(row: Observation, name: Labelled | str) -> Sequence[str]:
     if isinstance(value, tuple):
         return value
     return (value,) if value else ()
+
+
+def key_of(name: str, value: str) -> str:
+    """The form in which the values of a field are compared."""
+    return value if name in EXACT else fold(value)
 
 
 def written(value: object) -> str:

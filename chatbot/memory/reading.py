@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -11,11 +12,13 @@ from chatbot.memory.scope import PUBLIC, Scoped
 from chatbot.memory.scoring import search_score
 from stores.access import Sensitivity
 from stores.analysis import terms
-from stores.errors import InvalidValue, UnknownObservation, did_you_mean
+from stores.errors import InvalidValue, StoreError, UnknownObservation, did_you_mean
 from stores.events import Event
 from stores.observation import Observation
 from stores.query import Filter, Order, Page, Progress, Stats, Version, check_limit
 from stores.records import format_time
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_LIMIT = 10
 _CANDIDATES = 5
@@ -201,10 +204,14 @@ class Reading(Scoped):
         return _filter(wanted)
 
     async def note_use(self, ids: Sequence[str]) -> None:
-        """Count that observations were put to use."""
-        if ids:
-            scope = self._scope()
-            await scope.commit(Event(kind="use", at=scope.clock(), ids=tuple(ids)))
+        """Count uses, where that is possible: a disk that is full or read-only keeps nobody from reading."""
+        if not ids:
+            return
+        scope = self._scope()
+        try:
+            await scope.store.commit(scope.view().asking_all(), [Event(kind="use", at=scope.clock(), ids=tuple(ids))])
+        except StoreError as error:
+            logger.warning("%d uses were not counted: %s", len(ids), error)
 
 
 def _filter(wanted: Mapping[str, Any]) -> Filter:

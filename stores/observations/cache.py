@@ -15,7 +15,7 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from stores.errors import StoreError, UnsafePath
-from stores.files import FILE_MODE, make_folder, opened, translated
+from stores.files import FILE_MODE, make_folder, opened, stamp, translated
 
 KEY_NAME = "key"
 _KEY_BYTES = 32
@@ -59,7 +59,7 @@ class Cache:
             _check_ours(self.folder / name)
             with opened(self.folder) as folder:
                 return folder.read(name)
-        except (FileNotFoundError, StoreError):
+        except (OSError, StoreError):
             return None
 
     def write(self, name: str, data: bytes) -> None:
@@ -81,7 +81,8 @@ class Cache:
 
     def size(self) -> int:
         """How many bytes the caches take."""
-        return sum(path.lstat().st_size for path in self.folder.rglob("*") if path.is_file())
+        found = map(stamp, self.folder.rglob("*"))
+        return sum(each.size for each in found if each is not None)
 
 
 def _check_ours(path: Path) -> None:

@@ -1,7 +1,7 @@
 """`observations.jsonl`: the events of an identity's memory, one a line, only ever added to. The truth. Blocking.
 
 Another process may add lines at any time; `read_new` tells what was added since. Compaction and erasing replace the
-file, which readers notice by its inode.
+file, which readers notice by its inode; until then they read on in the old one, which they hold open.
 """
 
 from __future__ import annotations
@@ -9,15 +9,16 @@ from __future__ import annotations
 import json
 import logging
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from stores.errors import InvalidValue, LaterFormat
+from stores.errors import InvalidValue, LaterFormat, UnsafePath
 from stores.events import Event, parse_event
-from stores.files import Appender, Folder, Stamp, make_folder, opened, stamp
+from stores.files import Appender, Folder, Stamp, make_folder, stamp, translated
 from stores.json_lines import encode
 from stores.observations.table import Place
 from stores.open_folders import OpenFolders
@@ -43,22 +44,14 @@ class Journal:
 
     def is_replaced(self) -> bool:
         """Whether the file is another one than was read, or lost some of its lines."""
-        if not self.inode:
+        if self._file is None:
             return False
         now = stamp(self.path)
         return now is None or now.inode != self.inode or now.size < self.position
 
-    def has_new(self) -> bool:
-        """Whether there is something behind what was read."""
-        now = stamp(self.path)
-        if now is not None:
-            self.inode = self.inode or now.inode
-        return now is not None and now.size > self.position
-
     def skip_to(self, inode: int, position: int, digest: str) -> bool:
         """Go on from there, if this is the journal that had that digest at that position; whether it is."""
-        now = stamp(self.path)
-        if now is None or now.inode != inode or now.size < position:
+        if self._opened() is None or self.inode != inode or self._size() < position:
             return False
         self.position = position
         if self.tail_digest() == digest:
@@ -69,23 +62,20 @@ class Journal:
     def start_again(self) -> None:
         """Forget what was read: the next `read_new` begins at the start of the file that is there then."""
         self._forget_file()
-        now = stamp(self.path)
-        self.inode = now.inode if now else 0
         self.position = 0
 
     def read_new(self) -> Iterator[tuple[Place, bytes]]:
-        """The whole lines behind what was read, with their places."""
-        if not self.has_new():
+        """The whole lines behind what was read, with their places; each counts as read when the next is asked for."""
+        file = self._opened()
+        if file is None or self._size() <= self.position:
             return
-        with opened(self.home) as folder:
-            data = folder.read(NAME, self.position)
+        data = read_between(file, self.position, self._size())
         end = data.rfind(b"\n") + 1  # what is behind it is being written, or torn
         begin = 0
         while begin < end:
             stop = data.index(b"\n", begin)
-            place = (self.position, stop - begin)
+            yield (self.position, stop - begin), data[begin:stop]
             self.position += stop + 1 - begin
-            yield place, data[begin:stop]
             begin = stop + 1
 
     @contextmanager
@@ -103,18 +93,17 @@ class Journal:
 
     def event_at(self, place: Place) -> Event:
         """The event in the line at `place`. Raises a `StoreError` where the line is damaged."""
-        if self._file is None:
-            self._file = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        line = os.pread(self._file, place[1], place[0])
+        file = self._opened()
+        line = b"" if file is None else read_between(file, place[0], sum(place))
         return parse_event(decode(line))
 
     def tail_digest(self) -> str:
         """A digest of what stands at the start and just before the position: it tells one journal from another."""
-        if not self.position:
+        file = self._opened()
+        if not self.position or file is None:
             return ""
-        with opened(self.home) as folder:
-            head = folder.read(NAME, 0, min(self.position, _CHECKED_BYTES))
-            tail = folder.read(NAME, max(0, self.position - _CHECKED_BYTES), self.position)
+        head = read_between(file, 0, min(self.position, _CHECKED_BYTES))
+        tail = read_between(file, max(0, self.position - _CHECKED_BYTES), self.position)
         return blake2b(head + tail, digest_size=16).hexdigest()
 
     def rewrite(
@@ -127,15 +116,16 @@ class Journal:
         lines: list[bytes] = []
         moved: dict[int, Place] = {}
         begin = size = 0
-        for old in folder.read(NAME).splitlines(keepends=True) if self.position else ():
-            if (line := change(old.rstrip(b"\n"))) is not None:
+        for old in folder.read(NAME).split(b"\n")[:-1] if self.position else ():
+            if (line := change(old)) is not None:
                 moved[begin] = (size, len(line))
                 lines.append(line + b"\n")
                 size += len(line) + 1
-            begin += len(old)
+            begin += len(old) + 1
         data = b"".join([*lines, *(encode(event.as_json()) for event in more)])
         folder.replace(NAME, data)
         self.start_again()
+        self._opened()  # while nobody else can replace it
         self.position = len(data)
         return moved
 
@@ -148,6 +138,26 @@ class Journal:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+        self.inode = 0
+
+    def _opened(self) -> int | None:
+        """The file, or None where there is none.
+
+        It is held open from its first line to its last, so that what is read is one file all through, whoever replaces
+        it meanwhile; and no other one can be taken for it, for its inode is not free.
+        """
+        if self._file is None and stamp(self.path) is not None:
+            with translated(self.home):
+                file = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+            status = os.fstat(file)
+            if not stat.S_ISREG(status.st_mode):
+                os.close(file)
+                raise UnsafePath(f"{self.path} is not a regular file")
+            self._file, self.inode = file, status.st_ino
+        return self._file
+
+    def _size(self) -> int:
+        return 0 if self._file is None else os.fstat(self._file).st_size
 
     def _known_end(self) -> Stamp | None:
         now = stamp(self.path)
@@ -165,7 +175,6 @@ class Writer:
         """Add the event's line; where it stands. It is on the disk after `sync`."""
         line = encode(event.as_json())
         self._file.write(line)
-        self._journal.inode = self._journal.inode or self._file.stamp().inode
         place = (self._journal.position, len(line) - 1)
         self._journal.position += len(line)
         return place
@@ -173,6 +182,15 @@ class Writer:
     def sync(self) -> None:
         """Return once all lines are on the disk."""
         self._file.sync()
+
+
+def read_between(file: int, start: int, end: int) -> bytes:
+    """The bytes of an open file from `start` to `end`, or to where it ends."""
+    parts = []
+    while start < end and (part := os.pread(file, min(end - start, 1 << 20), start)):
+        parts.append(part)
+        start += len(part)
+    return b"".join(parts)
 
 
 def decode(line: bytes) -> dict[str, Any]:

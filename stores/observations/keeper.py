@@ -103,7 +103,7 @@ class Keeper:
         with self._lock:
             flags = self._seen(view, wanted.statuses)
             table = self._table
-            if after is not None and after not in table.numbers:
+            if after is not None and table.number_seen(after, view.asking_all()) is None:
                 raise UnknownObservation(f"there is no observation {after}")
             found: list[int] = []
             for number in table.in_order(order, table.fitting(wanted), ascending=ascending, after=after):
@@ -235,8 +235,9 @@ class Keeper:
             self._start_again()
             self._catch_up()
             self.search.rebuild(progress)
-            self.save()
-            return len(self._table.numbers)
+            rows = len(self._table.numbers)
+        self.save()  # not before our lock is free: a writer holds the journal's and waits for ours
+        return rows
 
     def compact(self) -> None:
         """Put one line in the place of all that count the uses of a row. History is kept. Failures are for later."""

@@ -23,6 +23,7 @@ def erasing(gone: Collection[str], at: datetime) -> Change:
     A line that cannot be read goes if it names one of them.
     """
     marks = [each.encode() for each in gone]
+    added: set[str] = set()
 
     def change(line: bytes) -> bytes | None:
         if not any(mark in line for mark in marks):
@@ -31,6 +32,10 @@ def erasing(gone: Collection[str], at: datetime) -> Change:
             event = parse_event(decode(line))
         except InvalidValue:
             return None
+        if event.row is not None and event.row.id in gone:
+            if event.row.id in added:
+                return None  # the id was used twice, and only the first row has a number
+            added.add(event.row.id)
         return _without(event, gone, at, line)
 
     return change

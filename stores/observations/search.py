@@ -10,12 +10,14 @@ import logging
 import threading
 from array import array
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from shutil import rmtree
 
 from stores.bm25 import Document
 from stores.documents import document_of
 from stores.errors import StoreError
+from stores.files import translated
 from stores.observation import Observation
 from stores.observations.cache import Cache
 from stores.observations.scan import Scan
@@ -67,14 +69,17 @@ class Search:
         self._is_whole = False
 
     def rebuild(self, progress: Progress | None) -> None:
-        """Throw the index away and write it again."""
+        """Throw the index away and write it again, however small it is."""
         self.close()
-        self._remove_files()
-        before, self.progress = self.progress, progress
-        try:
-            self._caught_up()
-        finally:
-            self.progress = before
+        index = self._opened()
+        if isinstance(index, TextIndex):
+            index.erase(range(len(self._versions())))
+            before, self.progress = self.progress, progress
+            try:
+                self._write_all(index)
+            finally:
+                self.progress = before
+        self._caught_up()
 
     def has_batch(self) -> bool:
         """Whether enough is in memory only to be worth writing."""
@@ -171,7 +176,10 @@ class Search:
 
     def _remove_files(self) -> None:
         folder: Path = self._cache.folder / NAME
-        if folder.is_symlink():
-            folder.unlink()
-        elif folder.exists():
-            rmtree(folder)
+        with translated(self._cache.folder):
+            while folder.is_symlink() or folder.exists():
+                if folder.is_symlink():
+                    folder.unlink()
+                else:
+                    with suppress(FileNotFoundError):  # another process removes it too
+                        rmtree(folder)

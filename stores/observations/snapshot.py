@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import json
 from array import array
+from collections.abc import Sized
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from hashlib import blake2b
+from operator import add
 from typing import Any
 
 from stores.access import Guard
 from stores.errors import StoreError
-from stores.observation import parse_triple
-from stores.observations.table import Table
+from stores.observation import TYPES, parse_triple
+from stores.observations.table import Table, micros
 
 NAME = "table"
 VERSION = 1
@@ -36,6 +39,8 @@ _COLUMNS = {
     "session_of": "I",
 }
 _ID_LENGTH = 36
+_MISFITS = (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError, MemoryError)
+_FIRST, _LAST = (micros(at.replace(tzinfo=UTC)) for at in (datetime.min, datetime.max))  # noqa: DTZ901 - given one
 
 
 class BadSnapshot(Exception):
@@ -87,7 +92,7 @@ def load(data: bytes) -> tuple[Table, Position]:
         raise BadSnapshot("it is not what was written")
     try:
         return _load(body)
-    except (ValueError, KeyError, TypeError, IndexError, StoreError) as error:
+    except (*_MISFITS, StoreError) as error:
         raise BadSnapshot(f"{type(error).__name__}: {error}") from error
 
 
@@ -119,5 +124,33 @@ def _load(body: memoryview) -> tuple[Table, Position]:
         fact = parse_triple(written)
         table.triples[fact.id] = fact
     table.lines, table.use_lines = head["lines"]
+    position = Position(head["inode"], head["size"], head["digest"])
+    _check(table, rows, position.size)
     table.restore_caches()
-    return table, Position(head["inode"], head["size"], head["digest"])
+    return table, position
+
+
+def _check(table: Table, rows: int, size: int) -> None:
+    """Raise `ValueError` for what would lead astray, or out of a column, later."""
+    columns: list[Sized] = [getattr(table, name) for name in _COLUMNS]
+    places = [place for each in table.later.values() for place in each]
+    texts = [*table.after, *table.after.values(), *(each for each in table.sessions if each is not None)]
+    moments = [getattr(table, name) for name in ("created", "updated", "used")]
+    sound = (
+        len(table.ids) == rows
+        and all(len(column) == rows for column in columns)
+        and len(table.twin_keys) == rows * 16
+        and max(table.class_of, default=-1) < len(table.classes)
+        and max(table.session_of, default=-1) < len(table.sessions)
+        and max(table.types, default=-1) < len(TYPES)
+        and all(0 <= number < rows for number in table.later)
+        and all(0 <= start <= start + length <= size for start, length in places)
+        and max(map(add, table.starts, table.lengths), default=0) <= size
+        and all(max(numbers, default=-1) < rows for numbers in table.labels.values())
+        and all(isinstance(text, str) for text in texts)
+        and all(isinstance(word, str) for status, guard in table.classes for word in (status, *guard))
+        and all(isinstance(number, int) for number in (table.lines, table.use_lines))
+        and all(min(times, default=0) >= _FIRST and max(times, default=0) <= _LAST for times in moments)
+    )
+    if not sound:
+        raise ValueError("its numbers contradict each other")

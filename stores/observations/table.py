@@ -18,15 +18,14 @@ from stores.access import Guard, View, may_see
 from stores.caps import Weighed
 from stores.documents import SEARCHED
 from stores.events import Event
-from stores.observation import TYPES, Observation, Status, Triple, fold
+from stores.observation import TYPES, Observation, Status, Triple
 from stores.observations.visible import Visible
-from stores.query import Filter, Labelled, Match, Order, values_of, written
+from stores.query import EXACT, Filter, Labelled, Match, Order, key_of, values_of, written
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _NEVER = 2**62
 _KEPT_MASKS = 8
-_EXACT = ("agent_id", "session_id", "derived_from")
 _FOLDED = ("type", "project", "subject", "category", "tags", "concepts", "people", "files")
 _FILTERED = {"types": "type", "agent_id": "agent_id", "session_id": "session_id"} | {
     name: name for name in ("project", "subject", "category", "tags", "concepts", "people", "files")
@@ -196,16 +195,21 @@ class Table:
         groups = [
             [_label(name, value) for value in _values(getattr(wanted, asked))]
             for asked, name in _FILTERED.items()
-            if getattr(wanted, asked)
+            if getattr(wanted, asked) not in {None, ()}
         ]
         groups += [[_label(f"metadata.{key}", written(value))] for key, value in wanted.metadata.items()]
         found: set[int] | None = None
         for group in sorted(groups, key=lambda labels: sum(len(self.labels.get(label, ())) for label in labels)):
             rows: set[int] = set()
             for label in group:
-                rows.update(self.labels.get(label, ()))
+                rows.update(self._without_any(label) if label in _EMPTY else self.labels.get(label, ()))
             found = rows if found is None else found & rows
         return found
+
+    def _without_any(self, empty: str) -> set[int]:
+        """The rows that have nothing in the field whose label with an empty value is `empty`."""
+        others = (numbers for label, numbers in self.labels.items() if label.startswith(empty))
+        return set(range(len(self))).difference(*others)
 
     def fits(self, number: int, wanted: Filter) -> bool:
         """Whether the row fits what of `wanted` is neither label nor status."""
@@ -408,8 +412,9 @@ class Table:
             self.before.setdefault(row.superseded_by, []).append(row.id)
 
     def _unlink(self, row: Observation) -> None:
-        if (later := self.after.pop(row.id, None)) is not None:
-            self.before[later].remove(row.id)
+        others = self.before.get(self.after.pop(row.id, ""), [])
+        if row.id in others:  # it is not where the later one was erased
+            others.remove(row.id)
 
     def _session(self, session_id: str | None) -> int:
         number = self._session_numbers.get(session_id)
@@ -427,8 +432,7 @@ class _Mask:
         self._view = view
         self._statuses = statuses
         self._allowed: list[bool] = []
-        self.now = 0
-        self._expired = 0
+        self.now = -_NEVER
         self._know_classes()
         allowed = bytes(self._allowed)
         self.visible = Visible(bytearray(allowed[found] for found in table.class_of))
@@ -491,13 +495,17 @@ def text_digest(row: Observation) -> int:
 
 def labels_of(row: Observation) -> list[str]:
     """What a row can be found by, each once."""
-    labels = [_label(name, value) for name in (*_EXACT, *_FOLDED) for value in values_of(row, name)]
+    labels = [_label(name, value) for name in (*EXACT, *_FOLDED) for value in values_of(row, name)]
     labels += [_label(f"metadata.{key}", written(value)) for key, value in row.metadata.items()]
     return list(dict.fromkeys(labels))
 
 
 def _label(name: str, value: str) -> str:
-    return f"{name}\0{value if name in _EXACT or name.startswith('metadata.') else fold(value)}"
+    return f"{name}\0{value if name.startswith('metadata.') else key_of(name, value)}"
+
+
+_EMPTY = frozenset(_label(name, "") for name in ("agent_id", "project", "subject", "category"))
+"""What is asked for by who wants rows that have nothing there."""
 
 
 def _values(asked: object) -> Sequence[str]:

@@ -11,6 +11,7 @@ folders. Prints how many operations were acknowledged.
 
 import asyncio
 import copy
+import logging
 import os
 import random
 import shutil
@@ -26,10 +27,16 @@ from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import ClassVar
+from uuid import uuid4
 
 from chatbot.memory import MemorySystem
 from stores import KeyValue, SessionRef, TranscriptEntry
+from stores.access import View
 from stores.basic_session import BasicSessionStore
+from stores.events import Event
+from stores.observation import Observation, Triple
+from stores.observations.store import ObservationFileStore
+from stores.query import Filter
 from stores.transcript_file import TranscriptFile
 
 Ack = Callable[[str], None]
@@ -208,6 +215,143 @@ class Deleting(Creating):
         assert not gone & self.verify_index().keys()
 
 
+class Remembering(Scenario):
+    """Two processes add rows, each by itself; now and then one says again what was said before."""
+
+    workers = 2
+    life_s = 0.06
+    batch: ClassVar[int] = 1
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.kept: set[int] = set()
+        self.next = 0
+
+    async def work(self, worker: int, ack: Ack) -> None:
+        async with self.open() as store:
+            for begin in count(self.next + worker * self.batch, self.workers * self.batch):
+                numbers = range(begin, begin + self.batch)
+                outcomes = await store.commit(OWNER, [_adding(number) for number in numbers])
+                assert {outcome.kind for outcome in outcomes} == {"added"}
+                ack(str(begin))
+
+    def verify(self, acked: list[str]) -> None:
+        for begin in map(int, acked):
+            self.kept.update(range(begin, begin + self.batch))
+        rows = asyncio.run(self.rows())
+        found = {int(row.id[-12:], 16) for row in rows}
+        assert self.kept <= found, sorted(self.kept - found)
+        assert all(row == _adding(number).row for row in rows for number in [int(row.id[-12:], 16)])
+        self.next = max([self.next, *found]) + 1
+
+    def open(self) -> ObservationFileStore:
+        """The store, its caches beside the memory."""
+        return ObservationFileStore(self.folder / "memory", cache=str(self.folder / "cache"))
+
+    async def rows(self) -> list[Observation]:
+        """All rows there are, as a process sees them that has just begun, and that can write."""
+        async with self.open() as store:
+            rows: list[Observation] = []
+            after = None
+            while True:
+                page = await store.find(OWNER, Filter(), order="created", limit=1000, after=after)
+                rows += page.rows
+                after = page.after
+                if after is None:
+                    break
+            torn = (self.folder / "memory" / "observations.jsonl").exists() and not _ends_whole(self.folder)
+            with _told() as told:
+                [outcome] = await store.commit(OWNER, [Event(kind="triple", at=NOW, triple=_fact(str(uuid4())))])
+            assert outcome.kind == "added"
+            assert any("torn" in each or "cut" in each for each in told) == torn, told
+            assert _ends_whole(self.folder)
+            return rows
+
+
+class Importing(Remembering):
+    """The same, in commits of a hundred."""
+
+    batch = 100
+
+
+class Using(Remembering):
+    """Rows are used so often that the journal is compacted again and again."""
+
+    life_s = 0.15
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.uses = 0
+        asyncio.run(self.fill())
+
+    async def fill(self) -> None:
+        """Add the rows, one of them in the place of another."""
+        async with self.open() as store:
+            await store.commit(OWNER, [_adding(number) for number in range(10)])
+            await store.commit(OWNER, [Event(kind="supersede", at=NOW, ids=(_adding(0).ids[0],), by=_adding(1).ids[0])])
+
+    async def work(self, worker: int, ack: Ack) -> None:
+        async with self.open() as store:
+            for number in count():
+                using = Event(kind="use", at=NOW, ids=_adding(1 + number % 9).ids)
+                await store.commit(OWNER, [using] * 500)
+                ack("500")
+
+    def verify(self, acked: list[str]) -> None:
+        self.uses += sum(map(int, acked))
+        rows = asyncio.run(self.rows())
+        assert len(rows) == 9
+        used = sum(row.use_count for row in rows)
+        assert used >= self.uses, (used, self.uses)
+        self.uses = used
+        asyncio.run(self.look_back())
+
+    async def look_back(self) -> None:
+        """Compaction keeps the history."""
+        async with self.open() as store:
+            old, new = await store.history(OWNER, _adding(0).ids[0])
+            assert [event.kind for event in old.events] == ["add", "supersede"]
+            assert new.observation.id == _adding(1).ids[0]
+
+
+class Purging(Remembering):
+    """Rows are erased soon after they were written; what is gone is in no file."""
+
+    life_s = 0.08
+
+    async def work(self, worker: int, ack: Ack) -> None:
+        async with self.open() as store:
+            for number in count(self.next + worker, self.workers):
+                await store.commit(OWNER, [_adding(number, f"secret{number}end")])
+                await store.reindex()
+                await store.purge(OWNER, [_adding(number).ids[0]])
+                ack(f"secret{number}end")
+                await store.commit(OWNER, [_adding(number + 1_000_000)])
+                ack(str(number + 1_000_000))
+
+    def verify(self, acked: list[str]) -> None:
+        files = {path: path.read_bytes() for path in self.folder.rglob("*") if path.is_file()}
+        for word in acked:
+            if word.startswith("secret"):
+                assert not [path for path, data in files.items() if word.encode() in data], word
+            else:
+                self.kept.add(int(word))
+        found = {int(row.id[-12:], 16) for row in asyncio.run(self.rows())}
+        assert self.kept <= found, sorted(self.kept - found)
+        self.next = max([self.next, *(number % 1_000_000 for number in found)]) + 2
+
+
+class Saving(Remembering):
+    """Every row is followed by a snapshot of all of them."""
+
+    async def work(self, worker: int, ack: Ack) -> None:
+        for number in count(self.next + worker, self.workers):
+            async with self.open() as store:
+                await store.commit(OWNER, [_adding(number)])
+                ack(str(number))
+                await store.reindex()
+
+
 async def _titles(folder: Path) -> dict[str, str]:
     async with MemorySystem(folder) as memory:
         records = await memory.list_sessions()
@@ -299,6 +443,47 @@ def _children(scenario: Scenario, rest_s: float = 0) -> Iterator[list[Child]]:
                 child.kill()
 
 
+OWNER = View("full", datetime(2026, 3, 4, tzinfo=UTC))
+NOW = OWNER.now
+
+
+def _adding(number: int, word: str = "") -> Event:
+    observation_id = f"01900000-0000-7000-8000-{number:012x}"
+    row = Observation(
+        id=observation_id,
+        created_at=NOW,
+        updated_at=NOW,
+        title=f"title {number}",
+        narrative=f"{word} {'東京 ' * (number % 50)}",
+        tags=(word,),
+        sensitivity="public",
+    )
+    return Event(kind="add", at=NOW, ids=(observation_id,), row=row)
+
+
+def _fact(fact_id: str) -> Triple:
+    return Triple(id=fact_id, subject="s", predicate="p", object="o", created_at=NOW)
+
+
+def _ends_whole(folder: Path) -> bool:
+    data = (folder / "memory" / "observations.jsonl").read_bytes()
+    return not data or data.endswith(b"\n")
+
+
+@contextmanager
+def _told() -> Iterator[list[str]]:
+    """What is logged by `stores.files`."""
+    told: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("stores.files")
+    logger.addHandler(handler)
+    try:
+        yield told
+    finally:
+        logger.removeHandler(handler)
+
+
 def _tell(writer: int, done: str, rest_s: float) -> None:
     os.write(writer, f"{done}\n".encode())
     _live(rest_s)
@@ -369,6 +554,11 @@ SCENARIOS: dict[str, type[Scenario]] = {
     "create": Creating,
     "fork": Forking,
     "delete": Deleting,
+    "remember": Remembering,
+    "import": Importing,
+    "use": Using,
+    "purge": Purging,
+    "snapshot": Saving,
 }
 
 

@@ -1,0 +1,365 @@
+"""No way of reading passes the gate, and one that is added without being entered here fails.
+
+Every guard and status that a row can have stands in one memory, and every view of it is asked everything there is.
+"""
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import islice, product
+from pathlib import Path
+from typing import Any, get_args
+from uuid import uuid4
+
+import pytest
+
+from chatbot.memory.remembering import Memories, Remembering
+from chatbot.memory.scope import Scope
+from stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, Sensitivity, View
+from stores.base import ObservationStore
+from stores.errors import UnknownObservation
+from stores.events import KINDS, Event
+from stores.in_memory import InMemoryStore
+from stores.observation import STATUSES, Observation, Triple
+from stores.observations.store import ObservationFileStore
+from stores.query import FactFilter, Filter, Labelled
+
+NOW = datetime(2026, 3, 4, tzinfo=UTC)
+SPACES = ("", "work")
+SEEN = {
+    "full": {"private", "shared", "social"},
+    "inner": {"shared", "social"},
+    "familiar": {"social"},
+    "public": set(),
+}
+ASKED: tuple[frozenset[Sensitivity], ...] = (
+    frozenset({"public"}),
+    frozenset({"public", "private"}),
+    frozenset({"secret", "unknown"}),
+    frozenset(SENSITIVITIES),
+)
+VIEWS = [
+    View(clearance, NOW, asked, spaces)
+    for clearance, asked, spaces in product(CLEARANCES, ASKED, (*map(frozenset, ([""], ["work"], SPACES)), None))
+]
+OWNER = View("full", NOW, frozenset(SENSITIVITIES), None)
+
+
+def is_allowed(row: Observation | Triple, view: View) -> bool:
+    """The gate, in other words than those of `stores.access`."""
+    return (
+        row.visibility in SEEN[view.clearance]
+        and row.sensitivity in view.asked
+        and row.sensitivity != "unknown"
+        and (row.sensitivity != "secret" or view.clearance == "full")
+        and (view.namespaces is None or row.namespace in view.namespaces)
+        and CLEARANCES.index(view.clearance) <= CLEARANCES.index(row.min_clearance)
+    )
+
+
+def id_of(number: int) -> str:
+    return f"01900000-0000-7000-8000-{number:012x}"
+
+
+def guarded(statuses: Collection[Any], needed: Collection[Any]) -> Iterator[Observation]:
+    """A row for each guard and status; every label that it has is its id."""
+    every = product(VISIBILITIES, SENSITIVITIES, statuses, needed, SPACES)
+    for number, (visibility, sensitivity, status, min_clearance, space) in enumerate(every):
+        name = id_of(number)
+        yield Observation(
+            id=name,
+            created_at=NOW,
+            updated_at=NOW,
+            type="session_summary",
+            title=f"zebra {number}",
+            visibility=visibility,
+            sensitivity=sensitivity,
+            status=status,
+            min_clearance=min_clearance,
+            namespace=space,
+            agent_id=name,
+            session_id=name,
+            project=name,
+            subject=name,
+            category=name,
+            tags=(name,),
+            concepts=(name,),
+            people=(name,),
+            files_read=(name,),
+            metadata={"kind": "task", "status": "pending", "surface": "startup"},
+        )
+
+
+def facts_of(rows: list[Observation]) -> Iterator[Triple]:
+    """For each row a fact that has it as its source, and one that has none and the same guard."""
+    for number, row in enumerate(rows):
+        guard = {name: getattr(row, name) for name in ("visibility", "sensitivity", "min_clearance", "namespace")}
+        if row.sensitivity != "unknown":
+            yield Triple(
+                id=id_of(10_000 + number), subject="s", predicate="p", object="o", created_at=NOW, source=row.id,
+                visibility="social", sensitivity="public", namespace=row.namespace,
+            )  # fmt: skip
+        yield Triple(id=id_of(20_000 + number), subject="s", predicate="p", object="o", created_at=NOW, **guard)
+
+
+@dataclass
+class Zoo:
+    """A store that holds a row for each guard and status."""
+
+    store: Any
+    rows: list[Observation]
+    facts: list[Triple]
+
+    def seen(self, view: View, statuses: Collection[str] = STATUSES) -> set[str]:
+        return {row.id for row in self.rows if row.status in statuses and is_allowed(row, view)}
+
+    def facts_seen(self, view: View) -> set[str]:
+        by_id = {row.id: row for row in self.rows}
+        return {
+            fact.id
+            for fact in self.facts
+            if (is_allowed(fact, view) if fact.source is None else fact.source in self.seen(view, ["active"]))
+            and is_allowed(by_id[fact.source] if fact.source else fact, view)
+        }
+
+    def hidden(self, view: View) -> list[Observation]:
+        """What the caller may not know of, whatever they ask for."""
+        return [row for row in self.rows if not is_allowed(row, replace(view, asked=frozenset(SENSITIVITIES)))]
+
+
+async def filled(store: Any, statuses: Collection[Any] = STATUSES, needed: Collection[Any] = CLEARANCES) -> Zoo:
+    rows = list(guarded(statuses, needed))
+    facts = list(facts_of(rows))
+    outcomes = await store.commit(
+        OWNER,
+        [
+            *(Event(kind="add", at=NOW, row=row) for row in rows),
+            *(Event(kind="triple", at=NOW, triple=fact) for fact in facts),
+        ],
+    )
+    assert {outcome.kind for outcome in outcomes} == {"added"}
+    return Zoo(store, rows, facts)
+
+
+@pytest.fixture(params=["in_memory", "observations"])
+async def zoo(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Zoo]:
+    store: Any = InMemoryStore(tmp_path)
+    if request.param == "observations":
+        store = ObservationFileStore(tmp_path / "memory", cache=str(tmp_path / "cache"))
+    async with store:
+        yield await filled(store)
+
+
+async def _get(zoo: Zoo, view: View) -> None:
+    assert {row.id for row in await zoo.store.get(view, [row.id for row in zoo.rows])} == zoo.seen(view, ["active"])
+
+
+async def _find(zoo: Zoo, view: View) -> None:
+    for statuses in [(status,) for status in STATUSES] + [STATUSES]:
+        page = await zoo.store.find(view, Filter(statuses=statuses), limit=1000)
+        assert {row.id for row in page.rows} == zoo.seen(view, statuses)
+    for row in zoo.hidden(view)[::20]:
+        with pytest.raises(UnknownObservation):
+            await zoo.store.find(view, Filter(), after=row.id)
+
+
+async def _match(zoo: Zoo, view: View) -> None:
+    assert {match.id for match in await zoo.store.match(view, ["zebra"], Filter(), limit=1000)} == zoo.seen(
+        view, ["active"]
+    )
+
+
+async def _history(zoo: Zoo, view: View) -> None:
+    seen = zoo.seen(view)
+    for row in zoo.rows[VIEWS.index(view) % 23 :: 23]:
+        versions = await zoo.store.history(view, row.id)
+        assert [version.observation.id for version in versions] == ([row.id] if row.id in seen else [])
+
+
+async def _facets(zoo: Zoo, view: View) -> None:
+    seen = zoo.seen(view, ["active"])
+    for name in get_args(Labelled):
+        facets = await zoo.store.facets(view, name, limit=1000)
+        if name == "type":
+            assert sum(facet.count for facet in facets) == len(seen)
+        else:
+            assert {facet.value for facet in facets} == seen
+
+
+async def _facts(zoo: Zoo, view: View) -> None:
+    found = await zoo.store.facts(view, FactFilter(), limit=1000)
+    wanted = zoo.facts_seen(view)
+    assert {fact.id for fact in found} <= wanted
+    assert len(found) == min(len(wanted), 1000)
+
+
+async def _resolve(zoo: Zoo, view: View) -> None:
+    assert set(await zoo.store.resolve(view, "0", limit=1000)) == zoo.seen(view)
+    for row in zoo.hidden(view)[::50]:
+        assert await zoo.store.resolve(view, row.id) == []
+
+
+async def _stats(zoo: Zoo, view: View) -> None:
+    stats = await zoo.store.stats(view)
+    current = zoo.seen(view, ["active"])
+    assert sum(stats.by_status.values()) == len(zoo.seen(view))
+    assert sum(stats.by_type.values()) == sum(stats.by_visibility.values()) == len(current)
+    assert stats.facts == len(zoo.facts_seen(view))
+
+
+async def _purge(zoo: Zoo, view: View) -> None:
+    for row in zoo.hidden(view)[::40]:
+        with pytest.raises(UnknownObservation, match=f"there is no observation {row.id}"):
+            await zoo.store.purge(view, [row.id])
+
+
+async def _commit(zoo: Zoo, view: View) -> None:
+    """Whatever is asked of a hidden row is answered as if there was none."""
+    missing = id_of(99_999)
+    for kind in KINDS:
+        for row in islice(zoo.hidden(view), VIEWS.index(view) % 11, None, 97):
+            about = [_about(kind, each) for each in (row.id, missing)]
+            hidden, unknown = await zoo.store.commit(view.asking_all(), about)
+            assert type(hidden.error) is type(unknown.error)
+            assert hidden.reason == unknown.reason.replace(missing, row.id)
+            assert hidden.kind == "skipped", kind
+
+
+def _about(kind: Any, about: str) -> Event:
+    if kind == "add":
+        row = Observation(id=str(uuid4()), created_at=NOW, updated_at=NOW, title=str(uuid4()), visibility="social",
+                          sensitivity="public", namespace="work")  # fmt: skip
+        return Event(kind="add", at=NOW, row=row, supersedes=about)
+    if kind == "triple":
+        fact = Triple(id=str(uuid4()), subject="s", predicate="p", object="o", created_at=NOW, source=about,
+                      visibility="social", sensitivity="public", namespace="work")  # fmt: skip
+        return Event(kind="triple", at=NOW, triple=fact)
+    return Event(kind=kind, at=NOW, ids=(about,), by=about, fields={"title": "mine"} if kind == "update" else {})
+
+
+STORE: dict[str, Callable[[Zoo, View], Awaitable[None]]] = {
+    "get": _get,
+    "find": _find,
+    "match": _match,
+    "history": _history,
+    "facets": _facets,
+    "facts": _facts,
+    "resolve": _resolve,
+    "stats": _stats,
+    "purge": _purge,
+    "commit": _commit,
+}
+
+
+def test_every_operation_of_a_store_that_takes_a_view_is_known_here() -> None:
+    taking_views = {
+        name
+        for name, method in inspect.getmembers(ObservationStore, inspect.iscoroutinefunction)
+        if not name.startswith("_") and "view" in inspect.signature(method).parameters
+    }
+    assert taking_views == STORE.keys()
+    without = {
+        name
+        for name, method in inspect.getmembers(ObservationStore, inspect.isfunction)
+        if not name.startswith("_") and name not in taking_views
+    }
+    assert without == {"reindex", "aclose", "forget_session"}  # none of which says anything about a row
+
+
+async def test_no_operation_of_a_store_passes_the_gate(zoo: Zoo) -> None:
+    before = await zoo.store.find(OWNER, Filter(statuses=STATUSES), limit=1000)
+    for view in VIEWS:
+        for name, check in STORE.items():
+            try:
+                await check(zoo, view)
+            except (AssertionError, pytest.fail.Exception) as error:
+                raise AssertionError(f"{name} through {view}") from error
+    assert await zoo.store.find(OWNER, Filter(statuses=STATUSES), limit=1000) == before
+
+
+async def test_a_hidden_row_is_no_twin_of_what_a_caller_says(tmp_path: Path) -> None:
+    for store in (InMemoryStore(tmp_path), ObservationFileStore(tmp_path / "m", cache=str(tmp_path / "c"))):
+        async with store:
+            said = Observation(id=id_of(1), created_at=NOW, updated_at=NOW, title="tea", visibility="social")
+            await store.commit(OWNER, [Event(kind="add", at=NOW, row=replace(said, sensitivity="secret"))])
+            view = View("familiar", NOW)
+            row = replace(said, id=id_of(2), sensitivity="public")
+            [outcome] = await store.commit(view, [Event(kind="add", at=NOW, row=row)])
+            assert outcome.kind == "added"
+
+
+async def _remembered(zoo: Zoo, memories: Memories, view: View) -> dict[str, set[str]]:
+    """For each operation that reads: the ids that it gives away, of those that are active and those that are not."""
+    ask = tuple(view.asked)
+    seen = zoo.seen(view, ["active"])
+    found: dict[str, set[str]] = {
+        "search": {hit.observation.id for hit in await memories.search("zebra", limit=1000, ask=ask)}
+        | {hit.observation.id for hit in await memories.search(limit=1000, ask=ask, count_use=False)},
+        "get": {row.id for row in await memories.get([row.id for row in zoo.rows], ask=ask)},
+        "list_observations": {row.id for row in (await memories.list_observations(limit=1000, ask=ask)).rows},
+        "tasks": {task.id for task in await memories.tasks(ask=ask)},
+        "session_summaries": {row.id for row in await memories.session_summaries(limit=1000, ask=ask)},
+        "people": {person.name for person in await memories.people(ask=ask)},
+        "stats": seen if sum((await memories.stats(ask=ask)).by_type.values()) == len(seen) else {"miscounted"},
+        "query_facts": {fact.source for fact in await memories.query_facts(limit=1000, ask=ask) if fact.source},
+    }
+    recalled = {each.id for each in (await memories.recall("zebra", limit=1000, ask=ask)).considered}
+    found["recall"] = seen if recalled <= seen else recalled
+    asked = view.asked == {"public"}
+    found["startup_tasks"] = {task.id for task in await memories.startup_tasks()} if asked else seen
+    anchors = sorted(seen)[:1]
+    found["timeline"] = {
+        row.id for each in anchors for row in await memories.timeline(each, before=1000, after=1000, ask=ask)
+    }
+    found["history"] = set()
+    found["resolve"] = set()
+    for row in zoo.rows:
+        if row.status != "active" and row.id in zoo.seen(view):
+            continue
+        try:
+            found["resolve"].add(await memories.resolve(row.id, ask=ask))
+            found["history"] |= {version.observation.id for version in await memories.history(row.id, ask=ask)}
+        except UnknownObservation:
+            with pytest.raises(UnknownObservation):
+                await memories.timeline(row.id, ask=ask)
+            with pytest.raises(UnknownObservation):
+                await memories.history(row.id, ask=ask)
+    return found
+
+
+READING = {
+    "search", "get", "list_observations", "tasks", "session_summaries", "people", "stats", "query_facts",
+    "startup_tasks", "timeline", "history", "resolve", "recall",
+}  # fmt: skip
+WRITING = {
+    "remember", "remember_all", "update", "supersede", "confirm", "forget", "archive", "restore", "purge",
+    "purge_expired", "add_task", "update_task", "store_fact", "retract_fact", "add_alias", "summarize_session",
+    "reindex", "note_use",
+}  # fmt: skip
+
+
+def test_every_operation_of_the_memory_is_known_here() -> None:
+    operations = {
+        name
+        for name, method in inspect.getmembers(Remembering, inspect.isfunction)
+        if not name.startswith("_") and name != "within"
+    }
+    assert operations == READING | WRITING
+
+
+def test_no_operation_of_the_memory_passes_the_gate(tmp_path: Path) -> None:
+    async def look() -> None:
+        zoo = await filled(InMemoryStore(tmp_path), ["active", "deleted"], ["full", "public"])
+        for view in VIEWS:
+            if view.namespaces == frozenset(SPACES):
+                continue
+            scope = Scope(zoo.store, view.clearance, lambda: NOW, uuid4, across=view.namespaces is None)
+            space = "" if view.namespaces is None else next(iter(view.namespaces))
+            found = await _remembered(zoo, Memories(scope).within(namespace=space), view)
+            assert found.keys() == READING
+            for name, ids in found.items():
+                assert ids == zoo.seen(view, ["active"]), f"{name} through {view}"
+
+    asyncio.run(look())

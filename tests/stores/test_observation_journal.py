@@ -1,0 +1,862 @@
+"""What a journal and a cache may hold after hands, disks and strangers were at them: it is told, and work goes on."""
+
+import asyncio
+import json
+import logging
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from stores.access import SENSITIVITIES, View
+from stores.errors import LaterFormat, StoreError, StoreFailed, UnsafePath
+from stores.events import Event
+from stores.observation import STATUSES, Observation, Triple
+from stores.observations import journal, snapshot
+from stores.observations.store import ObservationFileStore
+from stores.query import FactFilter, Filter
+
+NOW = datetime(2026, 3, 4, tzinfo=UTC)
+OWNER = View("full", NOW, frozenset(SENSITIVITIES), None)
+EVERYTHING = Filter(statuses=STATUSES)
+
+Result = TypeVar("Result")
+
+
+def id_of(number: int) -> str:
+    return f"01900000-0000-7000-8000-{number:012x}"
+
+
+def adding(number: int, **fields: Any) -> Event:
+    given = {"title": f"title {number}", "sensitivity": "public"} | fields
+    return Event(kind="add", at=NOW, row=Observation(id=id_of(number), created_at=NOW, updated_at=NOW, **given))
+
+
+def line(event: Event) -> bytes:
+    return json.dumps(event.as_json()).encode()
+
+
+def lines(*parts: bytes | dict[str, Any]) -> bytes:
+    return b"".join((part if isinstance(part, bytes) else json.dumps(part).encode()) + b"\n" for part in parts)
+
+
+A, B, C = (line(adding(number)) for number in range(1, 4))
+
+
+class Place:
+    """A memory folder, its journal and its cache."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.home = root / "memory"
+        self.cache = root / "cache"
+        self.journal = self.home / journal.NAME
+
+    def open(self) -> ObservationFileStore:
+        return ObservationFileStore(self.home, cache=str(self.cache))
+
+    def put(self, data: bytes) -> None:
+        self.home.mkdir(exist_ok=True)
+        self.journal.write_bytes(data)
+
+    def run(self, work: Callable[[ObservationFileStore], Awaitable[Result]]) -> Result:
+        async def opened() -> Result:
+            async with self.open() as store:
+                return await work(store)
+
+        return asyncio.run(opened())
+
+    def commit(self, *events: Event) -> None:
+        async def work(store: ObservationFileStore) -> None:
+            outcomes = await store.commit(OWNER, events)
+            assert [outcome.reason for outcome in outcomes if outcome.error] == []
+
+        self.run(work)
+
+    def titles(self) -> list[str]:
+        return self.run(titles)
+
+    def save(self) -> None:
+        """Write a snapshot."""
+        self.run(lambda store: store.reindex())
+
+    @property
+    def snapshot(self) -> Path:
+        [found] = self.cache.glob(f"*/{snapshot.NAME}")
+        return found
+
+
+async def titles(store: ObservationFileStore) -> list[str]:
+    page = await store.find(OWNER, EVERYTHING, order="created", ascending=True, limit=1000)
+    words = await store.match(OWNER, ["titl"], Filter(), limit=1000)
+    current = await store.find(OWNER, Filter(), limit=1000)
+    assert {match.id for match in words} == {row.id for row in current.rows if "title" in row.title}
+    for row in page.rows:
+        assert await store.history(OWNER, row.id)
+    await store.facets(OWNER, "tags")
+    await store.facts(OWNER, FactFilter())
+    await store.stats(OWNER)
+    return [row.title for row in page.rows]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        b"{",
+        b"not json",
+        b"[1, 2]",
+        b"null",
+        b'"text"',
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"v":1' + b"0" * 5000 + b"}",
+        {"v": 1, "event": "dance", "at": "2026-03-04T00:00:00Z", "id": id_of(1)},
+        {"v": 1, "event": ["add"], "at": "2026-03-04T00:00:00Z"},
+        {"v": 1, "event": "add", "at": "2026-03-04T00:00:00Z"},
+        {"v": 1, "event": "add", "at": "2026-03-04T00:00:00Z", "row": []},
+        {"v": 1, "event": "delete", "at": "2026-03-04T00:00:00Z"},
+        {"v": 1, "event": "delete", "at": "yesterday", "id": id_of(1)},
+        {"v": 1, "event": "delete", "at": "2026-03-04T00:00:00", "id": id_of(1)},
+        {"v": 1, "event": "delete", "at": 5, "id": id_of(1)},
+        {"v": 1, "event": "delete", "at": "2026-03-04T00:00:00Z", "id": "one"},
+        {"v": 1, "event": "delete", "at": "2026-03-04T00:00:00Z", "ids": [{"a": 1}]},
+        {"v": 1, "event": "delete", "at": "2026-03-04T00:00:00Z", "ids": {"a": 1}},
+        {"v": 1, "event": "delete", "at": "2026-03-04T00:00:00Z", "ids": []},
+        {"v": 1, "event": "update", "at": "2026-03-04T00:00:00Z", "id": id_of(1), "set": [1]},
+        {"v": 1, "event": "update", "at": "2026-03-04T00:00:00Z", "id": id_of(1), "set": {"id": id_of(9)}},
+        {"v": 1, "event": "update", "at": "2026-03-04T00:00:00Z", "id": id_of(1), "set": {"title": 5}},
+        {"v": 1, "event": "update", "at": "2026-03-04T00:00:00Z", "id": id_of(1), "set": {"title": ""}},
+        {"v": 1, "event": "update", "at": "2026-03-04T00:00:00Z", "id": id_of(1), "set": {"status": "deleted"}},
+        {"v": 1, "event": "update", "at": "2026-03-04T00:00:00Z", "id": id_of(1), "set": {"created_at": "x"}},
+        {"v": 1, "event": "update", "at": "2026-03-04T00:00:00Z", "id": id_of(1), "set": {"superseded_by": id_of(9)}},
+        {"v": 1, "event": "update", "at": "2026-03-04T00:00:00Z", "id": id_of(1), "set": {"use_count": 2**40}},
+        {"v": 1, "event": "update", "at": "2026-03-04T00:00:00Z", "id": id_of(1), "set": {"metadata": []}},
+        {"v": 1, "event": "counts", "at": "2026-03-04T00:00:00Z", "id": id_of(1), "set": {"use_count": 2**40}},
+        {"v": 1, "event": "counts", "at": "2026-03-04T00:00:00Z", "id": id_of(1), "set": {"use_count": -1}},
+        {"v": 1, "event": "supersede", "at": "2026-03-04T00:00:00Z", "id": id_of(1), "by": []},
+        {"v": 1, "event": "supersede", "at": "2026-03-04T00:00:00Z", "id": id_of(1)},
+        {"v": 1, "event": "compress", "at": "2026-03-04T00:00:00Z", "id": id_of(1), "by": 0},
+    ],
+)
+@pytest.mark.parametrize("end", [False, True])
+def test_a_line_that_means_nothing_is_told_and_hides_no_other(
+    place: Place, broken: Any, *, end: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = lines(A, B, broken) if end else lines(A, broken, B)
+    place.put(data)
+    assert place.titles() == ["title 1", "title 2"]
+    assert str(place.journal) in caplog.text
+    place.commit(adding(3), Event(kind="confirm", at=NOW, ids=(id_of(1),)))
+    assert place.journal.read_bytes().startswith(data)
+    assert place.titles() == ["title 1", "title 2", "title 3"]
+
+
+ROW: dict[str, Any] = adding(2).as_json()["row"]
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"id": "two"},
+        {"id": 2},
+        {"created_at": "2026-03-04"},
+        {"created_at": None},
+        {"updated_at": "0001-01-01T00:00:00Z"},
+        {"title": ["a"]},
+        {"title": "x" * 1001},
+        {"narrative": 5},
+        {"facts": "not a list"},
+        {"facts": [1]},
+        {"tags": {"a": [1]}, "title": 5},
+        {"tags": [str(number) for number in range(1001)]},
+        {"type": "poem"},
+        {"type": ["note"]},
+        {"status": "lost"},
+        {"visibility": "all"},
+        {"sensitivity": None},
+        {"min_clearance": "root"},
+        {"importance": 2},
+        {"importance": True},
+        {"importance": "high"},
+        {"mention_count": 2**40},
+        {"use_count": -1},
+        {"use_count": 2**70},
+        {"token_count": 1.5},
+        {"metadata": []},
+        {"metadata": "x"},
+        {"session_id": {"a": 1}},
+        {"session_id": 5},
+        {"namespace": []},
+        {"agent_id": {}},
+        {"superseded_by": "x"},
+        {"expires_at": "never"},
+        {"derived_from": [[]]},
+    ],
+)
+def test_a_row_with_an_impossible_field_is_told_and_hides_no_other(
+    place: Place, field: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    data = lines(A, adding(2).as_json() | {"row": ROW | field}, C)
+    place.put(data)
+    assert place.titles() == ["title 1", "title 3"]
+    assert str(place.journal) in caplog.text
+    place.commit(adding(2))
+    assert place.titles() == ["title 1", "title 3", "title 2"]
+
+
+@pytest.mark.parametrize("value", [b"NaN", b"Infinity", b"-Infinity"])
+@pytest.mark.parametrize("name", [b"importance", b"metadata", b"use_count"])
+def test_numbers_that_are_none_make_no_row(place: Place, name: bytes, value: bytes) -> None:
+    given = b'{"n":' + value + b"}" if name == b"metadata" else value
+    place.put(lines(A, B.replace(b'"title":', b'"' + name + b'": ' + given + b', "title":'), C))
+    assert place.titles() == ["title 1", "title 3"]
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        {"id": "x"},
+        {"subject": ""},
+        {"subject": 5},
+        {"confidence": 2},
+        {"confidence": True},
+        {"source": {}},
+        {"source": "x"},
+        {"namespace": []},
+        {"session_id": []},
+        {"agent_id": 5},
+        {"visibility": "all"},
+        {"created_at": 5},
+    ],
+)
+def test_an_impossible_fact_is_told_and_hides_no_other(
+    place: Place, field: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    fact = Triple(id=id_of(20), subject="s", predicate="p", object="o", created_at=NOW, sensitivity="public")
+    stated = Event(kind="triple", at=NOW, triple=fact).as_json()
+    good = stated | {"triple": stated["triple"] | {"id": id_of(21)}}
+    place.put(lines(A, stated | {"triple": stated["triple"] | field}, good))
+    found = place.run(lambda store: store.facts(OWNER, FactFilter()))
+    assert [each.id for each in found] == [id_of(21)]
+    assert str(place.journal) in caplog.text
+
+
+def test_a_row_in_an_event_that_adds_none_is_not_added(place: Place) -> None:
+    place.put(lines(A, {"v": 1, "event": "confirm", "at": "2026-03-04T00:00:00Z", "id": id_of(1), "row": ROW}))
+    assert place.titles() == ["title 1"]
+
+
+@pytest.mark.parametrize("version", [2, 10**9, "two", 1.5])
+def test_a_later_format_is_left_alone_however_often_it_is_asked(place: Place, version: object) -> None:
+    data = lines(A, {"v": version, "event": "sing", "at": 5}, B)
+    place.put(data)
+
+    async def ask(store: ObservationFileStore) -> None:
+        for _ in range(3):
+            with pytest.raises(LaterFormat, match="upgrade"):
+                await store.find(OWNER, Filter())
+            with pytest.raises(LaterFormat, match="upgrade"):
+                await store.commit(OWNER, [adding(3)])
+            with pytest.raises(LaterFormat, match="upgrade"):
+                await store.purge(OWNER, [id_of(1)])
+            with pytest.raises(LaterFormat, match="upgrade"):
+                await store.reindex()
+
+    place.run(ask)
+    assert place.journal.read_bytes() == data
+
+
+def test_what_a_later_release_says_of_a_row_is_kept_through_compaction(place: Place) -> None:
+    later = json.loads(A) | {"mood": "calm"}
+    later["row"]["colour"] = "green"
+    confirmed = Event(kind="confirm", at=NOW, ids=(id_of(1),)).as_json() | {"by_whom": "Ada"}
+    place.put(lines(later, confirmed, b"gibberish \r of old", B))
+    using = Event(kind="use", at=NOW, ids=(id_of(1), id_of(2)))
+
+    async def use(store: ObservationFileStore) -> None:
+        for _ in range(4):
+            await store.commit(OWNER, [using] * 1000)
+        await store.commit(OWNER, [adding(3)])
+
+    place.run(use)
+    data = place.journal.read_bytes()
+    assert data.count(b"\n") < 100
+    assert data.startswith(lines(later, confirmed, b"gibberish \r of old", B))
+    for number in (1, 2):
+        [row] = place.run(lambda store, number=number: store.get(OWNER, [id_of(number)]))  # type: ignore[misc]
+        assert (row.use_count, row.last_used_at) == (4000, NOW)
+    [version] = place.run(lambda store: store.history(OWNER, id_of(1)))
+    assert [event.kind for event in version.events] == ["add", "confirm"]
+    place.run(lambda store: store.purge(OWNER, [id_of(2)]))
+    assert place.journal.read_bytes().startswith(lines(later, confirmed, b"gibberish \r of old"))
+
+
+def test_the_first_row_of_an_id_stands_and_purging_takes_all_of_them(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.put(lines(A, line(adding(1, title="title again")), B, C))
+    assert place.titles() == ["title 1", "title 2", "title 3"]
+    assert "used twice" in caplog.text
+    place.save()
+
+    async def purge(store: ObservationFileStore) -> list[str]:
+        await store.purge(OWNER, [id_of(1)])
+        return await titles(store)
+
+    assert place.run(purge) == ["title 2", "title 3"]
+    assert b"again" not in place.journal.read_bytes()
+    assert place.titles() == ["title 2", "title 3"]
+    assert place.journal.read_bytes().count(b"purge") == 1  # one number for each row, or the cached ones are others
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_a_succession_that_bites_its_tail_has_an_end(place: Place, length: int) -> None:
+    ring = [
+        Event(kind="supersede", at=NOW, ids=(id_of(number),), by=id_of(number % length + 1))
+        for number in range(1, length + 1)
+    ]
+    place.put(lines(A, B, C, *(event.as_json() for event in ring)))
+    for start in range(1, length + 1):
+        found = place.run(lambda store, start=start: store.history(OWNER, id_of(start)))  # type: ignore[misc]
+        assert {version.observation.id for version in found} == {id_of(number) for number in range(1, length + 1)}
+    place.commit(Event(kind="restore", at=NOW, ids=(id_of(1),)))
+    assert place.run(lambda store: store.purge(OWNER, [id_of(1)])) == [id_of(1)]
+
+
+def test_events_about_what_nobody_knows_change_nothing(place: Place) -> None:
+    unknown = [
+        Event(kind=kind, at=NOW, ids=(id_of(9),), by=id_of(8))
+        for kind in ("update", "mention", "use", "confirm", "delete", "restore", "supersede", "compress", "retract")
+    ]
+    place.put(lines(*(event.as_json() for event in unknown), A, {"v": 1, "event": "purge", "at": "2026-03-04T00:00:00Z",
+                                                                 "id": id_of(9)}, B))  # fmt: skip
+    assert place.titles() == ["title 1", "title 2"]
+    place.commit(adding(9))
+    assert place.titles() == ["title 1", "title 2", "title 9"]
+
+
+def test_restoring_what_was_superseded_by_a_purged_row_works(place: Place) -> None:
+    place.commit(adding(1), adding(2), Event(kind="supersede", at=NOW, ids=(id_of(1),), by=id_of(2)))
+
+    async def work(store: ObservationFileStore) -> None:
+        await store.purge(OWNER, [id_of(2)])
+        [outcome] = await store.commit(OWNER, [Event(kind="restore", at=NOW, ids=(id_of(1),))])
+        assert outcome.kind == "updated"
+        assert await titles(store) == ["title 1"]
+
+    place.run(work)
+    assert place.titles() == ["title 1"]
+
+
+@pytest.mark.parametrize("tail", [b"\0" * 10, b"\0" * 10_000, B[:30], B[:30] + b"\0" * 5000, b"\n\n", b"\r\n", b" "])
+def test_a_torn_end_is_mended_and_told(place: Place, tail: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    place.put(lines(A) + tail)
+    assert place.titles() == ["title 1"]
+    place.commit(adding(3))
+    assert place.titles() == ["title 1", "title 3"]
+    assert place.journal.read_bytes().endswith(b"}\n")
+    if tail.strip():
+        assert str(place.journal) in caplog.text
+
+
+def test_lines_that_end_like_those_of_windows_are_read_and_erased(place: Place) -> None:
+    place.put(lines(A, B, C).replace(b"\n", b"\r\n"))
+    assert place.titles() == ["title 1", "title 2", "title 3"]
+    place.commit(Event(kind="confirm", at=NOW, ids=(id_of(3),)))
+
+    async def purge(store: ObservationFileStore) -> list[str]:
+        await store.purge(OWNER, [id_of(1)])
+        return await titles(store)
+
+    assert place.run(purge) == ["title 2", "title 3"]
+    assert place.titles() == ["title 2", "title 3"]
+
+
+def test_an_empty_journal_is_an_empty_memory(place: Place) -> None:
+    place.put(b"")
+    assert place.titles() == []
+    place.commit(adding(1))
+    assert place.titles() == ["title 1"]
+
+
+def test_an_older_copy_in_the_place_of_an_open_journal_is_the_truth(place: Place) -> None:
+    place.commit(adding(1))
+    old = place.journal.read_bytes()
+
+    async def work(store: ObservationFileStore) -> None:
+        await store.commit(OWNER, [adding(2)])
+        assert await titles(store) == ["title 1", "title 2"]
+        for copied in (True, False):  # another file, and the same one shortened
+            if copied:
+                draft = place.home / "copy"
+                draft.write_bytes(old)
+                draft.replace(place.journal)
+            else:
+                place.journal.write_bytes(old)
+            assert await titles(store) == ["title 1"]
+            await store.commit(OWNER, [adding(3)])
+            assert await titles(store) == ["title 1", "title 3"]
+            await store.reindex()
+
+    place.run(work)
+    assert place.titles() == ["title 1", "title 3"]
+
+
+def test_a_journal_that_is_deleted_while_open_is_begun_again(place: Place) -> None:
+    async def work(store: ObservationFileStore) -> None:
+        await store.commit(OWNER, [adding(1), adding(2)])
+        await store.reindex()
+        place.journal.unlink()
+        assert await titles(store) == []
+        place.put(lines(C))
+        assert await titles(store) == ["title 3"]
+        place.journal.unlink()
+        await store.commit(OWNER, [adding(1)])
+        assert await titles(store) == ["title 1"]
+        shutil.rmtree(place.home)
+        assert await titles(store) == []
+        await store.commit(OWNER, [adding(2)])
+
+    place.run(work)
+    assert place.titles() == ["title 2"]
+
+
+@pytest.mark.parametrize("what", ["link", "dangling link", "folder", "pipe"])
+def test_what_is_no_plain_file_is_neither_read_nor_written(place: Place, tmp_path: Path, what: str) -> None:
+    place.home.mkdir()
+    other = tmp_path / "other"
+    if what == "link":
+        other.write_bytes(lines(A))
+    if "link" in what:
+        place.journal.symlink_to(other)
+    elif what == "folder":
+        place.journal.mkdir()
+        (place.journal / "file").touch()
+    else:
+        os.mkfifo(place.journal)
+
+    async def work(store: ObservationFileStore) -> None:
+        with pytest.raises((UnsafePath, StoreFailed)):
+            await store.commit(OWNER, [adding(2)])
+        with pytest.raises((UnsafePath, StoreFailed)):
+            await store.find(OWNER, Filter())
+
+    place.run(work)
+    assert not other.exists() or other.read_bytes() == lines(A)
+
+
+READ_ONLY = """
+import asyncio, os, sys, tempfile
+from pathlib import Path
+from chatbot.memory import MemorySystem
+from stores.errors import StoreFailed
+
+async def main(home, cache):
+    with tempfile.TemporaryDirectory() as other:  # whatever is imported late, while it can be
+        async with MemorySystem(other, settings={"observations": {"cache": other}}) as memory:
+            await memory.remember("api_key = kept")
+            await memory.search("kept")
+            await memory.reindex()
+    if os.geteuid() == 0:
+        os.setgid(65534)
+        os.setuid(65534)
+    async with MemorySystem(home, settings={"observations": {"cache": cache}}) as memory:
+        [hit] = await memory.search("kept")
+        assert hit.observation.title == "kept"
+        assert len(await memory.get([hit.observation.id])) == 1
+        assert len((await memory.list_observations()).rows) == 1
+        await memory.stats()
+        for refused in (memory.remember("no"), memory.forget(hit.observation.id), memory.purge(hit.observation.id)):
+            try:
+                await refused
+            except StoreFailed as error:
+                print(error)
+
+asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
+"""
+
+
+@pytest.fixture
+def public_root() -> Iterator[Path]:
+    """A folder that other users may look into, unlike those of `tmp_path`."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.mark.parametrize("cache", ["cache", "shared/cache"])
+def test_a_memory_that_may_only_be_read_answers_and_refuses_every_write(public_root: Path, cache: str) -> None:
+    place = Place(public_root)
+    place.commit(adding(1, title="kept"))
+    place.home.chmod(0o555)
+    for path in place.home.iterdir():
+        path.chmod(0o444)
+    shared = public_root / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    command = [sys.executable, "-c", READ_ONLY, str(place.home), str(public_root / cache)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    place.home.chmod(0o700)
+    assert done.returncode == 0, done.stderr
+    refusals = done.stdout.splitlines()
+    assert len(refusals) == 3
+    assert all("Permission denied" in refusal and str(place.home) in refusal for refusal in refusals)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 256 KiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount a file system that is small enough to fill")
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)], check=False).returncode:
+        pytest.skip("this system lets not even root mount a file system")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def fill(disk: Path) -> None:
+    """Take what space there is."""
+    with (disk / "ballast").open("wb", buffering=0) as ballast:
+        for size in (4096, 1):
+            try:
+                while ballast.write(bytes(size)):
+                    pass
+            except OSError:
+                continue
+
+
+def test_a_full_disk_refuses_what_is_new_and_keeps_what_was(small_disk: Path) -> None:
+    place = Place(small_disk)
+
+    async def work(store: ObservationFileStore) -> None:
+        await store.commit(OWNER, [adding(1), adding(2)])
+        fill(small_disk)
+        with pytest.raises(StoreFailed, match="No space left"):
+            await store.commit(OWNER, [adding(3, narrative="x" * 50_000)])
+        assert await titles(store) == ["title 1", "title 2"]
+        with pytest.raises(StoreFailed, match="No space left"):
+            await store.purge(OWNER, [id_of(1)])
+        assert await titles(store) == ["title 1", "title 2"]
+        await store.reindex()
+        assert await titles(store) == ["title 1", "title 2"]
+        (small_disk / "ballast").unlink()
+        await store.commit(OWNER, [adding(3, narrative="x" * 50_000)])
+        assert await store.purge(OWNER, [id_of(1)]) == [id_of(1)]
+
+    place.run(work)
+    assert place.titles() == ["title 2", "title 3"]
+
+
+def sealed(data: bytes) -> bytes:
+    """A snapshot whose seal fits what was done to it."""
+    magic, body = data[:16], data[32:]
+    return magic + blake2b(body, digest_size=16).digest() + body
+
+
+def with_head(data: bytes, **fields: Any) -> bytes:
+    """A snapshot with other fields in its head, and a seal that fits."""
+    length = int.from_bytes(data[32:40], "little")
+    head = json.dumps(json.loads(data[40 : 40 + length]) | fields).encode()
+    return sealed(data[:32] + len(head).to_bytes(8, "little") + head + data[40 + length :])
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda _: b"",
+    "cut": lambda data: data[: len(data) // 2],
+    "only its head": lambda data: data[:32],
+    "a flipped byte": lambda data: data[:100] + bytes([data[100] ^ 1]) + data[101:],
+    "a flipped last byte": lambda data: data[:-1] + bytes([data[-1] ^ 1]),
+    "zeros": lambda data: bytes(len(data)),
+    "longer": lambda data: sealed(data + b"\0" * 4),
+    "shorter": lambda data: sealed(data[:-4]),
+    "no JSON": lambda data: sealed(data[:40] + b"x" + data[41:]),
+    "an endless head": lambda data: sealed(data[:32] + b"\xff" * 8 + data[40:]),
+    "more rows": lambda data: with_head(data, rows=4),
+    "fewer rows": lambda data: with_head(data, rows=2),
+    "negative rows": lambda data: with_head(data, rows=-1),
+    "endless rows": lambda data: with_head(data, rows=10**12),
+    "rows that are text": lambda data: with_head(data, rows="3"),
+    "no classes": lambda data: with_head(data, classes=[]),
+    "odd classes": lambda data: with_head(data, classes=[["active", {}, [], 5, None]]),
+    "foreign lines": lambda data: with_head(data, later={"7": [[0, 5]]}),
+    "lines elsewhere": lambda data: with_head(data, later={"0": [[10**9, 5]]}),
+    "odd lines": lambda data: with_head(data, later=[1]),
+    "odd successions": lambda data: with_head(data, after={"a": {}}),
+    "no successions": lambda data: with_head(data, after=None),
+    "no sessions": lambda data: with_head(data, sessions=[]),
+    "odd facts": lambda data: with_head(data, triples=[{"id": "x"}]),
+    "odd counts": lambda data: with_head(data, counts=[10**6]),
+    "odd lengths": lambda data: with_head(data, lines=["a", "b"]),
+    "wild numbers": lambda data: sealed(data[:-80] + b"\xff" * 80),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_snapshot_that_is_not_what_was_written_is_built_again(place: Place, damage: str) -> None:
+    place.commit(adding(1, tags=("a",)), adding(2, tags=("a", "b")), adding(3))
+    place.save()
+    place.snapshot.write_bytes(DAMAGES[damage](place.snapshot.read_bytes()))
+    assert place.titles() == ["title 1", "title 2", "title 3"]
+    place.commit(adding(4))
+    place.save()
+    assert place.titles() == ["title 1", "title 2", "title 3", "title 4"]
+
+
+def test_every_number_in_a_snapshot_may_lie_without_breaking_anything(place: Place) -> None:
+    place.commit(adding(1, tags=("a",)), adding(2, tags=("a", "b")))
+    place.save()
+    good = place.snapshot.read_bytes()
+    body = 40 + int.from_bytes(good[32:40], "little")
+    for at in range(body, len(good) - 1, 2):
+        place.snapshot.write_bytes(sealed(good[:at] + b"\xff\xff" + good[at + 2 :]))
+        with_lies = place.run(any_answer)
+        assert with_lies is None or isinstance(with_lies, list)
+        if not place.cache.exists() or not list(place.cache.glob("*/table")):
+            place.save()
+
+
+async def any_answer(store: ObservationFileStore) -> list[str] | None:
+    try:
+        return await titles(store)
+    except (StoreError, AssertionError):
+        return None
+
+
+def test_the_snapshot_of_another_journal_is_not_believed(place: Place, tmp_path: Path) -> None:
+    place.commit(adding(1))
+    place.save()
+    other = tmp_path / "other"
+    other.write_bytes(lines(line(adding(7)), B))
+    place.journal.write_bytes(other.read_bytes())  # the same inode
+    assert place.titles() == ["title 7", "title 2"]
+    place.save()
+    other.replace(place.journal)  # the same bytes, another inode
+    assert place.titles() == ["title 7", "title 2"]
+
+
+@pytest.mark.parametrize("trouble", ["link", "readable by all", "owned by another", "a file", "root is a file"])
+def test_a_cache_that_is_not_ours_alone_is_not_used(place: Place, tmp_path: Path, trouble: str) -> None:
+    place.commit(adding(1))
+    place.save()
+    folder = place.snapshot.parent
+    before = place.snapshot.read_bytes()
+    if trouble == "link":
+        folder.rename(tmp_path / "elsewhere")
+        folder.symlink_to(tmp_path / "elsewhere")
+    elif trouble == "readable by all":
+        folder.chmod(0o755)
+    elif trouble == "owned by another":
+        if os.geteuid() != 0:
+            pytest.skip("only root may give a folder away")
+        os.chown(folder, 65534, 65534)
+    elif trouble == "a file":
+        shutil.rmtree(folder)
+        folder.write_bytes(b"")
+    else:
+        shutil.rmtree(place.cache)
+        place.cache.write_bytes(b"")
+    place.put(place.journal.read_bytes() + lines(B))
+    assert place.titles() == ["title 1", "title 2"]
+    place.commit(adding(3))
+    assert place.titles() == ["title 1", "title 2", "title 3"]
+    if trouble == "link":
+        assert (tmp_path / "elsewhere" / "table").read_bytes() == before
+
+
+def test_the_cache_is_closed_to_others(place: Place) -> None:
+    place.commit(adding(1))
+    place.save()
+    for path in (place.cache, *place.cache.rglob("*")):
+        assert stat.S_IMODE(path.lstat().st_mode) & 0o077 == 0, path
+    assert stat.S_IMODE(place.journal.stat().st_mode) == 0o600
+
+
+def test_the_cache_may_go_at_any_time(place: Place) -> None:
+    async def work(store: ObservationFileStore) -> None:
+        for number in range(1, 6):
+            await store.commit(OWNER, [adding(number)])
+            await store.reindex()
+            assert len(await titles(store)) == number
+            shutil.rmtree(place.cache)
+            assert len(await titles(store)) == number
+        await store.purge(OWNER, [id_of(1)])
+        assert len(await titles(store)) == 4
+
+    place.run(work)
+    assert len(place.titles()) == 4
+
+
+@pytest.mark.parametrize("key", [b"", b"short", b"x" * 100, None])
+def test_a_damaged_key_is_made_again(place: Place, key: bytes | None) -> None:
+    place.commit(adding(1), adding(2))
+    place.titles()
+    place.save()
+    path = place.cache / "key"
+    if key is not None:
+        path.write_bytes(key)
+    else:
+        path.unlink(missing_ok=True)
+        path.mkdir()
+    assert place.titles() == ["title 1", "title 2"]
+    place.commit(adding(3))
+    assert place.titles() == ["title 1", "title 2", "title 3"]
+
+
+def test_not_a_byte_of_what_was_purged_is_left_anywhere(place: Place) -> None:
+    words = [f"hush{number}hush" for number in range(12)]
+    secret = adding(
+        1, title=words[0], narrative=words[1], facts=(words[2],), tags=(words[3],), people=(words[4],),
+        subject=words[5], metadata={words[6]: words[7]}, user_text=words[8],
+    )  # fmt: skip
+    fact = Triple(
+        id=id_of(20), subject=words[9], predicate="p", object="o", created_at=NOW, source=id_of(1), sensitivity="public"
+    )
+
+    async def work(store: ObservationFileStore) -> None:
+        await store.commit(
+            OWNER,
+            [
+                secret,
+                adding(2),
+                adding(3, title=words[10], derived_from=(id_of(1),)),
+                Event(kind="update", at=NOW, ids=(id_of(1),), fields={"narrative": words[11]}),
+                adding(4, title=words[0], tags=("said again",)),
+                adding(5, title=words[0], narrative=words[11], facts=(words[2],), user_text=words[8], tags=("new",)),
+                Event(kind="triple", at=NOW, triple=fact),
+                Event(kind="delete", at=NOW, ids=(id_of(1), id_of(2))),
+                Event(kind="restore", at=NOW, ids=(id_of(1), id_of(2))),
+            ],
+        )
+        await titles(store)
+        await store.reindex()
+        await store.facets(OWNER, "people")
+        assert set(await store.purge(OWNER, [id_of(1), id_of(4)])) == {id_of(1), id_of(3), id_of(4)}
+        assert held(words) == []
+        assert await titles(store) == ["title 2"]
+        await store.reindex()
+
+    def held(words: list[str]) -> list[str]:
+        files = [path for path in place.root.rglob("*") if path.is_file()]
+        assert files
+        return [word for word in words for path in files if word.encode() in path.read_bytes() or word in str(path)]
+
+    place.run(work)
+    assert held(words) == []
+    assert place.titles() == ["title 2"]
+    assert held(words) == []
+
+
+def test_drafts_that_killed_processes_left_are_purged_too(place: Place) -> None:
+    place.commit(adding(1, title="hushhush"), adding(2))
+    place.save()
+    data = place.journal.read_bytes()
+    (place.home / f".{journal.NAME}.123-abc.tmp").write_bytes(data)
+    (place.snapshot.parent / ".table.123.tmp").write_bytes(data)
+    place.run(lambda store: store.purge(OWNER, [id_of(1)]))
+    for path in place.root.rglob("*"):
+        assert not path.is_file() or b"hushhush" not in path.read_bytes(), path
+
+
+def test_a_purge_that_fails_leaves_everything_readable(place: Place) -> None:
+    place.commit(adding(1), adding(2))
+    script = """
+import asyncio, resource, sys
+from pathlib import Path
+from stores.errors import StoreFailed
+from stores.observations.store import ObservationFileStore
+from stores.testing_observations import OWNER
+from stores.query import Filter
+
+async def main(home, cache, gone):
+    async with ObservationFileStore(Path(home), cache=cache) as store:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+        try:
+            await store.purge(OWNER, [gone])
+        except StoreFailed as error:
+            print("refused", [row.title for row in (await store.find(OWNER, Filter())).rows])
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        print(await store.purge(OWNER, [gone]) == [gone])
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+    command = [sys.executable, "-c", script, str(place.home), str(place.cache), id_of(1)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines() == ["refused ['title 2', 'title 1']", "True"]
+    assert place.titles() == ["title 2"]
+
+
+def test_a_row_past_its_time_before_the_epoch_is_expired(place: Place) -> None:
+    place.commit(adding(1, expires_at=datetime(1960, 1, 1, tzinfo=UTC)), adding(2))
+    assert [row.title for row in place.run(lambda store: store.find(OWNER, Filter())).rows] == ["title 2"]
+
+
+def test_reindexing_holds_no_writer_up(place: Place) -> None:
+    place.commit(*(adding(number) for number in range(1, 5)))
+    reached, going_on = threading.Event(), threading.Event()
+
+    def progress(_done: int, _all: int) -> None:
+        reached.set()
+        assert going_on.wait(30)
+
+    async def work(store: ObservationFileStore) -> None:
+        building = asyncio.create_task(store.reindex(progress))
+        assert await asyncio.to_thread(reached.wait, 30)
+        writing = asyncio.create_task(store.commit(OWNER, [adding(9)]))
+        lock = place.home / journal.LOCK_NAME
+        async with asyncio.timeout(30):
+            while not writing.done() and await asyncio.to_thread(_is_free, lock):
+                pass
+        going_on.set()
+        async with asyncio.timeout(5):  # far less than a lock is waited for
+            await asyncio.gather(building, writing)
+
+    place.run(work)
+    assert len(place.titles()) == 5
+
+
+def _is_free(lock: Path) -> bool:
+    script = "import fcntl,sys; fcntl.flock(open(sys.argv[1]), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    return subprocess.run([sys.executable, "-c", script, str(lock)], check=False, capture_output=True).returncode == 0
+
+
+def test_what_is_torn_is_read_by_nobody_before_it_is_whole(place: Place) -> None:
+    place.put(lines(A) + B[:40])
+
+    async def work(store: ObservationFileStore) -> None:
+        assert await titles(store) == ["title 1"]
+        with place.journal.open("ab") as file:
+            file.write(B[40:] + b"\n")
+        assert await titles(store) == ["title 1", "title 2"]
+
+    place.run(work)
+
+
+def test_another_time_than_now_sees_what_was_current_then(place: Place) -> None:
+    soon = NOW.replace(hour=5)
+    place.commit(adding(1, expires_at=soon))
+    for hour, wanted in ((4, 1), (6, 0), (4, 1)):
+        view = replace(OWNER, now=NOW.replace(hour=hour))
+        assert len(place.run(lambda store, view=view: store.find(view, Filter())).rows) == wanted  # type: ignore[misc]
+
+
+@pytest.fixture(autouse=True)
+def _all_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
