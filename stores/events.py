@@ -247,10 +247,11 @@ def _update(event: Event, view: View, known: Known) -> tuple[list[Event], Outcom
         raise InvalidValue("what an observation was made from can be added to, not taken back")
     _check_writable(new, view)
     before, after = old.as_json(), new.as_json()
+    derived = {"hash", "token_count"} - wanted.keys()
     different = {
         name: after.get(name, WRITTEN_DEFAULTS[name])
         for name in before.keys() | after.keys()
-        if name not in {"hash", "token_count"} and before.get(name) != after.get(name)
+        if name not in derived and before.get(name) != after.get(name)
     }
     if not different:
         return [], Outcome("skipped", old.id, "nothing changed")

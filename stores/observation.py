@@ -218,7 +218,10 @@ def parse_triple(written: Mapping[str, Any]) -> Triple:
 
 def changed(observation: Observation, written: Mapping[str, Any]) -> Observation:
     """The observation with other fields, given in the form in which they are written. Raises `InvalidValue`."""
-    return replace(observation, **from_json(written, _DEFAULTS, partial=True))
+    values = from_json(written, _DEFAULTS, partial=True)
+    if not _SAID.isdisjoint(values):
+        values.setdefault("token_count", 0)  # to be estimated again
+    return replace(observation, **values)
 
 
 def content_hash(observation: Observation) -> str:
@@ -388,6 +391,7 @@ def _set(owner: object, name: str, value: object) -> None:
 
 _LINES = ("agent_id", "project", "namespace", "title", "subtitle", "subject", "category", "source")
 _TEXTS = ("narrative", "user_text", "assistant_text")
+_SAID = frozenset({"title", "subtitle", "narrative", "facts", "user_text", "assistant_text"})
 _LISTS = ("facts", "tags", "concepts", "files_read", "files_modified", "people", "derived_from")
 _TIMES = (
     "created_at",

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import fields
 from typing import Any
 
 from chatbot.memory.redaction import redact_all
 from chatbot.memory.scope import PUBLIC, Scoped
-from stores.access import Sensitivity, Visibility, default_visibility
+from stores.access import SENSITIVITIES, Sensitivity, Visibility, default_visibility
+from stores.errors import InvalidValue, did_you_mean
 from stores.events import Event
 from stores.observation import Triple
 from stores.query import FactFilter
+
+_FILTERED = frozenset(found.name for found in fields(FactFilter))
 
 
 class Facts(Scoped):
@@ -50,13 +54,17 @@ class Facts(Scoped):
             sensitivity=sensitivity,
         )
         await scope.commit(Event(kind="triple", at=fact.created_at, triple=fact, who=scope.agent_id))
-        return fact
+        kept = await scope.store.facts(scope.view(SENSITIVITIES), FactFilter(source=source)) if source else [fact]
+        return next((each for each in kept if each.id == fact.id), fact)
 
     async def query_facts(
         self, *, limit: int = 100, ask: Collection[Sensitivity] = PUBLIC, **wanted: Any
     ) -> list[Triple]:
         """Facts that fit, newest first; `wanted` are fields of `FactFilter`."""
         scope = self._scope()
+        for name in wanted:
+            if name not in _FILTERED:
+                raise InvalidValue(f"facts cannot be filtered by {name!r}{did_you_mean(name, _FILTERED)}")
         return await scope.store.facts(scope.view(ask), FactFilter(**wanted), limit=limit)
 
     async def retract_fact(self, fact_id: str) -> None:

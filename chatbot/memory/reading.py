@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from datetime import datetime
 from typing import Any
 
 from chatbot.memory.people import other_names
@@ -16,7 +17,7 @@ from stores.errors import InvalidValue, StoreError, UnknownObservation, did_you_
 from stores.events import Event
 from stores.observation import Observation
 from stores.query import Filter, Order, Page, Progress, Stats, Version, check_limit
-from stores.records import format_time
+from stores.records import check_time, format_time
 
 logger = logging.getLogger(__name__)
 
@@ -200,7 +201,7 @@ class Reading(Scoped):
 
     async def _filter(self, wanted: dict[str, Any]) -> Filter:
         if people := wanted.get("people"):
-            wanted = wanted | {"people": await other_names(self._scope(), people)}
+            wanted = wanted | {"people": await other_names(self._scope(), _several("people", people))}
         return _filter(wanted)
 
     async def note_use(self, ids: Sequence[str]) -> None:
@@ -219,9 +220,23 @@ def _filter(wanted: Mapping[str, Any]) -> Filter:
     for name, value in wanted.items():
         if name not in _FILTERED:
             raise InvalidValue(f"observations cannot be filtered by {name!r}{did_you_mean(name, _FILTERED)}")
-        is_one = name in _SEVERAL and isinstance(value, str)
-        given[name] = (value,) if is_one else tuple(value) if isinstance(value, list) else value
+        given[name] = _several(name, value) if name in _SEVERAL else _one(name, value)
     return Filter(**given)
+
+
+def _several(name: str, value: Any) -> tuple[str, ...]:
+    values = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (value,)
+    for each in values:
+        if not isinstance(each, str):
+            raise InvalidValue(f"{name} is {value!r:.80}: it must be one text, or a list of texts")
+    return values
+
+
+def _one(name: str, value: object) -> object:
+    wanted = _KINDS.get(name, str)
+    if not isinstance(value, wanted) and not (value is None and name not in {"metadata", "min_importance"}):
+        raise InvalidValue(f"{name} is {value!r:.80}: observations cannot be filtered by that")
+    return check_time(value) if isinstance(value, datetime) else value
 
 
 def _within(hits: list[Hit], max_tokens: int | None) -> list[Hit]:
@@ -238,4 +253,10 @@ def _within(hits: list[Hit], max_tokens: int | None) -> list[Hit]:
 
 
 _FILTERED = frozenset(found.name for found in fields(Filter))
+_KINDS: dict[str, Any] = {
+    "metadata": Mapping,
+    "after": datetime,
+    "before": datetime,
+    "min_importance": int | float,
+}
 _SEVERAL = frozenset({"types", "tags", "concepts", "people", "files", "visibilities", "statuses"})

@@ -22,13 +22,24 @@ _LABELLED = re.compile(
 )
 _WORTH_A_LOOK = re.compile(r"(?=\S*\d)\S{10,}|-----|curl", re.IGNORECASE)
 """What every secret that the rules know holds, and few sentences do: it spares those the search for keywords."""
+_INVISIBLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]")
 _UNPORTABLE = {"(?i)": "", r"\z": r"\Z"}
 
 Value = TypeVar("Value")
 
 
 def redact(text: str) -> tuple[str, tuple[str, ...]]:
-    """The text with `[redacted: kind]` in the place of each secret, and the kinds that were found."""
+    """The text with `[redacted: kind]` in the place of each secret, and the kinds that were found.
+
+    A text in which a secret is interspersed with invisible characters loses them: when it is kept, some of them go.
+    """
+    if (plain := _INVISIBLE.sub("", text)) != text:
+        found, kinds = _redact(plain)
+        return (found, kinds) if kinds else (text, ())
+    return _redact(text)
+
+
+def _redact(text: str) -> tuple[str, tuple[str, ...]]:
     if len(text) < 8:
         return text, ()
     kinds: list[str] = []

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
+from chatbot.memory.redaction import redact_all
 from chatbot.memory.scope import PUBLIC
 from chatbot.memory.writing import Remembered, Writing
 from stores.access import SENSITIVITIES, Sensitivity
@@ -37,6 +39,9 @@ class Summaries(Writing):
         session = session_id or scope.session_id
         if session is None:
             raise InvalidValue("a summary needs the id of the session that it is about")
+        (request, outcome, decisions, open_items), redacted = redact_all(
+            (request, outcome, tuple(decisions), tuple(open_items))
+        )  # before anything is cut, and half a secret with it
         view = scope.view(SENSITIVITIES)
         rows = (await scope.store.find(view, Filter(session_id=session), limit=_MOST)).rows
         sources = [row.id for row in rows if row.type != "session_summary"]
@@ -56,8 +61,10 @@ class Summaries(Writing):
         earlier = await self.session_summaries(session_id=session, limit=1, ask=SENSITIVITIES)
         if earlier:
             said["derived_from"] = list(dict.fromkeys((*earlier[0].derived_from, *sources)))
-            return await self.update(earlier[0].id, **said)
-        return await self.remember(type="session_summary", subject=session, importance=0.6, **said)
+            kept = await self.update(earlier[0].id, **said)
+        else:
+            kept = await self.remember(type="session_summary", subject=session, importance=0.6, **said)
+        return replace(kept, redacted=redacted)
 
     async def session_summaries(
         self, *, session_id: str | None = None, limit: int = 20, ask: Collection[Sensitivity] = PUBLIC

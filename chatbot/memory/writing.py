@@ -12,8 +12,9 @@ from chatbot.memory.scope import Scope, Scoped
 from stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility, default_visibility
 from stores.errors import InvalidValue, StoreError, did_you_mean
 from stores.events import Event, Outcome
-from stores.observation import TYPES, Observation, Type
+from stores.observation import LONGEST_TEXT, TYPES, Observation, Type, check_depth
 from stores.query import Filter
+from stores.records import format_time
 
 _BATCH = 500
 
@@ -95,7 +96,11 @@ class Writing(Scoped):
         """
         scope = self._scope()
         _check_fields(changes)
-        changes, redacted = redact_all(changes)
+        if "supersedes" in changes:
+            raise InvalidValue("what an observation supersedes is not changed: use `supersede`")
+        changes, redacted = redact_all(_within_bounds(changes))
+        if isinstance(expires := changes.get("expires_at"), datetime):
+            changes["expires_at"] = format_time(expires)
         event = Event(kind="update", at=scope.clock(), ids=(observation_id,), fields=changes, who=scope.agent_id)
         [outcome] = await scope.commit(event)
         return Remembered(outcome.kind, outcome.id, outcome.reason, redacted)
@@ -170,15 +175,12 @@ async def _remember(scope: Scope, drafts: Sequence[Draft], *, keep_going: bool) 
 def _event(scope: Scope, draft: Draft) -> tuple[Event, tuple[str, ...], str]:
     now = scope.clock()
     given = {name: getattr(draft, name) for name in _FIELDS if getattr(draft, name) != _DEFAULTS[name]}
-    given, redacted = redact_all(given)
+    given, redacted = redact_all(_within_bounds(given))
     supersedes = given.pop("supersedes", None)
     warning = ""
     if given.get("type", "note") not in TYPES:
         warning = f"{given['type']!r} is no type of observation: kept as a note"
         given["type"] = "note"
-    for name in ("facts", "tags", "concepts", "people", "files_read", "files_modified", "derived_from"):
-        if name in given:
-            given[name] = _texts(given[name], name)
     row = Observation(
         id=str(scope.new_id()),
         agent_id=scope.agent_id,
@@ -207,11 +209,32 @@ def _check_fields(given: Mapping[str, Any]) -> None:
             raise InvalidValue(f"an observation has no field {name!r}{did_you_mean(name, _FIELDS)}")
 
 
+def _within_bounds(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields, lists as lists, so that secrets can be looked for in all of it in a reasonable time."""
+    fields = {name: _texts(value, name) if name in _LISTS else value for name, value in given.items()}
+    for name, value in fields.items():
+        check_depth(value, name)
+        longest = max(map(_length, value), default=0) if isinstance(value, tuple) else _length(value)
+        if longest > LONGEST_TEXT:
+            raise InvalidValue(f"{name} is {longest:,} characters long: at most {LONGEST_TEXT:,} can be kept")
+    return fields
+
+
 def _texts(value: object, name: str) -> tuple[str, ...]:
-    if isinstance(value, str):
+    if isinstance(value, str) or not isinstance(value, Iterable):
         raise InvalidValue(f"{name} is {value!r:.80}: it must be a list of texts")
-    return tuple(value)  # type: ignore[arg-type]
+    return tuple(value)
+
+
+def _length(value: object) -> int:
+    """How many characters are in all texts of a value."""
+    if isinstance(value, Mapping):
+        return sum(_length(each) for pair in value.items() for each in pair)
+    if isinstance(value, list | tuple):
+        return sum(map(_length, value))
+    return len(value) if isinstance(value, str) else 0
 
 
 _DEFAULTS = {found.name: found.default for found in fields(Draft)}
 _FIELDS = tuple(_DEFAULTS)
+_LISTS = frozenset({"facts", "tags", "concepts", "people", "files_read", "files_modified", "derived_from"})

@@ -14,7 +14,18 @@ import pytest
 DRIVER = Path(__file__).with_name("crash_driver.py")
 TIMES = int(os.environ.get("CRASH_ROUNDS", "1"))
 KILLS = {"append": 600, "compact": 600, "share": 200, "kv": 400, "create": 150, "fork": 80, "delete": 120}
-CUTS = {"append": 12, "compact": 20, "share": 12, "kv": 12, "create": 12, "fork": 12, "delete": 12}
+CUTS = {
+    "append": 12,
+    "compact": 20,
+    "share": 12,
+    "kv": 12,
+    "create": 12,
+    "fork": 12,
+    "delete": 12,
+    "remember": 12,
+    "use": 6,
+    "purge": 12,
+}
 
 
 @pytest.mark.timeout(120 * TIMES)

@@ -306,7 +306,7 @@ async def _remembered(zoo: Zoo, memories: Memories, view: View) -> dict[str, set
         "query_facts": {fact.source for fact in await memories.query_facts(limit=1000, ask=ask) if fact.source},
     }
     recalled = {each.id for each in (await memories.recall("zebra", limit=1000, ask=ask)).considered}
-    found["recall"] = seen if recalled <= seen else recalled
+    found["recall"] = seen | recalled
     asked = view.asked == {"public"}
     found["startup_tasks"] = {task.id for task in await memories.startup_tasks()} if asked else seen
     anchors = sorted(seen)[:1]
