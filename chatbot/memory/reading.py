@@ -107,14 +107,17 @@ class Reading(Scoped):
         order: Order = "updated",
         ascending: bool = False,
         limit: int = 20,
-        after: str | None = None,
+        page_after: str | None = None,
         ask: Collection[Sensitivity] = PUBLIC,
         **wanted: Any,
     ) -> Page:
-        """A page of observations by time; `after` is what the page before gave. `wanted` are fields of `Filter`."""
+        """A page of observations by time; `page_after` is the `after` of the page before.
+
+        `wanted` are fields of `Filter`, its times `after` and `before` among them.
+        """
         scope = self._scope()
         return await scope.store.find(
-            scope.view(ask), await self._filter(wanted), order=order, ascending=ascending, limit=limit, after=after
+            scope.view(ask), await self._filter(wanted), order=order, ascending=ascending, limit=limit, after=page_after
         )
 
     async def timeline(
