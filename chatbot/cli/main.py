@@ -13,6 +13,7 @@ _MODULES = {
     "ask": "chatbot.cli.ask",
     "config": "chatbot.cli.config",
     "doctor": "chatbot.cli.doctor",
+    "memory": "chatbot.cli.memory.command",
     "sessions": "chatbot.cli.sessions",
     "stores": "chatbot.cli.stores",
     "usage": "chatbot.cli.usage",
