@@ -33,7 +33,7 @@ def say_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 10_000)
     cells = [[printable(cell) for cell in row] for row in rows]
     *others, _ = zip(head, *cells, strict=True)
-    room = console.width - sum(max(map(cell_len, column)) + 1 for column in others)
+    room = console.width - sum(max(map(cell_len, column)) + _GAP for column in others)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for number, title in enumerate(head, 1):
         room_left = max(room, _LEAST_ROOM) if number == len(head) else None
@@ -86,6 +86,7 @@ SESSION_HEAD = ("#", "session", "used", "agent", "title")
 
 
 _STEERING = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_GAP = 2
 _LEAST_ROOM = 8
 
 

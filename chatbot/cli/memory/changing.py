@@ -8,18 +8,19 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from chatbot.cli.memory.desk import Desk, warn_redacted
 from chatbot.cli.memory.tables import say_observations
-from chatbot.cli.output import say, warn
+from chatbot.cli.output import say, say_json, warn
 from chatbot.memory.writing import Remembered
 from stores.access import SENSITIVITIES
 from stores.errors import InvalidValue
 from stores.observation import STATUSES, Observation
-from stores.query import MOST_AT_ONCE
+from stores.query import MOST_AT_ONCE, status_now
 from stores.records import format_time
 
 _LISTS = {"fact": "facts", "tag": "tags", "concept": "concepts", "person": "people", "file": "files_read"}
@@ -72,22 +73,25 @@ async def supersede(desk: Desk) -> None:
 
 async def confirm(desk: Desk) -> None:
     """Vouch for observations."""
-    ids = await desk.ids(desk.args.ids)
-    await desk.memories.confirm(*ids)
+    ids = await _those(desk, "confirm", lambda status: status == "active")
+    if ids:
+        await desk.memories.confirm(*ids)
     _tell_each(desk, "confirmed", ids)
 
 
 async def forget(desk: Desk) -> None:
     """Take observations out of memory."""
-    ids = await desk.ids(desk.args.ids)
-    await desk.memories.forget(*ids)
+    ids = await _those(desk, "forget", lambda status: status != "deleted")
+    if ids:
+        await desk.memories.forget(*ids)
     _tell_each(desk, "forgotten", ids)
 
 
 async def restore(desk: Desk) -> None:
     """Bring observations back."""
-    ids = await desk.ids(desk.args.ids)
-    await desk.memories.restore(*ids)
+    ids = await _those(desk, "restore", lambda status: status != "active")
+    if ids:
+        await desk.memories.restore(*ids)
     _tell_each(desk, "restored", ids)
 
 
@@ -110,6 +114,18 @@ async def purge(desk: Desk) -> None:
     for each in gone:
         say(f"purged {each}" + ("" if each in ids else ", which was derived from what was purged"))
     say("what was said in sessions is still in their transcripts: `chatbot sessions delete` erases those")
+
+
+async def _those(desk: Desk, verb: str, fits: Callable[[str], bool]) -> list[str]:
+    """The ids on the command line to which `verb` can be done by their status; of the others we warn."""
+    ids = []
+    for each in await desk.ids(desk.args.ids):
+        status = status_now(await desk.row(each), datetime.now(UTC))
+        if fits(status):
+            ids.append(each)
+        else:
+            warn(f"there is nothing to {verb}: {each} is {status}")
+    return ids
 
 
 async def _agree(desk: Desk, ids: Collection[str]) -> None:
@@ -165,9 +181,7 @@ async def _edited(desk: Desk, observation_id: str) -> str:
     """The narrative after it went through the person's editor."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InvalidValue("there is nothing to change: name a field, such as --title")
-    line = await desk.memories.history(observation_id, ask=SENSITIVITIES)
-    narrative = next(version.observation.narrative for version in line if version.observation.id == observation_id)
-    return await asyncio.to_thread(_from_editor, narrative)
+    return await asyncio.to_thread(_from_editor, (await desk.row(observation_id)).narrative)
 
 
 def _from_editor(text: str) -> str:
@@ -193,4 +207,7 @@ def _tell(desk: Desk, became: Remembered) -> None:
 
 
 def _tell_each(desk: Desk, what: str, ids: Collection[str]) -> None:
-    desk.tell({what: list(ids)}, "\n".join(f"{what} {each}" for each in ids))
+    if desk.args.json:
+        say_json({what: list(ids)})
+    for each in () if desk.args.json else ids:
+        say(f"{what} {each}")

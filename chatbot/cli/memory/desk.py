@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from chatbot.memory import MemorySystem
 from chatbot.memory.remembering import Memories
 from stores.access import SENSITIVITIES, Sensitivity
 from stores.errors import InvalidValue, did_you_mean
-from stores.observation import TYPES
+from stores.observation import TYPES, Observation
 
 _REDACTED = re.compile(r"\[redacted: ([\w-]+)\]")
 
@@ -42,6 +42,11 @@ class Desk:
     async def ids(self, texts: Iterable[str]) -> list[str]:
         """The same for several, each once."""
         return list(dict.fromkeys([await self.id(text) for text in texts]))
+
+    async def row(self, observation_id: str, *, ask: Collection[Sensitivity] = SENSITIVITIES) -> Observation:
+        """An observation, whatever its status. Raises `UnknownObservation`."""
+        line = await self.memories.history(observation_id, ask=ask)
+        return next(version.observation for version in line if version.observation.id == observation_id)
 
     async def wanted(self) -> dict[str, Any]:
         """The fields of `Filter` that are asked for."""

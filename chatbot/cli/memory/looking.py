@@ -55,11 +55,8 @@ async def list_(desk: Desk) -> None:
 
 async def get(desk: Desk) -> None:
     """Observations in full, those that are current no more included."""
-    rows = []
-    for text in desk.args.ids:
-        found = await desk.memories.resolve(text, ask=desk.ask)
-        line = await desk.memories.history(found, ask=desk.ask)
-        rows += [version.observation for version in line if version.observation.id == found]
+    memories, ask = desk.memories, desk.ask
+    rows = [await desk.row(await memories.resolve(text, ask=ask), ask=ask) for text in desk.args.ids]
     if desk.args.json:
         say_json([row.as_json() for row in rows])
         return
