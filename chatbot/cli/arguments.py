@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
-from chatbot.cli.memory.grammar import add_memory
 from chatbot.cli.values import count, usd
 
 _EXAMPLES = """\
@@ -23,8 +23,11 @@ exit codes: 0 done, 1 failed, 2 usage, 3 configuration, 4 not found, 5 model, 6 
 """
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The whole grammar; `command` is None for the chat itself."""
+def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
+    """The whole grammar; `command` is None for the chat itself.
+
+    With `argv`, what only `chatbot memory` needs is left out unless it is named there: that takes time to build.
+    """
     parser = argparse.ArgumentParser(
         prog="chatbot",
         description="A chat bot that remembers, keeps its memory in plain files, and runs on any model.",
@@ -39,7 +42,11 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     _add_ask(commands)
     _add_sessions(commands)
-    add_memory(_command(commands, "memory", "look at what is remembered, and change it"), _add_place)
+    memory = _command(commands, "memory", "look at what is remembered, and change it")
+    if argv is None or "memory" in argv:
+        from chatbot.cli.memory.grammar import add_memory
+
+        add_memory(memory, _add_place)
     usage = _command(commands, "usage", "show what was spent, by session or in all")
     usage.add_argument("session", nargs="?", help="id, beginning of an id, or title; default: everything")
     _command(commands, "stores", "list the store plug-ins, what they keep and their settings")

@@ -25,7 +25,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     from chatbot.cli.arguments import build_parser
 
-    args = build_parser().parse_args(argv)
+    argv = sys.argv[1:] if argv is None else argv
+    args = build_parser(argv).parse_args(argv)
     if args.version:
         from importlib.metadata import version
 

@@ -15,6 +15,7 @@ import pytest
 from chatbot.cli.memory import grammar
 from chatbot.cli.output import printable
 from chatbot.cli.values import future, pair, past
+from chatbot.memory import MemorySystem
 from stores.access import SENSITIVITIES, VISIBILITIES
 from stores.observation import STATUSES
 
@@ -35,9 +36,9 @@ BIDI = "\u202eevil\u2066\x1b[31m\x9b1m"
 @pytest.fixture(autouse=True)
 def _project() -> None:
     Path("config.toml").write_text(CONFIG, encoding="utf-8")
-    for name, clearance in (("ada", "full"), ("grace", "full"), ("guest", "familiar")):
+    for name in ("ada", "grace"):
         Path("identities", name).mkdir(parents=True)
-        Path("identities", name, "identity.toml").write_text(f'clearance = "{clearance}"', encoding="utf-8")
+        Path("identities", name, "identity.toml").write_text('clearance = "full"', encoding="utf-8")
 
 
 def run(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
@@ -77,6 +78,30 @@ def fails(code: int, named: str, *arguments: str) -> None:
     assert (done.returncode, done.stdout) == (code, "")
     assert named in done.stderr
     assert "Traceback" not in done.stderr
+
+
+class Terminal:
+    """A terminal of 80 columns in which one command runs."""
+
+    def __init__(self, *arguments: str, **environment: str) -> None:
+        self.process = pexpect.spawn(
+            sys.executable,
+            ["-m", "chatbot", "memory", *arguments],
+            dimensions=(40, 80),
+            env=os.environ | {"TERM": "dumb", "NO_COLOR": "1"} | environment,
+            timeout=20,
+            encoding="utf-8",
+        )
+
+    def before(self, wanted: str) -> str:
+        """Wait for `wanted`; what stood before it."""
+        self.process.expect_exact(wanted)
+        return str(self.process.before)
+
+    def rest(self) -> str:
+        text = self.process.read()
+        self.process.close()
+        return str(text).replace("\r\n", "\n")
 
 
 def test_what_is_added_is_found_listed_and_shown_in_full() -> None:
@@ -234,6 +259,18 @@ def test_purging_leaves_no_byte_behind() -> None:
     fails(4, "no observation", "get", found)
 
 
+async def test_what_was_derived_goes_too_and_that_is_told() -> None:
+    async with MemorySystem(Path("identities/ada/memory")) as memory:
+        source = (await memory.remember("source")).id
+        derived = (await memory.remember("summary", derived_from=[source])).id
+    asking = Terminal("purge", source)
+    assert "summary" in asking.before("1 of these go too because they were derived from the others")
+    asking.process.sendline("no")
+    asking.rest()
+    assert f"purged {derived}, which was derived" in ok("purge", source, "--yes")
+    assert titles("list") == []
+
+
 def test_what_is_past_its_time_can_be_purged_together() -> None:
     gone = add("Old", "--expires", "2020-01-01")
     add("Tea")
@@ -300,20 +337,20 @@ def test_what_there_is_is_counted_and_indexed_again() -> None:
     assert titles("search", "tea") == ["Tea"]
 
 
-def test_a_familiar_sees_and_writes_nothing_private() -> None:
-    Path("identities/guest/memory").symlink_to(Path("identities/ada/memory").absolute())
-    add("my secret plan")
-    open_ = add("the party", "--visibility", "social", "--person", "Bob")
-    guest = ("-i", "guest")
-    assert titles("list", *guest) == ["the party"]
-    assert titles("list", "--ask", "private,secret", "--all-namespaces", *guest) == ["the party"]
-    assert titles("search", "secret plan", *guest) == []
-    assert from_json("stats", *guest)["by_status"] == {"active": 1}
-    fails(1, "familiar clearance", "add", "mine", "--visibility", "private", *guest)
-    fails(4, "there is no observation", "get", from_json("search", "plan")[0]["id"], *guest)
-    fails(4, "there is no observation", "purge", "--yes", from_json("search", "plan")[0]["id"], *guest)
-    assert from_json("get", open_, *guest)[0]["people"] == ["Bob"]
-    assert from_json("get", add("from a guest", *guest))[0]["visibility"] == "social"
+def test_an_identity_of_familiar_clearance_sees_and_writes_nothing_private() -> None:
+    plan = add("my secret plan")
+    party = add("the party", "--visibility", "social", "--person", "Bob")
+    Path("identities/ada/identity.toml").write_text('clearance = "familiar"', encoding="utf-8")
+    assert titles("list") == ["the party"]
+    assert titles("list", "--ask", "private,secret", "--all-namespaces") == ["the party"]
+    assert titles("search", "secret plan") == []
+    assert from_json("stats")["by_status"] == {"active": 1}
+    fails(1, "familiar clearance", "add", "mine", "--visibility", "private")
+    for verb in (["get"], ["history"], ["timeline"], ["forget"], ["edit", "--title", "x"], ["purge", "--yes"]):
+        fails(4, "there is no observation", *verb, plan)
+        fails(4, "there is no observation", *verb, plan[:13])
+    assert from_json("get", party)[0]["people"] == ["Bob"]
+    assert from_json("get", add("new"))[0]["visibility"] == "social"
 
 
 def test_delicate_things_are_shown_to_who_asks_for_them() -> None:
@@ -427,25 +464,6 @@ def test_help_has_examples(action: str) -> None:
     assert not action or f"  chatbot memory {action} " in shown
 
 
-class Terminal:
-    """A terminal of 80 columns in which one command runs."""
-
-    def __init__(self, *arguments: str, **environment: str) -> None:
-        self.process = pexpect.spawn(
-            sys.executable,
-            ["-m", "chatbot", "memory", *arguments],
-            dimensions=(40, 80),
-            env=os.environ | {"TERM": "dumb", "NO_COLOR": "1"} | environment,
-            timeout=20,
-            encoding="utf-8",
-        )
-
-    def rest(self) -> str:
-        text = self.process.read()
-        self.process.close()
-        return str(text).replace("\r\n", "\n")
-
-
 def test_tables_fit_eighty_columns_and_their_ids_can_be_used() -> None:
     ids = [add(f"number {number} " + "very " * 40 + "long 漢字", "--type", "compressed_summary") for number in range(3)]
     ok("forget", ids[0])
@@ -460,11 +478,10 @@ def test_tables_fit_eighty_columns_and_their_ids_can_be_used() -> None:
 
 def test_purging_is_asked_about_where_there_is_a_terminal() -> None:
     found = add("Tea")
-    for answer, code in (("no", 2), ("yes", 0)):
+    for answer, code in (("no", 2), ("\x04", 2), ("\x03", 130), ("yes", 0)):
         terminal = Terminal("purge", found[:13])
-        terminal.process.expect_exact("erase for good? type yes: ")
-        assert "Tea" in terminal.process.before
-        terminal.process.sendline(answer)
+        assert "Tea" in terminal.before("erase for good? type yes: ")
+        terminal.process.send(answer if answer < " " else answer + "\n")
         terminal.rest()
         assert terminal.process.exitstatus == code
     assert titles("list") == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -144,7 +145,14 @@ async def _agree(desk: Desk, ids: Collection[str]) -> None:
 
 
 def _is_sure() -> bool:
-    return input("erase for good? type yes: ").strip().lower() == "yes"
+    # The event loop would only take note of Ctrl-C, and the question would wait on.
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return input("erase for good? type yes: ").strip().lower() == "yes"
+    except EOFError:
+        return False
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 async def _rows(desk: Desk, statuses: Collection[str]) -> list[Observation]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from chatbot.cli.memory.desk import Desk
 from chatbot.cli.memory.tables import say_history, say_hits, say_in_full, say_observations, say_timeline
@@ -99,7 +99,16 @@ async def stats(desk: Desk) -> None:
     """Counts of what the caller may see, and bytes on the disk."""
     counted = await desk.memories.stats(ask=desk.ask)
     if desk.args.json:
-        say_json({name: dict(value) if hasattr(value, "items") else value for name, value in asdict(counted).items()})
+        say_json(
+            {
+                "by_status": dict(counted.by_status),
+                "by_type": dict(counted.by_type),
+                "by_visibility": dict(counted.by_visibility),
+                "facts": counted.facts,
+                "journal_bytes": counted.journal_bytes,
+                "cache_bytes": counted.cache_bytes,
+            }
+        )
         return
     rows = [
         [group, name, f"{number:,}"]
