@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from chatbot.memory.redaction import redact_all
 from chatbot.memory.scope import PUBLIC, Scope, Scoped
 from stores.access import Sensitivity, default_visibility
 from stores.events import Event
@@ -74,11 +75,12 @@ class People(Scoped):
     async def add_alias(self, name: str, alias: str) -> str:
         """State that two names are one person; the id of that fact."""
         scope = self._scope()
+        names, _ = redact_all((name, alias))
         fact = Triple(
             id=str(scope.new_id()),
-            subject=name,
+            subject=names[0],
             predicate=ALIAS,
-            object=alias,
+            object=names[1],
             created_at=scope.clock(),
             agent_id=scope.agent_id,
             session_id=scope.session_id,
