@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from chatbot.cli.output import say, say_json, warn
 from chatbot.memory import MemorySystem
+from chatbot.memory.redaction import redact_all
 from chatbot.memory.remembering import Memories
 from stores.access import SENSITIVITIES, Sensitivity
 from stores.errors import InvalidValue, did_you_mean
 from stores.observation import TYPES, Observation
-
-_REDACTED = re.compile(r"\[redacted: ([\w-]+)\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +88,8 @@ def warn_redacted(kinds: Iterable[str]) -> None:
         warn(f"SECRETS WERE TAKEN OUT before anything was kept: {told}. What is remembered does not hold them.")
 
 
-def redacted_in(*texts: str) -> list[str]:
-    """The kinds of secrets whose places these texts show."""
-    return list(dict.fromkeys(kind for text in texts for kind in _REDACTED.findall(text)))
+def redacting(*texts: str) -> tuple[str, ...]:
+    """The texts as they are kept; tells which secrets are taken out of them."""
+    kept, kinds = redact_all(texts)
+    warn_redacted(kinds)
+    return kept

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chatbot.cli.memory.desk import Desk, redacted_in, warn_redacted
+from chatbot.cli.memory.desk import Desk, redacting
 from chatbot.cli.memory.tables import short_ids
 from chatbot.cli.output import printable, say, say_json, say_table
 from stores.access import SENSITIVITIES
@@ -42,10 +42,8 @@ async def _list(desk: Desk) -> None:
 async def _add(desk: Desk) -> None:
     args = desk.args
     source = await desk.id(args.source) if args.source else None
-    fact = await desk.memories.store_fact(
-        args.subject, args.predicate, args.object, confidence=args.confidence, source=source
-    )
-    warn_redacted(redacted_in(fact.subject, fact.predicate, fact.object))
+    subject, predicate, object_ = redacting(args.subject, args.predicate, args.object)
+    fact = await desk.memories.store_fact(subject, predicate, object_, confidence=args.confidence, source=source)
     desk.tell(fact.as_json(), printable(f"stated: {fact.subject} · {fact.predicate} · {fact.object} ({fact.id})"))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chatbot.cli.memory.desk import Desk
+from chatbot.cli.memory.desk import Desk, redacting
 from chatbot.cli.output import age, printable, say, say_json, say_table
 from chatbot.memory.people import Person
 from stores.errors import InvalidValue
@@ -33,9 +33,9 @@ async def people(desk: Desk) -> None:
 async def _alias(desk: Desk, names: list[str]) -> None:
     if len(names) != 2:
         raise InvalidValue(f"alias takes two names, not {len(names)}: put those of several words in quotes")
-    fact = await desk.memories.add_alias(*names)
-    told = {"id": fact, "name": names[0], "alias": names[1]}
-    desk.tell(told, printable(f"{names[0]} is also known as {names[1]} (fact {fact})"))
+    name, alias = redacting(*names)
+    fact = await desk.memories.add_alias(name, alias)
+    desk.tell({"id": fact, "name": name, "alias": alias}, printable(f"{name} is also known as {alias} (fact {fact})"))
 
 
 def _names(person: Person) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import get_args
 
-from chatbot.cli.memory.desk import Desk, redacted_in, warn_redacted
+from chatbot.cli.memory.desk import Desk, redacting
 from chatbot.cli.memory.tables import short_ids
 from chatbot.cli.output import printable, say, say_json, say_table
 from chatbot.memory.tasks import OPEN, Task, TaskStatus
@@ -43,16 +43,16 @@ async def _list(desk: Desk) -> None:
 
 async def _add(desk: Desk) -> None:
     args = desk.args
+    title, note, due = redacting(args.title, args.note, args.due)
     task = await desk.memories.add_task(
-        args.title,
+        title,
         scope=args.scope,
         priority=args.priority,
         surface=args.surface,
         project=args.project,
-        due=args.due,
-        note=args.note,
+        due=due,
+        note=note,
     )
-    warn_redacted(redacted_in(task.title, task.note, task.due))
     _tell(desk, task, "added")
 
 
