@@ -16,6 +16,7 @@ from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.models import open_model
 from chatbot.models.base import Model
 from chatbot.tools import Tool, Toolbox
+from stores.base import ObservationStore
 from stores.errors import StoreError, did_you_mean
 from stores.lifecycle import AsyncResource
 from stores.plugins import check_settings, load
@@ -86,14 +87,30 @@ class Setup:
         except StoreError as error:
             raise ConfigError(f"{self.settings.path or 'the configuration'}: {error}") from error
 
-    def open_memory(self, *, ephemeral: bool = False) -> MemorySystem:
-        """The identity's sessions, or a memory that writes nothing."""
+    def observation_store(self) -> str:
+        """The first of the agent's stores that keeps observations in files. Raises `ConfigError` where it has none."""
+        for name in self.agent_settings.memory:
+            store = load(name, beside=self.settings.folder)
+            if issubclass(store, ObservationStore) and store.keeps_files:
+                return name
+        stores = ", ".join(f'"{name}"' for name in (*self.agent_settings.memory, "observations"))
+        raise ConfigError(
+            f"no store of the agent {self.agent!r} keeps observations: set [agents.{self.agent}] memory = [{stores}]"
+        )
+
+    def open_memory(self, *, ephemeral: bool = False, observations: str | None = None) -> MemorySystem:
+        """The identity's sessions, or a memory that writes nothing; `observations` is the store of what is remembered.
+
+        Nobody sees more through it than the identity's clearance allows.
+        """
         ttl = self.config.sessions.ttl_days
         return MemorySystem(
             None if ephemeral else self.identity.memory,
             settings=self.config.memory,
             ttl=timedelta(days=ttl) if ttl else None,
             plugins_beside=self.settings.folder,
+            clearance=self.identity.clearance,
+            observations=observations,
         )
 
 

@@ -1,9 +1,12 @@
-"""The command line's grammar. Imports nothing else of ours, so that `--help` costs next to nothing."""
+"""The command line's grammar. Imports nothing but grammar, so that `--help` costs next to nothing."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
+
+from chatbot.cli.values import count, usd
 
 _EXAMPLES = """\
 examples:
@@ -14,13 +17,17 @@ examples:
   git diff | chatbot ask "review"     standard input joins the question
   chatbot ask -c "and shorter?"       ask in the last session
   chatbot sessions list --json        for scripts
+  chatbot memory search "tax return"  what is remembered about it
 
 exit codes: 0 done, 1 failed, 2 usage, 3 configuration, 4 not found, 5 model, 6 budget, 7 storage, 130 interrupted
 """
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The whole grammar; `command` is None for the chat itself."""
+def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
+    """The whole grammar; `command` is None for the chat itself.
+
+    With `argv`, what only `chatbot memory` needs is left out unless it is named there: that takes time to build.
+    """
     parser = argparse.ArgumentParser(
         prog="chatbot",
         description="A chat bot that remembers, keeps its memory in plain files, and runs on any model.",
@@ -43,6 +50,11 @@ def build_parser() -> argparse.ArgumentParser:
     prompt.add_argument("--dry-run", action="store_true", help="show it, and call no model")
     _add_conversation(prompt)
     _add_choice_of_session(prompt)
+    memory = _command(commands, "memory", "look at what is remembered, and change it")
+    if argv is None or "memory" in argv:
+        from chatbot.cli.memory.grammar import add_memory
+
+        add_memory(memory, _add_place)
     usage = _command(commands, "usage", "show what was spent, by session or in all")
     usage.add_argument("session", nargs="?", help="id, beginning of an id, or title; default: everything")
     _command(commands, "stores", "list the store plug-ins, what they keep and their settings")
@@ -88,7 +100,7 @@ def _add_conversation(parser: argparse.ArgumentParser) -> None:
     )
     talk.add_argument("--ephemeral", action="store_true", default=argparse.SUPPRESS, help="remember nothing of this")
     talk.add_argument(
-        "--budget-usd", type=_usd, metavar="USD", default=argparse.SUPPRESS, help="spend no more than this"
+        "--budget-usd", type=usd, metavar="USD", default=argparse.SUPPRESS, help="spend no more than this"
     )
     talk.add_argument(
         "--no-stream", dest="stream", action="store_false", default=argparse.SUPPRESS, help="whole replies"
@@ -123,10 +135,10 @@ def _add_sessions(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     sessions = _command(commands, "sessions", "list, show, rename, fork and delete sessions")
     actions = sessions.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
     listing = _action(actions, "list", "the sessions used last")
-    listing.add_argument("--limit", type=_count, default=20, metavar="N", help="how many (default 20; 0: all)")
+    listing.add_argument("--limit", type=count, default=20, metavar="N", help="how many (default 20; 0: all)")
     show = _action(actions, "show", "what was said in a session")
     _add_session(show)
-    show.add_argument("--last", type=_count, default=0, metavar="N", help="only the last N entries")
+    show.add_argument("--last", type=count, default=0, metavar="N", help="only the last N entries")
     rename = _action(actions, "rename", "give a session a title")
     _add_session(rename)
     rename.add_argument("title", help="the new title")
@@ -158,17 +170,3 @@ def _action(
     parser = actions.add_parser(name, help=summary, description=summary)
     _add_place(parser)
     return parser
-
-
-def _usd(text: str) -> float:
-    amount = float(text)
-    if not amount > 0:
-        raise argparse.ArgumentTypeError(f"{text} should be more than 0")
-    return amount
-
-
-def _count(text: str) -> int:
-    count = int(text)
-    if count < 0:
-        raise argparse.ArgumentTypeError(f"{text} should not be negative")
-    return count

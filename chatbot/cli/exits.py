@@ -13,7 +13,17 @@ from chatbot.errors import (
     ModelError,
     SessionError,
 )
-from stores.errors import BrokenStore, InvalidSettings, InvalidValue, StoreError, UnknownStore, UnsupportedOperation
+from stores.errors import (
+    AccessDenied,
+    BrokenStore,
+    ConflictingChange,
+    InvalidSettings,
+    InvalidValue,
+    StoreError,
+    UnknownObservation,
+    UnknownStore,
+    UnsupportedOperation,
+)
 
 
 class Exit(IntEnum):
@@ -22,13 +32,15 @@ class Exit(IntEnum):
     OK = 0
     """Everything that was asked for was done."""
     FAILED = 1
-    """Something went wrong that has no code of its own, or `doctor` found something."""
+    """Something went wrong that has no code of its own, such as a change that what is known or the clearance rules out,
+    or `doctor` found something."""
     USAGE = 2
     """The command line or the text on it cannot be used, or not here, such as a chat without a terminal."""
     CONFIG = 3
     """A setting, a file of settings, or a store plug-in is wrong."""
     NOT_FOUND = 4
-    """The identity or the session does not exist, matches more than one, expired, or belongs to another agent."""
+    """The identity, session or observation does not exist, or more than one match; or the session expired or belongs to
+    another agent."""
     MODEL = 5
     """The model could not answer."""
     BUDGET = 6
@@ -52,6 +64,9 @@ _CODES: dict[type[Exception], Exit] = {
     InvalidSettings: Exit.CONFIG,
     InvalidValue: Exit.USAGE,
     UnsupportedOperation: Exit.FAILED,
+    UnknownObservation: Exit.NOT_FOUND,
+    ConflictingChange: Exit.FAILED,
+    AccessDenied: Exit.FAILED,
     StoreError: Exit.STORAGE,
 }
 

@@ -13,6 +13,7 @@ _MODULES = {
     "ask": "chatbot.cli.ask",
     "config": "chatbot.cli.config",
     "doctor": "chatbot.cli.doctor",
+    "memory": "chatbot.cli.memory.command",
     "prompt": "chatbot.cli.prompt",
     "sessions": "chatbot.cli.sessions",
     "stores": "chatbot.cli.stores",
@@ -26,7 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     from chatbot.cli.arguments import build_parser
 
-    args = build_parser().parse_args(argv)
+    argv = sys.argv[1:] if argv is None else argv
+    args = build_parser(argv).parse_args(argv)
     if args.version:
         from importlib.metadata import version
 

@@ -75,12 +75,12 @@ class People(Scoped):
     async def add_alias(self, name: str, alias: str) -> str:
         """State that two names are one person; the id of that fact."""
         scope = self._scope()
-        (name, alias), _ = redact_all((name, alias))
+        names, _ = redact_all((name, alias))
         fact = Triple(
             id=str(scope.new_id()),
-            subject=name,
+            subject=names[0],
             predicate=ALIAS,
-            object=alias,
+            object=names[1],
             created_at=scope.clock(),
             agent_id=scope.agent_id,
             session_id=scope.session_id,

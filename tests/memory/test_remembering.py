@@ -563,7 +563,7 @@ async def test_a_session_writes_in_its_own_name(tmp_path: Path, clock: Clock) ->
     async with open_memory(tmp_path / "memory", clock, tmp_path / "cache") as memory:
         session = await memory.create_session(["basic_session", "observations"], "chat")
         kept = await session.remember("tea")
-        [hit] = await session.recall("tea", session_id=session.id, agent_id="chat")
+        [hit] = await session.search("tea", session_id=session.id, agent_id="chat")
         row = hit.observation
         assert (row.id, row.agent_id, row.session_id) == (kept.id, "chat", session.id)
         assert await memory.search("tea", agent_id="other") == []

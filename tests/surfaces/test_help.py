@@ -34,7 +34,10 @@ print(*sorted(name for name in sys.modules if "." not in name), file=sys.stderr)
 """
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["ask", "--help"], ["sessions", "list", "--help"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["--version"], ["ask", "--help"], ["sessions", "list", "--help"], ["memory", "add", "--help"]],
+)
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", DRIVER, *arguments], capture_output=True, text=True, timeout=60, check=True

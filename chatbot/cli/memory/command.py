@@ -1,0 +1,40 @@
+"""Opens the memory of an identity and runs one action on it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Awaitable, Callable
+
+from chatbot.cli.exits import Exit
+from chatbot.cli.memory import changing, facts, looking, people, tasks
+from chatbot.cli.memory.desk import Desk
+from chatbot.runtime import Options, Setup
+
+
+async def run(args: argparse.Namespace) -> Exit:
+    """Do one of them. Needs no model."""
+    setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
+    async with setup.open_memory(observations=setup.observation_store()) as memory:
+        await _ACTIONS[args.action](Desk.of(memory, setup.agent, args))
+    return Exit.OK
+
+
+_ACTIONS: dict[str, Callable[[Desk], Awaitable[None]]] = {
+    "add": changing.add,
+    "edit": changing.edit,
+    "supersede": changing.supersede,
+    "confirm": changing.confirm,
+    "forget": changing.forget,
+    "restore": changing.restore,
+    "purge": changing.purge,
+    "search": looking.search,
+    "list": looking.list_,
+    "get": looking.get,
+    "timeline": looking.timeline,
+    "history": looking.history,
+    "stats": looking.stats,
+    "reindex": looking.reindex,
+    "people": people.people,
+    "tasks": tasks.tasks,
+    "facts": facts.facts,
+}

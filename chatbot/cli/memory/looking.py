@@ -1,0 +1,146 @@
+"""Looking at what is remembered. Nothing here counts as a use: it is not the bot who asks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from chatbot.cli.memory.desk import Desk
+from chatbot.cli.memory.tables import say_history, say_hits, say_in_full, say_observations, say_timeline
+from chatbot.cli.output import say, say_json, say_table
+from stores.query import MOST_AT_ONCE, Progress
+
+
+async def search(desk: Desk) -> None:
+    """The best hits first; just enough of each to decide whether to `get` it."""
+    hits = await desk.memories.search(
+        " ".join(desk.args.text),
+        limit=desk.args.limit or MOST_AT_ONCE,
+        max_tokens=desk.args.max_tokens,
+        ask=desk.ask,
+        count_use=False,
+        **await desk.wanted(),
+    )
+    if desk.args.json:
+        say_json([hit.index() for hit in hits])
+    elif hits:
+        say_hits(hits)
+    else:
+        say("nothing is remembered about that")
+
+
+async def list_(desk: Desk) -> None:
+    """A page by time, and how to ask for the next."""
+    args = desk.args
+    page = await desk.memories.list_observations(
+        order=args.order,
+        limit=args.limit or MOST_AT_ONCE,
+        page_after=await desk.id(args.page_after) if args.page_after else None,
+        ask=desk.ask,
+        statuses=args.status or ["active"],
+        **await desk.wanted(),
+    )
+    if args.json:
+        say_json([row.as_json() for row in page.rows])
+        return
+    if not page.rows:
+        say("nothing is remembered yet" if not args.page_after else "that is all")
+        return
+    say_observations(page.rows)
+    if page.after:
+        say(f"more: --page-after {page.after}")
+
+
+async def get(desk: Desk) -> None:
+    """Observations in full, those that are current no more included."""
+    memories, ask = desk.memories, desk.ask
+    rows = [await desk.row(await memories.resolve(text, ask=ask), ask=ask) for text in desk.args.ids]
+    if desk.args.json:
+        say_json([row.as_json() for row in rows])
+        return
+    for number, row in enumerate(rows):
+        if number:
+            say("\n---\n")
+        say_in_full(row)
+
+
+async def timeline(desk: Desk) -> None:
+    """What came just before and after, oldest first."""
+    args = desk.args
+    anchor = await desk.memories.resolve(args.id, ask=desk.ask)
+    rows = await desk.memories.timeline(anchor, before=args.before, after=args.after, ask=desk.ask)
+    if args.json:
+        say_json([row.as_json() for row in rows])
+    else:
+        say_timeline(rows, anchor)
+
+
+async def history(desk: Desk) -> None:
+    """The line of succession, oldest first."""
+    line = await desk.memories.history(await desk.memories.resolve(desk.args.id, ask=desk.ask), ask=desk.ask)
+    if desk.args.json:
+        say_json(
+            [
+                {
+                    "observation": version.observation.as_json(),
+                    # An event can be about several observations, of which the caller may not know all.
+                    "events": [replace(event, ids=(version.observation.id,)).as_json() for event in version.events],
+                }
+                for version in line
+            ]
+        )
+    else:
+        say_history(line)
+
+
+async def stats(desk: Desk) -> None:
+    """Counts of what the caller may see, and bytes on the disk."""
+    counted = await desk.memories.stats(ask=desk.ask)
+    if desk.args.json:
+        say_json(
+            {
+                "by_status": dict(counted.by_status),
+                "by_type": dict(counted.by_type),
+                "by_visibility": dict(counted.by_visibility),
+                "facts": counted.facts,
+                "journal_bytes": counted.journal_bytes,
+                "cache_bytes": counted.cache_bytes,
+            }
+        )
+        return
+    rows = [
+        [group, name, f"{number:,}"]
+        for group, numbers in (
+            ("status", counted.by_status),
+            ("type", counted.by_type),
+            ("visibility", counted.by_visibility),
+        )
+        for name, number in sorted(numbers.items(), key=lambda each: (-each[1], each[0]))
+    ]
+    rows.append(["facts", "", f"{counted.facts:,}"])
+    rows.append(["bytes", "journal", f"{counted.journal_bytes:,}"])
+    rows.append(["bytes", "caches", f"{counted.cache_bytes:,}"])
+    say_table(("", "what", "how many"), rows)
+
+
+async def reindex(desk: Desk) -> None:
+    """Build the caches again."""
+    with _progress("indexing") as progress:
+        number = await desk.memories.reindex(progress)
+    desk.tell({"observations": number}, f"indexed {number:,} observations")
+
+
+@contextmanager
+def _progress(title: str) -> Iterator[Progress | None]:
+    """A bar on the terminal; nothing where standard error is none."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    with Bar(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,0 +1,504 @@
+"""`chatbot memory` as people and scripts use it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+
+from chatbot.cli.memory import grammar
+from chatbot.cli.output import printable
+from chatbot.cli.values import future, pair, past
+from chatbot.memory import MemorySystem
+from stores.access import SENSITIVITIES, VISIBILITIES
+from stores.observation import STATUSES
+
+CONFIG = """
+identity = "ada"
+[model]
+name = "scripted"
+[agents.chat]
+memory = ["basic_session", "observations"]
+[agents.bare]
+memory = ["basic_session"]
+[agents.brief]
+memory = ["in_memory"]
+"""
+BIDI = "\u202eevil\u2066\x1b[31m\x9b1m"
+
+
+@pytest.fixture(autouse=True)
+def _project() -> None:
+    Path("config.toml").write_text(CONFIG, encoding="utf-8")
+    for name in ("ada", "grace"):
+        Path("identities", name).mkdir(parents=True)
+        Path("identities", name, "identity.toml").write_text('clearance = "full"', encoding="utf-8")
+
+
+def run(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "chatbot", "memory", *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=os.environ | environment,
+    )
+
+
+def ok(*arguments: str, stdin: str = "") -> str:
+    done = run(*arguments, stdin=stdin)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def from_json(*arguments: str, stdin: str = "") -> Any:
+    return json.loads(ok(*arguments, "--json", stdin=stdin))
+
+
+def add(title: str, *arguments: str) -> str:
+    became = from_json("add", title, *arguments)
+    assert became["outcome"] == "added"
+    return str(became["id"])
+
+
+def titles(*arguments: str) -> list[str]:
+    return [row["title"] for row in from_json(*arguments)]
+
+
+def fails(code: int, named: str, *arguments: str) -> None:
+    done = run(*arguments)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert named in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+class Terminal:
+    """A terminal of 80 columns in which one command runs."""
+
+    def __init__(self, *arguments: str, **environment: str) -> None:
+        self.process = pexpect.spawn(
+            sys.executable,
+            ["-m", "chatbot", "memory", *arguments],
+            dimensions=(40, 80),
+            env=os.environ | {"TERM": "dumb", "NO_COLOR": "1"} | environment,
+            timeout=20,
+            encoding="utf-8",
+        )
+
+    def before(self, wanted: str) -> str:
+        """Wait for `wanted`; what stood before it."""
+        self.process.expect_exact(wanted)
+        return str(self.process.before)
+
+    def rest(self) -> str:
+        text = self.process.read()
+        self.process.close()
+        return str(text).replace("\r\n", "\n")
+
+
+def test_what_is_added_is_found_listed_and_shown_in_full() -> None:
+    found = add(
+        "Heating",
+        *("--fact", "serviced in May", "--fact", "costs 90", "--type", "decision", "--tag", "house"),
+        *("--person", "Ada", "--subject", "home", "--file", "bill.pdf", "--importance", "0.8", "--meta", "year=2026"),
+        *("--expires", "30d"),
+    )
+    (row,) = from_json("get", found)
+    assert (row["id"], row["facts"], row["metadata"]) == (found, ["serviced in May", "costs 90"], {"year": 2026})
+    assert (row["source"], row["files_read"], row["importance"]) == ("user", ["bill.pdf"], 0.8)
+    assert (datetime.fromisoformat(row["expires_at"]) - datetime.now(UTC)).days == 29
+    shown = ok("get", found)
+    assert "# Heating\n\n- serviced in May\n- costs 90\n" in shown
+    assert re.search(r"^people: +Ada$", shown, re.MULTILINE)
+    (hit,) = from_json("search", "heating")
+    assert set(hit) == {"id", "type", "title", "score", "created_at", "token_count"}
+    assert found in ok("search", "heating")
+    assert found in ok("list")
+
+
+def test_the_narrative_can_come_from_standard_input() -> None:
+    for arguments in (["one", "-"], ["two", "--narrative", "-"]):
+        found = from_json("add", *arguments, stdin="piped\nin " + arguments[0])["id"]
+        assert from_json("get", found)[0]["narrative"] == "piped\nin " + arguments[0]
+    fails(2, "only come from one", "add", "three", "-", "--narrative", "x")
+
+
+def test_saying_the_same_again_adds_nothing() -> None:
+    found = add("Tea")
+    assert ok("add", "tea") == f"the same was remembered before: {found}\n"
+    assert len(from_json("list")) == 1
+
+
+def test_an_unknown_type_is_a_warning_to_add_and_an_error_to_search() -> None:
+    done = run("add", "Tea", "--type", "decsion")
+    assert (done.returncode, "kept as a note" in done.stderr) == (0, True)
+    fails(2, "did you mean 'decision'", "search", "tea", "--type", "decsion")
+    fails(2, "did you mean 'decision'", "list", "--type", "decsion")
+
+
+def test_a_secret_is_taken_out_and_that_is_told() -> None:
+    done = run("add", "Router", "--narrative", "password: hunter2!x")
+    assert done.returncode == 0
+    assert "SECRETS WERE TAKEN OUT" in done.stderr
+    assert "hunter2" not in done.stderr + done.stdout
+    for arguments in (
+        ["facts", "add", "router", "has", "password: hunter2!x"],
+        ["tasks", "add", "Set it", "--note", "password: hunter2!x"],
+        ["people", "alias", "Bob", "password: hunter2!x"],
+    ):
+        done = run(*arguments)
+        assert (done.returncode, "SECRETS WERE TAKEN OUT" in done.stderr) == (0, True)
+        assert "hunter2" not in done.stderr + done.stdout
+    assert all(b"hunter2" not in file.read_bytes() for file in Path("identities").rglob("*") if file.is_file())
+
+
+def test_filters_narrow_what_is_searched_and_listed() -> None:
+    add("alpha one", "--tag", "a", "--person", "Ada", "--meta", "n=1", "--type", "event", "--file", "x.py")
+    add("alpha two", "--tag", "b", "--concept", "tea", "--subject", "s", "--category", "c", "--visibility", "social")
+    for verb in (["search", "alpha"], ["list"]):
+        for one in ("--tag=a", "--person=ada", "--meta=n=1", "--type=event", "--file=x.py", "--visibility=private"):
+            assert titles(*verb, one) == ["alpha one"], one
+        for two in ("--tag=b", "--concept=tea", "--subject=S", "--category=c", "--visibility=social"):
+            assert titles(*verb, two) == ["alpha two"], two
+        assert titles(*verb, "--meta", 'n="1"') == []
+        assert len(titles(*verb, "--after", "1h")) == 2
+        assert titles(*verb, "--before", "1h") == []
+    assert len(titles("search", "alpha", "--limit", "1")) == 1
+    assert len(titles("search", "alpha", "--max-tokens", "1")) == 1
+
+
+def test_what_a_session_remembered_is_found_by_the_session() -> None:
+    subprocess.run([sys.executable, "-m", "chatbot", "ask", "hello"], capture_output=True, timeout=60, check=True)
+    assert titles("list", "--session", "hello", "--type", "note") == []
+    fails(4, "no session", "list", "--session", "goodbye")
+
+
+def test_a_list_goes_on_where_its_page_ended() -> None:
+    ids = [add(f"row {number}") for number in range(3)]
+    page = ok("list", "--order", "created", "--limit", "2")
+    assert page.endswith(f"more: --page-after {ids[1]}\n")
+    assert titles("list", "--order", "created", "--page-after", ids[1]) == ["row 0"]
+    assert ok("list", "--page-after", ids[0], "--order", "created") == "that is all\n"
+    assert len(titles("list", "--limit", "0")) == 3
+
+
+def test_looking_is_no_use() -> None:
+    found = add("Tea")
+    ok("search", "tea")
+    ok("timeline", found)
+    ok("get", found)
+    assert "use_count" not in from_json("get", found)[0]
+
+
+def test_a_timeline_marks_the_one_asked_for() -> None:
+    ids = [add(f"row {number}") for number in range(4)]
+    assert [row["id"] for row in from_json("timeline", ids[1], "--before", "1", "--after", "1")] == ids[:3]
+    marked = [line for line in ok("timeline", ids[1]).splitlines() if line.startswith("*")]
+    assert len(marked) == 1
+    assert ids[1] in marked[0]
+
+
+def test_the_history_tells_what_took_whose_place_and_when() -> None:
+    old = add("Tea at four", "--supersedes", add("Tea at three"))
+    new = add("Tea at five")
+    assert ok("supersede", old[:30], new) == f"{new} took the place of {old}\n"
+    line = from_json("history", old)
+    assert [version["observation"]["title"] for version in line] == ["Tea at three", "Tea at four", "Tea at five"]
+    assert [event["event"] for event in line[1]["events"]] == ["add", "supersede"]
+    shown = ok("history", new)
+    assert f"{old}  Tea at four (superseded)\n" in shown
+    assert f"supersede by {new} (chat)" in shown
+    assert titles("list") == ["Tea at five"]
+    fails(1, "not active", "supersede", old, new)
+
+
+def test_fields_can_be_edited() -> None:
+    found = add("Tea", "--meta", "a=1", "--meta", "b=2", "--tag", "x", "--expires", "1d")
+    ok("edit", found, "--title", "Coffee", "--tag", "y", "--tag", "z", "--meta", "a=null", "--expires", "never")
+    (row,) = from_json("get", found)
+    assert (row["title"], row["tags"], row["metadata"]) == ("Coffee", ["y", "z"], {"b": 2})
+    assert "expires_at" not in row
+    assert ok("edit", found, "--title", "Coffee") == f"nothing to change in {found}\n"
+    fails(2, "name a field", "edit", found)
+    fails(2, "must be one of", "edit", found, "--type", "nonsense")
+
+
+def test_what_is_forgotten_can_be_restored() -> None:
+    found = add("Tea")
+    assert ok("confirm", found) == f"confirmed {found}\n"
+    assert from_json("get", found)[0]["confirmed_count"] == 1
+    assert from_json("forget", found) == {"forgotten": [found]}
+    assert titles("list") == []
+    assert titles("list", "--status", "deleted") == ["Tea"]
+    assert re.search(r"^status: +deleted$", ok("get", found), re.MULTILINE)
+    for verb in ("forget", "confirm"):
+        done = run(verb, found)
+        assert (done.returncode, done.stdout) == (0, "")
+        assert f"nothing to {verb}: {found} is deleted" in done.stderr
+    ok("restore", found)
+    assert titles("list") == ["Tea"]
+
+
+def test_purging_leaves_no_byte_behind() -> None:
+    found, kept = add("Xylophone lessons", "--narrative", "zebrawood"), add("Tea")
+    ok("edit", found, "--narrative", "rosewood")
+    ok("search", "rosewood")
+    fails(2, "--yes", "purge", found)
+    told = ok("purge", found, "--yes")
+    assert told.startswith(f"purged {found}\n")
+    assert "transcripts" in told
+    for file in (*Path("identities").rglob("*"), *Path(os.environ["XDG_CACHE_HOME"]).rglob("*")):
+        if file.is_file():
+            data = file.read_bytes().lower()
+            assert not any(word in data for word in (b"xylophone", b"zebrawood", b"rosewood")), file
+    assert [row["id"] for row in from_json("list")] == [kept]
+    fails(4, "no observation", "get", found)
+
+
+async def test_what_was_derived_goes_too_and_that_is_told() -> None:
+    async with MemorySystem(Path("identities/ada/memory")) as memory:
+        source = (await memory.remember("source")).id
+        derived = (await memory.remember("summary", derived_from=[source])).id
+    asking = Terminal("purge", source)
+    assert "summary" in asking.before("1 of these go too because they were derived from the others")
+    asking.process.sendline("no")
+    asking.rest()
+    assert f"purged {derived}, which was derived" in ok("purge", source, "--yes")
+    assert titles("list") == []
+
+
+def test_what_is_past_its_time_can_be_purged_together() -> None:
+    gone = add("Old", "--expires", "2020-01-01")
+    add("Tea")
+    assert from_json("purge", "--expired", "--yes") == {"purged": [gone]}
+    assert from_json("purge", "--expired", "--yes") == {"purged": []}
+    fails(2, "by its ids, or", "purge", "--yes")
+
+
+def test_the_beginning_of_an_id_will_do_if_it_is_the_only_one() -> None:
+    one, two = add("one"), add("two")
+    assert from_json("get", one[:13].upper(), two[:13])[1]["title"] == "two"
+    fails(4, "several observations begin with", "get", one[:4])
+    fails(4, "there is no observation", "get", "ffff")
+
+
+def test_people_are_listed_under_all_their_names() -> None:
+    add("Tea with Ada", "--person", "Ada")
+    add("Engine", "--person", "Countess of Lovelace")
+    ok("facts", "add", "Ada", "likes", "tea")
+    assert "is also known as" in ok("people", "alias", "Ada", "Countess of Lovelace")
+    (person,) = from_json("people", "countess")
+    assert person["mention_count"] == 2
+    assert {person["name"], *person["aliases"]} == {"Ada", "Countess of Lovelace"}
+    assert [fact["object"] for fact in person["facts"]] == ["tea"]
+    assert "Countess of Lovelace" in ok("people")
+    assert ok("people", "bob") == "nobody of that name is mentioned\n"
+    assert len(titles("list", "--person", "Ada")) == 2
+    fails(2, "two names, not 3", "people", "alias", "a", "b", "c")
+
+
+def test_tasks_are_written_down_and_ticked_off() -> None:
+    low = from_json("tasks", "add", "Sweep", "--priority", "low")["id"]
+    high = from_json("tasks", "add", "Book", "--priority", "high", "--due", "2026-05-01", "--surface", "startup")["id"]
+    assert [task["id"] for task in from_json("tasks")] == [high, low]
+    assert "2026-05-01" in ok("tasks")
+    assert from_json("tasks", "start", high)["status"] == "in_progress"
+    assert from_json("tasks", "done", high[:13])["status"] == "completed"
+    assert from_json("tasks", "cancel", low)["status"] == "cancelled"
+    assert ok("tasks") == "there is nothing to do\n"
+    assert [task["status"] for task in from_json("tasks", "--all")] == ["completed", "cancelled"]
+    fails(4, "there is no task", "tasks", "done", add("no task"))
+
+
+def test_facts_are_stated_asked_for_and_taken_back() -> None:
+    source = add("Ada moved")
+    fact = from_json("facts", "add", "Ada", "lives in", "London", "--confidence", "0.8", "--source", source[:13])
+    assert (fact["source"], fact["confidence"]) == (source, 0.8)
+    assert len(from_json("facts", "--subject", "ada", "--object", "london")) == 1
+    assert from_json("facts", "--predicate", "likes") == []
+    assert "Ada · lives in · London" in ok("facts")
+    fails(4, "there is no fact", "facts", "remove", "ffff")
+    assert from_json("facts", "remove", fact["id"][:13]) == {"removed": fact["id"]}
+    assert ok("facts") == "no such fact is stated\n"
+
+
+def test_what_there_is_is_counted_and_indexed_again() -> None:
+    add("Tea")
+    add("Coffee", "--type", "decision")
+    stats = from_json("stats")
+    assert (stats["by_status"], stats["by_type"]) == ({"active": 2}, {"note": 1, "decision": 1})
+    assert stats["journal_bytes"] > 0
+    assert "journal" in ok("stats")
+    assert ok("reindex") == "indexed 2 observations\n"
+    assert titles("search", "tea") == ["Tea"]
+
+
+def test_an_identity_of_familiar_clearance_sees_and_writes_nothing_private() -> None:
+    plan = add("my secret plan")
+    party = add("the party", "--visibility", "social", "--person", "Bob")
+    Path("identities/ada/identity.toml").write_text('clearance = "familiar"', encoding="utf-8")
+    assert titles("list") == ["the party"]
+    assert titles("list", "--ask", "private,secret", "--all-namespaces") == ["the party"]
+    assert titles("search", "secret plan") == []
+    assert from_json("stats")["by_status"] == {"active": 1}
+    fails(1, "familiar clearance", "add", "mine", "--visibility", "private")
+    for verb in (["get"], ["history"], ["timeline"], ["forget"], ["edit", "--title", "x"], ["purge", "--yes"]):
+        fails(4, "there is no observation", *verb, plan)
+        fails(4, "there is no observation", *verb, plan[:13])
+    assert from_json("get", party)[0]["people"] == ["Bob"]
+    assert from_json("get", add("new"))[0]["visibility"] == "social"
+
+
+def test_delicate_things_are_shown_to_who_asks_for_them() -> None:
+    found = add("diagnosis", "--sensitivity", "private")
+    add("the safe", "--sensitivity", "secret")
+    assert titles("list") == titles("search", "diagnosis safe") == []
+    assert titles("list", "--ask", "private") == ["diagnosis"]
+    assert (
+        len(titles("list", "--ask", "private,secret")) == len(titles("list", "--ask", "private", "--ask=secret")) == 2
+    )
+    fails(4, "there is no observation", "get", found)
+    assert from_json("get", found, "--ask", "private")[0]["title"] == "diagnosis"
+    fails(2, "did you mean 'private'", "list", "--ask", "privat")
+
+
+def test_namespaces_are_apart_unless_all_are_asked_for() -> None:
+    add("at work", "--namespace", "work")
+    add("at home")
+    assert titles("list") == ["at home"]
+    assert titles("list", "--namespace", "work") == ["at work"]
+    assert titles("list", "--all-namespaces", "--order", "created") == ["at home", "at work"]
+
+
+def test_identities_know_nothing_of_each_other() -> None:
+    add("mine")
+    assert titles("list", "-i", "grace") == []
+
+
+def test_an_agent_without_a_lasting_store_is_told_which_setting_to_change() -> None:
+    fails(3, '[agents.bare] memory = ["basic_session", "observations"]', "list", "--agent", "bare")
+    fails(3, '[agents.brief] memory = ["in_memory", "observations"]', "add", "x", "--agent", "brief")
+
+
+def test_stored_text_cannot_steer_the_terminal() -> None:
+    found = add("title " + BIDI, "--narrative", "text " + BIDI, "--fact", BIDI, "--meta", "k=" + BIDI)
+    ok("facts", "add", "a" + BIDI, "b", "c")
+    ok("tasks", "add", "task" + BIDI, "--note", "x" + BIDI)
+    add("with " + BIDI, "--person", "Bob" + BIDI)
+    for arguments in (
+        ["get", found],
+        ["list"],
+        ["search", "text"],
+        ["history", found],
+        ["people"],
+        ["tasks"],
+        ["facts"],
+    ):
+        for form in ([], ["--json"]):
+            shown = ok(*arguments, *form)
+            assert not set(shown) & set("\u202e\u2066\x1b\x9b"), (arguments, form)
+    assert "\u202e" in from_json("get", found)[0]["narrative"]
+
+
+def test_only_what_is_harmless_is_printable() -> None:
+    harmless = "a\u00a0b\u3000c 漢字 👨\u200d👩\u200d👧 é\n\t"
+    assert printable(harmless) == harmless
+    for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x1B, 0x9B, 0x7F, 0xE0041, 0xFEFF):
+        assert printable(chr(code)) == "�"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["search", "x", "--limit", "-1"], "should not be negative"),
+        (["search", "x", "--limit", "many"], "invalid count value: 'many'"),
+        (["list", "--after", "yesterday"], "is no time"),
+        (["list", "--status", "gone"], "invalid choice: 'gone'"),
+        (["list", "--meta", "novalue"], "should be KEY=VALUE"),
+        (["add", "x", "--importance", "2"], "from 0 to 1"),
+        (["add", ""], "needs a title"),
+        (["add", "x", "--expires", "soon"], "is no time"),
+        (["facts", "add", "a", "b", ""], "cannot be empty"),
+    ],
+)
+def test_a_bad_word_on_the_command_line_is_named(arguments: list[str], named: str) -> None:
+    fails(2, named, *arguments)
+
+
+def test_errors_can_be_read_by_programs() -> None:
+    done = run("get", "ffff", "--json")
+    assert json.loads(done.stderr)["error"]["type"] == "UnknownObservation"
+
+
+def test_times_without_a_zone_are_utc_and_spans_reach_back_or_forth() -> None:
+    assert past("2026-01-31") == datetime(2026, 1, 31, tzinfo=UTC)
+    assert past("2026-01-31T12:00+02:00") == datetime(2026, 1, 31, 10, tzinfo=UTC)
+    now = datetime.now(UTC)
+    assert abs(now - timedelta(weeks=2) - past("2w")) < timedelta(seconds=10)
+    soon = future("12h")
+    assert soon is not None
+    assert abs(now + timedelta(hours=12) - soon) < timedelta(seconds=10)
+    assert future("never") is None
+
+
+def test_metadata_is_json_or_text() -> None:
+    assert [pair(text)[1] for text in ("a=1", 'a="1"', "a=x", "a=null", "a=NaN", "a=b=c")] == [
+        *(1, "1", "x", None, "NaN", "b=c")
+    ]
+
+
+def test_the_words_of_the_grammar_are_those_of_the_stores() -> None:
+    assert grammar.VISIBILITIES == VISIBILITIES
+    assert grammar.STATUSES == STATUSES
+    assert {*grammar.SENSITIVITIES, "unknown"} == set(SENSITIVITIES)
+
+
+@pytest.mark.parametrize("action", ["", "add", "search", "tasks", "facts"])
+def test_help_has_examples(action: str) -> None:
+    shown = ok(*filter(None, [action]), "--help")
+    assert "usage: chatbot memory" in shown
+    assert not action or f"  chatbot memory {action} " in shown
+
+
+def test_tables_fit_eighty_columns_and_their_ids_can_be_used() -> None:
+    ids = [add(f"number {number} " + "very " * 40 + "long 漢字", "--type", "compressed_summary") for number in range(3)]
+    ok("forget", ids[0])
+    for arguments in (["list", "--status=active", "--status=deleted"], ["search", "long"], ["timeline", ids[1]]):
+        shown = Terminal(*arguments).rest()
+        assert max(map(len, shown.splitlines())) <= 80
+        assert "compressed_summary" in shown
+        for short in (each[:13] for each in ids[1:]):
+            assert short in shown
+            assert from_json("get", short)
+
+
+def test_purging_is_asked_about_where_there_is_a_terminal() -> None:
+    found = add("Tea")
+    for answer, code in (("no", 2), ("\x04", 2), ("\x03", 130), ("yes", 0)):
+        terminal = Terminal("purge", found[:13])
+        assert "Tea" in terminal.before("erase for good? type yes: ")
+        terminal.process.send(answer if answer < " " else answer + "\n")
+        terminal.rest()
+        assert terminal.process.exitstatus == code
+    assert titles("list") == []
+
+
+def test_the_narrative_is_edited_in_the_editor_of_the_user() -> None:
+    found = add("Tea", "--narrative", "at four")
+    assert "changed" in Terminal("edit", found, EDITOR="sed -i s/four/five/").rest()
+    assert from_json("get", found)[0]["narrative"] == "at five"
+    assert "nothing was changed" in Terminal("edit", found, EDITOR="false").rest()
+    assert "set EDITOR" in Terminal("edit", found, EDITOR="/nowhere/editor").rest()
+
+
+def test_reindexing_shows_how_far_it_is_on_a_terminal() -> None:
+    add("Tea")
+    assert "indexed 1 observations" in Terminal("reindex").rest()
