@@ -37,7 +37,7 @@ async def list_(desk: Desk) -> None:
     page = await desk.memories.list_observations(
         order=args.order,
         limit=args.limit or MOST_AT_ONCE,
-        page_after=await desk.id(args.page_after) if args.page_after else None,
+        cursor=await desk.id(args.page_after) if args.page_after else None,
         ask=desk.ask,
         statuses=args.status or ["active"],
         **await desk.wanted(),
