@@ -36,7 +36,7 @@ from stores.observation import (
     parse_observation,
     parse_triple,
 )
-from stores.records import format_time, parse_time
+from stores.records import check_text, check_time, format_time, parse_time
 
 VERSION = 1
 
@@ -207,11 +207,24 @@ def applied(observation: Observation, event: Event) -> Observation:  # noqa: PLR
 
 def decide(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
     """The events to keep for the one that was asked for, and what became of it. Never raises for a refused change."""
+    named = event.row.id if event.row else ""
     try:
+        _check_asked(event)
+        named = event.ids[0] if event.ids else named
         return _DECISIONS[event.kind](event, view, known)
     except StoreError as error:
-        named = event.ids[0] if event.ids else event.row.id if event.row else ""
         return [], Outcome("skipped", named, str(error), error)
+
+
+def _check_asked(event: Event) -> None:
+    """Refuse what could not be written, before others who write in the same breath suffer from it."""
+    check_time(event.at)
+    check_text(event.who, "who")
+    for each in (*event.ids, event.by or "", event.supersedes or ""):
+        if not isinstance(each, str):
+            raise InvalidValue(f"{each!r:.80} is not an id")
+    if not event.ids and event.kind not in {"add", "triple"}:
+        raise UnknownObservation("no observation was named")
 
 
 def _add(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:

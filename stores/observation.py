@@ -47,6 +47,7 @@ PROTECTED_TYPES = frozenset({"decision", "identity", "preference", "task"})
 LONGEST_LINE = 1_000
 LONGEST_TEXT = 1_000_000
 MOST_ITEMS = 1_000
+MOST_SOURCES = 10_000
 MOST_COUNTED = 2**31
 DEEPEST = 100
 """How many tables and lists in the metadata may stand in each other."""
@@ -322,8 +323,9 @@ def _clean_items(items: object, name: str) -> tuple[str, ...]:
         raise InvalidValue(f"{name} is {items!r:.80}, not a list of texts")
     clean = clean_text if name == "facts" else one_line
     kept = tuple(dict.fromkeys(text for item in items if (text := clean(item, name))))
-    if len(kept) > MOST_ITEMS:
-        raise InvalidValue(f"{name} has {len(kept):,} items: at most {MOST_ITEMS:,} can be kept")
+    most = MOST_SOURCES if name == "derived_from" else MOST_ITEMS
+    if len(kept) > most:
+        raise InvalidValue(f"{name} has {len(kept):,} items: at most {most:,} can be kept")
     return kept
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from chatbot.memory.redaction import redact_all
-from chatbot.memory.scope import PUBLIC
+from chatbot.memory.scope import PUBLIC, Scope
 from chatbot.memory.writing import Remembered, Writing
 from stores.access import SENSITIVITIES, Sensitivity
 from stores.errors import InvalidValue
@@ -42,9 +42,7 @@ class Summaries(Writing):
         (request, outcome, decisions, open_items), redacted = redact_all(
             (request, outcome, tuple(decisions), tuple(open_items))
         )  # before anything is cut, and half a secret with it
-        view = scope.view(SENSITIVITIES)
-        rows = (await scope.store.find(view, Filter(session_id=session), limit=_MOST)).rows
-        sources = [row.id for row in rows if row.type != "session_summary"]
+        sources = await _said_in(scope, session)
         said: dict[str, Any] = {
             "title": f"Session: {request}"[:200],
             "narrative": "\n\n".join(filter(None, (request, outcome))),
@@ -73,3 +71,16 @@ class Summaries(Writing):
         scope = self._scope()
         wanted = Filter(types=("session_summary",), subject=session_id)
         return list((await scope.store.find(scope.view(ask), wanted, order="created", limit=limit)).rows)
+
+
+async def _said_in(scope: Scope, session: str) -> list[str]:
+    """The ids of what was remembered in a session, as far as the caller may see it."""
+    view = scope.view(SENSITIVITIES)
+    found: list[str] = []
+    after = None
+    while True:
+        page = await scope.store.find(view, Filter(session_id=session), order="created", limit=_MOST, after=after)
+        found += [row.id for row in page.rows if row.type != "session_summary"]
+        after = page.after
+        if after is None:
+            return found

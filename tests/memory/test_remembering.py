@@ -584,3 +584,15 @@ async def test_a_reader_whose_uses_cannot_be_counted_still_gets_an_answer(
         lock.symlink_to(tmp_path / "elsewhere")
         assert len(await memory.search("tea")) == 1
         assert "were not counted" in caplog.text
+
+
+async def test_a_long_session_is_summarized_again_and_again_as_strictly_as_its_first_words(clock: Clock) -> None:
+    async with MemorySystem(None, clock=clock) as memory:
+        session = await memory.create_session(["in_memory"], "chat")
+        await session.remember("first", sensitivity="secret")
+        await session.remember_all([Draft(title=f"t {number}") for number in range(1200)])
+        for outcome in ("added", "updated"):
+            assert (await session.summarize_session("long")).outcome == outcome
+            [summary] = await memory.session_summaries(ask=ALL)
+            assert summary.sensitivity == "secret"
+            await session.remember("one more")

@@ -307,6 +307,35 @@ def test_a_time_to_live_that_ends_after_all_time_ends_never(tmp_path: Path) -> N
     asyncio.run(check(InMemoryStore(tmp_path, ttl_days=5)))
 
 
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"kind": "update"},
+        {"kind": "delete", "ids": (["a"],)},
+        {"kind": "supersede", "ids": (ID,), "by": ["a"]},
+        {"kind": "delete", "ids": (ID,), "who": "\ud800"},
+        {"kind": "confirm", "ids": (ID,), "at": datetime(2026, 3, 4)},  # noqa: DTZ001 - that is what is wrong with it
+    ],
+)
+def test_what_one_caller_asks_in_vain_harms_no_other_who_writes_at_that_moment(
+    tmp_path: Path, bad: dict[str, Any]
+) -> None:
+    event = Event(**{"at": NOW} | bad)
+
+    async def check(store: Any) -> None:
+        await store.commit(OWNER, [Event(kind="add", at=NOW, row=row())])
+        adding = [Event(kind="add", at=NOW, row=row(id=OTHER, title="other"))]
+        first = [Event(kind="add", at=NOW, row=row(id=OTHER[:-1] + "3", title="first"))]
+        # While the first is under way, the others gather.
+        [_, [refused], [added]] = await asyncio.gather(
+            store.commit(OWNER, first), store.commit(OWNER, [event]), store.commit(OWNER, adding)
+        )
+        assert (refused.kind, added.kind) == ("skipped", "added")
+
+    run(tmp_path, check)
+    asyncio.run(check(InMemoryStore(tmp_path)))
+
+
 def run(home: Path, work: Callable[[Any], Awaitable[Result]], **caps: float) -> Result:
     async def opened() -> Result:
         store = ObservationFileStore(home / "memory", cache=str(home / "cache"), **caps)  # type: ignore[arg-type]
