@@ -29,6 +29,8 @@ from pathlib import Path
 from typing import ClassVar
 from uuid import uuid4
 
+import filelock  # noqa: F401 - or each child would spend its short life importing it
+
 from chatbot.memory import MemorySystem
 from stores import KeyValue, SessionRef, TranscriptEntry
 from stores.access import View
