@@ -15,7 +15,7 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from stores.errors import StoreError, UnsafePath
-from stores.files import FILE_MODE, make_folder, opened, stamp, translated
+from stores.files import FILE_MODE, make_folder, opened, stamp, sync_folder, translated
 
 KEY_NAME = "key"
 _KEY_BYTES = 32
@@ -74,15 +74,22 @@ class Cache:
             draft.replace(folder / name)
 
     def remove(self, name: str) -> None:
-        """Delete a file in the folder, and what a killed process left of one."""
+        """Delete a file in the folder, and what a killed process left of one, for good."""
         with translated(self.folder):
-            for path in (self.folder / name, *self.folder.glob(f".{name}.*.tmp")):
+            found = [path for path in (self.folder / name, *self.folder.glob(f".{name}.*.tmp")) if _is_there(path)]
+            for path in found:
                 path.unlink(missing_ok=True)
+            if found:
+                sync_folder(self.folder)
 
     def size(self) -> int:
         """How many bytes the caches take."""
         found = map(stamp, self.folder.rglob("*"))
         return sum(each.size for each in found if each is not None)
+
+
+def _is_there(path: Path) -> bool:
+    return path.exists() or path.is_symlink()
 
 
 def _check_ours(path: Path) -> None:

@@ -232,6 +232,7 @@ class TextIndex:
             after = disk.replaced(kept, erased=True)
             stamp = manifests.write(place, after)
             manifests.sweep(place, after)
+            place.sync()
         self._take(after, stamp, {})
 
     def _load(self) -> None:
