@@ -1,0 +1,140 @@
+"""What a text looks like once its disguises are off: invisible characters, foreign letters, spacing, encodings.
+
+`visible` is for showing: it takes away what nobody can see, and nothing else. `unmasked` is for judging: the readings
+of a text in which a rule would recognise it. None of them is ever shown.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import html
+import re
+import unicodedata
+from collections.abc import Iterator
+from urllib.parse import unquote
+
+_MOST_RUNS = 16
+_LONGEST_RUN = 8_192
+_SHORTEST_PRINTABLE = 0.9
+
+_KEPT = frozenset("\n\t\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u08e2\U000110bd\U000110cd")
+"""Format characters that can be seen, and the white space that a text may hold."""
+_BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
+"""Characters that count as letters, marks or symbols, and show nothing."""
+_JOINED = "\u0600-\u0eff\u1000-\u109f\u1780-\u18af"
+_PICTURES = "\u00a9\u00ae\u203c-\u3299\ufe0f\U0001f000-\U0001faff"
+_WANTED = re.compile(
+    rf"(?<=[{_JOINED}])[\u200c\u200d](?=[{_JOINED}])|(?<=[{_PICTURES}])\u200d(?=[{_PICTURES}])"
+    rf"|(?<=[#*0-9{_PICTURES}])\ufe0f(?!\ufe0f)"
+)
+"""Joiners inside the words that need them and inside emoji, and what makes an emoji of a sign."""
+
+_LOOK_ALIKES = (
+    ("аеорсухіјѕһԁԛԝкмнтвгзӏь", "aeopcyxijshdqwkmhtbr3lb"),
+    ("АВЕКМНОРСТХУІЈЅԌԚԜ", "ABEKMHOPCTXYIJSGQW"),
+    ("αεικνορτυχηγωβ", "aeikvoptuxnywb"),
+    ("ΑΒΕΖΗΙΚΜΝΟΡΤΥΧ", "ABEZHIKMNOPTYX"),
+    ("ոսցօհզ", "nugohq"),
+    ("ᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘǫʀꜱᴛᴜᴠᴡʏᴢ", "abcdefghijklmnopqrstuvwyz"),
+    ("ɑɡıȷłøđħŧɩʋɐəɔ", "agijlodhtivaec"),
+    ("‘’‛ʼʹ′“”„″‐‑‒–—−⁄∕∣ǀ∶։", "''''''\"\"\"\"------//||::"),
+)
+"""Signs of other scripts and what they are read as: Cyrillic, Greek, Armenian, Latin, punctuation."""
+_CONFUSABLES = {ord(sign): plain for signs, plains in _LOOK_ALIKES for sign, plain in zip(signs, plains, strict=True)}
+_SQUARED = {
+    first + at: chr(97 + at) for first in (0x1F130, 0x1F150, 0x1F170, 0x1F1E6, 0xE0041, 0xE0061) for at in range(26)
+}
+"""Letters in squares and circles, of flags, and tag characters, which show nothing and that a model may read."""
+_TAGS = _SQUARED | {0xE0000 + code: chr(code) for code in range(32, 65)}
+_LEET = str.maketrans("01345$@!|", "oieassaii")
+_LEET_WORD = re.compile(r"[a-z@$!|][0134578@$!|]|[0134578@$!|][a-z]", re.IGNORECASE)
+_SPELLED = re.compile(r"(?<![^\W_])(?:[^\W\d_][ .\-_*·]){3,}[^\W\d_](?![^\W_])")
+_GAP = re.compile(r"[\W_]{20,}")
+_RUN = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
+_HEX = re.compile(r"(?:[0-9a-fA-F]{2}[ :]?){12,}")
+_ESCAPE = re.compile(r"\\u\{?([0-9a-fA-F]{4})\}?|\\x([0-9a-fA-F]{2})")
+
+
+def visible(text: str) -> str:
+    """`text` without what nobody can see: zero-width, direction, tag and filler characters, hidden selectors."""
+    if text.isascii():
+        return text
+    wanted = {found.start() for found in _WANTED.finditer(text)}
+    return "".join(char for at, char in enumerate(text) if at in wanted or not is_invisible(char))
+
+
+def is_invisible(char: str) -> bool:
+    """Whether `char` shows nothing where it stands alone."""
+    if char in _BLANK or "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef":
+        return True
+    return char not in _KEPT and unicodedata.category(char) in {"Cf", "Cc", "Cs"}
+
+
+def skeleton(text: str) -> str:
+    """`text` in the plainest letters that look like it: no width, no accents, no letters borrowed from others."""
+    return text if text.isascii() else plain(text).translate(_CONFUSABLES).translate(_SQUARED)
+
+
+def plain(text: str) -> str:
+    """`text` without width, accents and other marks, in its own script."""
+    if text.isascii():
+        return text
+    apart = unicodedata.normalize("NFKD", text)
+    return "".join(char for char in apart if not (is_invisible(char) or unicodedata.category(char) == "Mn"))
+
+
+def unmasked(text: str) -> Iterator[str]:
+    """The readings of `text`, each once: plain, with look-alikes folded, spelled out, and decoded once, bounded."""
+    seen: set[str] = set()
+    for reading in (text, *_decoded(text)):
+        for unfolded in _readings(reading):
+            short = _GAP.sub(" ", unfolded)
+            if short not in seen:
+                seen.add(short)
+                yield short
+
+
+def _readings(text: str) -> Iterator[str]:
+    yield plain(text)
+    folded = skeleton(text)
+    yield folded
+    if not text.isascii() and (tagged := text.translate(_TAGS)) != text:
+        yield skeleton(tagged)
+    if _LEET_WORD.search(folded):
+        yield folded.translate(_LEET)
+    if _SPELLED.search(folded):
+        yield _SPELLED.sub(lambda found: found[0][::2], folded)
+
+
+def _decoded(text: str) -> Iterator[str]:
+    if "&" in text:
+        yield html.unescape(text)
+    if "%" in text:
+        yield unquote(text)
+    if "\\" in text:
+        yield _ESCAPE.sub(lambda found: chr(int(found[1] or found[2], 16)), text)
+    for run in _first(_RUN, text):
+        yield from _as_text(_base64(run))
+    for run in _first(_HEX, text):
+        yield from _as_text(binascii.unhexlify(re.sub("[ :]", "", run)))
+
+
+def _first(pattern: re.Pattern[str], text: str) -> Iterator[str]:
+    for at, found in enumerate(pattern.finditer(text)):
+        if at == _MOST_RUNS:
+            return
+        yield found[0][:_LONGEST_RUN]
+
+
+def _base64(run: str) -> bytes:
+    digits = run.rstrip("=").replace("-", "+").replace("_", "/")
+    digits = digits[: len(digits) - (len(digits) % 4 == 1)]
+    return base64.b64decode(digits + "=" * (-len(digits) % 4))
+
+
+def _as_text(data: bytes) -> Iterator[str]:
+    for encoding in ("utf-8", "utf-16-le"):
+        text = data.decode(encoding, errors="ignore")
+        if text and sum(map(str.isprintable, text)) >= _SHORTEST_PRINTABLE * len(text):
+            yield text

@@ -1,0 +1,67 @@
+"""The marks by which a text would speak in another's name: `system:` at a line's head, tokens of chat templates.
+
+They are taken away, not judged: "User: likes tea" is a note like another once it does not look like an entry.
+"""
+
+from __future__ import annotations
+
+import re
+
+from chatbot.chat.disguises import skeleton
+
+_HEAD = 120
+_MOST_PASSES = 8
+_ROLES = (
+    "system",
+    "assistant",
+    "user",
+    "human",
+    "tool",
+    "système",
+    "sistema",
+    "система",
+    "系统",
+    "系統",
+    "助手",
+    "用户",
+)
+_ROLE = rf"(?:{'|'.join(map(skeleton, _ROLES))})(?: (?:message|prompt|note|role))?"
+_TIME = r"\d{4}-\d\d-\d\d[T ][\d:.]+Z?"
+_PREFIX = re.compile(
+    rf"[\s>#*_\-=\[<({{`\"']*{_ROLE}[\s*_`\"'\]>)}}]*(?::[\s*_]*|\s*-+\s*{_TIME}[ \t]*|(?<=[\]>])\s*)",
+    re.IGNORECASE,
+)
+"""A role as it stands at the head of a line: bare, in brackets, as a heading of a transcript, with a colon after it."""
+_TOKEN = re.compile(
+    r"<\s*[|｜]\s*[\w ▁/-]{1,40}\s*[|｜]\s*>(?:\s*(?:system|assistant|user|tool|developer)\b)?"
+    r"|\[/?\s*(?:INST|SYS|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\s*\]|<</?SYS>>|</?(?:start|end)_of_turn>|<[be]os>",
+    re.IGNORECASE,
+)
+"""A token of a chat template: ChatML, Llama, Mistral, Gemma, DeepSeek."""
+
+
+def without_role_marks(text: str) -> str | None:
+    """`text` without them; None where they are nested deeper than anything but an attack would be."""
+    for _ in range(_MOST_PASSES):
+        shorter = "\n".join(map(_without_prefix, _TOKEN.sub(" ", text).splitlines()))
+        if shorter == text:
+            return text
+        text = shorter
+    return None
+
+
+def _without_prefix(line: str) -> str:
+    while end := _end_of_prefix(line[:_HEAD]):
+        line = line[end:]
+    return line.rstrip()
+
+
+def _end_of_prefix(head: str) -> int:
+    """Where the mark ends in `head`, recognised in any disguise of its letters."""
+    folded, ends = "", []
+    for at, char in enumerate(head):
+        piece = skeleton(char)
+        folded += piece
+        ends += [at + 1] * len(piece)
+    found = _PREFIX.match(folded)
+    return ends[found.end() - 1] if found else 0
