@@ -138,6 +138,17 @@ class ObservationStore(Store):
         """
 
     @abstractmethod
+    async def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]:
+        """How much the current rows of each session are about the terms; see `stores.bm25.about`."""
+
+    @abstractmethod
+    async def neighbours(self, view: View, ids: Sequence[str], *, reach: int = 2) -> dict[str, dict[str, int]]:
+        """The current rows that stand beside each of `ids` in its session, with how far off, before being negative.
+
+        Rows that the caller may not see do not count. Ids without a session, or that are not current, are left out.
+        """
+
+    @abstractmethod
     async def history(self, view: View, observation_id: str) -> list[Version]:
         """The line of succession that the observation stands in, oldest first, whatever the status.
 

@@ -18,10 +18,11 @@ from math import log
 Document = Mapping[str, Sequence[str]]
 """From the name of a field to its analysed terms, in order and with repetitions."""
 
-FIELDS: tuple[str, ...] = ("title", "narrative", "facts", "tags", "people", "user", "assistant")
-BOOSTS: tuple[float, ...] = (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.4)
+FIELDS: tuple[str, ...] = ("title", "narrative", "facts", "tags", "people", "user", "assistant", "dates")
+BOOSTS: tuple[float, ...] = (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.4, 0.5)
 K1 = 1.2
-B = 0.75
+BS: tuple[float, ...] = (0.75, 0.75, 0.75, 0.75, 0.75, 0.4, 0.75, 0.75)
+"""How much the length of each field counts: less for what people say themselves than for what a bot replies."""
 MAX_FREQUENCY = 65_535
 """A term that is repeated more often counts as often as this."""
 
@@ -41,9 +42,10 @@ def inverse_frequency(visible: int, matching: int) -> float:
     return log(visible / (matching + 1)) + 1
 
 
-def contribution(boost: float, idf: float, frequency: int, length: int, average: float) -> float:
-    """What one term in one field adds to the score of a document."""
-    return boost * (idf * ((frequency * (K1 + 1)) / (frequency + K1 * ((1 - B) + B * length / average))))
+def contribution(field: int, idf: float, frequency: int, length: int, average: float) -> float:
+    """What one term adds to the score of a document, in the field of that number in `FIELDS`."""
+    b = BS[field]
+    return BOOSTS[field] * (idf * ((frequency * (K1 + 1)) / (frequency + K1 * ((1 - b) + b * length / average))))
 
 
 def frequencies(terms: Sequence[str]) -> dict[str, int]:
@@ -54,6 +56,22 @@ def frequencies(terms: Sequence[str]) -> dict[str, int]:
     return counts
 
 
+def about(counts: Sequence[Mapping[str, int]]) -> dict[str, float]:
+    """How much each session is about the terms of a query, as if it were one document.
+
+    `counts` tells for each distinct term, in order, how many rows of each session hold it. BM25 without lengths; N is
+    the number of sessions that hold any of the terms.
+    """
+    sessions = len({session for each in counts for session in each})
+    scores: dict[str, float] = {}
+    for each in filter(None, counts):
+        idf = inverse_frequency(sessions, len(each))
+        for session, frequency in each.items():
+            part = idf * (frequency * (K1 + 1)) / (frequency + K1)
+            scores[session] = scores.get(session, 0.0) + part
+    return scores
+
+
 def rank(documents: Mapping[int, Document], query: Sequence[str]) -> dict[int, float]:
     """The scores of those of the (visible) documents that have any of the terms, in no particular order.
 
@@ -61,7 +79,7 @@ def rank(documents: Mapping[int, Document], query: Sequence[str]) -> dict[int, f
     """
     scores: dict[int, float] = {}
     for term in dict.fromkeys(query):
-        for field, boost in zip(FIELDS, BOOSTS, strict=True):
+        for number, field in enumerate(FIELDS):
             lengths = {
                 row: LENGTHS[length_to_byte(len(document.get(field, ())))] for row, document in documents.items()
             }
@@ -72,6 +90,6 @@ def rank(documents: Mapping[int, Document], query: Sequence[str]) -> dict[int, f
             average = sum(lengths.values()) / len(documents)
             idf = inverse_frequency(len(documents), len(found))
             for row, frequency in found.items():
-                part = contribution(boost, idf, frequency, lengths[row], average)
+                part = contribution(number, idf, frequency, lengths[row], average)
                 scores[row] = scores.get(row, 0.0) + part
     return scores

@@ -1,8 +1,9 @@
-"""What of an observation is searched: its texts as terms, field by field."""
+"""What of an observation is searched: its texts as terms, field by field, and the dates that they name."""
 
 from __future__ import annotations
 
 from stores.analysis import terms
+from stores.dates import date_terms, moment_terms
 from stores.observation import Observation
 
 Document = dict[str, list[str]]
@@ -20,8 +21,9 @@ def document_of(row: Observation) -> Document:
         "user": (row.user_text,),
         "assistant": (row.assistant_text,),
     }
+    dates = [*moment_terms(row.created_at), *date_terms(row.text(), row.created_at)]
     found = {name: terms("\n".join(filter(None, parts))) for name, parts in texts.items()}
-    return {name: words for name, words in found.items() if words}
+    return {name: words for name, words in found.items() if words} | {"dates": dates}
 
 
 SEARCHED = (

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stores.access import View, may_see
 from stores.base import ObservationStore
-from stores.bm25 import rank
+from stores.bm25 import about, rank
 from stores.caps import archiving, is_overfull, surplus, weigh, with_time_to_live
 from stores.documents import document_of
 from stores.errors import UnknownObservation
@@ -97,6 +97,30 @@ class InMemoryObservations(ObservationStore):
         ]
         found.sort(reverse=True, key=lambda each: each[:2])
         return [_match(row, score) for score, _, row in found[: check_limit(limit)]]
+
+    async def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]:
+        """See `ObservationStore`."""
+        rows = [(row.session_id, document_of(row)) for row in self._current(view) if row.session_id]
+        held = [(session, {word for words in document.values() for word in words}) for session, document in rows]
+        return about([Counter(session for session, words in held if term in words) for term in dict.fromkeys(terms)])
+
+    async def neighbours(self, view: View, ids: Sequence[str], *, reach: int = 2) -> dict[str, dict[str, int]]:
+        """See `ObservationStore`."""
+        sessions: defaultdict[str, list[str]] = defaultdict(list)
+        for row in self._current(view):
+            if row.session_id:
+                sessions[row.session_id].append(row.id)
+        found = {}
+        for line in sessions.values():
+            for at, each in enumerate(line):
+                if each in ids:
+                    begin = max(0, at - reach)
+                    found[each] = {
+                        other: begin + step - at
+                        for step, other in enumerate(line[begin : at + reach + 1])
+                        if other != each
+                    }
+        return found
 
     async def history(self, view: View, observation_id: str) -> list[Version]:
         """See `ObservationStore`."""

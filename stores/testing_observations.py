@@ -528,6 +528,7 @@ class ObservationMachine(RuleBasedStateMachine):
     @rule(words=_TEXTS, wanted=_FILTERS, view=_VIEWS, limit=st.sampled_from([0, 1, 3, 200]))
     def search(self, words: str, wanted: Filter, view: Any, limit: int) -> None:
         self._both(lambda store: store.match(self._view(view), terms(words), wanted, limit=limit))
+        self._both(lambda store: store.sessions_about(self._view(view), terms(words)))
 
     @rule(wanted=_FILTERS, view=_VIEWS, order=st.sampled_from(["created", "updated"]), ascending=st.booleans(),
           limit=st.sampled_from([0, 1, 3, 200]), after=st.none() | _ID)  # fmt: skip
@@ -545,6 +546,7 @@ class ObservationMachine(RuleBasedStateMachine):
     @rule(view=_VIEWS, number=_ID, prefix=st.sampled_from(["", "0190", _IDS[3][:-1], _IDS[3], "zz"]))
     def look_back(self, view: Any, number: str, prefix: str) -> None:
         self._both(lambda store: store.history(self._view(view), number))
+        self._both(lambda store: store.neighbours(self._view(view), [number, _IDS[5]], reach=2))
         self._both(lambda store: store.resolve(self._view(view), prefix, limit=20))
 
     @invariant()

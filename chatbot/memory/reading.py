@@ -9,10 +9,10 @@ from datetime import datetime
 from typing import Any
 
 from chatbot.memory.people import other_names
+from chatbot.memory.recall import RECALLED, Recalled, Recollection, judged, rows_about
 from chatbot.memory.scope import PUBLIC, Scoped
-from chatbot.memory.scoring import search_score
+from chatbot.memory.scoring import PROFILES
 from stores.access import Sensitivity
-from stores.analysis import terms
 from stores.errors import InvalidValue, StoreError, UnknownObservation, did_you_mean
 from stores.events import Event
 from stores.observation import Observation
@@ -46,25 +46,6 @@ class Hit:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Recalled:
-    """A row that was looked at, with the parts of its score."""
-
-    id: str
-    observation: Observation | None
-    score: float
-    parts: Mapping[str, float]
-    verdict: str
-
-
-@dataclass(frozen=True, slots=True)
-class Recollection:
-    """What was recalled, and everything that was looked at for it."""
-
-    hits: tuple[Recalled, ...]
-    considered: tuple[Recalled, ...]
-
-
 class Reading(Scoped):
     """Every answer holds only what the caller may see; the gate is passed before limits, counts and uses.
 
@@ -91,41 +72,57 @@ class Reading(Scoped):
         """
         scope = self._scope()
         view, limit = scope.view(ask), check_limit(limit) or DEFAULT_LIMIT
-        filter_ = await self._filter(wanted)
-        words = terms(text)
-        found: Iterable[tuple[str, float]]
-        if words:
-            matches = await scope.store.match(view, words, filter_, limit=limit * _CANDIDATES)
-            found = [
-                (match.id, search_score(match.score, updated_at=match.updated_at, mention_count=match.mention_count,
-                                        now=view.now))
-                for match in matches
-            ]  # fmt: skip
-        else:
-            page = await scope.store.find(view, filter_, limit=limit * _CANDIDATES)
-            found = [
-                (row.id, search_score(None, updated_at=row.updated_at, mention_count=row.mention_count, now=view.now))
-                for row in page.rows
-            ]
-        best = dict(sorted(found, key=lambda each: -each[1])[:limit])
-        rows = await scope.store.get(view, list(best))
-        hits = _within([Hit(row, best[row.id]) for row in rows], max_tokens)
+        found = await rows_about(
+            scope,
+            view,
+            [text] if text else [],
+            await self._filter(wanted),
+            profile=PROFILES["search"],
+            limit=limit * _CANDIDATES,
+        )
+        scores = {each.candidate.id: each.score for each in found[:limit]}
+        rows = await scope.store.get(view, list(scores))
+        hits = _within([Hit(row, scores[row.id]) for row in rows], max_tokens)
         if count_use:
             await self.note_use([hit.observation.id for hit in hits])
         return hits
 
+    async def search_batch(self, texts: Sequence[str], **options: Any) -> list[list[Hit]]:
+        """The answers to several questions, in their order; options are those of `search`."""
+        return [await self.search(text, **options) for text in texts]
+
     async def recall(
-        self, texts: str | Sequence[str], *, limit: int = 5, exclude: Collection[str] = (), **wanted: Any
+        self,
+        texts: str | Sequence[str],
+        *,
+        limit: int = 5,
+        profile: str = "inject",
+        exclude: Collection[str] = (),
+        ask: Collection[Sensitivity] = PUBLIC,
+        **wanted: Any,
     ) -> Recollection:
-        """What is remembered about the last of `texts`, best first, without the rows in `exclude`."""
-        text = texts if isinstance(texts, str) else texts[-1]
-        found = await self.search(text, limit=limit + len(exclude), count_use=False, **wanted)
-        hits = [
-            Recalled(hit.observation.id, hit.observation, hit.score, {"match": hit.score}, "recalled")
-            for hit in found
-            if hit.observation.id not in exclude
-        ]
-        return Recollection(tuple(hits[:limit]), tuple(hits))
+        """What is remembered about the last of `texts` and, a little, about those before it: for a prompt.
+
+        Rows in `exclude` are not recalled. Everything that was looked at is told, with the parts of its score and what
+        became of it. Counts as no use: `note_use` does. Raises `InvalidValue` for an unknown profile.
+        """
+        if profile not in PROFILES:
+            raise InvalidValue(f"no profile of scores is called {profile!r}{did_you_mean(profile, PROFILES)}")
+        scope = self._scope()
+        view, limit = scope.view(ask), check_limit(limit)
+        texts = [texts] if isinstance(texts, str) else texts
+        wanted_rows = await self._filter(wanted)
+        found = await rows_about(scope, view, texts, wanted_rows, profile=PROFILES[profile], limit=limit + len(exclude))
+        verdicts = judged(found, PROFILES[profile], limit, frozenset(exclude))
+        ids = [row.candidate.id for row, verdict in verdicts if verdict == RECALLED]
+        rows = {row.id: row for row in await scope.store.get(view, ids)}
+        considered = tuple(
+            Recalled(row.candidate.id, rows.get(row.candidate.id), row.score, row.parts, verdict)
+            for row, verdict in verdicts
+        )
+        return Recollection(
+            tuple(each for each in considered if each.verdict == RECALLED and each.observation), considered
+        )
 
     async def get(
         self, ids: Sequence[str], *, ask: Collection[Sensitivity] = PUBLIC, count_use: bool = True

@@ -1,25 +1,186 @@
-"""How well a row answers a question: one number from lexical match, age and mentions. Pure.
+"""How well a row answers a question: one number from what matched, age, mentions, importance and credibility. Pure.
 
-The weights are those of Coop: with a text 0.6 match, 0.2 recency, 0.2 mentions; without one 0.7 recency, 0.3 mentions.
+A lexical score is first raised by the rows beside it in the same session and by the score of that session, for what
+belongs to an answer often stands next to the words that were asked for. It is then made a share between 0 and 1 that
+does not depend on what else was found, and weighed with the rest by a profile:
+
+    search   0.6 match, 0.2 recency by days, 0.2 mentions; without a text 0.7 recency, 0.3 mentions (Coop)
+    inject   0.55 match, 0.20 recency by half-lives, 0.15 importance, 0.10 credibility, and floors (LetsGo)
 """
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
-_HALF_MATCH = 5.0
+SPILL = {1: 0.35, 2: 0.2}
+"""What of a row's lexical score its neighbours get, by how far off they stand."""
+SESSION_SHARE = 1.0
+"""What of its session's own score each row gets."""
+HALF_MATCH = 5.0
 """The lexical score that counts as half a match: about one rare word."""
+DEFAULT_HALF_LIFE = 21.0
+HALF_LIVES: Mapping[str, float] = {
+    "note": 30.0,
+    "preference": math.inf,
+    "identity": math.inf,
+    "decision": math.inf,
+    "exchange": math.inf,
+}
+"""Days after which a type counts half as recent. What was said stays said: an exchange does not grow old."""
 
 
-def search_score(lexical: float | None, *, updated_at: datetime, mention_count: int, now: datetime) -> float:
-    """A score from 0 to 1; `lexical` is None where no text was asked for."""
-    recency = 1 / (1 + max(0.0, (now - updated_at).total_seconds()) / 86_400)
-    mention = min(mention_count / 10, 1.0)
-    if lexical is None:
-        return 0.7 * recency + 0.3 * mention
-    return 0.6 * saturated(lexical) + 0.2 * recency + 0.2 * mention
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Weights from 0 to 1, and the least that a row must reach."""
+
+    match: float
+    recency: float
+    mention: float = 0.0
+    importance: float = 0.0
+    credibility: float = 0.0
+    half_lives: Mapping[str, float] | None = None
+    """None lets recency fall as 1 / (1 + days), for every type alike."""
+    relative_floor: float = 0.0
+    """Share of the best evidence that a row must have."""
+    absolute_floor: float = 0.0
+    """The least evidence that counts at all."""
+
+
+PROFILES: Mapping[str, Profile] = {
+    "search": Profile(match=0.6, recency=0.2, mention=0.2),
+    "recent": Profile(match=0.0, recency=0.7, mention=0.3),
+    "inject": Profile(
+        match=0.55,
+        recency=0.20,
+        importance=0.15,
+        credibility=0.10,
+        half_lives=HALF_LIVES,
+        relative_floor=0.2,
+        absolute_floor=0.15,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A row that may be the answer, and what is known of it."""
+
+    id: str
+    type: str
+    session_id: str | None
+    created_at: datetime
+    updated_at: datetime
+    importance: float = 0.5
+    mention_count: int = 0
+    use_count: int = 0
+    lexical: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A candidate with its score from 0 to 1, and the parts it is made of."""
+
+    candidate: Candidate
+    score: float
+    evidence: float
+    """The lexical score that floors are about: its own and its neighbours', without its session's."""
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+
+def raised(
+    candidates: Mapping[str, Candidate],
+    neighbours: Mapping[str, Mapping[str, int]],
+    sessions: Mapping[str, float],
+) -> dict[str, dict[str, float]]:
+    """For each candidate: its own lexical score, what spills over from its neighbours, and its session's part."""
+    spill: defaultdict[str, float] = defaultdict(float)
+    for candidate in candidates.values():
+        for other, off in neighbours.get(candidate.id, {}).items():
+            spill[other] += SPILL.get(abs(off), 0.0) * candidate.lexical
+    return {
+        each.id: {
+            "lexical": each.lexical,
+            "spill": spill[each.id],
+            "session": SESSION_SHARE * sessions.get(each.session_id or "", 0.0),
+        }
+        for each in candidates.values()
+    }
+
+
+def scored(
+    candidates: Mapping[str, Candidate],
+    neighbours: Mapping[str, Mapping[str, int]],
+    sessions: Mapping[str, float],
+    profile: Profile,
+    now: datetime,
+    *,
+    similar: Mapping[str, float] | None = None,
+    vector_weight: float = 0.35,
+) -> list[Scored]:
+    """All candidates, best first; of equals, the one created later.
+
+    `similar` are cosines, fused with the lexical scores by a weighted sum of both, each scaled to 0 to 1 by its
+    extremes, and then to the size of the best lexical score.
+    """
+    raises = raised(candidates, neighbours, sessions)
+    totals = {each: sum(parts.values()) for each, parts in raises.items()}
+    if similar:
+        totals = fused(totals, similar, vector_weight)
+    found = []
+    for candidate in candidates.values():
+        match = saturated(totals[candidate.id])
+        parts = {
+            "match": match,
+            "recency": recency(candidate, profile, now),
+            "mention": min(candidate.mention_count / 10, 1.0),
+            "importance": candidate.importance,
+            "credibility": credibility(candidate),
+        }
+        weighed = {name: part for name, part in parts.items() if getattr(profile, name)}
+        score = sum(getattr(profile, name) * part for name, part in weighed.items())
+        own = raises[candidate.id]
+        evidence = own["lexical"] + own["spill"]
+        if similar:
+            evidence = max(evidence, totals[candidate.id] - own["session"])
+        found.append(Scored(candidate, score, evidence, {**weighed, **own}))
+    return sorted(found, key=lambda each: (each.score, each.candidate.created_at, each.candidate.id), reverse=True)
+
+
+def fused(lexical: Mapping[str, float], similar: Mapping[str, float], weight: float) -> dict[str, float]:
+    """Lexical scores and cosines as one, on the scale of the lexical ones."""
+    top = max(lexical.values(), default=0.0) or HALF_MATCH
+    a, b = _scaled(lexical), _scaled(similar)
+    return {each: top * ((1 - weight) * a.get(each, 0.0) + weight * b.get(each, 0.0)) for each in lexical}
 
 
 def saturated(lexical: float) -> float:
     """A lexical score as a number from 0 to 1 that does not depend on what else was found."""
-    return lexical / (lexical + _HALF_MATCH)
+    return lexical / (lexical + HALF_MATCH)
+
+
+def recency(candidate: Candidate, profile: Profile, now: datetime) -> float:
+    """1 for what is new, falling with age."""
+    if profile.half_lives is None:
+        return 1 / (1 + _days(candidate.updated_at, now))
+    half_life = profile.half_lives.get(candidate.type, DEFAULT_HALF_LIFE)
+    return math.exp2(-_days(candidate.created_at, now) / half_life)
+
+
+def credibility(candidate: Candidate) -> float:
+    """0.5 for what was never used, towards 1 with each use."""
+    return 1 - 0.5 / (1 + math.log1p(candidate.use_count))
+
+
+def _days(then: datetime, now: datetime) -> float:
+    return max(0.0, (now - then).total_seconds()) / 86_400
+
+
+def _scaled(scores: Mapping[str, float]) -> dict[str, float]:
+    if not scores:
+        return {}
+    low, high = min(scores.values()), max(scores.values())
+    return {each: (score - low) / (high - low) if high > low else 1.0 for each, score in scores.items()}

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from stores.access import View, may_see
+from stores.bm25 import about
 from stores.caps import archiving, is_overfull, surplus, with_time_to_live
 from stores.errors import InvalidValue, StoreError, UnknownObservation
 from stores.events import Event, Outcome, applied, decide, implied, line_of
@@ -129,6 +130,30 @@ class Keeper:
             if wanted.after or wanted.before or wanted.min_importance or wanted.visibilities:
                 scores = {number: score for number, score in scores.items() if table.fits(number, wanted)}
             return [table.match(number, score) for score, number in best(scores, limit)]
+
+    def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]:
+        """See `ObservationStore`."""
+        with self._lock:
+            self._catch_up()
+            visible = self._table.visible(view)
+            session_of, sessions = self._table.session_of, self._table.sessions
+            counts = []
+            for term in dict.fromkeys(terms):
+                held = Counter(map(session_of.__getitem__, self.search.holders(term, visible)))
+                counts.append({name: count for number, count in held.items() if (name := sessions[number]) is not None})
+        return about(counts)
+
+    def neighbours(self, view: View, ids: Sequence[str], *, reach: int) -> dict[str, dict[str, int]]:
+        """See `ObservationStore`."""
+        with self._lock:
+            flags = self._seen(view)
+            table = self._table
+            numbers = [number for each in dict.fromkeys(ids) if (number := table.numbers.get(each)) is not None]
+            return {
+                table.ids[number]: {table.ids[other]: off for other, off in beside.items()}
+                for number in numbers
+                if flags[number] and (beside := table.beside(number, flags, reach)) is not None
+            }
 
     def history(self, view: View, observation_id: str) -> list[Version]:
         """See `ObservationStore`."""

@@ -30,6 +30,15 @@ class Scan:
         flags = visible.flags
         return rank({row: document for row, document in self._documents.items() if flags[row]}, terms)
 
+    def holders(self, term: str, visible: Visible) -> Collection[int]:
+        """The visible rows that hold the term, in whatever field."""
+        flags = visible.flags
+        return [
+            row
+            for row, document in self._documents.items()
+            if flags[row] and any(term in words for words in document.values())
+        ]
+
     def erase(self, rows: Collection[int]) -> None:
         """Forget the texts of these rows."""
         for row in rows:

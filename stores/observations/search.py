@@ -59,6 +59,10 @@ class Search:
         """The scores of all visible rows that hold any of the terms."""
         return self._caught_up().match(terms, visible)
 
+    def holders(self, term: str, visible: Visible) -> Collection[int]:
+        """The visible rows that hold the term, in whatever field."""
+        return self._caught_up().holders(term, visible)
+
     def erase(self, numbers: Collection[int]) -> None:
         """When this returns, nothing of the texts of these rows is in memory, or in any file of the index."""
         index = self._index or self._opened()

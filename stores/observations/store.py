@@ -64,6 +64,14 @@ class ObservationFileStore(ObservationStore):
         self._keeper.search.progress = self.progress
         return await asyncio.to_thread(self._keeper.match, view, terms, wanted, limit=limit)
 
+    async def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]:
+        """See `ObservationStore`."""
+        return await asyncio.to_thread(self._keeper.sessions_about, view, terms)
+
+    async def neighbours(self, view: View, ids: Sequence[str], *, reach: int = 2) -> dict[str, dict[str, int]]:
+        """See `ObservationStore`."""
+        return await asyncio.to_thread(self._keeper.neighbours, view, ids, reach=reach)
+
     async def history(self, view: View, observation_id: str) -> list[Version]:
         """See `ObservationStore`."""
         return await asyncio.to_thread(self._keeper.history, view, observation_id)

@@ -250,6 +250,23 @@ class Table:
             self.uses[number],
         )
 
+    def beside(self, number: int, flags: bytearray, reach: int) -> dict[int, int] | None:
+        """The visible rows next to one in its session, with how far off they are; None for a row without a session."""
+        session = self.sessions[self.session_of[number]]
+        if session is None:
+            return None
+        line = self.labels[_label("session_id", session)]
+        at = bisect.bisect_left(line, number)
+        found: dict[int, int] = {}
+        for step in (-1, 1):
+            place, off = at + step, 0
+            while 0 <= place < len(line) and abs(off) < reach:
+                if flags[line[place]]:
+                    off += step
+                    found[line[place]] = off
+                place += step
+        return found
+
     def holders(self, name: Labelled, flags: bytearray) -> Iterator[tuple[str, list[int]]]:
         """The values of a field, folded, each with the visible rows that hold it."""
         start = _label(name, "")
@@ -490,6 +507,7 @@ def text_digest(row: Observation) -> int:
     """A number that changes when what is searched does; never 0, which stands for nothing."""
     parts = (getattr(row, name) for name in SEARCHED)
     said = "\0".join(part if isinstance(part, str) else "\1".join(part) for part in parts)
+    said += f"\0{row.created_at.date()}"
     return int.from_bytes(hashlib.blake2b(said.encode(), digest_size=8).digest(), "little") >> 1 or 1
 
 

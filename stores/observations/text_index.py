@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
-from stores.bm25 import BOOSTS, LENGTHS, Document, contribution, inverse_frequency
+from stores.bm25 import LENGTHS, Document, contribution, inverse_frequency
 from stores.errors import StoreError
 from stores.files import Stamp
 from stores.observations import manifest as manifests
@@ -146,10 +146,22 @@ class TextIndex:
                     fresh = self._fresh(number, term, visible)
                     if found.rows or fresh:
                         matching = len(found.rows) + len(fresh)
-                        weights = _Weights(BOOSTS[number], totals.count, total / totals.count, matching)
+                        weights = _Weights(number, totals.count, total / totals.count, matching)
                         _score(scores, found, fresh, weights)
         self._cache.trim()
         return scores
+
+    def holders(self, term: str, visible: Visible) -> Collection[int]:
+        """The visible rows that hold the term, in whatever field."""
+        totals = self._totals_of(visible)
+        sees_all = totals.sees_all(self._segments[-1].end if self._segments else 0)
+        held: list[Collection[int]] = []
+        for number, total in enumerate(totals.lengths):
+            if total:
+                found = self._listed(number, term, None if sees_all else visible)
+                held += [found.rows, [row for row, _ in self._fresh(number, term, visible)]]
+        held = [rows for rows in held if rows]
+        return held[0] if len(held) == 1 else set().union(*held)
 
     def plan(self) -> Plan | None:
         """What to write next: None while too little is in memory."""
@@ -333,7 +345,7 @@ def _among(rows: list[int], start: int, end: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Weights:
-    boost: float
+    field: int
     visible: int
     average: float
 
@@ -341,8 +353,8 @@ class _Weights:
 
     def weigh(self, codes: Iterable[int]) -> dict[int, float]:
         """What a posting is worth, by its code."""
-        idf, boost, average = inverse_frequency(self.visible, self.matching), self.boost, self.average
-        return {code: contribution(boost, idf, code >> 8, LENGTHS[code & 255], average) for code in codes}
+        idf, field, average = inverse_frequency(self.visible, self.matching), self.field, self.average
+        return {code: contribution(field, idf, code >> 8, LENGTHS[code & 255], average) for code in codes}
 
 
 def _score(scores: dict[int, float], found: Scored, fresh: list[tuple[int, int]], weights: _Weights) -> None:

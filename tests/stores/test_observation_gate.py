@@ -171,6 +171,19 @@ async def _match(zoo: Zoo, view: View) -> None:
     )
 
 
+async def _neighbours(zoo: Zoo, view: View) -> None:
+    seen = zoo.seen(view, ["active"])
+    found = await zoo.store.neighbours(view, [row.id for row in zoo.rows], reach=1000)
+    assert found.keys() <= seen
+    assert {other for others in found.values() for other in others} <= seen
+
+
+async def _sessions_about(zoo: Zoo, view: View) -> None:
+    seen = zoo.seen(view, ["active"])
+    found = await zoo.store.sessions_about(view, ["zebra"])
+    assert found.keys() == {row.session_id for row in zoo.rows if row.id in seen and row.session_id}
+
+
 async def _history(zoo: Zoo, view: View) -> None:
     seen = zoo.seen(view)
     for row in zoo.rows[VIEWS.index(view) % 23 :: 23]:
@@ -243,6 +256,8 @@ STORE: dict[str, Callable[[Zoo, View], Awaitable[None]]] = {
     "get": _get,
     "find": _find,
     "match": _match,
+    "neighbours": _neighbours,
+    "sessions_about": _sessions_about,
     "history": _history,
     "facets": _facets,
     "facts": _facts,
@@ -307,6 +322,8 @@ async def _remembered(zoo: Zoo, memories: Memories, view: View) -> dict[str, set
     }
     recalled = {each.id for each in (await memories.recall("zebra", limit=1000, ask=ask)).considered}
     found["recall"] = seen | recalled
+    [batch] = await memories.search_batch(["zebra"], limit=1000, ask=ask)
+    found["search_batch"] = seen | {hit.observation.id for hit in batch}
     asked = view.asked == {"public"}
     found["startup_tasks"] = {task.id for task in await memories.startup_tasks()} if asked else seen
     anchors = sorted(seen)[:1]
@@ -332,6 +349,7 @@ async def _remembered(zoo: Zoo, memories: Memories, view: View) -> dict[str, set
 READING = {
     "search", "get", "list_observations", "tasks", "session_summaries", "people", "stats", "query_facts",
     "startup_tasks", "timeline", "history", "resolve", "recall",
+    "search_batch",
 }  # fmt: skip
 WRITING = {
     "remember", "remember_all", "update", "supersede", "confirm", "forget", "archive", "restore", "purge",

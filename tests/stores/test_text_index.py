@@ -179,7 +179,7 @@ def test_scores_are_those_of_whoosh(tmp_path: Path, texts: Texts) -> None:
     from whoosh.query.compound import Or
     from whoosh.query.terms import Term
 
-    from stores.bm25 import BOOSTS, K1, B
+    from stores.bm25 import BOOSTS, BS, K1
     from stores.observations.segments import build, save
 
     segment = build(0, 300, [(row, *text) for row, text in texts.items()], KEY)
@@ -187,8 +187,9 @@ def test_scores_are_those_of_whoosh(tmp_path: Path, texts: Texts) -> None:
     save(segment, tmp_path / "index")
     ours = rank({row: document for row, (_, document) in texts.items()}, WORDS[:5])
     words = [Term(name, word, boost) for word in WORDS[:5] for name, boost in zip(FIELDS, BOOSTS, strict=True)]
+    lengths = {f"{name}_B": b for name, b in zip(FIELDS, BS, strict=True)}
     whoosh = open_dir(str(tmp_path / "index" / segment.entry.name))
-    with whoosh.searcher(weighting=scoring.BM25F(B=B, K1=K1)) as searcher:
+    with whoosh.searcher(weighting=scoring.BM25F(K1=K1, **lengths)) as searcher:
         theirs = {hit.docnum: hit.score for hit in searcher.search(Or(words), limit=None)}
     whoosh.close()
     assert theirs == pytest.approx(ours, abs=1e-9)

@@ -1,0 +1,228 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["chatbot-runtime", "whoosh3==3.54.0", "bm25s", "PyStemmer"]
+#
+# [tool.uv.sources]
+# chatbot-runtime = { path = ".." }
+# ///
+"""Which turns of LoCoMo's conversations are recalled for its questions: no model, no network, default settings.
+
+    uv run benchmarks/locomo.py locomo10.json
+
+The file is the authors' (snap-research/locomo, data/locomo10.json). One memory a conversation, one session for each
+of its sessions, one remembered thing for a turn, said by its speaker at the time of its session. Questions of
+categories 1 to 4 are asked through `recall`; a hit is a gold turn among the first k. Beside it, on the same texts and in
+the same run: Whoosh as it comes (words joined by OR), SQLite's FTS5 and bm25s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import math
+import re
+import sqlite3
+import statistics
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from chatbot.memory import MemorySystem
+from chatbot.memory.writing import Draft
+
+CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open", 4: "single"}
+DEPTH = 20
+Answer = list[str]
+
+
+@dataclass(frozen=True)
+class Turn:
+    id: str
+    session: int
+    at: datetime
+    speaker: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Question:
+    text: str
+    category: int
+    gold: frozenset[str]
+
+
+@dataclass
+class Score:
+    """Sums over questions, by category."""
+
+    found: defaultdict[int, list[dict[str, float]]] = field(default_factory=lambda: defaultdict(list))
+    seconds: list[float] = field(default_factory=list)
+
+    def add(self, question: Question, answer: Answer, seconds: float) -> None:
+        ranks = [rank for rank, turn in enumerate(answer, 1) if turn in question.gold]
+        ideal = sum(1 / math.log2(rank + 1) for rank in range(1, min(len(question.gold), 10) + 1))
+        self.found[question.category].append(
+            {
+                **{f"R@{k}": sum(rank <= k for rank in ranks) / len(question.gold) for k in (5, 10, 20)},
+                "MRR": 1 / ranks[0] if ranks else 0.0,
+                "nDCG@10": sum(1 / math.log2(rank + 1) for rank in ranks if rank <= 10) / ideal,
+            }
+        )
+        self.seconds.append(seconds)
+
+    def line(self, name: str) -> str:
+        rows = [row for each in self.found.values() for row in each]
+        total = " ".join(f"{metric} {100 * statistics.fmean(row[metric] for row in rows):5.1f}" for metric in rows[0])
+        by_category = " / ".join(
+            f"{100 * statistics.fmean(row['R@10'] for row in self.found[number]):.0f}" for number in CATEGORIES
+        )
+        return f"{name:12} {total}   {by_category}   {1e3 * statistics.median(self.seconds):6.2f} ms"
+
+
+def conversations(path: Path) -> Iterator[tuple[list[Turn], list[Question]]]:
+    for sample in json.loads(path.read_text(encoding="utf-8")):
+        talk = sample["conversation"]
+        numbers = [int(key.split("_")[1]) for key in talk if re.fullmatch(r"session_\d+", key)]
+        turns = [turn for number in sorted(numbers) for turn in _turns(talk, number)]
+        known = {turn.id for turn in turns}
+        questions = []
+        for asked in sample["qa"]:
+            gold = frozenset(re.findall(r"D\d+:\d+", " ".join(asked.get("evidence", [])))) & known
+            if asked["category"] in CATEGORIES and gold:
+                questions.append(Question(str(asked["question"]), asked["category"], gold))
+        yield turns, questions
+
+
+def _turns(talk: dict[str, Any], number: int) -> Iterator[Turn]:
+    begin = datetime.strptime(talk[f"session_{number}_date_time"], "%I:%M %p on %d %B, %Y").replace(tzinfo=UTC)
+    for at, said in enumerate(talk[f"session_{number}"]):
+        caption = f" [shared {said['blip_caption']}]" if said.get("blip_caption") else ""
+        yield Turn(said["dia_id"], number, begin + timedelta(seconds=10 * at), said["speaker"], said["text"] + caption)
+
+
+async def ours(turns: list[Turn], folder: Path) -> tuple[Callable[[str], Any], Callable[[], Any], int]:
+    """Feeds a conversation through the public API; gives how to ask, how to close, and the bytes taken."""
+    last = turns[-1].at + timedelta(days=1)
+    memory = MemorySystem(
+        folder / "memory", clock=lambda: last, settings={"observations": {"cache": str(folder / "cache")}}
+    )
+    ids: dict[str, str] = {}
+    for number in dict.fromkeys(turn.session for turn in turns):
+        session = await memory.create_session(["basic_session", "observations"], "locomo")
+        said = [turn for turn in turns if turn.session == number]
+        drafts = [Draft(type="exchange", user_text=f"{turn.speaker}: {turn.text}", created_at=turn.at) for turn in said]
+        for turn, kept in zip(said, await session.remember_all(drafts), strict=True):
+            ids.setdefault(kept.id, turn.id)
+    asking = memory.memories("locomo")
+
+    async def ask(question: str) -> Answer:
+        recollection = await asking.recall(question, limit=DEPTH)
+        return [ids[hit.id] for hit in recollection.hits]
+
+    return ask, memory.aclose, _size(folder)
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def whoosh(turns: list[Turn], folder: Path) -> Callable[[str], Answer]:
+    from whoosh import fields, index
+    from whoosh.qparser.default import QueryParser
+    from whoosh.qparser.syntax import OrGroup
+
+    folder.mkdir()
+    made = index.create_in(str(folder), fields.Schema(id=fields.ID(stored=True), text=fields.TEXT))
+    writer = made.writer()
+    for turn in turns:
+        writer.add_document(id=turn.id, text=f"{turn.speaker}: {turn.text}")
+    writer.commit()
+    searcher = made.searcher()
+    parser = QueryParser("text", made.schema, group=OrGroup)
+
+    def ask(question: str) -> Answer:
+        found = searcher.search(parser.parse(re.sub(r"[^\w\s]", " ", question)), limit=DEPTH)
+        return [hit["id"] for hit in found]
+
+    return ask
+
+
+def fts5(turns: list[Turn], _: Path) -> Callable[[str], Answer]:
+    database = sqlite3.connect(":memory:")
+    database.execute("create virtual table t using fts5(id unindexed, text, tokenize = porter)")
+    database.executemany("insert into t values (?, ?)", [(turn.id, f"{turn.speaker}: {turn.text}") for turn in turns])
+
+    def ask(question: str) -> Answer:
+        words = " or ".join(f'"{word}"' for word in re.findall(r"\w+", question)).replace(" or ", " OR ")
+        found = database.execute("select id from t where t match ? order by bm25(t) limit ?", (words, DEPTH))
+        return [row[0] for row in found]
+
+    return ask
+
+
+def bm25s(turns: list[Turn], _: Path) -> Callable[[str], Answer]:
+    import bm25s as library
+    import Stemmer
+
+    stemmer = Stemmer.Stemmer("english")
+    texts = library.tokenize(
+        [f"{turn.speaker}: {turn.text}" for turn in turns], stopwords="en", stemmer=stemmer, show_progress=False
+    )
+    retriever = library.BM25()
+    retriever.index(texts, show_progress=False)
+
+    def ask(question: str) -> Answer:
+        asked = library.tokenize([question], stopwords="en", stemmer=stemmer, show_progress=False)
+        found, _ = retriever.retrieve(asked, k=min(DEPTH, len(turns)), show_progress=False)
+        return [turns[number].id for number in found[0]]
+
+    return ask
+
+
+async def run(path: Path, *, peers: bool) -> None:
+    scores: defaultdict[str, Score] = defaultdict(Score)
+    remembering = size = count = 0.0
+    for turns, questions in conversations(path):
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            begin = time.process_time()
+            ask, close, taken = await ours(turns, folder)
+            remembering += time.process_time() - begin
+            size, count = size + taken, count + len(turns)
+            others = (
+                {make.__name__: make(turns, folder / make.__name__) for make in (whoosh, fts5, bm25s)} if peers else {}
+            )
+            for question in questions:
+                begin = time.process_time()
+                answer = await ask(question.text)
+                scores["chatbot"].add(question, answer, time.process_time() - begin)
+                for peer, other in others.items():
+                    begin = time.process_time()
+                    answer = other(question.text)
+                    scores[peer].add(question, answer, time.process_time() - begin)
+            await close()
+    print(f"{count:.0f} turns remembered in {remembering:.1f} s CPU, {size / count:.0f} bytes each")
+    print(f"R@10 by category: {' / '.join(CATEGORIES.values())}; median CPU time a question\n")
+    for name, score in scores.items():
+        print(score.line(name))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--alone", action="store_true", help="without the peers")
+    args = parser.parse_args()
+    asyncio.run(run(args.file, peers=not args.alone))
+
+
+if __name__ == "__main__":
+    main()

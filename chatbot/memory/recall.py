@@ -1,0 +1,142 @@
+"""From a question to scored rows: what matches its words and dates, what stands beside that, and how it all weighs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from chatbot.memory.scope import Scope
+from chatbot.memory.scoring import PROFILES, Candidate, Profile, Scored, scored
+from stores.access import View
+from stores.analysis import terms
+from stores.dates import date_terms
+from stores.observation import Observation
+from stores.query import Filter, Match, fits
+
+RESCORED = 200
+"""How many lexical hits are looked at again."""
+_SPILLING = 100
+"""How many of them, the best, raise the rows beside them."""
+_MOST_BESIDE = 100
+"""How many rows that hold none of the words may come in that way."""
+_MOST_TERMS = 32
+RECALLED = "recalled"
+_EARLIER = 0.4
+"""What a word of an earlier message counts, beside one of the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """A row that was looked at, with its score from 0 to 1, the parts of that, and what became of it."""
+
+    id: str
+    observation: Observation | None
+    score: float
+    parts: Mapping[str, float]
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recollection:
+    """What was recalled, and everything that was looked at for it, both best first."""
+
+    hits: tuple[Recalled, ...] = ()
+    considered: tuple[Recalled, ...] = ()
+
+
+async def rows_about(
+    scope: Scope, view: View, texts: Sequence[str], wanted: Filter, *, profile: Profile, limit: int
+) -> list[Scored]:
+    """Rows about the last of `texts`, and a little about those before it; without any words, the newest rows."""
+    last, earlier = _asked(texts, view)
+    if not last and not earlier:
+        page = await scope.store.find(view, wanted, limit=max(limit, 1))
+        newest = {row.id: _candidate(row) for row in page.rows}
+        return scored(newest, {}, {}, PROFILES["recent"], view.now)
+    candidates: dict[str, Candidate] = {}
+    for words, weight in ((last, 1.0), (earlier, _EARLIER)):
+        for match in await scope.store.match(view, words, wanted, limit=RESCORED) if words else ():
+            before = candidates[match.id].lexical if match.id in candidates else 0.0
+            candidates[match.id] = _of(match, before + weight * match.score)
+    best = sorted(candidates.values(), key=lambda each: (-each.lexical, each.id))[:_SPILLING]
+    neighbours = await scope.store.neighbours(view, [each.id for each in best])
+    await _add_beside(scope, view, wanted, candidates, neighbours)
+    sessions = await scope.store.sessions_about(view, last or earlier)
+    return scored(candidates, neighbours, sessions, profile, view.now)
+
+
+def judged(rows: Sequence[Scored], profile: Profile, limit: int, exclude: frozenset[str]) -> list[tuple[Scored, str]]:
+    """What becomes of each row: recalled, or left out, and why."""
+    floor = profile.relative_floor * max((row.evidence for row in rows), default=0.0)
+    verdicts = []
+    recalled = 0
+    for row in rows:
+        if row.candidate.id in exclude:
+            verdict = "seen already"
+        elif row.evidence < profile.absolute_floor:
+            verdict = "below absolute floor"
+        elif row.evidence < floor:
+            verdict = "below relative floor"
+        elif recalled >= limit:
+            verdict = "over limit"
+        else:
+            verdict = RECALLED
+            recalled += 1
+        verdicts.append((row, verdict))
+    return verdicts
+
+
+def _asked(texts: Sequence[str], view: View) -> tuple[list[str], list[str]]:
+    """The terms of the last text, and those that only earlier ones have."""
+    found = [
+        list(dict.fromkeys([*date_terms(text, view.now, exact=True), *terms(text)]))[:_MOST_TERMS] for text in texts
+    ]
+    last = found.pop() if found else []
+    earlier = dict.fromkeys(term for each in found for term in each if term not in last)
+    return last, list(earlier)[-_MOST_TERMS:]
+
+
+async def _add_beside(
+    scope: Scope,
+    view: View,
+    wanted: Filter,
+    candidates: dict[str, Candidate],
+    neighbours: Mapping[str, Mapping[str, int]],
+) -> None:
+    """Rows that hold none of the words, and stand next to those that do."""
+    beside: dict[str, float] = {}
+    for each, others in neighbours.items():
+        for other, off in others.items():
+            if other not in candidates:
+                beside[other] = beside.get(other, 0.0) + candidates[each].lexical / (1 + abs(off))
+    chosen = sorted(beside, key=lambda each: (-beside[each], each))[:_MOST_BESIDE]
+    for row in await scope.store.get(view, chosen):
+        if fits(row, wanted, view.now):
+            candidates[row.id] = _candidate(row)
+
+
+def _of(match: Match, lexical: float) -> Candidate:
+    return Candidate(
+        match.id,
+        match.type,
+        match.session_id,
+        match.created_at,
+        match.updated_at,
+        match.importance,
+        match.mention_count,
+        match.use_count,
+        lexical,
+    )
+
+
+def _candidate(row: Observation) -> Candidate:
+    return Candidate(
+        row.id,
+        row.type,
+        row.session_id,
+        row.created_at,
+        row.updated_at,
+        row.importance,
+        row.mention_count,
+        row.use_count,
+    )
