@@ -70,7 +70,8 @@ ENGLISH: tuple[Rule, ...] = (
         rf"{_SHOW} WORDS{{0,4}}?(?:your|its) (?:own |full |entire ){{0,2}}{_OWN} (?:prompt|instructions?"
         rf"|message|rules)",
         rf"{_SHOW} WORDS{{0,4}}?(?:the|full|entire) (?:full |entire )?(?:system|hidden|initial) prompt",
-        rf"{_SHOW} WORDS{{0,2}}?(?:your prompt|(?:the text|the words|everything) above)",
+        rf"{_SHOW} WORDS{{0,2}}?your prompt",
+        rf"{_SHOW} WORDS{{0,2}}?(?:the text|the words|everything) above(?! (?:the|an?|this|that|my|her|his) )",
     ),
     phrase(
         "secrecy",
