@@ -28,8 +28,10 @@ _ROLES = (
 )
 _ROLE = rf"(?:{'|'.join(map(skeleton, _ROLES))})(?: (?:message|prompt|note|role))?"
 _TIME = r"\d{4}-\d\d-\d\d[T ][\d:.]+Z?"
+_LEAD = r"[\s·>#*_\-=`\"']*"
 _PREFIX = re.compile(
-    rf"(?:[\s·>#*_\-=\[<({{`\"']*{_ROLE}[\s*_`\"'\]>)}}]*(?::[*_]*|\s*-+\s*{_TIME}|(?<=[\]>])))+\s*",
+    rf"(?:{_LEAD}[\[<({{]*\s*{_ROLE}[\s*_`\"'\]>)}}]*(?::[*_]*|\s*-+\s*{_TIME})"
+    rf"|{_LEAD}[\[<({{]+\s*/?(?:system|assistant)(?: (?:message|prompt|note))?\s*[\]>)}}]+)+\s*",
     re.IGNORECASE,
 )
 """A role as it stands at the head of a line: bare, in brackets, as a heading of a transcript, with a colon after it."""
