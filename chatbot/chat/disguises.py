@@ -47,6 +47,7 @@ _SQUARED = {
 }
 """Letters in squares and circles, of flags, and tag characters, which show nothing and that a model may read."""
 _TAGS = _SQUARED | {0xE0000 + code: chr(code) for code in range(32, 65)}
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _LEET = str.maketrans("01345$@!|", "oieassaii")
 _LEET_WORD = re.compile(r"[a-z@$!|][0134578@$!|]|[0134578@$!|][a-z]", re.IGNORECASE)
 _SPELLED = re.compile(r"(?<![^\W_])(?:[^\W\d_][ .\-_*·]){3,}[^\W\d_](?![^\W_])")
@@ -58,7 +59,7 @@ _ESCAPE = re.compile(r"\\u\{?([0-9a-fA-F]{4})\}?|\\x([0-9a-fA-F]{2})")
 
 def visible(text: str) -> str:
     """`text` without what nobody can see: zero-width, direction, tag and filler characters, hidden selectors."""
-    if text.isascii():
+    if text.isascii() and not _CONTROL.search(text):
         return text
     wanted = {found.start() for found in _WANTED.finditer(text)}
     return "".join(char for at, char in enumerate(text) if at in wanted or not is_invisible(char))

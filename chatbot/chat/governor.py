@@ -24,7 +24,6 @@ LONGEST_JUDGED = 50_000
 HIDDEN = "hidden"
 STALE = "stale"
 TOO_LONG = "too-long"
-NESTED_ROLES = "nested-roles"
 EMPTY = "empty"
 
 Label = Literal["title", "subtitle", "fact", "text", "person said", "bot replied"]
@@ -51,10 +50,7 @@ def judge(row: Observation, view: View) -> Verdict:
         return Verdict(ok=False, reason=TOO_LONG)
     texts: list[tuple[Label, str]] = []
     for label, text in shown:
-        cleaned = without_role_marks(visible(text))
-        if cleaned is None:
-            return Verdict(ok=False, reason=NESTED_ROLES)
-        if cleaned := cleaned.strip("\n"):
+        if cleaned := without_role_marks(visible(text)).strip("\n"):
             texts.append((label, cleaned))
     said, written = [text for _, text in texts], [text for _, text in shown if text]
     for judged in (said, [] if written == said else written, beside):

@@ -9,8 +9,9 @@ import re
 
 from chatbot.chat.disguises import skeleton
 
-_HEAD = 120
-_MOST_PASSES = 8
+_HEAD = 300
+_TAKEN = "·"
+"""Stands where a token stood, so that what was around it does not become another."""
 _ROLES = (
     "system",
     "assistant",
@@ -27,8 +28,10 @@ _ROLES = (
 )
 _ROLE = rf"(?:{'|'.join(map(skeleton, _ROLES))})(?: (?:message|prompt|note|role))?"
 _TIME = r"\d{4}-\d\d-\d\d[T ][\d:.]+Z?"
+_LEAD = r"[\s·>#*_\-=`\"']*"
 _PREFIX = re.compile(
-    rf"[\s>#*_\-=\[<({{`\"']*{_ROLE}[\s*_`\"'\]>)}}]*(?::[\s*_]*|\s*-+\s*{_TIME}[ \t]*|(?<=[\]>])\s*)",
+    rf"(?:{_LEAD}[\[<({{]*\s*{_ROLE}[\s*_`\"'\]>)}}]*(?::[*_]*|\s*-+\s*{_TIME})"
+    rf"|{_LEAD}[\[<({{]+\s*/?(?:system|assistant)(?: (?:message|prompt|note))?\s*[\]>)}}]+)+\s*",
     re.IGNORECASE,
 )
 """A role as it stands at the head of a line: bare, in brackets, as a heading of a transcript, with a colon after it."""
@@ -40,14 +43,9 @@ _TOKEN = re.compile(
 """A token of a chat template: ChatML, Llama, Mistral, Gemma, DeepSeek."""
 
 
-def without_role_marks(text: str) -> str | None:
-    """`text` without them; None where they are nested deeper than anything but an attack would be."""
-    for _ in range(_MOST_PASSES):
-        shorter = "\n".join(map(_without_prefix, _TOKEN.sub(" ", text).splitlines()))
-        if shorter == text:
-            return text
-        text = shorter
-    return None
+def without_role_marks(text: str) -> str:
+    """`text` without them, and without white space at the ends of its lines."""
+    return "\n".join(map(_without_prefix, _TOKEN.sub(_TAKEN, text).splitlines()))
 
 
 def _without_prefix(line: str) -> str:

@@ -6,7 +6,7 @@ from chatbot.chat.rules.rule import Rule, form
 
 _DATA = r"(?:data|secrets?|history|conversation|passwords?|prompt|messages|context)"
 _PLACEHOLDER = (
-    r"(?:\{|%7b|<[a-z]|\[[a-z]|\$[a-z{]|…|\.\.\.|=(?=[\s)\"'])"
+    r"(?:\{|%7b|<[a-z]|\[[a-z]|\$[a-z{]|\.\.\.|=(?=[\s)\"'])"
     rf"|[=/](?:(?:the|your|user|all|chat)[_-]?)?{_DATA}(?![a-z]))"
 )
 _URL = r"<?(?:https?:)?//"
@@ -31,9 +31,9 @@ FORMS: tuple[Rule, ...] = (
     form(
         "exfiltration-link",
         rf"!\[[^\]\n]{{0,200}}\]\(\s{{0,9}}{_URL}[^)\s?&#]{{1,500}}[?&#][^)\n]{{0,300}}?{_PLACEHOLDER}",
-        rf"\[[^\]\n]{{0,200}}\]\(\s{{0,9}}{_URL}[^)\s]{{1,500}}?(?:\{{|%7b|<[a-z]|…|=\[)",
-        rf"<img\b[^>]{{0,200}}?src\s{{0,9}}=\s{{0,9}}[\"']?{_URL}[^>\s?&]{{1,500}}[?&]\w{{1,40}}{_PLACEHOLDER}",
-        rf"^\s{{0,20}}\[[^\]\n]{{1,80}}\]:\s{{0,9}}{_URL}[^\s]{{1,500}}?(?:\{{|%7b|…)",
+        rf"\[[^\]\n]{{0,200}}\]\(\s{{0,9}}{_URL}[^)\s]{{1,500}}?(?:\{{|%7b|<[a-z]|\.\.\.|=\[)",
+        rf"<img\b[^>]{{0,200}}?src\s{{0,9}}=\s{{0,9}}[\"']?{_URL}[^>\s?&]{{1,500}}[?&][^>\s]{{0,200}}?{_PLACEHOLDER}",
+        rf"^\s{{0,20}}\[[^\]\n]{{1,80}}\]:\s{{0,9}}{_URL}[^\s]{{1,500}}?(?:\{{|%7b|\.\.\.)",
         r"\]\(\s{0,9}(?:javascript|data|vbscript):",
     ),
 )

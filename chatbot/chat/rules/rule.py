@@ -33,5 +33,5 @@ def phrase(name: str, *patterns: str) -> Rule:
 
 
 def form(name: str, *patterns: str) -> Rule:
-    """A rule about signs and words exactly as they stand."""
-    return Rule(name, re.compile(plain("|".join(patterns)), re.IGNORECASE | re.MULTILINE))
+    """A rule about signs and words as they stand in a text without width and accents; `…` is `...` there."""
+    return Rule(name, re.compile("|".join(patterns), re.IGNORECASE | re.MULTILINE))

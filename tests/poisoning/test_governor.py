@@ -1,0 +1,122 @@
+"""The governor drops what reads like an instruction, shows what does not, and never looks past the gate."""
+
+import time
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatbot.chat.disguises import is_invisible, visible
+from chatbot.chat.governor import EMPTY, HIDDEN, LONGEST_JUDGED, STALE, TOO_LONG, judge
+from chatbot.chat.role_marks import without_role_marks
+from chatbot.chat.rules import RULES
+from stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, View, may_see
+from stores.observation import STATUSES, Observation
+from tests.poisoning.suite import NOW, VIEW, Attack, attacks, innocents, row_with
+
+IN_ROWS = [attack for attack in attacks() if attack.is_in_a_row]
+
+
+@pytest.mark.parametrize("attack", IN_ROWS, ids=lambda attack: attack.name)
+def test_an_attack_is_dropped_by_its_rule_or_left_to_the_fence(attack: Attack) -> None:
+    verdict = judge(row_with(attack.places, attack.texts), VIEW)
+    assert verdict.reason == attack.rule
+    assert verdict.ok == (not attack.rule)
+    assert bool(verdict.texts) == verdict.ok
+
+
+@pytest.mark.parametrize(("place", "text"), innocents())
+def test_an_innocent_text_keeps_its_words(place: str, text: str) -> None:
+    verdict = judge(row_with((place,), (text,)), VIEW)
+    assert (verdict.reason, [said for _, said in verdict.texts]) == ("", [text.rstrip()])
+
+
+def test_each_rule_has_a_name_of_its_own_and_an_attack_that_needs_it() -> None:
+    names = [rule.name for rule in RULES]
+    assert len(set(names)) == len(names)
+    assert {attack.rule for attack in IN_ROWS} - {""} == set(names)
+
+
+@pytest.mark.parametrize("clearance", CLEARANCES)
+@pytest.mark.parametrize("visibility", VISIBILITIES)
+@pytest.mark.parametrize("sensitivity", SENSITIVITIES)
+def test_the_gate_is_asked_again(clearance: str, visibility: str, sensitivity: str) -> None:
+    row = row_with(("title",), ("Tea",), visibility=visibility, sensitivity=sensitivity)
+    for asked in (frozenset({"public"}), frozenset(SENSITIVITIES)):
+        view = View(clearance, NOW, asked)  # type: ignore[arg-type]
+        assert judge(row, view).ok == may_see(row, view)
+        assert judge(row, view).reason in {"", HIDDEN}
+
+
+@pytest.mark.parametrize("attack", IN_ROWS, ids=lambda attack: attack.name)
+def test_no_text_opens_the_gate(attack: Attack) -> None:
+    secret = row_with(attack.places, attack.texts, sensitivity="secret")
+    assert judge(secret, VIEW).reason == HIDDEN
+    elsewhere = replace(secret, sensitivity="public", namespace="other")
+    assert judge(elsewhere, VIEW).reason == HIDDEN
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_only_what_is_current_is_shown(status: str) -> None:
+    row = row_with(("title",), ("Tea",), status=status)
+    assert judge(row, VIEW).reason == ("" if status == "active" else STALE)
+    assert judge(replace(row, status="active", expires_at=NOW), VIEW).reason == STALE
+    assert judge(replace(row, status="active", expires_at=NOW + timedelta(seconds=1)), VIEW).ok
+
+
+def test_what_is_not_judged_is_not_shown() -> None:
+    assert judge(row_with(("narrative",), ("x" * LONGEST_JUDGED,)), VIEW).ok
+    assert judge(row_with(("narrative",), ("x" * (LONGEST_JUDGED + 1),)), VIEW).reason == TOO_LONG
+
+
+@pytest.mark.parametrize("text", ["\u200b\u2060", "system:", "\U000e0041\U000e0042", "\n\n"])
+def test_a_row_of_which_nothing_is_left_is_dropped(text: str) -> None:
+    assert judge(row_with(("narrative",), (text,)), VIEW).reason == EMPTY
+
+
+@given(st.text(max_size=200))
+def test_what_is_shown_holds_nothing_invisible_but_joiners_and_signs_of_emoji(text: str) -> None:
+    assert not [char for char in visible(text) if is_invisible(char) and char not in "\u200c\u200d\ufe0f"]
+    assert visible(visible(text)) == visible(text)
+
+
+@given(st.lists(st.sampled_from(["system", ":", " ", "\n", "[INST]", "<|", "|>", "> ", "**", "x", "tool"])))
+def test_role_marks_do_not_come_back_when_they_are_taken_away(parts: list[str]) -> None:
+    once = without_role_marks("".join(parts))
+    assert without_role_marks(once) == once
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["ignore ", "system:", "[INST]", "![x](", "a ", "i.g.", "%41", "&#65;", "QUJD", "ab", "<img src=//a?", "the ",
+     " \n", "you are now an ", "send ", "whenever the user asks ", "\u0430", "# ", "((", "{", "[a](//", '"name": "'],
+)  # fmt: skip
+def test_the_longest_row_is_judged_in_bounded_time(unit: str) -> None:
+    row = row_with(("narrative",), ((unit * LONGEST_JUDGED)[:LONGEST_JUDGED],))
+    started = time.process_time()
+    judge(row, VIEW)
+    assert time.process_time() - started < 5
+
+
+def test_a_row_may_hold_all_its_texts_at_once() -> None:
+    row = Observation(
+        **{name: getattr(row_with(("title",), ("Tea",)), name) for name in ("id", "created_at", "updated_at")},
+        sensitivity="public",
+        title="Tea",
+        subtitle="green",
+        facts=("hot", "no sugar"),
+        narrative="At five.",
+        user_text="Tea?",
+        assistant_text="Yes.",
+    )
+    assert judge(row, VIEW).texts == (
+        ("title", "Tea"),
+        ("subtitle", "green"),
+        ("fact", "hot"),
+        ("fact", "no sugar"),
+        ("text", "At five."),
+        ("person said", "Tea?"),
+        ("bot replied", "Yes."),
+    )
