@@ -16,7 +16,7 @@ from chatbot.memory.reading import Hit
 from chatbot.memory.record import SessionRecord
 from chatbot.memory.remembering import Remembering
 from chatbot.memory.scope import Caller, Scope
-from stores.access import least_clearance
+from stores.access import Clearance, least_clearance
 from stores.base import CONTRACTS, KeyValueStore, ObservationStore, Store, TranscriptStore, contracts_of
 from stores.errors import UnsupportedOperation
 from stores.files import contained, translated
@@ -77,6 +77,11 @@ class SessionHandle(Remembering):
     def agent_id(self) -> str:
         """The agent that the session belongs to."""
         return self.record.agent_id
+
+    @property
+    def clearance(self) -> Clearance:
+        """What is seen of what is remembered: the least of the session's own clearance and its holder's."""
+        return least_clearance(self._caller.clearance, self.record.clearance)
 
     def supports(self, contract: type[Store]) -> bool:
         """Whether one of the session's stores keeps `contract`."""
@@ -170,7 +175,7 @@ class SessionHandle(Remembering):
         caller = self._caller
         return Scope(
             self._keeper(ObservationStore),
-            least_clearance(caller.clearance, self.record.clearance),
+            self.clearance,
             caller.clock,
             caller.new_id,
             agent_id=self.agent_id,
