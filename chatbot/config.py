@@ -64,6 +64,8 @@ class AgentSettings(Section):
     """The stores that a session uses, by name; an agent with none chats without a memory."""
     window_entries: int = Field(20, ge=1)
     """How many of the last transcript entries the model is shown, as far as they fit."""
+    tools: tuple[str, ...] = ("memory",)
+    """What the model may call, as far as it takes tools: plug-ins by name, or `module:function`."""
     tool_steps: int = Field(8, ge=0)
     """How often in one turn the model may call tools."""
 
