@@ -15,6 +15,7 @@ _MODULES = {
     "doctor": "chatbot.cli.doctor",
     "sessions": "chatbot.cli.sessions",
     "stores": "chatbot.cli.stores",
+    "tools": "chatbot.cli.tools",
     "usage": "chatbot.cli.usage",
 }
 """The module of each command; its `run(args)` is a coroutine function that returns an `Exit`."""

@@ -60,7 +60,7 @@ def _made(name: str, found: Any, context: object) -> list[Tool]:
 def _several(made: object) -> Iterable[object]:
     if isinstance(made, Tool) or inspect.iscoroutinefunction(made):
         return [made]
-    if not isinstance(made, Iterable):
+    if isinstance(made, str) or not isinstance(made, Iterable):
         raise TypeError(f"{made!r:.80} was returned, and not tools: is an `async` missing?")
     return made
 

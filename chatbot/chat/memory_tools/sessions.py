@@ -67,18 +67,20 @@ class SessionTools:
             session_id: which, as session_search gave it
             last: how many entries
         """
-        record = await self._record(session_id)
-        if record is None:
-            raise ToolError(f"there is no session {session_id}")
-        is_own = record.id == self._session.id
-        session = self._session if is_own else await self._memory.load_session(record.id, self._session.agent_id)
+        session = self._session if session_id == self._session.id else await self._other(session_id)
         if not session.supports(TranscriptStore):
             raise ToolError(f"the session {session_id} keeps no transcript")
         entries = [
             {"role": entry.role, "at": format_time(entry.at), "content": shortened(entry.content)}
             for entry in await session.transcript_read_last(last)
         ]
-        return _from_the_end(record, entries)
+        return _from_the_end(session.record, entries)
+
+    async def _other(self, session_id: str) -> SessionHandle:
+        record = await self._record(session_id)
+        if record is None:
+            raise ToolError(f"there is no session {session_id}")
+        return await self._memory.load_session(record.id, record.agent_id)
 
     async def _record(self, session_id: str) -> SessionRecord | None:
         """The session, if it is of the same agent and was held where the caller may see what is said."""
