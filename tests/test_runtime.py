@@ -97,15 +97,13 @@ async def test_the_tools_of_the_settings_are_made_for_each_session(monkeypatch: 
     monkeypatch.setenv("CHATBOT_AGENTS__CHAT__MEMORY", '["basic_session", "observations"]')
     model = ScriptedModel([ToolCall("c", "whoami", ""), "I see"])
     async with Runtime(model=model) as runtime:
-        for _ in range(2):
-            session = await runtime.new_session()
+        for session in (await runtime.new_session(), await runtime.new_session()):
             assert session is not None
             await runtime.chat(session).turn("who are you?")
             told = {"agent": "chat", "identity": "ada", "session": session.id}
             assert json.loads(model.prompts[-1][-1].content) == told
-        names = [spec.name for spec in runtime.tools(session).specs]
-        assert names[0] == "memory_search"
-        assert names[-1] == "whoami"
+            names = [spec.name for spec in runtime.tools(session).specs]
+            assert (names[0], names[-1]) == ("memory_search", "whoami")
 
 
 async def test_a_model_that_takes_no_tools_is_offered_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,7 +121,7 @@ def _arguments_of(function: Callable[..., Any]) -> _Arguments:
 
 @lru_cache
 def _arguments_of_method(method: Callable[..., Any]) -> _Arguments:
-    return _Arguments(MethodType(method, method))
+    return _Arguments(MethodType(method, method))  # bound to anything, so that `self` is no argument
 
 
 def _echo_of(function: Callable[..., Any], hints: Mapping[str, Any]) -> Any:

@@ -238,6 +238,15 @@ async def test_what_is_delicate_can_be_neither_read_nor_changed(
     assert _ids((await use("memory_search"))["hits"]) == [plain]
 
 
+async def test_a_history_tells_nothing_of_versions_that_are_delicate(use: Use, session: SessionHandle) -> None:
+    before = (await session.remember("once", sensitivity="private")).id
+    plain = (await session.remember("then", supersedes=before)).id
+    after = (await session.remember("now", sensitivity="private", supersedes=plain)).id
+    told = await use("memory_history", observation_id=plain)
+    assert _ids(told["versions"]) == [plain]
+    assert not any(each in json.dumps(told) for each in (before, after))
+
+
 async def test_what_is_said_again_more_openly_stays_as_delicate_as_it_was(use: Use) -> None:
     first = await use("memory_write", title="the code of the door", sensitivity="private")
     again = await use("memory_write", title="the code of the door", sensitivity="public")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -139,7 +140,9 @@ class ObservationTools:
         Args:
             observation_id: any observation of the line
         """
-        return listed("versions", map(_version, await self._session.history(observation_id)))
+        versions = await self._session.history(observation_id)
+        seen = {version.observation.id for version in versions}
+        return listed("versions", (_version(version, seen) for version in versions))
 
     async def memory_forget(self, ids: Ids) -> Answer:
         """Take observations out of memory, because the user asks for it. Supersede what has merely changed.
@@ -167,7 +170,8 @@ def _named(row: Observation) -> Answer:
     return {"id": row.id, "title": brief(row)["title"]}
 
 
-def _version(version: Version) -> Answer:
+def _version(version: Version, seen: Collection[str]) -> Answer:
+    """A version; what took its place is named only where it may be seen."""
     row = version.observation
     events = [
         {"kind": event.kind, "at": format_time(event.at), "who": event.who, "changed": sorted(event.fields)}
@@ -177,6 +181,6 @@ def _version(version: Version) -> Answer:
     return {
         **brief(row),
         "status": row.status,
-        "superseded_by": row.superseded_by,
+        "superseded_by": row.superseded_by if row.superseded_by in seen else None,
         "events": [{name: value for name, value in event.items() if value} for event in events],
     }
