@@ -11,8 +11,8 @@
 
 The file is the authors' (snap-research/locomo, data/locomo10.json). Each conversation is a memory of its own, each of
 its sessions a session, each turn one remembered thing, said by its speaker at the time of its session. Questions of
-categories 1 to 4 are asked through `recall`; a hit is a gold turn among the first k. Beside it, on the same texts and in
-the same run: Whoosh as it comes (words joined by OR), SQLite's FTS5 and bm25s.
+categories 1 to 4 are asked through `recall`; a hit is a gold turn among the first k. Beside it, in the same run and on
+the same texts: Whoosh as it comes (words joined by OR), SQLite's FTS5 and bm25s.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from chatbot.chat import Chat, Receipt
+    from chatbot.chat.tool_context import ToolContext
     from chatbot.errors import ChatbotError
     from chatbot.memory import MemorySystem, SessionHandle, SessionRecord
     from chatbot.models import Model, ScriptedModel, open_model
@@ -26,6 +27,7 @@ _HOMES = {
     "SessionHandle": "chatbot.memory",
     "SessionRecord": "chatbot.memory",
     "Tool": "chatbot.tools",
+    "ToolContext": "chatbot.chat.tool_context",
     "open_model": "chatbot.models",
 }
 
@@ -41,6 +43,7 @@ __all__ = [
     "SessionHandle",
     "SessionRecord",
     "Tool",
+    "ToolContext",
     "open_model",
 ]
 

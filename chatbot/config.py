@@ -70,6 +70,8 @@ class AgentSettings(Section):
     """How many remembered things a prompt may hold; 0 recalls nothing."""
     recall_tokens: int = Field(2000, ge=0)
     """How many tokens they may take; never more than a sixth of the model's window."""
+    tools: tuple[str, ...] = ("memory",)
+    """What the model may call, as far as it takes tools: plug-ins by name, or `module:function`."""
     tool_steps: int = Field(8, ge=0)
     """How often in one turn the model may call tools."""
 

@@ -9,6 +9,7 @@ from typing import Self
 
 from chatbot.chat import Chat, Rules
 from chatbot.chat.ledger import Ledger
+from chatbot.chat.tool_context import ToolContext
 from chatbot.config import AgentSettings, Config, Settings, Table
 from chatbot.errors import ConfigError
 from chatbot.identity import Identity, load_identity
@@ -16,6 +17,8 @@ from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.models import open_model
 from chatbot.models.base import Model
 from chatbot.tools import Tool, Toolbox
+from chatbot.tools.plugins import load as load_tools
+from chatbot.tools.plugins import tools_of
 from stores.base import ObservationStore
 from stores.errors import StoreError, did_you_mean
 from stores.lifecycle import AsyncResource
@@ -98,6 +101,11 @@ class Setup:
             f"no store of the agent {self.agent!r} keeps observations: set [agents.{self.agent}] memory = [{stores}]"
         )
 
+    def check_tools(self) -> None:
+        """Check that the tools of every agent can be loaded. Raises `ConfigError`."""
+        for name in sorted({name for agent in self.config.agents.values() for name in agent.tools}):
+            load_tools(name, beside=self.settings.folder)
+
     def open_memory(self, *, ephemeral: bool = False, observations: str | None = None) -> MemorySystem:
         """The identity's sessions, or a memory that writes nothing; `observations` is the store of what is remembered.
 
@@ -123,12 +131,13 @@ class Runtime(AsyncResource):
         options = options or Options()
         self.setup = Setup.resolve(options)
         self.setup.check_stores()
+        self.setup.check_tools()
         self._persona = options.persona or self.setup.identity.persona
         self._ephemeral = options.ephemeral
         self.model = model or open_model(self.setup.config.model)
         self.memory = self.setup.open_memory(ephemeral=options.ephemeral)
         self.ledger = Ledger(self.setup.identity.memory)
-        self._tools = Toolbox(tools)
+        self._tools = tools
 
     @property
     def config(self) -> Config:
@@ -173,7 +182,18 @@ class Runtime(AsyncResource):
             budget=self.config.budget,
             max_output_tokens=self.config.model.max_output_tokens,
         )
-        return Chat(model=self.model, session=session, rules=rules, ledger=self.ledger, tools=self._tools)
+        return Chat(model=self.model, session=session, rules=rules, ledger=self.ledger, tools=self.tools(session))
+
+    def tools(self, session: SessionHandle | None) -> Toolbox:
+        """What the model is offered in `session`: what the caller gave, then what the agent's settings name.
+
+        Nothing where the model takes no tools. Raises `ConfigError`.
+        """
+        if not self.model.supports_tools:
+            return Toolbox()
+        context = ToolContext(session, self.memory, self.agent, self.setup.identity.name)
+        names = self.setup.agent_settings.tools
+        return Toolbox((*self._tools, *tools_of(names, context, beside=self.setup.settings.folder)))
 
     async def aclose(self) -> None:
         """Close the memory and the model. May be called twice."""

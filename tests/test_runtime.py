@@ -1,10 +1,12 @@
 """The composition root: what the configuration says is what runs."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from chatbot.errors import ConfigError, IdentityError, WrongAgent
+from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime, Setup
 
@@ -78,6 +80,48 @@ async def test_a_store_is_swapped_by_one_line_of_configuration(store: str, monke
         await chat.turn("do you?")
     assert [message.content for message in model.prompts[1]][1:] == ["remember me", "ok", "do you?"]
     assert not list(Path("identities").rglob("transcript.md"))
+
+
+OWN_TOOLS = """
+def whose(context):
+    async def whoami() -> dict[str, str]:
+        \"\"\"Say whose session it is.\"\"\"
+        return {"agent": context.agent, "identity": context.identity, "session": context.session.id}
+    return [whoami]
+"""
+
+
+async def test_the_tools_of_the_settings_are_made_for_each_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("own_tools.py").write_text(OWN_TOOLS, encoding="utf-8")
+    monkeypatch.setenv("CHATBOT_AGENTS__CHAT__TOOLS", '["memory", "own_tools:whose"]')
+    monkeypatch.setenv("CHATBOT_AGENTS__CHAT__MEMORY", '["basic_session", "observations"]')
+    model = ScriptedModel([ToolCall("c", "whoami", ""), "I see"])
+    async with Runtime(model=model) as runtime:
+        for session in (await runtime.new_session(), await runtime.new_session()):
+            assert session is not None
+            await runtime.chat(session).turn("who are you?")
+            told = {"agent": "chat", "identity": "ada", "session": session.id}
+            assert json.loads(model.prompts[-1][-1].content) == told
+            names = [spec.name for spec in runtime.tools(session).specs]
+            assert (names[0], names[-1]) == ("memory_search", "whoami")
+
+
+async def test_a_model_that_takes_no_tools_is_offered_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Small(ScriptedModel):
+        supports_tools = False
+
+    monkeypatch.setenv("CHATBOT_AGENTS__CHAT__MEMORY", '["observations"]')
+    async with Runtime(model=Small(["ok"])) as runtime:
+        assert runtime.tools(await runtime.new_session()).specs == ()
+
+
+async def test_tools_that_cannot_be_found_are_named_before_anything_is_opened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CHATBOT_AGENTS__OTHER__TOOLS", '["memry"]')
+    with pytest.raises(ConfigError, match="did you mean 'memory'"):
+        Runtime()
+    assert not Path("identities/ada/memory").exists()
 
 
 async def test_settings_reach_the_store() -> None:

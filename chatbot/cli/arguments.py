@@ -58,6 +58,7 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
     usage = _command(commands, "usage", "show what was spent, by session or in all")
     usage.add_argument("session", nargs="?", help="id, beginning of an id, or title; default: everything")
     _command(commands, "stores", "list the store plug-ins, what they keep and their settings")
+    _add_tools(commands)
     config = _command(commands, "config", "show the settings in force and where they come from")
     config.add_argument("what", nargs="?", choices=["show", "path"], default="show", help="settings, or where they are")
     _command(commands, "doctor", "check configuration, files and model, and say how to mend what is wrong")
@@ -149,6 +150,13 @@ def _add_sessions(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     delete.add_argument("sessions", nargs="+", metavar="ID|TITLE", help="id, beginning of an id, or title")
     delete.add_argument("--yes", "-y", action="store_true", help="do not ask")
     _action(actions, "prune", "erase the sessions whose time to live is over")
+
+
+def _add_tools(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    tools = _command(commands, "tools", "list what the model may call")
+    actions = tools.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
+    listing = _action(actions, "list", "the tools that the agent's model would be offered")
+    listing.add_argument("-m", "--model", metavar="NAME", default=argparse.SUPPRESS, help="the model to use")
 
 
 def _add_session(parser: argparse.ArgumentParser) -> None:

@@ -17,6 +17,7 @@ _MODULES = {
     "prompt": "chatbot.cli.prompt",
     "sessions": "chatbot.cli.sessions",
     "stores": "chatbot.cli.stores",
+    "tools": "chatbot.cli.tools",
     "usage": "chatbot.cli.usage",
     "why": "chatbot.cli.why",
 }

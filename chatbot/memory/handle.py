@@ -77,7 +77,7 @@ class SessionHandle(Remembering):
 
     @property
     def clearance(self) -> Clearance:
-        """What the holder may see of what is remembered."""
+        """What is seen of what is remembered: the least of the session's own clearance and its holder's."""
         return least_clearance(self._caller.clearance, self.record.clearance)
 
     def supports(self, contract: type[Store]) -> bool:

@@ -23,6 +23,8 @@ class Model(AsyncResource):
 
     name: str
     """The name that the user gave, such as `local/smollm2-135m` or `anthropic/claude-…`."""
+    supports_tools: bool = True
+    """Whether the model can be offered tools."""
 
     def warm(self) -> None:
         """Begin whatever makes the first call slow, in the background. Returns at once, never raises."""

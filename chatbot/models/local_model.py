@@ -18,7 +18,9 @@ from chatbot.models.gguf import PREFIX, find_model, missing_engine
 
 
 class LocalModel(LiteLLMModel):
-    """`local/smollm2-135m`, or `local/` and the path of a GGUF file."""
+    """`local/smollm2-135m`, or `local/` and the path of a GGUF file. It takes no tools."""
+
+    supports_tools = False
 
     def __init__(self, settings: ModelSettings) -> None:
         super().__init__(settings)

@@ -6,12 +6,16 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Sequence
 
-from chatbot.messages import Delta, Finished, Message, TextDelta, ToolSpec, Usage
+from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCall, ToolCallDelta, ToolSpec, Usage
 from chatbot.models.base import Model, Price
 from chatbot.models.tokens import estimate, estimate_text
 
-Reply = str | Exception | Sequence[Delta | Exception] | Callable[[], AsyncIterable[Delta]]
-"""A text, an error, the deltas one by one (an error among them breaks off), or a function that streams them."""
+Reply = str | Exception | ToolCall | Sequence[Delta | ToolCall | Exception] | Callable[[], AsyncIterable[Delta]]
+"""A text, an error, a tool call, or the deltas one by one, or a function that streams them.
+
+Tool calls among deltas are streamed as models do: id and name first, the arguments in two pieces. An error among them
+breaks off.
+"""
 
 _WORD = re.compile(r"\S+\s*|\s+")
 
@@ -95,7 +99,14 @@ async def _deltas(reply: Reply) -> AsyncGenerator[Delta, None]:
         async for delta in reply():
             yield delta
     else:
-        for step in reply:
+        calls = 0
+        for step in [reply] if isinstance(reply, ToolCall) else reply:
             if isinstance(step, Exception):
                 raise step
-            yield step
+            if not isinstance(step, ToolCall):
+                yield step
+                continue
+            half = len(step.arguments) // 2
+            yield ToolCallDelta(calls, step.id, step.name, step.arguments[:half])
+            yield ToolCallDelta(calls, arguments=step.arguments[half:])
+            calls += 1

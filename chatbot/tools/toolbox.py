@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from chatbot.errors import ToolError
+from chatbot.errors import ChatbotError, ConfigError, ToolError
 from chatbot.messages import ToolCall, ToolSpec
-from stores.errors import did_you_mean
+from stores.errors import StoreError, did_you_mean
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ class Tool(ABC):
 
     @abstractmethod
     async def run(self, arguments: dict[str, Any]) -> str:
-        """Do it, and return what the model shall read. A `ToolError` tells the model what was wrong."""
+        """Do it, and return what the model shall read. A `ToolError` tells it what was wrong: `{"error": …}`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +37,14 @@ class ToolResult:
 
 
 class Toolbox:
-    """The tools of one agent. Each call may take `timeout_s` seconds."""
+    """The tools of one agent, their names unlike. Each call may take `timeout_s` seconds."""
 
     def __init__(self, tools: Iterable[Tool] = (), *, timeout_s: float = 60.0) -> None:
-        self._tools = {tool.spec.name: tool for tool in tools}
+        self._tools: dict[str, Tool] = {}
+        for tool in tools:
+            if tool.spec.name in self._tools:
+                raise ConfigError(f"two tools are called {tool.spec.name!r}: leave one out, or rename it")
+            self._tools[tool.spec.name] = tool
         self._timeout_s = timeout_s
 
     @property
@@ -58,20 +62,22 @@ class Toolbox:
         try:
             async with asyncio.timeout(self._timeout_s):
                 return ToolResult(call, await self._tool(call).run(_arguments(call)))
+        except (ChatbotError, StoreError) as error:
+            return _failed(call, str(error))
         except TimeoutError:
-            return ToolResult(
-                call, f"the tool {call.name!r} did not finish within {self._timeout_s:g} s", is_error=True
-            )
-        except ToolError as error:
-            return ToolResult(call, str(error), is_error=True)
+            return _failed(call, f"the tool {call.name!r} did not finish within {self._timeout_s:g} s")
         except Exception as error:  # a stranger's tool may raise anything; the model shall know, the turn shall go on
             logger.exception("the tool %s failed", call.name)
-            return ToolResult(call, f"the tool {call.name!r} failed: {error}", is_error=True)
+            return _failed(call, f"the tool {call.name!r} failed: {error}")
 
     def _tool(self, call: ToolCall) -> Tool:
         if call.name not in self._tools:
             raise ToolError(f"there is no tool {call.name!r}{did_you_mean(call.name, self._tools)}")
         return self._tools[call.name]
+
+
+def _failed(call: ToolCall, why: str) -> ToolResult:
+    return ToolResult(call, json.dumps({"error": why}, ensure_ascii=False), is_error=True)
 
 
 def _arguments(call: ToolCall) -> dict[str, Any]:

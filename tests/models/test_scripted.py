@@ -7,7 +7,7 @@ import pytest
 
 from chatbot.config import ModelSettings
 from chatbot.errors import ProviderFailed, RateLimited
-from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCallDelta, Usage
+from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCall, ToolCallDelta, Usage
 from chatbot.models import Price, ScriptedModel, open_model
 from chatbot.models.tokens import estimate_text
 
@@ -82,6 +82,18 @@ async def test_a_reply_may_call_tools() -> None:
     assert deltas[0] == ToolCallDelta(0, "call_1", "clock", "{}")
     assert isinstance(deltas[1], Finished)
     assert deltas[1].reason == "tool_calls"
+
+
+async def test_calls_in_a_script_are_streamed_as_models_do() -> None:
+    call = ToolCall("c1", "clock", '{"at": 1}')
+    deltas = await reply_of(ScriptedModel([[TextDelta("hm"), call, call]]))
+    assert deltas[1:5] == [
+        ToolCallDelta(0, "c1", "clock", '{"at'),
+        ToolCallDelta(0, arguments='": 1}'),
+        ToolCallDelta(1, "c1", "clock", '{"at'),
+        ToolCallDelta(1, arguments='": 1}'),
+    ]
+    assert (await reply_of(ScriptedModel([call])))[:2] == deltas[1:3]
 
 
 async def test_a_reply_may_say_how_it_ended() -> None:

@@ -1,0 +1,186 @@
+"""Tools over observations: search, then the surroundings, then the whole; and writing, replacing, forgetting."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from chatbot.chat.memory_tools.answers import (
+    Answer,
+    Id,
+    Ids,
+    Line,
+    Lines,
+    Moment,
+    Text,
+    brief,
+    in_full,
+    listed,
+    reachable,
+    told,
+)
+from chatbot.memory import SessionHandle
+from chatbot.tools import Within
+from stores.access import Visibility
+from stores.observation import Observation, Type
+from stores.query import Version
+from stores.records import format_time
+
+Few = Annotated[int, Within(0, 20)]
+
+
+class ObservationTools:
+    """What a model may do with observations, on behalf of one session."""
+
+    def __init__(self, session: SessionHandle) -> None:
+        self._session = session
+
+    async def memory_search(
+        self,
+        query: Line = "",
+        *,
+        visibilities: list[Visibility] | None = None,
+        types: list[Type] | None = None,
+        people: Lines | None = None,
+        tags: Lines | None = None,
+        after: Moment | None = None,
+        before: Moment | None = None,
+        limit: Annotated[int, Within(1, 50)] = 10,
+        max_tokens: Annotated[int, Within(1, 100_000)] | None = None,
+    ) -> Answer:
+        """Search what is remembered: an index of ids and titles, best first. Read the few that matter with memory_get.
+
+        Args:
+            query: keywords; empty lists what is newest
+            after: only what was noted at or after this time
+            before: only what was noted before this time
+            max_tokens: end the list when what is found would take more tokens in full
+        """
+        hits = await self._session.search(
+            query,
+            limit=limit,
+            max_tokens=max_tokens,
+            visibilities=visibilities or (),
+            types=types or (),
+            people=people or (),
+            tags=tags or (),
+            after=after,
+            before=before,
+        )
+        return listed("hits", (hit.index() for hit in hits))
+
+    async def memory_timeline(self, anchor: Id, *, before: Few = 5, after: Few = 5) -> Answer:
+        """What was noted just before and after an observation, oldest first: the context of a search hit.
+
+        Args:
+            anchor: the id of the observation in the middle
+            before: how many earlier ones
+            after: how many later ones
+        """
+        rows = await self._session.timeline(anchor, before=before, after=after)
+        return listed("timeline", map(brief, rows))
+
+    async def memory_get(self, ids: Ids) -> Answer:
+        """Read observations in full. Ask only for ids that memory_search or memory_timeline gave.
+
+        Args:
+            ids: which
+        """
+        rows = await self._session.get(ids)
+        found = {row.id for row in rows}
+        missing = [each for each in ids if each not in found]
+        return listed("observations", map(in_full, rows), **({"missing": missing} if missing else {}))
+
+    async def memory_write(
+        self,
+        title: Annotated[str, Field(min_length=1, max_length=200)],
+        *,
+        visibility: Visibility | None = None,
+        type: Type = "discovery",  # noqa: A002 - the field is called that
+        narrative: Text = "",
+        facts: Lines | None = None,
+        tags: Lines | None = None,
+        related_files: Lines | None = None,
+        related_people: Lines | None = None,
+        expires_at: Moment | None = None,
+        sensitivity: Literal["public", "private", "secret"] = "public",
+    ) -> Answer:
+        """Remember something that will matter in later conversations. Search first; supersede what has changed.
+
+        Args:
+            title: the point of it, in one sentence that stands by itself
+            visibility: leave it out unless the user asks for another audience
+            narrative: what is to be known beyond the title
+            facts: single statements, each complete in itself
+            expires_at: when it stops being true, if that is known
+            sensitivity: raise it for what is delicate; you cannot read what you write as private or secret
+        """
+        remembered = await self._session.remember(
+            title,
+            visibility=visibility,
+            type=type,
+            narrative=narrative,
+            facts=facts or (),
+            tags=tags or (),
+            files_read=related_files or (),
+            people=related_people or (),
+            expires_at=expires_at,
+            sensitivity=sensitivity,
+            source="agent",
+        )
+        said = {"outcome": remembered.outcome, "id": remembered.id}
+        optional = {"reason": remembered.reason, "redacted": remembered.redacted, "warning": remembered.warning}
+        return told(**said, **{name: value for name, value in optional.items() if value})
+
+    async def memory_history(self, observation_id: Id) -> Answer:
+        """How something that is remembered came to be: what it replaced, what replaced it, oldest first.
+
+        Args:
+            observation_id: any observation of the line
+        """
+        versions = await self._session.history(observation_id)
+        seen = {version.observation.id for version in versions}
+        return listed("versions", (_version(version, seen) for version in versions))
+
+    async def memory_forget(self, ids: Ids) -> Answer:
+        """Take observations out of memory, because the user asks for it. Supersede what has merely changed.
+
+        Args:
+            ids: which; all of them, or none where one does not exist
+        """
+        rows = await reachable(self._session, ids)
+        await self._session.forget(*(row.id for row in rows))
+        return told(forgotten=[_named(row) for row in rows])
+
+    async def memory_supersede(self, old: Id, new: Id) -> Answer:
+        """Let a newer observation take the place of one that is no longer true; the old one stays in the history.
+
+        Args:
+            old: the id of what is no longer true
+            new: the id of what is true now, written with memory_write before
+        """
+        replaced, current = await reachable(self._session, [old, new])
+        await self._session.supersede(replaced.id, current.id)
+        return told(superseded=_named(replaced), by=_named(current))
+
+
+def _named(row: Observation) -> Answer:
+    return {"id": row.id, "title": brief(row)["title"]}
+
+
+def _version(version: Version, seen: Collection[str]) -> Answer:
+    """A version; what took its place is named only where it may be seen."""
+    row = version.observation
+    events = [
+        {"kind": event.kind, "at": format_time(event.at), "who": event.who, "changed": sorted(event.fields)}
+        for event in version.events
+        if event.kind != "use"
+    ]
+    return {
+        **brief(row),
+        "status": row.status,
+        "superseded_by": row.superseded_by if row.superseded_by in seen else None,
+        "events": [{name: value for name, value in event.items() if value} for event in events],
+    }

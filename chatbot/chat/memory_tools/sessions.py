@@ -1,0 +1,119 @@
+"""Tools that look into other sessions of the same agent: which one spoke of something, and what was said there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import Field
+
+from chatbot.chat.memory_tools.answers import Answer, Id, listed, shortened
+from chatbot.errors import SessionError, SessionNotFound, ToolError
+from chatbot.memory import MemorySystem, SessionHandle, SessionRecord
+from chatbot.memory.record import utc_now
+from chatbot.tools import Within
+from stores.access import View, default_visibility
+from stores.analysis import terms
+from stores.base import TranscriptStore
+from stores.observation import Observation
+from stores.records import format_time
+
+_ROWS_FOR_A_SESSION = 10
+_LONGEST_LINE = 240
+
+
+class SessionTools:
+    """What a model may ask about other sessions, on behalf of one."""
+
+    def __init__(
+        self, session: SessionHandle, memory: MemorySystem, *, clock: Callable[[], datetime] = utc_now
+    ) -> None:
+        self._session = session
+        self._memory = memory
+        self._clock = clock
+
+    async def session_search(
+        self, query: Annotated[str, Field(min_length=1, max_length=1_000)], *, limit: Annotated[int, Within(1, 20)] = 5
+    ) -> Answer:
+        """Which past sessions spoke of something, best first, with the line that says so. Go on with session_read.
+
+        Args:
+            query: keywords
+        """
+        hits = await self._session.search(
+            query,
+            limit=limit * _ROWS_FOR_A_SESSION,
+            types=("exchange", "session_summary"),
+            agent_id=self._session.agent_id,
+            count_use=False,
+        )
+        best: dict[str, Observation] = {}
+        for hit in hits:
+            row = hit.observation
+            about = row.subject if row.type == "session_summary" else row.session_id
+            if about and about != self._session.id:
+                best.setdefault(about, row)
+        found: list[Answer] = []
+        for session_id, row in best.items():
+            if len(found) < limit and (record := await self._record(session_id)):
+                found.append(_told(record, row, query))
+        return listed("sessions", found)
+
+    async def session_read(self, session_id: Id, *, last: Annotated[int, Within(1, 100)] = 20) -> Answer:
+        """Read the end of what was said in a session, oldest first.
+
+        Args:
+            session_id: which, as session_search gave it
+            last: how many entries
+        """
+        session = self._session if session_id == self._session.id else await self._other(session_id)
+        if not session.supports(TranscriptStore):
+            raise ToolError(f"the session {session_id} keeps no transcript")
+        entries = [
+            {"role": entry.role, "at": format_time(entry.at), "content": shortened(entry.content)}
+            for entry in await session.transcript_read_last(last)
+        ]
+        return _from_the_end(session.record, entries)
+
+    async def _other(self, session_id: str) -> SessionHandle:
+        record = await self._record(session_id)
+        if record is None:
+            raise ToolError(f"there is no session {session_id}")
+        return await self._memory.load_session(record.id, record.agent_id)
+
+    async def _record(self, session_id: str) -> SessionRecord | None:
+        """The session, if it is of the same agent and was held where the caller may see what is said."""
+        try:
+            record = await self._memory.find_session(session_id)
+        except SessionNotFound:
+            return None
+        except SessionError as error:
+            raise ToolError(f"the session {session_id} cannot be read: {error}") from error
+        now = self._clock()
+        seen = View(self._session.clearance, now).visibilities
+        is_seen = record.agent_id == self._session.agent_id and default_visibility(record.clearance) in seen
+        return record if is_seen and not record.is_expired(now) else None
+
+
+def _told(record: SessionRecord, row: Observation, query: str) -> Answer:
+    return {
+        "session_id": record.id,
+        "title": record.title,
+        "used_at": format_time(record.used_at),
+        "line": shortened(_matching_line(row, query), _LONGEST_LINE),
+    }
+
+
+def _matching_line(row: Observation, query: str) -> str:
+    """The line of what the row says that holds most of what was asked for; of several, the first."""
+    asked = set(terms(query))
+    lines = [line.strip() for text in row.said() for line in text.splitlines() if line.strip()]
+    return max(lines, key=lambda line: len(asked & set(terms(line))), default="")
+
+
+def _from_the_end(record: SessionRecord, entries: list[Answer]) -> Answer:
+    """As many of the last entries as fit, in their order."""
+    answer = listed("entries", entries[::-1], session_id=record.id, title=record.title)
+    answer["entries"].reverse()
+    return answer

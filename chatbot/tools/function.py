@@ -1,0 +1,186 @@
+"""A plain async function as a tool: its signature is the schema, its docstring is what the model is told.
+
+The arguments are checked strictly against the annotations before the function runs, so it never sees a wrong type.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MethodType
+from typing import Any, get_type_hints
+
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
+
+from chatbot.errors import ToolError
+from chatbot.messages import ToolSpec
+from chatbot.tools.toolbox import Tool
+from stores.errors import did_you_mean
+
+_ARGUMENTS = re.compile(r"^Args:\n((?:[ \t]+.*\n?|\n)+)", re.MULTILINE)
+_ARGUMENT = re.compile(r"^\s+(\w+)(?: \([^)]*\))?: (.+)")
+_SHOWN_MISTAKES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """The bounds of a whole number, for `Annotated`. What lies outside is brought to the bound, and the model told."""
+
+    lowest: int
+    highest: int
+
+    def __get_pydantic_json_schema__(self, core_schema: Any, handler: Any) -> dict[str, Any]:
+        """The schema with the bounds; they are not enforced by validation."""
+        return {**handler(core_schema), "minimum": self.lowest, "maximum": self.highest}
+
+
+class FunctionTool(Tool):
+    """The tool that an async function is.
+
+    It goes by the function's name. Its docstring describes it; a line `name: text` under `Args:` describes an
+    argument, and so does `Annotated[..., Field(description=...)]`. What it returns goes to the model as text, or else
+    as JSON. Raises `TypeError` for a function whose signature cannot be a schema.
+    """
+
+    def __init__(self, function: Callable[..., Awaitable[Any]]) -> None:
+        self._function = function
+        self._arguments = _arguments_of(function)
+        self.spec = self._arguments.spec
+
+    async def run(self, arguments: dict[str, Any]) -> str:
+        """See `Tool`. Raises `ToolError` for arguments that do not fit."""
+        given, notes = self._arguments.check(arguments)
+        return _text_of(await self._function(**given), notes)
+
+
+class _Arguments:
+    """What a function takes, and the check that it is given just that."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._name = function.__name__
+        hints = get_type_hints(function, include_extras=True)
+        self._parameters = inspect.signature(function).parameters
+        for parameter in self._parameters.values():
+            if parameter.kind not in {parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY}:
+                raise TypeError(f"the argument {parameter} of {self._name} has no name that a model could use")
+            if parameter.name not in hints:
+                raise TypeError(f"the argument {parameter.name!r} of {self._name} has no annotation")
+        self._bounds = {
+            name: mark
+            for name in self._parameters
+            for mark in getattr(hints[name], "__metadata__", ())
+            if isinstance(mark, Within)
+        }
+        self._checked: TypeAdapter[Any] = TypeAdapter(_echo_of(function, hints), config=ConfigDict(strict=True))
+        about, described = _described(inspect.getdoc(function) or "")
+        self.spec = ToolSpec(self._name, about, _simplified(self._checked.json_schema(), described))
+
+    def check(self, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """The arguments as the function takes them, and what the model is to be told of them."""
+        given, notes = self._clamped(self._known(arguments))
+        try:
+            checked: dict[str, Any] = self._checked.validate_json(json.dumps(given))
+        except ValidationError as error:
+            raise ToolError(f"{self._name}: {_explain(error)}") from error
+        return checked, notes
+
+    def _known(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments; null stands for one that was left out."""
+        for name in arguments:
+            if name not in self._parameters:
+                raise ToolError(f"{self._name} has no argument {name!r}{did_you_mean(name, self._parameters)}")
+        return {
+            name: value
+            for name, value in arguments.items()
+            if value is not None or self._parameters[name].default is inspect.Parameter.empty
+        }
+
+    def _clamped(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        notes = []
+        for name, bounds in self._bounds.items():
+            asked = arguments.get(name)
+            if isinstance(asked, int) and not isinstance(asked, bool):
+                arguments[name] = min(max(asked, bounds.lowest), bounds.highest)
+                if arguments[name] != asked:
+                    notes.append(f"{name} was {asked}: {arguments[name]} was used instead")
+        return arguments, notes
+
+
+def _arguments_of(function: Callable[..., Any]) -> _Arguments:
+    """Made once for a method, however many objects it is bound to."""
+    try:
+        own = getattr(function, "__func__", None)
+        return _Arguments(function) if own is None else _arguments_of_method(own)
+    except (NameError, ValueError, PydanticUserError) as error:
+        raise TypeError(f"the signature of {function.__name__} cannot be made a schema: {error}") from error
+
+
+@lru_cache
+def _arguments_of_method(method: Callable[..., Any]) -> _Arguments:
+    return _Arguments(MethodType(method, method))  # bound to anything, so that `self` is no argument
+
+
+def _echo_of(function: Callable[..., Any], hints: Mapping[str, Any]) -> Any:
+    """A function with the same arguments that returns them: calling it through pydantic checks them."""
+
+    def echo(**given: Any) -> dict[str, Any]:
+        return given
+
+    echo.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    echo.__annotations__ = {name: hint for name, hint in hints.items() if name != "return"}
+    return echo
+
+
+def _described(text: str) -> tuple[str, dict[str, str]]:
+    """What a docstring says of the function, and of its arguments."""
+    found = _ARGUMENTS.search(text)
+    if not found:
+        return text, {}
+    arguments: dict[str, str] = {}
+    for line in found[1].splitlines():
+        if named := _ARGUMENT.match(line):
+            arguments[named[1]] = named[2].strip()
+        elif arguments and line.strip():
+            arguments[list(arguments)[-1]] += f" {line.strip()}"
+    return text[: found.start()].strip(), arguments
+
+
+def _simplified(schema: dict[str, Any], arguments: Mapping[str, str]) -> dict[str, Any]:
+    """The schema as providers like it best: no titles, no nulls, and the arguments described."""
+    properties = {name: _property(each) for name, each in schema.get("properties", {}).items()}
+    for name, text in arguments.items():
+        if name in properties:
+            properties[name].setdefault("description", text)
+    return {"type": "object", **schema, "properties": properties, "additionalProperties": False}
+
+
+def _property(schema: dict[str, Any]) -> dict[str, Any]:
+    schema = {key: value for key, value in schema.items() if key != "title"}
+    if schema.get("default", ...) is None:
+        del schema["default"]
+    options = [option for option in schema.get("anyOf", ()) if option != {"type": "null"}]
+    if len(options) == 1:
+        del schema["anyOf"]
+        return {**options[0], **schema}
+    return schema
+
+
+def _explain(error: ValidationError) -> str:
+    told = []
+    for mistake in error.errors(include_url=False)[:_SHOWN_MISTAKES]:
+        place = ".".join(map(str, mistake["loc"])) or "the arguments"
+        why = mistake["msg"].removeprefix("Value error, ")
+        told.append(f"{place}: {why[:1].lower()}{why[1:]}")
+    return "; ".join(told)
+
+
+def _text_of(answer: Any, notes: list[str]) -> str:
+    if isinstance(answer, str):
+        return "\n".join([answer, *notes])
+    if notes and isinstance(answer, dict):
+        answer = answer | {"notes": [*answer.get("notes", ()), *notes]}
+    return json.dumps(answer, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,75 @@
+"""`chatbot tools list`: what the model would be offered."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+OWN = '''
+async def weather(city: str) -> str:
+    """Say how the weather will be."""
+    return f"sun in {city}"
+'''
+
+
+@pytest.fixture(autouse=True)
+def _project() -> None:
+    Path("config.toml").write_text(
+        '[model]\nname = "scripted"\n'
+        '[agents.chat]\nmemory = ["basic_session", "observations"]\n'
+        '[agents.own]\ntools = ["own_tools:weather"]\n'
+        '[agents.bare]\nmemory = ["basic_session"]\n'
+        "[agents.none]\ntools = []\n",
+        encoding="utf-8",
+    )
+    Path("own_tools.py").write_text(OWN, encoding="utf-8")
+    Path("identities", "ada").mkdir(parents=True)
+    Path("identities", "ada", "identity.toml").write_text('persona = "You are ada."', encoding="utf-8")
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "chatbot", "tools", "list", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=os.environ | environment,
+    )
+
+
+def test_the_tools_of_the_agent_are_listed_with_what_they_do_and_nothing_is_written() -> None:
+    done = run()
+    assert (done.returncode, done.stderr) == (0, "")
+    names = [line.split()[0] for line in done.stdout.splitlines()[1:]]
+    assert names[0] == "memory_search"
+    assert len(names) == 14
+    assert "Search what is remembered" in done.stdout
+    listed = json.loads(run("--json").stdout)
+    assert [tool["name"] for tool in listed["tools"]] == names
+    assert listed["tools"][0]["parameters"]["additionalProperties"] is False
+    assert not Path("identities/ada/memory").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--agent", "own"], "Say how the weather will be."),
+        (["--agent", "bare"], "the stores of the agent 'bare' keep no observations"),
+        (["--agent", "none"], "name some in [agents.none] tools"),
+        (["-m", "local/smollm2-135m"], "the model local/smollm2-135m takes no tools"),
+    ],
+)
+def test_an_agent_has_its_own_tools_or_is_told_why_it_has_none(arguments: list[str], words: str) -> None:
+    done = run(*arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert words in done.stdout
+
+
+def test_tools_that_do_not_exist_are_a_mistake_in_the_configuration() -> None:
+    done = run(CHATBOT_AGENTS__OWN__TOOLS='["memry"]')
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "did you mean 'memory'?" in done.stderr

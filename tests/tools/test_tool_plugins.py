@@ -1,0 +1,205 @@
+"""Tools by name: one's own functions, installed plug-ins, and what is said of those that are wrong."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import Field
+
+from chatbot.errors import ConfigError, ToolError
+from chatbot.messages import ToolCall, ToolSpec
+from chatbot.tools import FunctionTool, Tool, Toolbox, Within
+from chatbot.tools.plugins import installed, load, tools_of
+
+OWN = '''
+from __future__ import annotations
+from typing import Literal
+from chatbot.tools import Tool
+from chatbot.messages import ToolSpec
+
+async def weather(city: str, days: int = 1, unit: Literal["C", "F"] = "C") -> str:
+    """Say how the weather will be.
+
+    Args:
+        city: where, in English
+          or in the language of the place
+        days (int): how far ahead
+    """
+    return f"{days} days of sun in {city}, {unit}"
+
+class Clock(Tool):
+    spec = ToolSpec("clock", "the time")
+    async def run(self, arguments):
+        return "noon"
+
+clock = Clock()
+
+def several(context):
+    """Tools for one session."""
+    async def whoami() -> dict:
+        """Say whose session it is."""
+        return {"agent": context}
+    return [whoami, clock]
+
+def one(context):
+    return clock
+
+def forgot_async(city: str):
+    return "sunny"
+
+def raises(context):
+    raise KeyError("no key")
+
+def no_tools(context):
+    return [weather, 7]
+
+async def unnamed(*cities: str) -> str: ...
+async def untyped(city) -> str: ...
+async def nowhere(city: Nowhere) -> str: ...
+async def unfit(city: object()) -> str: ...
+number = 7
+'''
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> str:
+    """A module of one's own beside the configuration."""
+    name = f"own_tools_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(OWN, encoding="utf-8")
+    return name
+
+
+async def _run(tool: Tool, **arguments: Any) -> str:
+    return await tool.run(arguments)
+
+
+async def test_a_plain_function_is_a_tool(own: str, tmp_path: Path) -> None:
+    [tool] = tools_of([f"{own}:weather"], None, beside=tmp_path)
+    assert tool.spec == ToolSpec(
+        "weather",
+        "Say how the weather will be.",
+        {
+            "type": "object",
+            "properties": {
+                "city": {"type": "string", "description": "where, in English or in the language of the place"},
+                "days": {"type": "integer", "default": 1, "description": "how far ahead"},
+                "unit": {"type": "string", "default": "C", "enum": ["C", "F"]},
+            },
+            "required": ["city"],
+            "additionalProperties": False,
+        },
+    )
+    assert await _run(tool, city="Oslo", days=2) == "2 days of sun in Oslo, C"
+    for arguments, words in (
+        ({}, "weather: city: missing"),
+        ({"city": 1}, "city: input should be a valid string"),
+        ({"city": "Oslo", "unit": "K"}, "unit: input should be 'C' or 'F'"),
+        ({"city": "Oslo", "day": 1}, "weather has no argument 'day': did you mean 'days'?"),
+    ):
+        with pytest.raises(ToolError, match=words.replace("?", r"\?")):
+            await tool.run(arguments)
+
+
+async def test_a_function_of_the_context_makes_tools_for_a_session(own: str, tmp_path: Path) -> None:
+    whoami, clock = tools_of([f"{own}:several"], "ada", beside=tmp_path)
+    assert await _run(whoami) == '{"agent":"ada"}'
+    assert await _run(clock) == "noon"
+    for name in ("clock", "one"):
+        assert [tool.spec.name for tool in tools_of([f"{own}:{name}"] * 2, None, beside=tmp_path)] == ["clock"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("forgot_async", "'sunny' was returned, and not tools: is an `async` missing?"),
+        ("raises", "KeyError: 'no key'"),
+        ("no_tools", "7 is no tool and no async function"),
+        ("unnamed", "has no name that a model could use"),
+        ("untyped", "the argument 'city' of untyped has no annotation"),
+        ("nowhere", "name 'Nowhere' is not defined"),
+        ("unfit", "cannot be made a schema"),
+        ("number", "are 7: they should be"),
+        ("missing", "no attribute 'missing'"),
+    ],
+)
+def test_a_broken_plug_in_names_itself(own: str, tmp_path: Path, name: str, words: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        tools_of([f"{own}:{name}"], None, beside=tmp_path)
+    assert f"'{own}:{name}'" in str(raised.value)
+    assert words in str(raised.value)
+
+
+def test_an_unknown_name_is_told_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no tools are called 'memry': did you mean 'memory'"):
+        load("memry")
+    with pytest.raises(ConfigError, match="there is no module 'a_module_that_is_not_there'"):
+        load("a_module_that_is_not_there:x", beside=tmp_path)
+
+
+def test_an_installed_plug_in_of_a_stranger_is_listed_unimported_and_loaded_by_name(
+    own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "stranger-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n", encoding="utf-8")
+    points = f"[chatbot.tools]\nforecast = {own}:weather\nabsent = {own}:absent\n"
+    (info / "entry_points.txt").write_text(points, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert {"forecast", "absent", "memory"} <= installed().keys()
+    assert own not in sys.modules
+    assert [tool.spec.name for tool in tools_of(["forecast"], None)] == ["weather"]
+    with pytest.raises(ConfigError, match=rf"'absent' \({own}:absent\) cannot be loaded"):
+        load("absent")
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    async def same() -> str:
+        """Do it."""
+        return ""
+
+    with pytest.raises(ConfigError, match="two tools are called 'same'"):
+        Toolbox([FunctionTool(same), FunctionTool(same)])
+
+
+async def test_null_stands_for_what_is_left_out_and_bounds_bring_a_number_back() -> None:
+    async def pick(
+        n: Annotated[int, Within(1, 5)] = 2, *, kind: Literal["a", "b"] | None = None, size: float | None = None
+    ) -> Any:
+        """Pick."""
+        return {"n": n, "kind": kind, "size": size} if kind else f"{n}"
+
+    tool = FunctionTool(pick)
+    assert tool.spec.parameters["properties"] == {
+        "n": {"type": "integer", "default": 2, "minimum": 1, "maximum": 5},
+        "kind": {"type": "string", "enum": ["a", "b"]},
+        "size": {"type": "number"},
+    }
+    assert await _run(tool, n=None, kind=None) == "2"
+    assert await _run(tool, n=9) == "5\nn was 9: 5 was used instead"
+    told = '{"n":1,"kind":"a","size":2.0,"notes":["n was 0: 1 was used instead"]}'
+    assert await _run(tool, n=0, kind="a", size=2) == told
+
+
+async def test_a_method_is_a_tool_of_its_own_object() -> None:
+    class Counter:
+        def __init__(self, start: int) -> None:
+            self.count = start
+
+        async def add(self, n: Annotated[int, Field(description="how many")]) -> int:
+            """Count on."""
+            self.count += n
+            return self.count
+
+    first, second = FunctionTool(Counter(0).add), FunctionTool(Counter(10).add)
+    assert (await _run(first, n=1), await _run(second, n=1), await _run(first, n=1)) == ("1", "11", "2")
+    assert first.spec.parameters["properties"] == {"n": {"type": "integer", "description": "how many"}}
+
+
+async def test_what_a_function_raises_is_told_and_its_own_type_errors_are_not_taken_for_wrong_arguments() -> None:
+    async def breaks(n: int) -> str:
+        """Break."""
+        raise TypeError("inside")
+
+    [result] = await Toolbox([FunctionTool(breaks)]).run([ToolCall("c", "breaks", '{"n": 1}')])
+    assert (result.is_error, result.content) == (True, '{"error": "the tool \'breaks\' failed: inside"}')
