@@ -10,6 +10,7 @@ import re
 from chatbot.chat.disguises import skeleton
 
 _HEAD = 300
+_LINE_END = re.compile("\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _TAKEN = "·"
 """Stands where a token stood, so that what was around it does not become another."""
 _ROLES = (
@@ -45,7 +46,7 @@ _TOKEN = re.compile(
 
 def without_role_marks(text: str) -> str:
     """`text` without them, and without white space at the ends of its lines."""
-    return "\n".join(map(_without_prefix, _TOKEN.sub(_TAKEN, text).splitlines()))
+    return "\n".join(map(_without_prefix, _LINE_END.split(_TOKEN.sub(_TAKEN, text))))
 
 
 def _without_prefix(line: str) -> str:
