@@ -80,7 +80,8 @@ class Reading(Scoped):
             profile=PROFILES["search"],
             limit=limit * _CANDIDATES,
         )
-        scores = {each.candidate.id: each.score for each in found[:limit]}
+        holding = [each for each in found if each.candidate.lexical > 0]  # what stands beside them is for prompts
+        scores = {each.candidate.id: each.score for each in (holding or found)[:limit]}
         rows = await scope.store.get(view, list(scores))
         hits = _within([Hit(row, scores[row.id]) for row in rows], max_tokens)
         if count_use:

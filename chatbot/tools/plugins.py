@@ -21,11 +21,14 @@ from chatbot.tools.toolbox import Tool
 from stores.errors import StoreError, did_you_mean
 
 GROUP = "chatbot.tools"
+OWN_PLUGINS = {"memory": "chatbot.chat.memory_tools:offered"}
+"""Ours, which are registered like any stranger's, and found even where the registration is out of date."""
 
 
 def installed() -> dict[str, EntryPoint]:
     """Every installed plug-in by name, none of them imported."""
-    return {point.name: point for point in sorted(entry_points(group=GROUP), key=lambda point: point.name)}
+    found = {name: EntryPoint(name, where, GROUP) for name, where in OWN_PLUGINS.items()}
+    return found | {point.name: point for point in sorted(entry_points(group=GROUP), key=lambda point: point.name)}
 
 
 def load(name: str, *, beside: Path | None = None) -> Any:
