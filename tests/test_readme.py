@@ -59,7 +59,7 @@ def test_the_tour_does_what_it_says(project: Path) -> None:
 def test_the_example_of_an_agent_runs() -> None:
     program = next(block for block in _blocks("python") if "asyncio.run" in block)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "user Remember the milk.\nshopping\n"
+    assert done.stdout == "user Remember the milk.\nshopping\nThe milk is in aisle 4\n"
 
 
 def test_the_example_of_a_store_is_used_by_naming_it(project: Path) -> None:

@@ -39,7 +39,7 @@ class PromptBundle:
 
     messages: tuple[Message, ...]
     parts: Mapping[str, int] = field(default_factory=dict)
-    """Tokens of persona (tools included), summary, window and memory."""
+    """Tokens of persona, tools, summary, window and memory."""
     reply_tokens: int = 0
     """What is kept free for the reply."""
     context_window: int = 0
@@ -77,6 +77,7 @@ async def build_prompt(
     reply = min(reply_tokens, window // _LARGEST_REPLY_SHARE)
     system = Message("system", persona)
     persona_tokens = await model.count_tokens([system], tools)
+    tool_tokens = persona_tokens - await model.count_tokens([system]) if tools else 0
     exchanges = _exchanges(dialogue)
     costs = [await model.count_tokens(exchange) for exchange in exchanges]
     asides = {
@@ -108,7 +109,8 @@ async def build_prompt(
     return PromptBundle(
         messages=(system, *asides["summary"], *window_messages, *asides["memory"], *last),
         parts={
-            "persona": persona_tokens,
+            "persona": persona_tokens - tool_tokens,
+            "tools": tool_tokens,
             "summary": beside["summary"],
             "window": sum(costs[first:]),
             "memory": beside["memory"] + beside["earlier memory"],

@@ -26,7 +26,7 @@ from chatbot.chat.window import Window
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ModelError
 from chatbot.memory import SessionHandle
-from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCall, ToolCallDelta, Usage
+from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCall, ToolCallDelta, ToolSpec, Usage
 from chatbot.models.base import Model
 from chatbot.tools import Toolbox, ToolResult
 from stores.base import TranscriptStore
@@ -37,6 +37,8 @@ PURPOSE = "chat"
 _LONGEST_TITLE = 60
 _RECENT_QUESTIONS = 3
 """How many of the user's last messages memory is asked about; one alone often leaves out what it is about."""
+_TOOLS_SHARE = 2
+"""Tools that take more than this part of the model's window are not offered."""
 _MEMORY_SHARE = 6
 """The memory block takes at most this part of the model's window."""
 
@@ -111,6 +113,7 @@ class Turn:
         self._unsaved: list[Said] = []
         self._recalled: Recalled | None = None
         self._aside = Aside()
+        self._offered: tuple[ToolSpec, ...] | None = None
         self._asked_at = receipt.at
         self._keeps_transcript = session is not None and session.supports(TranscriptStore)
 
@@ -150,8 +153,7 @@ class Turn:
         reply = _Reply()
         started = time.monotonic()
         try:
-            tools = self._tools.specs
-            stream = self._model.stream(prompt.messages, tools=tools, max_output_tokens=reply_tokens)
+            stream = self._model.stream(prompt.messages, tools=await self._specs(), max_output_tokens=reply_tokens)
             async with aclosing(stream) as deltas:
                 async for delta in deltas:
                     self._take(delta, reply)
@@ -215,12 +217,22 @@ class Turn:
             self._model,
             self._persona(),
             messages_of(said),
-            tools=self._tools.specs,
+            tools=await self._specs(),
             reply_tokens=self._rules.max_output_tokens,
             aside=self._aside,
         )
         self._receipt.note_prompt(prompt, entries)
         return prompt
+
+    async def _specs(self) -> tuple[ToolSpec, ...]:
+        """The tools that the model is told of: none where they would take too much of its window."""
+        if self._offered is None:
+            self._offered = self._tools.specs
+            window = await self._model.context_window()
+            if self._offered and await self._model.count_tokens([], self._offered) > window // _TOOLS_SHARE:
+                self._notice(f"the tools do not fit a window of {window} tokens, so the model goes without them")
+                self._offered = ()
+        return self._offered
 
     def _persona(self) -> str:
         return self._rules.persona if self._remembrance is None else f"{self._rules.persona}\n\n{system_notice()}"

@@ -18,9 +18,13 @@ async def run(args: argparse.Namespace) -> Exit:
         complain(InvalidValue("say --dry-run: nothing else can be done with a prompt yet"), as_json=args.json)
         return Exit.USAGE
     async with Runtime(options_of(args)) as runtime:
-        new = not (args.continue_last or args.resume or args.fork)
-        chat = runtime.chat(await runtime.resume() if new else await chosen_session(runtime, args))
-        bundle, receipt = await chat.dry_run(" ".join(args.text))
+        named = args.new or args.resume is not None or args.fork is not None
+        session = await chosen_session(runtime, args) if named else await runtime.resume()
+        try:
+            bundle, receipt = await runtime.chat(session).dry_run(" ".join(args.text))
+        finally:
+            if session is not None and (args.new or args.fork is not None):
+                await runtime.memory.delete_session(session.id)  # it was made for this alone
         if args.json:
             say_json(
                 {

@@ -460,7 +460,7 @@ async def test_the_receipt_tells_what_was_sent(session: SessionHandle, memory_ho
     await chat.turn("hello")
     (receipt,) = await session.receipts()
     assert receipt["window"]["entries"] == receipt["window"]["messages"] == 1
-    assert receipt["tokens"].keys() == {"persona", "summary", "window", "memory", "reply_reserve"}
+    assert receipt["tokens"].keys() == {"persona", "tools", "summary", "window", "memory", "reply_reserve"}
     assert len(receipt["prompt_sha256"]) == 64
     assert receipt["session"] == session.id
     assert receipt["calls"][0]["purpose"] == "chat"
@@ -474,3 +474,18 @@ async def test_a_bill_survives_a_damaged_line(session: SessionHandle, memory_hom
     await chat.turn("hello")
     assert (await Ledger(memory_home).total()).calls == 2
     assert await Ledger(memory_home / "nowhere").total() == Bill()
+
+
+async def test_tools_that_would_fill_a_small_window_are_not_offered(session: SessionHandle, memory_home: Path) -> None:
+    class Talkative(Tool):
+        """Says too much about itself."""
+
+        spec = ToolSpec("talkative", "word " * 2_000)
+
+        async def run(self, arguments: dict[str, Any]) -> str:
+            return "never"
+
+    chat = _chat(ScriptedModel(["hi"], window=2_048), session, memory_home, tools=Toolbox([Talkative()]))
+    receipt = await chat.turn("hello")
+    assert receipt.reply == "hi"
+    assert any("do not fit" in notice for notice in receipt.notices)

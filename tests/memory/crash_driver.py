@@ -30,6 +30,7 @@ from typing import ClassVar
 from uuid import uuid4
 
 import filelock  # noqa: F401 - or each child would spend its short life importing it
+import uuid6  # noqa: F401 - the same
 
 from chatbot.memory import MemorySystem
 from stores import KeyValue, SessionRef, TranscriptEntry

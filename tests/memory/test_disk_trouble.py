@@ -106,7 +106,7 @@ async def test_on_a_full_disk_everything_stays_readable_and_deleting_makes_room(
 
 
 READ_ONLY = """
-import asyncio, os, sys
+import asyncio, concurrent.futures.thread, filelock, os, sys, uuid6  # while the interpreter's folder can still be read
 from pathlib import Path
 from chatbot.memory import MemorySystem
 from stores.errors import StoreFailed

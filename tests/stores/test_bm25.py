@@ -6,7 +6,7 @@ import pytest
 from whoosh.util.numeric import byte_to_length as whoosh_length
 from whoosh.util.numeric import length_to_byte as whoosh_byte
 
-from stores.bm25 import BOOSTS, FIELDS, LENGTHS, MAX_FREQUENCY, byte_to_length, frequencies, length_to_byte, rank
+from stores.bm25 import BOOSTS, FIELDS, LENGTHS, MAX_FREQUENCY, about, byte_to_length, frequencies, length_to_byte, rank
 
 
 def test_lengths_are_quantised_as_whoosh_does() -> None:
@@ -22,7 +22,7 @@ def test_a_score_is_what_the_formula_says() -> None:
 
 
 def test_what_an_assistant_said_counts_less() -> None:
-    documents = {0: {"user": ["x"]}, 1: {"assistant": ["x"]}}
+    documents = {0: {"user": ["x"], "assistant": ["y"]}, 1: {"user": ["y"], "assistant": ["x"]}}
     scores = rank(documents, ["x"])
     assert scores[1] == pytest.approx(0.4 * scores[0])
 
@@ -42,3 +42,17 @@ def test_each_field_has_a_boost_and_each_byte_a_length() -> None:
 
 def test_a_term_repeated_without_end_counts_as_often_as_the_bound() -> None:
     assert frequencies(["x"] * 70_000) == {"x": MAX_FREQUENCY}
+
+
+def test_a_long_message_of_a_person_loses_less_than_a_long_reply() -> None:
+    def share_of_a_long_one(field: str) -> float:
+        scores = rank({0: {field: ["x"]}, 1: {field: ["x", *"abcdefgh"]}}, ["x"])
+        return scores[1] / scores[0]
+
+    assert share_of_a_long_one("assistant") < share_of_a_long_one("user") < 1
+
+
+def test_a_session_is_about_what_many_of_its_rows_hold() -> None:
+    scores = about([{"a": 3, "b": 1}, {"a": 1}])
+    assert scores["a"] > scores["b"] > 0
+    assert about([]) == about([{}, {}]) == {}
