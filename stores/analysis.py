@@ -126,14 +126,18 @@ def _identifier(token: str) -> Iterator[str]:
         return
     words = [word.lower() for part in parts for word in _HUMP.split(part)]
     names = (name.strip(_JOINTS) for name in (whole, *_PATH.split(whole)))
-    yield from dict.fromkeys(name[:MAX_TERM] for name in names if name not in words)
+    yield from dict.fromkeys(_stemmed(name)[:MAX_TERM] for name in names if name not in words)
     for word in words:
         yield from _word(word)
 
 
 def _word(word: str) -> Iterator[str]:
     if word not in STOP_WORDS:
-        yield (_stem()(word) if word.isascii() and word.isalpha() else word)[:MAX_TERM]
+        yield _stemmed(word)[:MAX_TERM]
+
+
+def _stemmed(word: str) -> str:
+    return _stem()(word) if word.isascii() and word.isalpha() else word
 
 
 @cache

@@ -1,0 +1,99 @@
+"""How rows are weighed: a table of golden cases, and what must hold for any."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatbot.memory.recall import judged
+from chatbot.memory.scoring import PROFILES, Candidate, Profile, fused, scored
+
+NOW = datetime(2026, 3, 4, tzinfo=UTC)
+SEARCH, RECENT, INJECT = PROFILES["search"], PROFILES["recent"], PROFILES["inject"]
+
+
+def candidate(name: str = "a", *, days: float = 0, lexical: float = 5.0, **known: object) -> Candidate:
+    at = NOW - timedelta(days=days)
+    given: dict[str, object] = {"type": "note", "session_id": None, "created_at": at, "updated_at": at} | known
+    return Candidate(id=name, lexical=lexical, **given)  # type: ignore[arg-type]
+
+
+def score(one: Candidate, profile: Profile, sessions: Mapping[str, float] | None = None) -> float:
+    [only] = scored({one.id: one}, {}, sessions or {}, profile, NOW)
+    return only.score
+
+
+@pytest.mark.parametrize(
+    ("profile", "one", "expected"),
+    [
+        (SEARCH, candidate(), 0.6 * 0.5 + 0.2),
+        (SEARCH, candidate(days=1), 0.6 * 0.5 + 0.2 * 0.5),
+        (SEARCH, candidate(mention_count=5), 0.6 * 0.5 + 0.2 + 0.2 * 0.5),
+        (SEARCH, candidate(mention_count=50), 0.6 * 0.5 + 0.2 + 0.2),
+        (RECENT, candidate(days=3, mention_count=2), 0.7 / 4 + 0.3 * 0.2),
+        (INJECT, candidate(importance=1.0), 0.55 * 0.5 + 0.2 + 0.15 + 0.1 * 0.5),
+        (INJECT, candidate(days=30, importance=0.0), 0.55 * 0.5 + 0.2 * 0.5 + 0.1 * 0.5),
+        (INJECT, candidate(days=21, type="event", importance=0.0), 0.55 * 0.5 + 0.2 * 0.5 + 0.1 * 0.5),
+        (INJECT, candidate(days=3000, type="preference", importance=0.0), 0.55 * 0.5 + 0.2 + 0.1 * 0.5),
+    ],
+)
+def test_the_golden_cases(profile: Profile, one: Candidate, expected: float) -> None:
+    assert score(one, profile) == pytest.approx(expected)
+
+
+@given(st.floats(0.1, 50), st.floats(0.01, 20))
+def test_a_better_match_outranks_a_worse_one(worse: float, more: float) -> None:
+    rows = {each.id: each for each in (candidate("a", lexical=worse), candidate("b", lexical=worse + more))}
+    assert [row.candidate.id for row in scored(rows, {}, {}, INJECT, NOW)] == ["b", "a"]
+
+
+def test_other_weights_give_another_order() -> None:
+    rows = {each.id: each for each in (candidate("old", days=300, lexical=9), candidate("new", lexical=4))}
+    by_match = replace(SEARCH, match=1.0, recency=0.0)
+    by_age = replace(SEARCH, match=0.1, recency=0.9)
+    assert scored(rows, {}, {}, by_match, NOW)[0].candidate.id == "old"
+    assert scored(rows, {}, {}, by_age, NOW)[0].candidate.id == "new"
+
+
+@given(st.floats(0, 1000))
+def test_a_match_is_a_share_whatever_else_was_found(lexical: float) -> None:
+    assert 0 <= score(candidate(lexical=lexical), replace(SEARCH, recency=0)) < 0.6 + 1e-9
+
+
+def test_neighbours_and_the_session_raise_a_row() -> None:
+    rows = {each.id: each for each in (candidate("hit", session_id="s"), candidate("beside", lexical=0, session_id="s"),
+                                       candidate("elsewhere", lexical=0, session_id="t"))}  # fmt: skip
+    found = scored(rows, {"hit": {"beside": 1}}, {"s": 2.0}, INJECT, NOW)
+    assert [row.candidate.id for row in found] == ["hit", "beside", "elsewhere"]
+    assert found[1].parts["spill"] > 0
+    assert found[1].parts["session"] == found[0].parts["session"] > 0
+
+
+def test_equals_stand_in_a_fixed_order() -> None:
+    rows = {name: candidate(name) for name in "cab"}
+    assert [row.candidate.id for row in scored(rows, {}, {}, INJECT, NOW)] == ["c", "b", "a"]
+
+
+def test_floors_limit_and_exclusion_each_tell_why() -> None:
+    strengths = {"best": 10.0, "good": 8.0, "third": 7.0, "weak": 1.0, "seen": 9.0}
+    rows = {name: candidate(name, lexical=strength) for name, strength in strengths.items()}
+    verdicts = judged(scored(rows, {}, {}, INJECT, NOW), INJECT, 2, frozenset({"seen"}))
+    assert {row.candidate.id: verdict for row, verdict in verdicts} == {
+        "best": "recalled",
+        "seen": "seen already",
+        "good": "recalled",
+        "third": "over limit",
+        "weak": "below relative floor",
+    }
+    nonsense = judged(scored({"a": candidate(lexical=0.05)}, {}, {}, INJECT, NOW), INJECT, 5, frozenset())
+    assert [verdict for _, verdict in nonsense] == ["below absolute floor"]
+
+
+def test_fusing_takes_part_of_both() -> None:
+    both = fused({"a": 10.0, "b": 0.0, "c": 5.0}, {"a": 0.1, "b": 0.9, "c": 0.5}, 0.35)
+    assert both["a"] == pytest.approx(6.5)
+    assert both["b"] == pytest.approx(3.5)
+    assert fused({"a": 4.0, "b": 2.0}, {}, 0.0)["a"] > fused({"a": 4.0, "b": 2.0}, {}, 0.0)["b"]
