@@ -1,0 +1,77 @@
+"""Vectors of meaning, and how alike they are: an exact scan, with NumPy where it is installed and without it otherwise.
+
+Vectors are kept at length 1, so that a cosine is a sum of products. Cosines are rounded to six decimals, for what is
+behind those depends on who computed them.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterator, Sequence
+from functools import cache
+from operator import mul
+from struct import Struct
+from sys import byteorder
+from types import ModuleType
+from typing import TypeAlias
+
+Vector: TypeAlias = "array[float]"
+"""Of type code `f`: 32-bit floats, which NumPy can look at without copying."""
+
+_DECIMALS = 6
+_LONGEST = 1.001
+"""What a cosine may come to by rounding; anything above comes from a row that is not of length 1."""
+
+
+def unit(values: Sequence[float]) -> Vector:
+    """The vector at length 1; zeros stay zeros, and so does what is not finite."""
+    length = math.hypot(*values)
+    if not length or not math.isfinite(length):
+        return array("f", bytes(4 * len(values)))
+    return array("f", [value / length for value in values])
+
+
+def packed(vector: Vector) -> bytes:
+    """The vector as little-endian bytes."""
+    if byteorder == "big":
+        vector = vector[:]
+        vector.byteswap()
+    return vector.tobytes()
+
+
+def alike(query: Vector, rows: memoryview, *, margin: int = 0) -> Iterator[tuple[float, int]]:
+    """Cosine and place of each packed row that is alike at all, the most alike first, of equals the last one first.
+
+    `query` and rows are of length 1. Each row is preceded by `margin` bytes of something else.
+    """
+    if not len(rows) or not any(query):
+        return iter(())
+    numpy = _numpy()
+    return _scan(query, rows, margin) if numpy is None else _scan_fast(numpy, query, rows, margin)
+
+
+def _scan(query: Vector, rows: memoryview, margin: int) -> Iterator[tuple[float, int]]:
+    row = Struct(f"<{margin}x{len(query)}f")
+    cosines = ((round(sum(map(mul, query, values)), _DECIMALS), at) for at, values in enumerate(row.iter_unpack(rows)))
+    found = sorted((each for each in cosines if 0 < each[0] < _LONGEST), reverse=True)
+    return ((min(cosine, 1.0), at) for cosine, at in found)
+
+
+def _scan_fast(numpy: ModuleType, query: Vector, rows: memoryview, margin: int) -> Iterator[tuple[float, int]]:
+    table = numpy.frombuffer(rows, "u1").reshape(-1, margin + 4 * len(query))[:, margin:].view("<f4")
+    with numpy.errstate(all="ignore"):  # a damaged row may hold anything; it is left out below
+        cosines = numpy.round((table @ numpy.frombuffer(query, "f4")).astype("f8"), _DECIMALS)
+        places = numpy.flatnonzero((cosines > 0) & (cosines < _LONGEST))
+    found = numpy.minimum(cosines[places], 1.0)
+    order = numpy.lexsort((-places, -found))
+    return zip(found[order].tolist(), places[order].tolist(), strict=True)
+
+
+@cache
+def _numpy() -> ModuleType | None:
+    try:
+        import numpy as np
+    except ImportError:
+        return None
+    return np
