@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from operator import mul
 from struct import Struct
 from sys import byteorder
 from types import ModuleType
 from typing import TypeAlias
+
+from stores.errors import InvalidValue, OtherEmbedder
 
 Vector: TypeAlias = "array[float]"
 """Of type code `f`: 32-bit floats, which NumPy can look at without copying."""
@@ -30,6 +32,24 @@ def unit(values: Sequence[float]) -> Vector:
     if not length or not math.isfinite(length):
         return array("f", bytes(4 * len(values)))
     return array("f", [value / length for value in values])
+
+
+def one_dimension(vectors: Iterable[Sequence[float]]) -> int:
+    """The length of all of them, 0 where there are none. Raises `InvalidValue` where they differ or are empty."""
+    lengths = {len(each) for each in vectors}
+    if len(lengths) > 1 or 0 in lengths:
+        raise InvalidValue(f"vectors of one model have one length, not {sorted(lengths)}")
+    return lengths.pop() if lengths else 0
+
+
+def check_model(kept: tuple[str, int], model: str, dimension: int = 0) -> None:
+    """Raise `OtherEmbedder` where what is kept is of another model, or of another dimension where one is given."""
+    if kept[0] and (kept[0] != model or dimension not in {0, kept[1]}):
+        asked = f"{model} with {dimension}" if dimension else model
+        raise OtherEmbedder(
+            f"the vectors were made by {kept[0]} with {kept[1]} dimensions, not by {asked}: "
+            "configure that model again, or make them anew with `chatbot memory reindex --embed`"
+        )
 
 
 def packed(vector: Vector) -> bytes:

@@ -13,7 +13,15 @@ from chatbot.errors import (
     ModelError,
     SessionError,
 )
-from stores.errors import BrokenStore, InvalidSettings, InvalidValue, StoreError, UnknownStore, UnsupportedOperation
+from stores.errors import (
+    BrokenStore,
+    InvalidSettings,
+    InvalidValue,
+    OtherEmbedder,
+    StoreError,
+    UnknownStore,
+    UnsupportedOperation,
+)
 
 
 class Exit(IntEnum):
@@ -51,6 +59,7 @@ _CODES: dict[type[Exception], Exit] = {
     BrokenStore: Exit.CONFIG,
     InvalidSettings: Exit.CONFIG,
     InvalidValue: Exit.USAGE,
+    OtherEmbedder: Exit.CONFIG,
     UnsupportedOperation: Exit.FAILED,
     StoreError: Exit.STORAGE,
 }
