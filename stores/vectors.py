@@ -22,6 +22,8 @@ Vector: TypeAlias = "array[float]"
 """Of type code `f`: 32-bit floats, which NumPy can look at without copying."""
 
 _DECIMALS = 6
+_AT_ONCE = 512
+"""Rows that are looked at as 64-bit floats at the same time."""
 _LONGEST = 1.001
 """What a cosine may come to by rounding; anything above comes from a row that is not of length 1."""
 
@@ -80,8 +82,10 @@ def _scan(query: Vector, rows: memoryview, margin: int) -> Iterator[tuple[float,
 
 def _scan_fast(numpy: ModuleType, query: Vector, rows: memoryview, margin: int) -> Iterator[tuple[float, int]]:
     table = numpy.frombuffer(rows, "u1").reshape(-1, margin + 4 * len(query))[:, margin:].view("<f4")
+    asked = numpy.array(query, "f8")  # sums of 32-bit floats would depend on the order in which they are made
     with numpy.errstate(all="ignore"):  # a damaged row may hold anything; it is left out below
-        cosines = numpy.round((table @ numpy.frombuffer(query, "f4")).astype("f8"), _DECIMALS)
+        products = [table[at : at + _AT_ONCE].astype("f8") @ asked for at in range(0, len(table), _AT_ONCE)]
+        cosines = numpy.round(numpy.concatenate(products), _DECIMALS)
         places = numpy.flatnonzero((cosines > 0) & (cosines < _LONGEST))
     found = numpy.minimum(cosines[places], 1.0)
     order = numpy.lexsort((-places, -found))
