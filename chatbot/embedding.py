@@ -24,6 +24,10 @@ class Embedder(AsyncResource):
 
     name: str
     """The model's stable id, such as `local/minilm` or `openai/text-embedding-3-small`."""
+    batch: int = 32
+    """How many texts are best given at once."""
+    sends_away: bool = True
+    """Whether texts leave this machine, or may; then nothing delicate is given to it unasked."""
 
     @property
     @abstractmethod

@@ -28,6 +28,11 @@ _LONGEST = 1.001
 """What a cosine may come to by rounding; anything above comes from a row that is not of length 1."""
 
 
+def vector(values: Sequence[float]) -> Vector:
+    """The numbers as 32-bit floats."""
+    return array("f", values)
+
+
 def unit(values: Sequence[float]) -> Vector:
     """The vector at length 1; zeros stay zeros, and so does what is not finite."""
     length = math.hypot(*values)
