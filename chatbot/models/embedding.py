@@ -28,6 +28,16 @@ _PATIENCE_S = 5.0
 """LiteLLM's own limit comes this much later than ours, so that it is ours that strikes."""
 
 
+class _TrueZero(int):
+    """LiteLLM takes a plain 0 for a limit that was not given, and lets the SDK try three times for each of ours."""
+
+    def __bool__(self) -> bool:
+        return True
+
+
+_NO_RETRIES = _TrueZero(0)
+
+
 def open_embedder(settings: EmbeddingSettings) -> Embedder | None:
     """The embedder that the settings name, None where they name none. Nothing is loaded or called before it is used."""
     if not settings.model:
@@ -105,6 +115,7 @@ class LiteLLMEmbedder(Embedder):
             "api_key": key_for(self.name, settings.api_key, settings.api_base),
             "api_base": settings.api_base or None,
             "dimensions": settings.dimensions or None,
+            "allowed_openai_params": ["dimensions"] if settings.dimensions else None,  # whatever the model is called
         }
         return {
             "model": self.name,
@@ -112,7 +123,7 @@ class LiteLLMEmbedder(Embedder):
             "encoding_format": "float",
             "timeout": _TIMEOUT_S + _PATIENCE_S,
             "num_retries": 0,  # retries are ours, as everywhere
-            "max_retries": 0,
+            "max_retries": _NO_RETRIES,
             "drop_params": True,
             **{name: value for name, value in optional.items() if value is not None},
         }
