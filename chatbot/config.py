@@ -57,6 +57,25 @@ class ModelSettings(Section):
     """What the model `scripted` replies, in turn and then again from the start."""
 
 
+class EmbeddingSettings(Section):
+    """`[embedding]`: whether what is remembered is also found by its meaning, and which model embeds it."""
+
+    model: str = ""
+    """`local/minilm`, or any LiteLLM embedding model string; empty: words alone."""
+    api_key: str = Field("", repr=False)
+    """A key, or `env:VARIABLE`; empty leaves it to the provider's usual environment variable."""
+    api_base: str = ""
+    """Address of an OpenAI-compatible server; empty for the provider's own."""
+    dimensions: int = Field(0, ge=0)
+    """Shorter vectors, where the model can make them; 0: as long as it makes them."""
+    batch: int = Field(32, ge=1, le=1000)
+    """Texts in one call."""
+    weight: float = Field(0.35, ge=0, le=1)
+    """How much meaning counts beside words."""
+    usd_per_million: float | None = Field(None, ge=0)
+    """Price of a million tokens, where LiteLLM's table does not know it or is wrong."""
+
+
 class AgentSettings(Section):
     """`[agents.<id>]`: one way to run an identity."""
 
@@ -114,6 +133,7 @@ class Config(Section):
     agents: dict[str, AgentSettings] = {"chat": AgentSettings(memory=("basic_session", "observations"))}
     memory: dict[str, Table] = {}
     """`[memory.<store>]`: the settings of each store, checked by the store."""
+    embedding: EmbeddingSettings = EmbeddingSettings()
     sessions: SessionSettings = SessionSettings()
     budget: BudgetSettings = BudgetSettings()
     terminal: TerminalSettings = TerminalSettings()

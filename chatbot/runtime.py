@@ -10,10 +10,14 @@ from typing import Self
 from chatbot.chat import Chat, Rules
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.tool_context import ToolContext
-from chatbot.config import AgentSettings, Config, Settings, Table
+from chatbot.chat.usage import Call
+from chatbot.config import AgentSettings, Config, EmbeddingSettings, Settings, Table
+from chatbot.embedding import Embedder
 from chatbot.errors import ConfigError
 from chatbot.identity import Identity, load_identity
 from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.memory.record import utc_now
+from chatbot.messages import Usage
 from chatbot.models import open_model
 from chatbot.models.base import Model
 from chatbot.tools import Tool, Toolbox
@@ -112,6 +116,7 @@ class Setup:
         Nobody sees more through it than the identity's clearance allows.
         """
         ttl = self.config.sessions.ttl_days
+        embedding = self.config.embedding
         return MemorySystem(
             None if ephemeral else self.identity.memory,
             settings=self.config.memory,
@@ -119,7 +124,19 @@ class Setup:
             plugins_beside=self.settings.folder,
             clearance=self.identity.clearance,
             observations=observations,
+            embedder=_open_embedder(embedding) if embedding.model else None,
+            meaning_weight=embedding.weight,
+            bill=self._bill_embedding,
         )
+
+    async def _bill_embedding(self, model: str, usage: Usage, seconds: float) -> None:
+        await Ledger(self.identity.memory).add(Call(utc_now(), "", "embed", model, usage, seconds))
+
+
+def _open_embedder(settings: EmbeddingSettings) -> Embedder | None:
+    from chatbot.models.embedding import open_embedder
+
+    return open_embedder(settings)
 
 
 class Runtime(AsyncResource):

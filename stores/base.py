@@ -20,7 +20,7 @@ from stores.errors import InvalidSettings, UnsupportedOperation
 from stores.events import Event, Outcome
 from stores.lifecycle import AsyncResource
 from stores.observation import Observation, Triple
-from stores.query import Facet, FactFilter, Filter, Labelled, Match, Order, Page, Progress, Stats, Version
+from stores.query import Facet, FactFilter, Filter, Labelled, Match, Order, Page, Progress, Stats, VectorStats, Version
 from stores.records import KeyValue, SessionRef, TranscriptEntry
 
 
@@ -136,6 +136,45 @@ class ObservationStore(Store):
 
         Only current rows are searched, whatever statuses `wanted` names.
         """
+
+    async def nearest(
+        self,
+        view: View,  # noqa: ARG002 - for those that can
+        vector: Sequence[float],  # noqa: ARG002
+        wanted: Filter,  # noqa: ARG002
+        *,
+        model: str,  # noqa: ARG002
+        limit: int = 200,  # noqa: ARG002
+    ) -> list[Match]:
+        """The current rows whose vectors, made by `model`, are most like `vector`, with the cosine as their score.
+
+        Only those that are alike at all, with a cosine above 0. Rows without a vector are not found, nor is any by a
+        vector that is zero or of another dimension. Raises `OtherEmbedder` where another model made what is kept.
+        """
+        raise UnsupportedOperation(f"{type(self).__name__} keeps no vectors")
+
+    async def missing_vectors(self, view: View, *, model: str, limit: int = 100) -> list[Observation]:  # noqa: ARG002
+        """Current rows that have no vector, or one of a text that has changed, those added last first.
+
+        Raises `OtherEmbedder` where another model made what is kept.
+        """
+        raise UnsupportedOperation(f"{type(self).__name__} keeps no vectors")
+
+    async def put_vectors(self, model: str, vectors: Sequence[tuple[Observation, Sequence[float]]]) -> int:  # noqa: ARG002
+        """Keep the vectors of rows, each with the row whose text was embedded; how many were kept.
+
+        One whose text has changed meanwhile, or that was erased, is left out. It is only a cache: what is lost is
+        missing again. Raises `OtherEmbedder` where another model made what is kept, or vectors of another dimension.
+        """
+        raise UnsupportedOperation(f"{type(self).__name__} keeps no vectors")
+
+    async def forget_vectors(self) -> None:
+        """Throw all vectors away, so that another model can make them."""
+        raise UnsupportedOperation(f"{type(self).__name__} keeps no vectors")
+
+    async def vector_stats(self, view: View) -> VectorStats:  # noqa: ARG002
+        """Which model made the vectors, and how many current rows have one."""
+        raise UnsupportedOperation(f"{type(self).__name__} keeps no vectors")
 
     @abstractmethod
     async def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]:

@@ -12,6 +12,7 @@ StoreError
 ├── LaterFormat            a file written by a later release           (ValueError)
 ├── UnknownObservation     no such row, or none that the caller may see (LookupError)
 ├── ConflictingChange      a change that what is known rules out       (ValueError)
+├── OtherEmbedder          vectors were made by another model          (ValueError)
 ├── AccessDenied           a write that the caller's clearance forbids (PermissionError)
 ├── StoreBusy              another process held the lock for too long  (TimeoutError)
 └── StoreFailed            the disk refused: full, read-only, broken   (OSError)
@@ -69,6 +70,10 @@ class UnknownObservation(StoreError, LookupError):
 
 class ConflictingChange(StoreError, ValueError):
     """A change that contradicts what is kept: an id used twice, a chain that would close, a row that is not active."""
+
+
+class OtherEmbedder(StoreError, ValueError):
+    """The vectors that are kept were made by another model; they are never compared, and never thrown away unasked."""
 
 
 class AccessDenied(StoreError, PermissionError):

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 
 from stores.access import View, may_see
 from stores.base import ObservationStore
 from stores.bm25 import about, rank
 from stores.caps import archiving, is_overfull, surplus, weigh, with_time_to_live
-from stores.documents import document_of
+from stores.documents import SEARCHED, document_of
 from stores.errors import UnknownObservation
 from stores.events import Event, Outcome, applied, decide, implied, line_of
 from stores.observation import Observation, Triple
@@ -26,6 +27,7 @@ from stores.query import (
     Order,
     Page,
     Stats,
+    VectorStats,
     Version,
     check_limit,
     fact_fits,
@@ -34,6 +36,7 @@ from stores.query import (
     status_now,
     values_of,
 )
+from stores.vectors import Vector, alike, check_model, one_dimension, packed, unit
 
 
 class InMemoryObservations(ObservationStore):
@@ -45,6 +48,8 @@ class InMemoryObservations(ObservationStore):
         self._events: defaultdict[str, list[Event]] = defaultdict(list)
         self._triples: dict[str, Triple] = {}
         self._numbers: dict[str, int] = {}
+        self._model = ("", 0)
+        self._vectors: dict[str, tuple[object, Vector]] = {}
 
     async def commit(self, view: View, events: Sequence[Event]) -> list[Outcome]:
         """See `ObservationStore`."""
@@ -122,6 +127,53 @@ class InMemoryObservations(ObservationStore):
                     }
         return found
 
+    async def nearest(
+        self, view: View, vector: Sequence[float], wanted: Filter, *, model: str, limit: int = 200
+    ) -> list[Match]:
+        """See `ObservationStore`."""
+        check_model(self._model, model)
+        limit = check_limit(limit)
+        if len(vector) != self._model[1]:
+            return []
+        rows = [row for row in self._current(view) if self._has_vector(row) and fits(row, wanted, view.now)]
+        rows.sort(key=lambda row: self._numbers[row.id])
+        found = alike(unit(vector), memoryview(b"".join(packed(self._vectors[row.id][1]) for row in rows)))
+        return [_match(rows[at], cosine) for cosine, at in islice(found, limit)]
+
+    async def missing_vectors(self, view: View, *, model: str, limit: int = 100) -> list[Observation]:
+        """See `ObservationStore`."""
+        check_model(self._model, model)
+        missing = [row for row in self._current(view) if not self._has_vector(row)]
+        missing.sort(key=lambda row: self._numbers[row.id], reverse=True)
+        return missing[: check_limit(limit)]
+
+    async def put_vectors(self, model: str, vectors: Sequence[tuple[Observation, Sequence[float]]]) -> int:
+        """See `ObservationStore`."""
+        dimension = one_dimension(each for _, each in vectors)
+        check_model(self._model, model, dimension)
+        kept = {
+            row.id: (_searched(row), unit(values))
+            for row, values in vectors
+            if (now := self._rows.get(row.id)) is not None
+            and _searched(now) == _searched(row)
+            and not self._has_vector(now)
+        }
+        if kept:
+            self._model = (model, dimension)
+            self._vectors |= kept
+        return len(kept)
+
+    async def forget_vectors(self) -> None:
+        """See `ObservationStore`."""
+        self._model = ("", 0)
+        self._vectors.clear()
+
+    async def vector_stats(self, view: View) -> VectorStats:
+        """See `ObservationStore`."""
+        rows = self._current(view)
+        embedded = sum(map(self._has_vector, rows))
+        return VectorStats(*self._model, embedded, len(rows) - embedded)
+
     async def history(self, view: View, observation_id: str) -> list[Version]:
         """See `ObservationStore`."""
         seen = {row.id: row for row in self._rows.values() if may_see(row, view)}
@@ -183,6 +235,7 @@ class InMemoryObservations(ObservationStore):
         for each in gone:
             del self._rows[each], self._numbers[each]
             self._events.pop(each, None)
+            self._vectors.pop(each, None)
         return seen
 
     async def stats(self, view: View) -> Stats:
@@ -219,6 +272,9 @@ class InMemoryObservations(ObservationStore):
     def _current(self, view: View) -> list[Observation]:
         return [row for row in self._rows.values() if may_see(row, view) and row.is_current(view.now)]
 
+    def _has_vector(self, row: Observation) -> bool:
+        return row.id in self._vectors and self._vectors[row.id][0] == _searched(row)
+
     def _position(self, row: Observation, order: Order) -> tuple[object, int]:
         return (row.created_at if order == "created" else row.updated_at, self._numbers[row.id])
 
@@ -241,6 +297,10 @@ class InMemoryObservations(ObservationStore):
         self._rows[row.id] = row
         self._events[row.id].append(event)
         self._apply(implied(event))
+
+
+def _searched(row: Observation) -> object:
+    return [getattr(row, name) for name in SEARCHED]
 
 
 def _match(row: Observation, score: float) -> Match:

@@ -116,6 +116,16 @@ class Stats:
     cache_bytes: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class VectorStats:
+    """Which model made the vectors that are kept, empty where there are none, and how many current rows have one."""
+
+    model: str
+    dimension: int
+    embedded: int
+    missing: int
+
+
 Progress = Callable[[int, int], None]
 """Called with how many rows are done, and how many there are."""
 

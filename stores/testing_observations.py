@@ -18,11 +18,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, Sensitivity, View, may_see
 from stores.analysis import terms
 from stores.base import ObservationStore
-from stores.errors import InvalidValue, UnknownObservation
+from stores.errors import InvalidValue, OtherEmbedder, UnknownObservation
 from stores.events import Event, Outcome
 from stores.in_memory import InMemoryStore
 from stores.observation import STATUSES, Observation, Triple
-from stores.query import FactFilter, Filter, Labelled
+from stores.query import FactFilter, Filter, Labelled, VectorStats
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=UTC)
 OWNER = View("full", NOW)
@@ -268,6 +268,81 @@ class ObservationStoreContract:
 
         self.run(tmp_path, check)
 
+    def test_the_nearest_vectors_come_first_and_what_is_not_alike_not_at_all(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            rows = [observation(number) for number in range(6)]
+            await store.commit(OWNER, adding(*rows))
+            given = [(1, 0), (3, 4), (0, 1), (-1, 0), (0, 0), (2, 0)]
+            assert await store.put_vectors("m", list(zip(rows, given, strict=True))) == 6
+            found = await store.nearest(OWNER, (2, 0), Filter(), model="m")
+            assert [(each.id, each.score) for each in found] == [(_IDS[5], 1.0), (_IDS[0], 1.0), (_IDS[1], 0.6)]
+            assert found[1].created_at == rows[0].created_at
+            assert await store.nearest(OWNER, (2, 0), Filter(), model="m", limit=1) == found[:1]
+            for odd in [(0, 0), (1, 0, 0), (), (float("nan"), 1), (float("inf"), 1)]:
+                assert await store.nearest(OWNER, odd, Filter(), model="m") == []
+
+        self.run_vectors(tmp_path, check)
+
+    def test_the_gate_is_passed_before_the_nearest_are_counted(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            secret = observation(1, visibility="private", sensitivity="secret")
+            far = observation(2, visibility="social", type="decision")
+            deleted = observation(3)
+            await store.commit(OWNER, adding(secret, far, deleted))
+            await store.commit(OWNER, [Event(kind="delete", at=NOW, ids=(_IDS[3],))])
+            await store.put_vectors("m", [(secret, (1, 0)), (far, (1, 1)), (deleted, (1, 0))])
+            guest = replace(OWNER, clearance="public")
+            for view in (OWNER, replace(OWNER.asking_all(), clearance=guest.clearance)):
+                found = await store.nearest(view, (1, 0), Filter(), model="m", limit=1)
+                assert [each.id for each in found] in ([far.id], [])
+            found = await store.nearest(OWNER.asking_all(), (1, 0), Filter(), model="m")
+            assert [each.id for each in found] == [secret.id, far.id]
+            found = await store.nearest(OWNER.asking_all(), (1, 0), Filter(types=("decision",)), model="m", limit=1)
+            assert [each.id for each in found] == [far.id]
+
+        self.run_vectors(tmp_path, check)
+
+    def test_a_vector_is_missing_until_it_is_put_and_again_when_the_text_changes(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            rows = [observation(number) for number in range(3)]
+            secret = observation(4, sensitivity="secret")
+            await store.commit(OWNER, adding(*rows, secret))
+            assert await store.missing_vectors(OWNER, model="m") == rows[::-1]
+            assert await store.missing_vectors(OWNER, model="m", limit=1) == rows[2:]
+            assert await store.put_vectors("m", [(row, (1, 2)) for row in rows]) == 3
+            assert await store.put_vectors("m", [(row, (2, 1)) for row in rows]) == 0
+            assert await store.vector_stats(OWNER) == VectorStats("m", 2, 3, 0)
+            await store.commit(OWNER, [Event(kind="update", at=NOW, ids=(_IDS[1],), fields={"title": "tea"})])
+            [changed] = await store.missing_vectors(OWNER, model="m")
+            assert (changed.id, changed.title) == (_IDS[1], "tea")
+            assert await store.put_vectors("m", [(rows[1], (1, 0))]) == 0  # of the text that it had before
+            assert await store.put_vectors("m", [(changed, (1, 0))]) == 1
+            assert await store.missing_vectors(OWNER.asking_all(), model="m") == [secret]
+
+        self.run_vectors(tmp_path, check)
+
+    def test_vectors_of_another_model_are_refused_and_never_mixed(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            rows = [observation(number) for number in range(2)]
+            await store.commit(OWNER, adding(*rows))
+            await store.put_vectors("m", [(rows[0], (1, 0))])
+            refused: list[Callable[[], Awaitable[object]]] = [
+                lambda: store.put_vectors("other", [(rows[1], (1, 0))]),
+                lambda: store.put_vectors("m", [(rows[1], (1, 0, 0))]),
+                lambda: store.nearest(OWNER, (1, 0), Filter(), model="other"),
+                lambda: store.missing_vectors(OWNER, model="other"),
+            ]
+            for each in refused:
+                with pytest.raises(OtherEmbedder, match="chatbot memory reindex --embed"):
+                    await each()
+            with pytest.raises(InvalidValue, match="one length"):
+                await store.put_vectors("m", [(rows[0], (1, 0)), (rows[1], (1,))])
+            await store.forget_vectors()
+            assert await store.vector_stats(OWNER) == VectorStats("", 0, 0, 2)
+            assert await store.put_vectors("other", [(rows[1], (1, 0, 0))]) == 1
+
+        self.run_vectors(tmp_path, check)
+
     def test_past_the_cap_what_matters_least_is_archived(self, tmp_path: Path) -> None:
         async def check(store: ObservationStore) -> None:
             if not store.max_observations:
@@ -309,6 +384,16 @@ class ObservationStoreContract:
         keeps_files = self.run(tmp_path, write)
         assert self.run(tmp_path, read) == ([row.id] if keeps_files else [])
 
+    def run_vectors(self, home: Path, check: Callable[[Any], Awaitable[None]]) -> None:
+        """`run`, for what a store need not keep."""
+
+        async def check_if_kept(store: ObservationStore) -> None:
+            if not keeps_vectors(store):
+                pytest.skip("this store keeps no vectors")
+            await check(store)
+
+        self.run(home, check_if_kept)
+
     def run(self, home: Path, check: Callable[[Any], Awaitable[Result]]) -> Result:
         """Open the store, run `check` on it, and close it."""
 
@@ -317,6 +402,11 @@ class ObservationStoreContract:
                 return await check(store)
 
         return asyncio.run(opened())
+
+
+def keeps_vectors(store: ObservationStore) -> bool:
+    """Whether the store keeps the part of the contract that is about vectors."""
+    return type(store).put_vectors is not ObservationStore.put_vectors
 
 
 async def read_everything(store: ObservationStore, view: View, row: Observation) -> dict[str, set[str]]:
@@ -539,6 +629,16 @@ class ObservationMachine(RuleBasedStateMachine):
             )
         )
 
+    @rule(axes=st.tuples(*[st.integers(-2, 2)] * 3), wanted=_FILTERS, view=_VIEWS,
+          limit=st.sampled_from([0, 1, 3, 200]))  # fmt: skip
+    def search_by_vector(self, axes: tuple[int, ...], wanted: Filter, view: Any, limit: int) -> None:
+        if keeps_vectors(self._stores[0]):
+            everything = self._view(("full", _ALL, None))
+            for store in (*self._stores, self._model):
+                self._run(_embed_missing(store, everything))
+            self._both(lambda store: store.nearest(self._view(view), axes, wanted, model="m", limit=limit))
+            self._both(lambda store: store.vector_stats(self._view(view)))
+
     @rule(view=_VIEWS, name=st.sampled_from(get_args(Labelled)))
     def count(self, view: Any, name: Any) -> None:
         self._both(lambda store: store.facets(self._view(view), name))
@@ -598,3 +698,10 @@ async def _outcomes(store: ObservationStore, view: View, event: Event) -> list[t
 async def _counts(store: ObservationStore, view: View) -> tuple[dict[str, int], ...]:
     stats = await store.stats(view)
     return (dict(stats.by_status), dict(stats.by_type), dict(stats.by_visibility), {"facts": stats.facts})
+
+
+async def _embed_missing(store: ObservationStore, view: View) -> None:
+    missing = await store.missing_vectors(view, model="m", limit=1000)
+    vectors = [(row, [len(row.title) - 2, len(row.facts), len(row.narrative) - 3]) for row in missing]
+    assert await store.put_vectors("m", vectors) == len(missing)
+    assert not await store.missing_vectors(view, model="m")

@@ -19,6 +19,7 @@ HEAVY = {
     "fastapi",
     "hypothesis",
     "litellm",
+    "numpy",
     "openai",
     "prompt_toolkit",
     "pydantic",

@@ -168,14 +168,16 @@ class SessionHandle(Remembering):
 
     def _scope(self) -> Scope:
         caller = self._caller
+        store = self._keeper(ObservationStore)
         return Scope(
-            self._keeper(ObservationStore),
+            store,
             self.clearance,
             caller.clock,
             caller.new_id,
             agent_id=self.agent_id,
             session_id=self.id,
             namespace=caller.namespace,
+            meaning=caller.meaning_of(store),
         )
 
     def _keeper(self, contract: type[Contract]) -> Contract:

@@ -13,7 +13,7 @@ from chatbot.memory.recall import RECALLED, Recalled, Recollection, judged, rows
 from chatbot.memory.scope import PUBLIC, Scoped
 from chatbot.memory.scoring import PROFILES
 from stores.access import Sensitivity
-from stores.errors import InvalidValue, StoreError, UnknownObservation, did_you_mean
+from stores.errors import InvalidValue, StoreError, UnknownObservation, UnsupportedOperation, did_you_mean
 from stores.events import Event
 from stores.observation import Observation
 from stores.query import Filter, Order, Page, Progress, Stats, Version, check_limit
@@ -193,9 +193,18 @@ class Reading(Scoped):
         scope = self._scope()
         return await scope.store.stats(scope.view(ask))
 
-    async def reindex(self, progress: Progress | None = None) -> int:
-        """Build the store's caches again from what is kept; how many observations there are."""
-        return await self._scope().store.reindex(progress)
+    async def reindex(self, progress: Progress | None = None, *, embed: bool = False) -> int:
+        """Build the store's caches again from what is kept; how many observations there are.
+
+        `embed` also makes all vectors anew, with the embedder at hand; raises `UnsupportedOperation` without one.
+        """
+        scope = self._scope()
+        rows = await scope.store.reindex(progress)
+        if embed and scope.meaning is None:
+            raise UnsupportedOperation("there is no embedder: set model in [embedding]")
+        if embed and scope.meaning is not None:
+            await scope.meaning.embed_again()
+        return rows
 
     async def _filter(self, wanted: dict[str, Any]) -> Filter:
         if people := wanted.get("people"):

@@ -58,11 +58,16 @@ async def rows_about(
         for match in await scope.store.match(view, words, wanted, limit=RESCORED) if words else ():
             before = candidates[match.id].lexical if match.id in candidates else 0.0
             candidates[match.id] = _of(match, before + weight * match.score)
+    similar: dict[str, float] = {}
+    for match in await scope.meaning.nearest(view, texts[-1:], wanted, limit=RESCORED) if scope.meaning else ():
+        similar[match.id] = match.score
+        candidates.setdefault(match.id, _of(match, 0.0))
     best = sorted(candidates.values(), key=lambda each: (-each.lexical, each.id))[:_SPILLING]
     neighbours = await scope.store.neighbours(view, [each.id for each in best])
     await _add_beside(scope, view, wanted, candidates, neighbours)
     sessions = await scope.store.sessions_about(view, last or earlier)
-    return scored(candidates, neighbours, sessions, profile, view.now)
+    weight = scope.meaning.weight if scope.meaning else 0.0
+    return scored(candidates, neighbours, sessions, profile, view.now, similar=similar, meaning_weight=weight)
 
 
 def judged(rows: Sequence[Scored], profile: Profile, limit: int, exclude: frozenset[str]) -> list[tuple[Scored, str]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from chatbot.memory.meaning import Meaning
 from stores.access import Clearance, Sensitivity, View
 from stores.base import ObservationStore
 from stores.events import Event, Outcome
@@ -23,6 +24,8 @@ class Caller:
     namespace: str
     clock: Callable[[], datetime]
     new_id: Callable[[], UUID]
+    meaning_of: Callable[[ObservationStore], Meaning | None] = lambda _: None
+    """What finds rows of a store by their meaning, if anything does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,7 @@ class Scope:
     agent_id: str = ""
     session_id: str | None = None
     namespace: str = ""
+    meaning: Meaning | None = None
     across: bool = False
     """Whether rows of all namespaces are read, not only those of `namespace`."""
 

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from chatbot.memory.meaning import fuse
+
 SPILL = {1: 0.35, 2: 0.2}
 """What of a row's lexical score its neighbours get, by how far off they stand."""
 SESSION_SHARE = 1.0
@@ -119,17 +121,17 @@ def scored(
     now: datetime,
     *,
     similar: Mapping[str, float] | None = None,
-    vector_weight: float = 0.35,
+    meaning_weight: float = 0.35,
 ) -> list[Scored]:
     """All candidates, best first; of equals, the one created later.
 
-    `similar` are cosines, fused with the lexical scores by a weighted sum of both, each scaled to 0 to 1 by its
-    extremes, and then to the size of the best lexical score.
+    `similar` are cosines, fused with the lexical scores, on the scale of these; see `chatbot.memory.meaning.fuse`.
     """
     raises = raised(candidates, neighbours, sessions)
     totals = {each: sum(parts.values()) for each, parts in raises.items()}
     if similar:
-        totals = fused(totals, similar, vector_weight)
+        top = max(totals.values(), default=0.0) or HALF_MATCH
+        totals = {each: top * share for each, share in fuse(totals, similar, meaning_weight).items()}
     found = []
     for candidate in candidates.values():
         match = saturated(totals[candidate.id])
@@ -148,13 +150,6 @@ def scored(
             evidence = max(evidence, totals[candidate.id] - own["session"])
         found.append(Scored(candidate, score, evidence, {**weighed, **own}))
     return sorted(found, key=lambda each: (each.score, each.candidate.created_at, each.candidate.id), reverse=True)
-
-
-def fused(lexical: Mapping[str, float], similar: Mapping[str, float], weight: float) -> dict[str, float]:
-    """Lexical scores and cosines as one, on the scale of the lexical ones."""
-    top = max(lexical.values(), default=0.0) or HALF_MATCH
-    a, b = _scaled(lexical), _scaled(similar)
-    return {each: top * ((1 - weight) * a.get(each, 0.0) + weight * b.get(each, 0.0)) for each in lexical}
 
 
 def saturated(lexical: float) -> float:
@@ -177,10 +172,3 @@ def credibility(candidate: Candidate) -> float:
 
 def _days(then: datetime, now: datetime) -> float:
     return max(0.0, (now - then).total_seconds()) / 86_400
-
-
-def _scaled(scores: Mapping[str, float]) -> dict[str, float]:
-    if not scores:
-        return {}
-    low, high = min(scores.values()), max(scores.values())
-    return {each: (score - low) / (high - low) if high > low else 1.0 for each, score in scores.items()}

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+from chatbot.embedding import Embedder
 from chatbot.errors import AmbiguousSession, SessionError, SessionExpired, SessionNotFound, WrongAgent
 from chatbot.memory.catalog import EphemeralCatalog, FolderCatalog, SessionCatalog
 from chatbot.memory.handle import SessionHandle
+from chatbot.memory.meaning import WEIGHT, Billing, Meaning
 from chatbot.memory.record import SessionRecord, is_session_id, new_id, utc_now
 from chatbot.memory.remembering import Memories, Remembering
 from chatbot.memory.scope import Caller, Scope
@@ -37,6 +39,7 @@ class MemorySystem(AsyncResource, Remembering):
     What is remembered can also be asked and changed without a session, through the store `observations`.
 
     `home` is the identity's memory folder, made when first needed; None keeps everything in memory and writes nothing.
+    `embedder` lets rows be found by their meaning too, and is closed along; `bill` is told of its calls.
     `settings` configures stores by name, `ttl` lets sessions expire that long after their last use. Open with
     `async with`; any number of processes may share one `home`.
     """
@@ -53,6 +56,9 @@ class MemorySystem(AsyncResource, Remembering):
         clearance: Clearance = "full",
         namespace: str = "",
         observations: str | None = None,
+        embedder: Embedder | None = None,
+        meaning_weight: float = WEIGHT,
+        bill: Billing | None = None,
     ) -> None:
         self.home = None if home is None else Path(home)
         self._settings = settings or {}
@@ -60,7 +66,11 @@ class MemorySystem(AsyncResource, Remembering):
         self._clock = clock
         self._new_id = new_id
         self._plugins_beside = plugins_beside
-        self._caller = Caller(clearance, namespace, clock, new_id)
+        self._caller = Caller(clearance, namespace, clock, new_id, self._meaning_of)
+        self._embedder = embedder
+        self._meaning_weight = meaning_weight
+        self._bill = bill
+        self._meanings: dict[int, Meaning] = {}
         self._observations = observations or ("in_memory" if home is None else "observations")
         self._catalog: SessionCatalog = EphemeralCatalog() if self.home is None else FolderCatalog(self.home)
         self._stores: dict[str, Store] = {}
@@ -184,6 +194,11 @@ class MemorySystem(AsyncResource, Remembering):
 
     async def aclose(self) -> None:
         """Close every store. May be called twice."""
+        while self._meanings:
+            _, meaning = self._meanings.popitem()
+            await meaning.aclose()
+        if self._embedder is not None:
+            await self._embedder.aclose()
         while self._stores:
             _, store = self._stores.popitem()
             await store.aclose()
@@ -227,7 +242,21 @@ class MemorySystem(AsyncResource, Remembering):
         if not isinstance(store, ObservationStore):
             raise UnsupportedOperation(f"the store {self._observations!r} keeps no observations")
         caller = self._caller
-        return Scope(store, caller.clearance, caller.clock, caller.new_id, namespace=caller.namespace)
+        return Scope(
+            store,
+            caller.clearance,
+            caller.clock,
+            caller.new_id,
+            namespace=caller.namespace,
+            meaning=self._meaning_of(store),
+        )
+
+    def _meaning_of(self, store: ObservationStore) -> Meaning | None:
+        if self._embedder is not None and id(store) not in self._meanings:
+            self._meanings[id(store)] = Meaning(
+                self._embedder, store, weight=self._meaning_weight, bill=self._bill, clock=self._clock
+            )
+        return self._meanings.get(id(store))
 
     def _open_stores(self, names: Sequence[str]) -> dict[str, Store]:
         return {name: self._stores.get(name) or self._open_store(name) for name in names}

@@ -87,6 +87,8 @@ class Writing(Scoped):
         waiting = list(drafts)
         for begin in range(0, len(waiting), _BATCH):
             remembered += await _remember(scope, waiting[begin : begin + _BATCH], keep_going=keep_going)
+        if scope.meaning is not None:
+            scope.meaning.begin()
         return remembered
 
     async def update(self, observation_id: str, **changes: Any) -> Remembered:

@@ -6,35 +6,31 @@ A reply is `Finished` only where the provider said so, and nothing that the user
 from __future__ import annotations
 
 import asyncio
-import os
-import random
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from types import ModuleType
 from typing import Any
 
 from chatbot.config import ModelSettings
-from chatbot.errors import AccessDenied, ModelError, ProviderFailed
+from chatbot.errors import AccessDenied, ProviderFailed
 from chatbot.messages import Delta, Finished, Message, ToolSpec, Usage
 from chatbot.models import late
 from chatbot.models.base import Model, Price
 from chatbot.models.call import Call
 from chatbot.models.connections import Connections
 from chatbot.models.failures import TRANSIENT, unknown_provider
+from chatbot.models.keys import key_for, secrets_of
 from chatbot.models.reading import Reading, has_reported_usage, is_whole
+from chatbot.models.retries import FIRST_PAUSE_S, LONGEST_PAUSE_S, pause_before
 from chatbot.models.tokens import estimate, estimate_text
 
 _USUAL_WINDOW = 8192
-_FIRST_PAUSE_S = 0.5
-_LONGEST_PAUSE_S = 30.0
-_FROM_ENVIRONMENT = "env:"
-_NO_KEY = "none"
 
 
 class LiteLLMModel(Model):
     """One model by its LiteLLM name. `first_pause_s` is how long to wait before the second try, about."""
 
-    def __init__(self, settings: ModelSettings, *, first_pause_s: float = _FIRST_PAUSE_S) -> None:
+    def __init__(self, settings: ModelSettings, *, first_pause_s: float = FIRST_PAUSE_S) -> None:
         self.name = settings.name
         self._settings = settings
         self._first_pause_s = first_pause_s
@@ -97,8 +93,8 @@ class LiteLLMModel(Model):
                         has_begun = True
                         yield delta
             except TRANSIENT as error:
-                pause = self._pause(tried, error)
-                if has_begun or tried == self._settings.retries or pause > _LONGEST_PAUSE_S:
+                pause = pause_before(tried, error, self._first_pause_s)
+                if has_begun or tried == self._settings.retries or pause > LONGEST_PAUSE_S:
                     raise
             else:
                 return
@@ -146,13 +142,6 @@ class LiteLLMModel(Model):
             **{name: value for name, value in optional.items() if value is not None},
         }
 
-    def _pause(self, tried: int, error: ModelError) -> float:
-        """Seconds until the next try: what the provider asks for, or exponential back-off with jitter."""
-        if error.retry_after_s is not None:
-            return error.retry_after_s
-        backoff = self._first_pause_s * 2**tried * random.uniform(0.75, 1.25)  # noqa: S311 - jitter needs no secrecy
-        return float(min(backoff, _LONGEST_PAUSE_S))
-
     async def _usage(
         self, reading: Reading, messages: Sequence[Message], tools: Sequence[ToolSpec], *, is_reported: bool
     ) -> Usage:
@@ -193,22 +182,10 @@ class LiteLLMModel(Model):
         return await late.litellm()
 
     def _key(self) -> str | None:
-        """The key to send; None leaves it to the provider's usual variable."""
-        key = self._settings.api_key
-        if key.startswith(_FROM_ENVIRONMENT):
-            variable = key.removeprefix(_FROM_ENVIRONMENT).strip()
-            if not os.environ.get(variable):
-                raise AccessDenied(f"{self.name}: api_key names the variable {variable or '(none)'}, which is not set")
-            return os.environ[variable]
-        if not key and self.name.startswith("openai/") and self._settings.api_base:
-            return os.environ.get("OPENAI_API_KEY") or _NO_KEY  # servers of one's own mostly need none; the SDK does
-        return key or None
+        return key_for(self.name, self._settings.api_key, self._settings.api_base)
 
     def _secrets(self) -> list[str]:
-        keys = [value for name, value in os.environ.items() if name.endswith(("_API_KEY", "_TOKEN", "_SECRET"))]
-        with suppress(AccessDenied):
-            keys.append(self._key() or "")
-        return [key for key in keys if key != _NO_KEY]
+        return secrets_of(self.name, self._settings.api_key, self._settings.api_base)
 
 
 def _cost(price: Price | None, read: int, written: int) -> float | None:

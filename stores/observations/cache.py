@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import secrets
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
 
@@ -62,6 +64,29 @@ class Cache:
         except (OSError, StoreError):
             return None
 
+    @contextmanager
+    def reading(self, name: str) -> Iterator[int | None]:
+        """A descriptor of a file in the folder, or None where there is none that is ours alone."""
+        try:
+            file = self._open(name, os.O_RDONLY)
+        except (FileNotFoundError, StoreError):
+            yield None
+            return
+        try:
+            yield file
+        finally:
+            os.close(file)
+
+    @contextmanager
+    def changing(self, name: str) -> Iterator[int]:
+        """A descriptor to change a file in the folder in place."""
+        with translated(self.folder):
+            file = self._open(name, os.O_RDWR)
+            try:
+                yield file
+            finally:
+                os.close(file)
+
     def write(self, name: str, data: bytes) -> None:
         """Put a file in the folder, whole or not at all; it need not survive a power cut."""
         folder = self.prepare()
@@ -87,6 +112,11 @@ class Cache:
         found = map(stamp, self.folder.rglob("*"))
         return sum(each.size for each in found if each is not None)
 
+    def _open(self, name: str, flags: int) -> int:
+        _check_ours(self.folder)
+        _check_ours(self.folder / name)
+        return os.open(self.folder / name, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+
 
 def _is_there(path: Path) -> bool:
     return path.exists() or path.is_symlink()
@@ -94,5 +124,6 @@ def _is_there(path: Path) -> bool:
 
 def _check_ours(path: Path) -> None:
     status = path.lstat()
-    if stat.S_ISLNK(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & _OTHERS:
-        raise UnsafePath(f"{path} is not ours alone: it must be no link, belong to us, and be closed to others")
+    is_odd = not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode))
+    if is_odd or status.st_uid != os.geteuid() or status.st_mode & _OTHERS:
+        raise UnsafePath(f"{path} is not ours alone: it must be no link or pipe, belong to us, and be closed to others")

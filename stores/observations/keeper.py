@@ -12,6 +12,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 
 from stores.access import View, may_see
 from stores.bm25 import about
@@ -25,7 +26,8 @@ from stores.observations.cache import Cache
 from stores.observations.journal import Journal, Writer, event_of
 from stores.observations.rewriting import counts, erasing, without_uses
 from stores.observations.search import Search
-from stores.observations.table import PURGED, Place, Table, moment
+from stores.observations.table import PURGED, Place, Table, moment, text_digest
+from stores.observations.vectors import Vectors
 from stores.query import (
     Facet,
     FactFilter,
@@ -36,11 +38,13 @@ from stores.query import (
     Page,
     Progress,
     Stats,
+    VectorStats,
     Version,
     check_limit,
     fact_fits,
     values_of,
 )
+from stores.vectors import one_dimension, unit
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +77,7 @@ class Keeper:
         self._bodies: OrderedDict[int, Observation] = OrderedDict()
         self._is_open = False
         self._snapshot_lines = 0
+        self._vectors = Vectors(cache)
         self.search = Search(cache, self._lock, lambda: self._table.texts, self._document_row)
 
     def commit(self, requests: Sequence[Request]) -> bool:
@@ -155,6 +160,72 @@ class Keeper:
                 if flags[number] and (beside := table.beside(number, flags, reach)) is not None
             }
 
+    def nearest(self, view: View, vector: Sequence[float], wanted: Filter, *, model: str, limit: int) -> list[Match]:
+        """See `ObservationStore`."""
+        limit = check_limit(limit)
+        with self._lock:
+            flags = self._seen(view)
+            self._vectors.catch_up()
+            self._vectors.check(model)
+            if "active" not in wanted.statuses:
+                return []
+            table = self._table
+            numbers = table.fitting(wanted)
+            found = (
+                table.match(number, cosine)
+                for cosine, number in self._vectors.nearest(unit(vector), table.texts, flags)
+                if (numbers is None or number in numbers) and table.fits(number, wanted)
+            )
+            return list(islice(found, limit))
+
+    def missing_vectors(self, view: View, *, model: str, limit: int) -> list[Observation]:
+        """See `ObservationStore`."""
+        limit = check_limit(limit)
+        with self._lock:
+            flags = self._seen(view)
+            self._vectors.catch_up()
+            self._vectors.check(model)
+            texts = self._table.texts
+            missing = (
+                number
+                for number in range(len(flags) - 1, -1, -1)
+                if flags[number] and not self._vectors.has(number, texts[number])
+            )
+            return [self._row(number) for number in islice(missing, limit)]
+
+    def put_vectors(self, model: str, vectors: Sequence[tuple[Observation, Sequence[float]]]) -> int:
+        """See `ObservationStore`."""
+        dimension = one_dimension(each for _, each in vectors)
+        with self._alone():
+            self._vectors.catch_up()
+            self._vectors.check(model, dimension)
+            numbers, texts = self._table.numbers, self._table.texts
+            kept = {
+                number: (number, digest, unit(values))
+                for row, values in vectors
+                if (number := numbers.get(row.id)) is not None
+                and (digest := text_digest(row)) == texts[number]
+                and not self._vectors.has(number, digest)
+            }
+            if kept:
+                self._vectors.add(model, dimension, kept.values())
+                self._vectors.compact(texts)
+        return len(kept)
+
+    def forget_vectors(self) -> None:
+        """See `ObservationStore`."""
+        with self._alone():
+            self._vectors.remove()
+
+    def vector_stats(self, view: View) -> VectorStats:
+        """See `ObservationStore`."""
+        with self._lock:
+            flags = self._seen(view)
+            self._vectors.catch_up()
+            texts = self._table.texts
+            embedded = sum(self._vectors.has(number, texts[number]) for number, seen in enumerate(flags) if seen)
+            return VectorStats(self._vectors.model, self._vectors.dimension, embedded, flags.count(1) - embedded)
+
     def history(self, view: View, observation_id: str) -> list[Version]:
         """See `ObservationStore`."""
         with self._lock:
@@ -217,12 +288,15 @@ class Keeper:
             seen = [each for each in gone if self._table.number_seen(each, everything) is not None]
             rows = [self._row(self._table.numbers[each]) for each in gone]
             self._cache.remove(snapshot.NAME)
-            self.search.erase([self._table.numbers[row.id] for row in rows])
+            numbers = {self._table.numbers[row.id] for row in rows}
+            self.search.erase(numbers)
+            self._vectors.erase(numbers)
             moved = self._journal.rewrite(folder, erasing(gone, view.now))
             for row in rows:
                 self._bodies.pop(self._table.numbers[row.id], None)
                 self._table.erase(row)
             self._table.relocate(moved)
+            self.search.erase(numbers)  # again, for a process that had read the rows before may have indexed them since
         return seen
 
     def stats(self, view: View) -> Stats:
@@ -302,6 +376,7 @@ class Keeper:
         self.save(always=False)
         with self._lock:
             self.search.close()
+            self._vectors.close()
             self._journal.close()
 
     def observation(self, observation_id: str) -> Observation | None:
@@ -358,6 +433,7 @@ class Keeper:
         self._table = Table()
         self._bodies.clear()
         self.search.close()
+        self._vectors.close()
         self._is_open = False
         self._snapshot_lines = 0
 

@@ -14,7 +14,7 @@ from stores.observation import Observation, Triple
 from stores.observations.cache import Cache
 from stores.observations.journal import Journal
 from stores.observations.keeper import Keeper, Request
-from stores.query import Facet, FactFilter, Filter, Labelled, Match, Order, Page, Progress, Stats, Version
+from stores.query import Facet, FactFilter, Filter, Labelled, Match, Order, Page, Progress, Stats, VectorStats, Version
 
 
 class ObservationFileStore(ObservationStore):
@@ -71,6 +71,28 @@ class ObservationFileStore(ObservationStore):
     async def neighbours(self, view: View, ids: Sequence[str], *, reach: int = 2) -> dict[str, dict[str, int]]:
         """See `ObservationStore`."""
         return await asyncio.to_thread(self._keeper.neighbours, view, ids, reach=reach)
+
+    async def nearest(
+        self, view: View, vector: Sequence[float], wanted: Filter, *, model: str, limit: int = 200
+    ) -> list[Match]:
+        """See `ObservationStore`. Vectors are kept in the cache folder."""
+        return await asyncio.to_thread(self._keeper.nearest, view, vector, wanted, model=model, limit=limit)
+
+    async def missing_vectors(self, view: View, *, model: str, limit: int = 100) -> list[Observation]:
+        """See `ObservationStore`."""
+        return await asyncio.to_thread(self._keeper.missing_vectors, view, model=model, limit=limit)
+
+    async def put_vectors(self, model: str, vectors: Sequence[tuple[Observation, Sequence[float]]]) -> int:
+        """See `ObservationStore`."""
+        return await asyncio.to_thread(self._keeper.put_vectors, model, vectors)
+
+    async def forget_vectors(self) -> None:
+        """See `ObservationStore`."""
+        await asyncio.to_thread(self._keeper.forget_vectors)
+
+    async def vector_stats(self, view: View) -> VectorStats:
+        """See `ObservationStore`."""
+        return await asyncio.to_thread(self._keeper.vector_stats, view)
 
     async def history(self, view: View, observation_id: str) -> list[Version]:
         """See `ObservationStore`."""

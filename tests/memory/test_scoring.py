@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatbot.memory.recall import judged
-from chatbot.memory.scoring import PROFILES, Candidate, Profile, fused, scored
+from chatbot.memory.scoring import PROFILES, Candidate, Profile, scored
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
 SEARCH, RECENT, INJECT = PROFILES["search"], PROFILES["recent"], PROFILES["inject"]
@@ -92,8 +92,11 @@ def test_floors_limit_and_exclusion_each_tell_why() -> None:
     assert [verdict for _, verdict in nonsense] == ["below absolute floor"]
 
 
-def test_fusing_takes_part_of_both() -> None:
-    both = fused({"a": 10.0, "b": 0.0, "c": 5.0}, {"a": 0.1, "b": 0.9, "c": 0.5}, 0.35)
-    assert both["a"] == pytest.approx(6.5)
-    assert both["b"] == pytest.approx(3.5)
-    assert fused({"a": 4.0, "b": 2.0}, {}, 0.0)["a"] > fused({"a": 4.0, "b": 2.0}, {}, 0.0)["b"]
+def test_what_is_alike_in_meaning_is_raised() -> None:
+    rows = {name: candidate(name, lexical=lexical) for name, lexical in {"words": 5.0, "meaning": 4.0}.items()}
+    found = scored(rows, {}, {}, INJECT, NOW, similar={"meaning": 0.9, "words": 0.1})
+    assert found[0].candidate.id == "words"
+    rows["meaning"] = candidate("meaning", lexical=4.9)
+    rows["other"] = candidate("other", lexical=0.0)
+    found = scored(rows, {}, {}, INJECT, NOW, similar={"meaning": 0.9, "words": 0.1})
+    assert found[0].candidate.id == "meaning"

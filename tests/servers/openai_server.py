@@ -194,6 +194,54 @@ async def fails_midway(request: web.Request, asked: Json) -> web.StreamResponse:
     return response
 
 
+@behaviour
+async def embeds(request: web.Request, asked: Json) -> web.StreamResponse:
+    texts: list[str] = asked["input"]
+    length = asked.get("dimensions") or 4
+    rows: list[Json] = [
+        {"object": "embedding", "index": index, "embedding": _vector_of(text, length)}
+        for index, text in enumerate(texts)
+    ]
+    usage = {"prompt_tokens": 3 * len(texts), "total_tokens": 3 * len(texts)}
+    return web.json_response({"object": "list", "data": rows[::-1], "model": asked["model"], "usage": usage})
+
+
+@behaviour
+async def embeds_after_failing_twice(request: web.Request, asked: Json) -> web.StreamResponse:
+    is_third = len(_asked[request.match_info["client"]]) > 2
+    return await (embeds if is_third else fails)(request, asked)
+
+
+@behaviour
+async def embeds_without_usage(request: web.Request, asked: Json) -> web.StreamResponse:
+    row = {"object": "embedding", "index": 0, "embedding": [1.0, 0.0]}
+    return web.json_response({"object": "list", "data": [row], "model": asked["model"]})
+
+
+@behaviour
+async def embeds_too_little(request: web.Request, asked: Json) -> web.StreamResponse:
+    row = {"object": "embedding", "index": 0, "embedding": [1.0, 0.0]}
+    return web.json_response({"object": "list", "data": [row], "model": asked["model"], "usage": USAGE})
+
+
+@behaviour
+async def embeds_nonsense(request: web.Request, asked: Json) -> web.StreamResponse:
+    return web.json_response({"object": "list", "data": [{"index": 0, "embedding": ["tea", None]}], "model": "m"})
+
+
+@behaviour
+async def hangs_while_embedding(request: web.Request, asked: Json) -> web.StreamResponse:
+    return await _hang(request)
+
+
+def _vector_of(text: str, length: int) -> list[float]:
+    """A letter of the text is a direction, so that texts of the same letters are alike."""
+    counts = [0.0] * length
+    for letter in text.lower():
+        counts[ord(letter) % length] += 1
+    return counts
+
+
 def _text(text: str) -> Json:
     return {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]}
 
@@ -251,6 +299,14 @@ async def _stall(request: web.Request, asked: Json, *chunks: Json) -> web.Stream
     return response
 
 
+async def _hang(request: web.Request) -> web.StreamResponse:
+    try:
+        await asyncio.Event().wait()
+    finally:
+        _hung_up[request.match_info["client"]].set()
+    raise AssertionError
+
+
 def _is_repeated(request: web.Request) -> bool:
     return len(_asked[request.match_info["client"]]) > 1
 
@@ -273,6 +329,7 @@ async def _wait_until_hung_up(request: web.Request) -> web.Response:
 async def _serve() -> AsyncIterator[int]:
     app = web.Application()
     app.router.add_post("/{client}/chat/completions", _complete)
+    app.router.add_post("/{client}/embeddings", _complete)
     app.router.add_get("/{client}/requests", _requests)
     app.router.add_get("/{client}/hung-up", _wait_until_hung_up)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)

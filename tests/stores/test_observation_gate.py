@@ -178,6 +178,30 @@ async def _neighbours(zoo: Zoo, view: View) -> None:
     assert {other for others in found.values() for other in others} <= seen
 
 
+async def _nearest(zoo: Zoo, view: View) -> None:
+    await _fill_vectors(zoo)
+    found = await zoo.store.nearest(view, [1.0, 0.0], Filter(), model="m", limit=1000)
+    assert {match.id for match in found} == zoo.seen(view, ["active"])
+
+
+async def _missing_vectors(zoo: Zoo, view: View) -> None:
+    await _fill_vectors(zoo)
+    assert await zoo.store.missing_vectors(view, model="m", limit=1000) == []
+
+
+async def _vector_stats(zoo: Zoo, view: View) -> None:
+    await _fill_vectors(zoo)
+    stats = await zoo.store.vector_stats(view)
+    assert (stats.embedded, stats.missing) == (len(zoo.seen(view, ["active"])), 0)
+
+
+async def _fill_vectors(zoo: Zoo) -> None:
+    """A vector for every row that somebody can see."""
+    everything = View("full", NOW, frozenset(SENSITIVITIES), None)
+    while rows := await zoo.store.missing_vectors(everything, model="m", limit=1000):
+        await zoo.store.put_vectors("m", [(row, [1.0, 0.0]) for row in rows])
+
+
 async def _sessions_about(zoo: Zoo, view: View) -> None:
     seen = zoo.seen(view, ["active"])
     found = await zoo.store.sessions_about(view, ["zebra"])
@@ -258,6 +282,9 @@ STORE: dict[str, Callable[[Zoo, View], Awaitable[None]]] = {
     "match": _match,
     "neighbours": _neighbours,
     "sessions_about": _sessions_about,
+    "nearest": _nearest,
+    "missing_vectors": _missing_vectors,
+    "vector_stats": _vector_stats,
     "history": _history,
     "facets": _facets,
     "facts": _facts,
@@ -280,7 +307,8 @@ def test_every_operation_of_a_store_that_takes_a_view_is_known_here() -> None:
         for name, method in inspect.getmembers(ObservationStore, inspect.isfunction)
         if not name.startswith("_") and name not in taking_views
     }
-    assert without == {"reindex", "aclose", "forget_session"}  # none of which says anything about a row
+    # None of these says anything about a row: what they are told comes from who was shown it.
+    assert without == {"reindex", "aclose", "forget_session", "put_vectors", "forget_vectors"}
 
 
 async def test_no_operation_of_a_store_passes_the_gate(zoo: Zoo) -> None:

@@ -34,6 +34,7 @@ EXPECTED = {
     "BrokenStore": Exit.CONFIG,
     "InvalidSettings": Exit.CONFIG,
     "InvalidValue": Exit.USAGE,
+    "OtherEmbedder": Exit.CONFIG,
     "UnsafePath": Exit.STORAGE,
     "MissingFolder": Exit.STORAGE,
     "DamagedFile": Exit.STORAGE,

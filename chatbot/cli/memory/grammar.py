@@ -26,7 +26,10 @@ def add_memory(memory: argparse.ArgumentParser, place: Place) -> None:
     _add_tasks(grammar)
     _add_facts(grammar)
     grammar.action("stats", "how much is remembered, and what it takes on the disk", "memory stats --json")
-    grammar.action("reindex", "build the search index again from what is kept", "memory reindex")
+    reindex = grammar.action("reindex", "build the search index again from what is kept", "memory reindex")
+    reindex.add_argument(
+        "--embed", action="store_true", help="make all vectors anew too, with the model of [embedding]"
+    )
 
 
 class _Grammar:

@@ -128,7 +128,7 @@ async def stats(desk: Desk) -> None:
 async def reindex(desk: Desk) -> None:
     """Build the caches again."""
     with _progress("indexing") as progress:
-        number = await desk.memories.reindex(progress)
+        number = await desk.memories.reindex(progress, embed=desk.args.embed)
     desk.tell({"observations": number}, f"indexed {number:,} observations")
 
 

@@ -1,0 +1,19 @@
+"""How long to wait before a call is tried again."""
+
+from __future__ import annotations
+
+import random
+
+from chatbot.errors import ModelError
+
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 30.0
+"""Whoever is asked to wait for longer gives up."""
+
+
+def pause_before(tried: int, error: ModelError, first_pause_s: float = FIRST_PAUSE_S) -> float:
+    """Seconds until the next try: what the provider asks for, or exponential back-off with jitter."""
+    if error.retry_after_s is not None:
+        return error.retry_after_s
+    backoff = first_pause_s * 2**tried * random.uniform(0.75, 1.25)  # noqa: S311 - jitter needs no secrecy
+    return float(min(backoff, LONGEST_PAUSE_S))

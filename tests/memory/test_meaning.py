@@ -1,0 +1,268 @@
+"""Memory by meaning: what is embedded and when, what is given away, what fails quietly, and how scores are joined."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatbot.config import EmbeddingSettings
+from chatbot.embedding import Embedded, Embedder
+from chatbot.errors import ModelError, ProviderFailed
+from chatbot.memory.meaning import Meaning, embedded_text, fuse
+from chatbot.messages import Usage
+from chatbot.models.embedding import LiteLLMEmbedder
+from chatbot.models.minilm import MiniLMEmbedder
+from stores.base import ObservationStore
+from stores.errors import OtherEmbedder
+from stores.events import Event
+from stores.in_memory import InMemoryStore
+from stores.observation import Observation
+from stores.observations.store import ObservationFileStore
+from stores.query import Filter
+from stores.testing_observations import NOW, OWNER, adding, observation
+from stores.vectors import vector
+
+pytest_plugins = ["tests.servers.openai_server"]
+pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
+
+IDS = [observation(number).id for number in range(3)]
+
+
+class LetterEmbedder(Embedder):
+    """Each letter of the alphabet is a direction. Stops at its gate, and fails as it is told to."""
+
+    dimension = 26
+    batch = 3
+
+    def __init__(self, name: str = "letters", *, sends_away: bool = False) -> None:
+        self.name = name
+        self.sends_away = sends_away
+        self.calls: list[list[str]] = []
+        self.failure: ModelError | None = None
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.asked = asyncio.Event()
+
+    async def embed(self, texts: Sequence[str]) -> Embedded:
+        self.calls.append(list(texts))
+        self.asked.set()
+        await self.gate.wait()
+        if self.failure is not None:
+            raise self.failure
+        rows = [vector([text.lower().count(chr(97 + letter)) for letter in range(26)]) for text in texts]
+        return Embedded(rows, Usage(input_tokens=len(texts), cost_usd=0.0))
+
+
+@pytest.fixture(params=["files", "memory"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ObservationStore]:
+    kept: ObservationStore = InMemoryStore(tmp_path)
+    if request.param == "files":
+        kept = ObservationFileStore(tmp_path / "memory", cache=str(tmp_path / "cache"))
+    async with kept:
+        yield kept
+
+
+def note(number: int, title: str, **fields: object) -> Observation:
+    return observation(number, title=title, **fields)
+
+
+async def test_what_is_missing_is_embedded_in_batches_the_newest_first(store: ObservationStore) -> None:
+    embedder, billed = LetterEmbedder(), list[tuple[str, int]]()
+
+    async def bill(model: str, usage: Usage, seconds: float) -> None:
+        billed.append((model, usage.input_tokens))
+        assert seconds >= 0
+
+    await store.commit(OWNER, adding(*[note(number, f"note {number}") for number in range(7)]))
+    async with Meaning(embedder, store, bill=bill) as meaning:
+        assert await meaning.embed_missing(most=2) == 2
+        assert await meaning.embed_missing() == 5
+        assert await meaning.embed_missing() == 0
+    assert embedder.calls == [
+        ["note 6", "note 5"],
+        ["note 4", "note 3", "note 2"],
+        ["note 1", "note 0"],
+    ]
+    assert billed == [("letters", 2), ("letters", 3), ("letters", 2)]
+
+
+async def test_several_texts_are_one_call_and_the_best_of_them_counts(store: ObservationStore) -> None:
+    embedder = LetterEmbedder()
+    await store.commit(OWNER, adding(note(0, "aaa"), note(1, "bbb"), note(2, "ab"), note(3, "zzz")))
+    async with Meaning(embedder, store) as meaning:
+        await meaning.embed_missing()
+        embedder.calls.clear()
+        found = await meaning.similar(OWNER, ["a", "b", " "])
+        assert embedder.calls == [["a", "b"]]
+        assert found == {IDS[1]: 1.0, IDS[0]: 1.0, IDS[2]: pytest.approx(0.707107)}
+        assert list(await meaning.similar(OWNER, ["a"], Filter(), limit=1)) == [IDS[0]]
+        assert await meaning.similar(OWNER, ["", "  "]) == {}
+
+
+async def test_what_is_delicate_is_not_sent_away(store: ObservationStore) -> None:
+    rows = [note(0, "open"), note(1, "shy", sensitivity="private"), note(2, "hidden", sensitivity="secret")]
+    rows.append(note(3, "unknown", sensitivity="unknown"))
+    await store.commit(OWNER, adding(*rows))
+    away, here = LetterEmbedder(sends_away=True), LetterEmbedder()
+    await Meaning(away, store).embed_missing()
+    assert away.calls == [["open"]]
+    await Meaning(here, store).embed_missing()
+    assert here.calls == [["hidden", "shy"]]
+
+
+async def test_a_failure_is_told_once_and_words_alone_count_for_a_while(store: ObservationStore) -> None:
+    embedder, told = LetterEmbedder(), list[str]()
+    await store.commit(OWNER, adding(note(0, "aaa")))
+    async with Meaning(embedder, store, notice=told.append) as meaning:
+        await meaning.embed_missing()
+        embedder.failure = ProviderFailed("letters: the provider is away")
+        assert await meaning.nearest(OWNER, ["a"]) == []
+        calls = len(embedder.calls)
+        assert await meaning.nearest(OWNER, ["a"]) == []
+        assert len(embedder.calls) == calls
+    assert told == ["memory is searched by words alone: letters: the provider is away"]
+    async with Meaning(embedder, store, notice=told.append, pause_s=0) as meaning:
+        assert await meaning.nearest(OWNER, ["a"]) == []
+        assert await meaning.nearest(OWNER, ["a"]) == []
+        embedder.failure = None
+        assert len(await meaning.nearest(OWNER, ["a"])) == 1
+    assert len(told) == 2
+
+
+async def test_an_embedder_that_is_slow_does_not_hold_up_an_answer(store: ObservationStore) -> None:
+    embedder, told = LetterEmbedder(), list[str]()
+    embedder.gate.clear()
+    async with asyncio.timeout(10), Meaning(embedder, store, notice=told.append, timeout_s=0.01) as meaning:
+        assert await meaning.nearest(OWNER, ["a"]) == []
+    assert told == ["memory is searched by words alone: letters: nothing came for 0.01 s"]
+
+
+async def test_another_embedder_than_before_is_refused_with_what_to_do_until_all_is_embedded_again(
+    store: ObservationStore,
+) -> None:
+    told: list[str] = []
+    await store.commit(OWNER, adding(note(0, "aaa")))
+    await Meaning(LetterEmbedder(), store).embed_missing()
+    async with Meaning(LetterEmbedder("other"), store, notice=told.append, pause_s=0) as meaning:
+        with pytest.raises(OtherEmbedder, match="made by letters with 26 dimensions, not by other"):
+            await meaning.check()
+        assert await meaning.nearest(OWNER, ["a"]) == []
+        assert "chatbot memory reindex --embed" in told[0]
+        assert await meaning.embed_again() == 1
+        await meaning.check()
+        assert len(await meaning.nearest(OWNER, ["a"])) == 1
+
+
+async def test_writing_and_searching_go_on_while_the_embedder_works_in_the_background(store: ObservationStore) -> None:
+    embedder = LetterEmbedder()
+    await store.commit(OWNER, adding(note(0, "aaa"), note(1, "bbb")))
+    async with asyncio.timeout(20), Meaning(embedder, store) as meaning:
+        embedder.gate.clear()
+        meaning.begin()
+        meaning.begin()
+        await embedder.asked.wait()
+        await store.commit(OWNER, [Event(kind="update", at=NOW, ids=(IDS[0],), fields={"title": "ccc"})])
+        await store.purge(OWNER, [IDS[1]])
+        assert len(await store.match(OWNER, ["ccc"], Filter())) == 1
+        assert len(embedder.calls) == 1
+        embedder.gate.set()
+        while (await store.vector_stats(OWNER)).missing:
+            meaning.begin()
+            await asyncio.sleep(0)
+        assert list(await meaning.similar(OWNER, ["c"])) == [IDS[0]]
+
+
+async def test_closing_stops_what_goes_on_in_the_background(store: ObservationStore) -> None:
+    embedder = LetterEmbedder()
+    embedder.gate.clear()
+    await store.commit(OWNER, adding(note(0, "aaa")))
+    async with asyncio.timeout(10):
+        async with Meaning(embedder, store) as meaning:
+            meaning.begin()
+            await embedder.asked.wait()
+        await meaning.aclose()
+
+
+async def test_with_minilm_a_question_finds_what_shares_no_word_with_it(tmp_path: Path) -> None:
+    said = ["Melanie adopted a puppy called Oscar", "The rent is due on the first", "She repaired her bicycle chain"]
+    async with (
+        ObservationFileStore(tmp_path / "memory", cache=str(tmp_path / "cache")) as store,
+        MiniLMEmbedder() as embedder,
+        Meaning(embedder, store) as meaning,
+    ):
+        await store.commit(OWNER, adding(*[note(number, text) for number, text in enumerate(said)]))
+        assert await meaning.embed_missing() == 3
+        assert await store.match(OWNER, ["dog", "pet"], Filter()) == []
+        best, *_ = await meaning.similar(OWNER, ["Which dogs or pets are there?"])
+    assert best == IDS[0]
+
+
+async def test_with_a_server_what_it_took_is_billed(tmp_path: Path, openai_url: str) -> None:
+    settings = EmbeddingSettings(model="openai/embeds", api_base=openai_url, api_key="sk-test-0123", usd_per_million=1)
+    costs: list[float | None] = []
+
+    async def bill(_model: str, usage: Usage, _seconds: float) -> None:
+        costs.append(usage.cost_usd)
+
+    async with (
+        InMemoryStore(tmp_path) as store,
+        LiteLLMEmbedder(settings) as embedder,
+        Meaning(embedder, store, bill=bill, timeout_s=30) as meaning,
+    ):
+        await store.commit(OWNER, adding(note(0, "aaaa"), note(1, "bbbb")))
+        await meaning.embed_missing()
+        assert list(await meaning.similar(OWNER, ["a"])) == [IDS[0]]
+    assert costs == [pytest.approx(6e-6), pytest.approx(3e-6)]
+
+
+def test_what_is_embedded_is_what_a_row_says_each_part_once() -> None:
+    row = note(0, "tea", narrative="tea", facts=("green",), user_text="which?", assistant_text="that", tags=("x",))
+    assert embedded_text(row) == "tea\ngreen\nwhich?\nthat"
+
+
+def test_words_and_meaning_are_joined_by_their_weights() -> None:
+    assert fuse({"a": 10, "b": 5}, {"b": 0.5, "c": 0.25}, 0.4) == {
+        "a": pytest.approx(0.6),
+        "b": pytest.approx(0.3 + 0.4),
+        "c": pytest.approx(0.2),
+    }
+
+
+_SCORES = st.dictionaries(st.sampled_from("abcdef"), st.floats(0.001, 50))
+_WEIGHTS = st.floats(0, 1)
+
+
+@given(_SCORES, _SCORES, _WEIGHTS)
+def test_joined_scores_lie_in_0_to_1_and_hold_every_id(
+    lexical: dict[str, float], vectors: dict[str, float], weight: float
+) -> None:
+    fused = fuse(lexical, vectors, weight)
+    assert set(fused) == {*lexical, *vectors}
+    assert all(0 <= score <= 1 + 1e-9 for score in fused.values())
+
+
+@given(_SCORES, _SCORES, _WEIGHTS)
+def test_what_is_better_by_words_and_by_meaning_is_better(
+    lexical: dict[str, float], vectors: dict[str, float], weight: float
+) -> None:
+    fused = fuse(lexical, vectors, weight)
+    for one in fused:
+        for other in fused:
+            sides = [(scores.get(one, 0), scores.get(other, 0)) for scores in (lexical, vectors)]
+            if all(mine >= theirs for mine, theirs in sides):
+                assert fused[one] >= fused[other] - 1e-9
+
+
+@given(_SCORES, _WEIGHTS)
+def test_a_side_that_is_empty_leaves_the_order_of_the_other(scores: dict[str, float], weight: float) -> None:
+    for fused in (fuse(scores, {}, weight), fuse({}, scores, weight)):
+        assert sorted(fused, key=lambda each: (fused[each], scores[each])) == sorted(scores, key=scores.__getitem__)
+
+
+@pytest.mark.parametrize("weight", [-0.1, 1.1, float("nan")])
+def test_a_weight_that_is_none_is_refused(weight: float) -> None:
+    with pytest.raises(ValueError, match="the weight is"):
+        fuse({}, {}, weight)

