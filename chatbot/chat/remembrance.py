@@ -26,6 +26,7 @@ _LEAST_ANSWERED = 6
 """An exchange with fewer content words in both, pleasantries aside, is small talk and not kept."""
 _REPEATED = 0.8
 """Share of a reply's words that may stand in what was recalled before it counts as a mere repetition."""
+_TASKS_SHOWN = 3
 _LONGEST = 100_000
 _TOLD = 30
 """How many of the rows that were looked at a receipt tells of."""
@@ -72,7 +73,7 @@ class Remembrance:
         """What is remembered about what the user said last; `said` ends with the message to be answered.
 
         What the window shows from `since` on is left out, and so is what the last turn was given, for the model still
-        sees it.
+        sees it. In the first turn of a session, tasks that surface at start-up come first.
         """
         if not self._settings.recall_rows:
             return Recalled()
@@ -81,6 +82,8 @@ class Remembrance:
             said, limit=self._settings.recall_rows, exclude={*shown, *self.before.injected}
         )
         rows = [(each.observation, each.score) for each in recollection.hits if each.observation is not None]
+        if len(said) == 1:
+            rows = [(row, 1.0) for row in await self._startup_tasks()] + rows
         now = self._clock()
         block = build_block(
             rows,
@@ -127,6 +130,11 @@ class Remembrance:
         if ids:
             await self._session.purge(*ids)
         self.before = Recalled()
+
+    async def _startup_tasks(self) -> list[Observation]:
+        """What is to be brought up when a session begins: tasks that are open and surface then."""
+        tasks = await self._session.startup_tasks()
+        return await self._session.get([task.id for task in tasks[:_TASKS_SHOWN]], count_use=False)
 
     async def _shown(self, since: datetime | None) -> Collection[str]:
         return await self._exchanges(since) if since is not None else ()

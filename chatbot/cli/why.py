@@ -16,7 +16,8 @@ from stores.access import SENSITIVITIES
 from stores.base import ObservationStore
 from stores.observation import Observation
 
-_LONGEST = 40
+_PARTS = {"lexical": "words", "spill": "beside", "session": "session"}
+"""What the match is made of, and what people call it. `--json` has all parts of the score."""
 
 
 async def run(args: argparse.Namespace) -> Exit:
@@ -62,7 +63,7 @@ async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
         say(f"memory was asked about: {printable(' / '.join(memory['query']))[:200]}")
     considered = memory.get("considered", [])
     if considered:
-        say_table(("score", "what", "match", "verdict"), await _rows(session, memory))
+        say_table(("score", *_PARTS.values(), "verdict", "what"), await _rows(session, memory))
     else:
         say("nothing in memory was looked at" if not memory else "nothing in memory has to do with it")
     tokens = receipt.get("tokens", {})
@@ -87,6 +88,6 @@ async def _rows(session: SessionHandle, memory: dict[str, Any]) -> list[tuple[st
         row = known.get(each["id"])
         verdict = "injected" if each["id"] in memory["injected"] else why.get(each["id"], each["verdict"])
         told = row.title or row.user_text or row.narrative if row else f"({each['id'][:13]}… is gone or hidden)"
-        parts = " ".join(f"{name} {part:.2f}" for name, part in each["parts"].items())
-        rows.append((f"{each['score']:.2f}", " ".join(printable(told).split())[:_LONGEST], parts, verdict))
+        parts = (f"{each['parts'].get(name, 0):.1f}" for name in _PARTS)
+        rows.append((f"{each['score']:.2f}", *parts, verdict, " ".join(printable(told).split())))
     return rows

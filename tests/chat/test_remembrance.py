@@ -203,3 +203,22 @@ def test_what_says_something_is_kept(text: str) -> None:
     assert is_worth_keeping(
         text, "A monad is a monoid in the category of endofunctors, and it is used to order effects."
     )
+
+
+async def test_tasks_that_surface_at_startup_are_brought_up_in_the_first_turn_alone(
+    memory: MemorySystem, clock: Clock
+) -> None:
+    earlier = await memory.create_session(STORES, "chat")
+    task = await earlier.add_task("Renew the passport", surface="startup", due="2026-04-01")
+    session = await memory.create_session(STORES, "chat")
+    model = ScriptedModel(["Good morning."])
+    chat = talking(session, model, clock)
+    await chat.turn("Which birds sing at dawn?")
+    assert "Renew the passport" in sent(model)
+    for question in ("Which of them migrate to Africa?", "And how far do they fly?"):
+        await chat.turn(question)
+    assert "Renew the passport" not in sent(model)
+    await session.update_task(task.id, status="completed")
+    third = await memory.create_session(STORES, "chat")
+    await talking(third, model, clock).turn("Which birds sing at dusk?")
+    assert "Renew the passport" not in sent(model)
