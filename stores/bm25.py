@@ -20,7 +20,8 @@ Document = Mapping[str, Sequence[str]]
 
 FIELDS: tuple[str, ...] = ("title", "narrative", "facts", "tags", "people", "user", "assistant", "dates")
 BOOSTS: tuple[float, ...] = (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.4, 0.5)
-K1 = 1.2
+K1 = 0.9
+"""How soon a term that is repeated stops to count for more; the default of Anserini, as 1.2 is that of Whoosh."""
 BS: tuple[float, ...] = (0.75, 0.75, 0.75, 0.75, 0.75, 0.4, 0.75, 0.75)
 """How much the length of each field counts: less for what people say themselves than for what a bot replies."""
 MAX_FREQUENCY = 65_535

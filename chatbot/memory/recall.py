@@ -13,7 +13,7 @@ from stores.dates import date_terms
 from stores.observation import Observation
 from stores.query import Filter, Match, fits
 
-RESCORED = 200
+RESCORED = 300
 """How many lexical hits are looked at again."""
 _SPILLING = 100
 """How many of them, the best, raise the rows beside them."""

@@ -18,7 +18,7 @@ from datetime import datetime
 
 from chatbot.memory.meaning import fuse
 
-SPILL = {1: 0.35, 2: 0.2}
+SPILL = {1: 0.3, 2: 0.15}
 """What of a row's lexical score its neighbours get, by how far off they stand."""
 SESSION_SHARE = 1.0
 """What of its session's own score each row gets."""

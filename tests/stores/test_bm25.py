@@ -18,7 +18,7 @@ def test_lengths_are_quantised_as_whoosh_does() -> None:
 def test_a_score_is_what_the_formula_says() -> None:
     documents = {3: {"title": ["x", "x", "y"]}, 5: {"title": ["y"]}, 8: {}}
     idf, average = log(3 / 2) + 1, 4 / 3
-    assert rank(documents, ["x"]) == {3: pytest.approx(idf * (2 * 2.2) / (2 + 1.2 * (0.25 + 0.75 * 3 / average)))}
+    assert rank(documents, ["x"]) == {3: pytest.approx(idf * (2 * 1.9) / (2 + 0.9 * (0.25 + 0.75 * 3 / average)))}
 
 
 def test_what_an_assistant_said_counts_less() -> None:
