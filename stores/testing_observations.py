@@ -406,7 +406,7 @@ class ObservationStoreContract:
 
 def keeps_vectors(store: ObservationStore) -> bool:
     """Whether the store keeps the part of the contract that is about vectors."""
-    return type(store).put_vectors is not ObservationStore.put_vectors
+    return getattr(type(store), "put_vectors", None) is not ObservationStore.put_vectors
 
 
 async def read_everything(store: ObservationStore, view: View, row: Observation) -> dict[str, set[str]]:
