@@ -65,7 +65,8 @@ async def rows_about(
     best = sorted(candidates.values(), key=lambda each: (-each.lexical, each.id))[:_SPILLING]
     neighbours = await scope.store.neighbours(view, [each.id for each in best])
     await _add_beside(scope, view, wanted, candidates, neighbours)
-    sessions = await scope.store.sessions_about(view, last or earlier)
+    has_sessions = any(each.session_id for each in candidates.values())
+    sessions = await scope.store.sessions_about(view, last or earlier) if has_sessions else {}
     weight = scope.meaning.weight if scope.meaning else 0.0
     return scored(candidates, neighbours, sessions, profile, view.now, similar=similar, meaning_weight=weight)
 
