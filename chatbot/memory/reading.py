@@ -22,6 +22,8 @@ from stores.records import check_time, format_time
 logger = logging.getLogger(__name__)
 
 DEFAULT_LIMIT = 10
+_ALIKE = 0.3
+"""The cosine from which on a row that holds none of the words is listed for its meaning."""
 _CANDIDATES = 5
 """How many times the limit are looked at before the best are chosen."""
 
@@ -80,7 +82,8 @@ class Reading(Scoped):
             profile=PROFILES["search"],
             limit=limit * _CANDIDATES,
         )
-        holding = [each for each in found if each.candidate.lexical > 0]  # what stands beside them is for prompts
+        # What only stands beside an answer is for prompts.
+        holding = [each for each in found if each.candidate.lexical > 0 or each.parts.get("meaning", 0) >= _ALIKE]
         scores = {each.candidate.id: each.score for each in (holding or found)[:limit]}
         rows = await scope.store.get(view, list(scores))
         hits = _within([Hit(row, scores[row.id]) for row in rows], max_tokens)

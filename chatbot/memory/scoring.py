@@ -148,6 +148,7 @@ def scored(
         evidence = own["lexical"] + own["spill"]
         if similar:
             evidence = max(evidence, totals[candidate.id] - own["session"])
+            own["meaning"] = similar.get(candidate.id, 0.0)
         found.append(Scored(candidate, score, evidence, {**weighed, **own}))
     return sorted(found, key=lambda each: (each.score, each.candidate.created_at, each.candidate.id), reverse=True)
 

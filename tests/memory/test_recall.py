@@ -8,6 +8,7 @@ import pytest
 
 from chatbot.memory import MemorySystem
 from chatbot.memory.writing import Draft
+from chatbot.models.minilm import MiniLMEmbedder
 from stores.errors import InvalidValue
 
 START = datetime(2026, 3, 4, 9, tzinfo=UTC)
@@ -138,3 +139,14 @@ async def test_a_secret_row_is_never_raised_by_its_neighbours(memory: MemorySyst
     await session.remember(type="exchange", user_text="The safe is behind the painting.")
     await session.remember(type="exchange", user_text="Its code is the year of my birth.", sensitivity="secret")
     assert await recalled(memory, "Where is the safe?") == ["The safe is behind the painting."]
+
+
+async def test_what_means_the_same_in_other_words_is_found_where_there_is_an_embedder(memory_home: Path) -> None:
+    settings = {"observations": {"cache": str(memory_home.parent / "cache")}}
+    async with MemorySystem(memory_home, clock=Clock(), settings=settings, embedder=MiniLMEmbedder()) as memory:
+        await told(memory, "On Sundays I play chess with my uncle.", "The boiler hums at night.")
+        await memory.reindex(embed=True)
+        assert (await recalled(memory, "board games"))[0].startswith("On Sundays")
+        assert [hit.observation.user_text for hit in await memory.search("board games")] == [
+            "On Sundays I play chess with my uncle."
+        ]
