@@ -29,8 +29,15 @@ from pathlib import Path
 from typing import ClassVar
 from uuid import uuid4
 
-import filelock  # noqa: F401 - or each child would spend its short life importing it
-import uuid6  # noqa: F401 - the same
+# What is imported when it is first needed is imported here, or each child would spend its short life on it.
+import filelock  # noqa: F401
+import Stemmer  # noqa: F401
+import uuid6  # noqa: F401
+import whoosh.codec.whoosh3
+import whoosh.fields
+import whoosh.formats
+import whoosh.index
+import whoosh.reading  # noqa: F401
 
 from chatbot.memory import MemorySystem
 from stores import KeyValue, SessionRef, TranscriptEntry
