@@ -21,8 +21,8 @@ from chatbot.messages import Usage
 from chatbot.models import open_model
 from chatbot.models.base import Model
 from chatbot.tools import Tool, Toolbox
+from chatbot.tools.plugins import TOOLS, tools_of
 from chatbot.tools.plugins import load as load_tools
-from chatbot.tools.plugins import tools_of
 from stores.base import ObservationStore
 from stores.errors import StoreError, did_you_mean
 from stores.lifecycle import AsyncResource
@@ -107,7 +107,8 @@ class Setup:
 
     def check_tools(self) -> None:
         """Check that the tools of every agent can be loaded. Raises `ConfigError`."""
-        for name in sorted({name for agent in self.config.agents.values() for name in agent.tools}):
+        names = {name for agent in self.config.agents.values() for name in agent.tools}
+        for name in sorted(names - TOOLS.own.keys()):
             load_tools(name, beside=self.settings.folder)
 
     def open_memory(self, *, ephemeral: bool = False, observations: str | None = None) -> MemorySystem:

@@ -1,39 +1,30 @@
 """From a name in the configuration to an opened store.
 
-A name is that of an entry point in the group `chatbot.stores`, where our own plug-ins stand like any stranger's,
-or `package.module:Class`. Listing names imports nothing; loading one imports exactly that one. Our own are found
-without looking through everything that is installed, and nobody else's can stand in their place.
+A name is that of an entry point in the group `chatbot.stores`, or `package.module:Class`.
 """
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import Any, get_type_hints
 
 from stores.base import Store, contracts_of
 from stores.errors import BrokenStore, InvalidSettings, StoreError, UnknownStore, did_you_mean
+from stores.plugin_point import PluginPoint
 
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
-GROUP = "chatbot.stores"
-OWN = {
-    "basic_session": "stores.basic_session:BasicSessionStore",
-    "in_memory": "stores.in_memory:InMemoryStore",
-    "observations": "stores.observations.store:ObservationFileStore",
-}
-"""Our own entry points, as `pyproject.toml` has them."""
-
-
-def installed() -> dict[str, EntryPoint]:
-    """Every installed plug-in by name, none of them imported."""
-    from importlib.metadata import entry_points
-
-    return {point.name: point for point in sorted(entry_points(group=GROUP), key=lambda point: point.name)}
+STORES = PluginPoint(
+    group="chatbot.stores",
+    own={
+        "basic_session": "stores.basic_session:BasicSessionStore",
+        "in_memory": "stores.in_memory:InMemoryStore",
+        "observations": "stores.observations.store:ObservationFileStore",
+    },
+    noun="store",
+    unknown=UnknownStore,
+    broken=BrokenStore,
+)
 
 
 def load(name: str, *, beside: Path | None = None) -> type[Store]:
@@ -41,7 +32,7 @@ def load(name: str, *, beside: Path | None = None) -> type[Store]:
 
     Raises `UnknownStore` or `BrokenStore`.
     """
-    store = _import(name, beside) if ":" in name else _load_installed(name)
+    store = STORES.load(name, beside=beside)
     if not (inspect.isclass(store) and issubclass(store, Store)):
         raise BrokenStore(f"the store {name!r} is {store!r}, not a class that inherits stores.Store")
     if not contracts_of(store):
@@ -92,38 +83,3 @@ def _annotations(name: str, store: type[Store]) -> dict[str, Any]:
         return get_type_hints(store.__init__, include_extras=True)
     except NameError as error:
         raise BrokenStore(f"the settings of the store {name!r} cannot be read from its annotations: {error}") from error
-
-
-def _load_installed(name: str) -> object:
-    point = _entry_point(name)
-    try:
-        return point.load()
-    except Exception as error:  # a stranger's module may raise anything
-        raise BrokenStore(f"the store {name!r} ({point.value}) cannot be loaded: {_told(error)}") from error
-
-
-def _entry_point(name: str) -> EntryPoint:
-    from importlib.metadata import EntryPoint
-
-    if name in OWN:
-        return EntryPoint(name, OWN[name], GROUP)
-    points = installed()
-    if name not in points:
-        raise UnknownStore(f"no store is called {name!r}{did_you_mean(name, points)}")
-    return points[name]
-
-
-def _import(name: str, beside: Path | None) -> object:
-    module, _, attribute = name.partition(":")
-    if beside is not None and str(beside) not in sys.path:
-        sys.path.append(str(beside))
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # a stranger's module may raise anything
-        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
-            raise UnknownStore(f"there is no module {module!r} to load the store {name!r} from") from error
-        raise BrokenStore(f"the store {name!r} cannot be loaded: {_told(error)}") from error
-
-
-def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"

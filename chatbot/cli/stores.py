@@ -11,14 +11,14 @@ from chatbot.cli.output import say_json, say_table
 from chatbot.runtime import Options, Setup
 from stores.base import contracts_of
 from stores.errors import StoreError
-from stores.plugins import installed, load, settings_of
+from stores.plugins import STORES, load, settings_of
 
 
 async def run(args: argparse.Namespace) -> Exit:
     """Print every installed plug-in, and those that the configuration names."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
     used = setup.agent_settings.memory
-    described = [_describe(name, setup, is_used=name in used) for name in sorted({*installed(), *used})]
+    described = [_describe(name, setup, is_used=name in used) for name in sorted({*STORES.installed(), *used})]
     if args.json:
         say_json(described)
         return Exit.OK

@@ -9,8 +9,7 @@ import pytest
 from stores import BrokenStore, InvalidSettings, UnknownStore
 from stores.basic_session import BasicSessionStore
 from stores.in_memory import InMemoryStore
-from stores.plugins import OWN as OWN_PLUGINS
-from stores.plugins import check_settings, installed, load, open_store, settings_of
+from stores.plugins import STORES, check_settings, load, open_store, settings_of
 
 OWN = """
 from stores import KeyValueStore
@@ -39,14 +38,14 @@ def beside(tmp_path: Path) -> Path:
 
 
 def test_our_stores_are_registered_like_any_strangers() -> None:
-    assert {"basic_session", "in_memory"} <= installed().keys()
+    assert {"basic_session", "in_memory"} <= STORES.installed().keys()
     assert load("basic_session") is BasicSessionStore
     assert load("in_memory") is InMemoryStore
 
 
 def test_our_stores_are_known_without_a_search_just_as_they_are_registered() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["entry-points"]["chatbot.stores"] == OWN_PLUGINS
+    assert project["entry-points"]["chatbot.stores"] == STORES.own
 
 
 def test_a_class_beside_the_configuration_is_found_and_gets_its_settings(beside: Path) -> None:
@@ -144,7 +143,7 @@ def test_an_installed_plug_in_of_a_stranger_is_listed_unimported_and_loaded_by_n
     points = f"[chatbot.stores]\nmine = {own}:Own\nbroken = {broken}:Own\nmissing = {own}:Missing\n"
     (info / "entry_points.txt").write_text(points, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    assert {"mine", "broken", "missing", "basic_session"} <= installed().keys()
+    assert {"mine", "broken", "missing", "basic_session"} <= STORES.installed().keys()
     assert own not in sys.modules
     assert open_store("mine", tmp_path, {"greeting": "hello"}).greeting == "hello"  # type: ignore[attr-defined]
     with pytest.raises(BrokenStore, match=rf"'broken' \({broken}:Own\).*a_module_that_is_not_there"):

@@ -10,7 +10,7 @@ from pydantic import Field
 from chatbot.errors import ConfigError, ToolError
 from chatbot.messages import ToolCall, ToolSpec
 from chatbot.tools import FunctionTool, Tool, Toolbox, Within
-from chatbot.tools.plugins import installed, load, tools_of
+from chatbot.tools.plugins import TOOLS, load, tools_of
 
 OWN = '''
 from __future__ import annotations
@@ -146,7 +146,7 @@ def test_an_installed_plug_in_of_a_stranger_is_listed_unimported_and_loaded_by_n
     points = f"[chatbot.tools]\nforecast = {own}:weather\nabsent = {own}:absent\n"
     (info / "entry_points.txt").write_text(points, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    assert {"forecast", "absent", "memory"} <= installed().keys()
+    assert {"forecast", "absent", "memory"} <= TOOLS.installed().keys()
     assert own not in sys.modules
     assert [tool.spec.name for tool in tools_of(["forecast"], None)] == ["weather"]
     with pytest.raises(ConfigError, match=rf"'absent' \({own}:absent\) cannot be loaded"):
