@@ -174,6 +174,10 @@ class InMemoryObservations(ObservationStore):
         embedded = sum(map(self._has_vector, rows))
         return VectorStats(*self._model, embedded, len(rows) - embedded)
 
+    async def outline(self, view: View, ids: Sequence[str], wanted: Filter) -> list[Match]:
+        """See `ObservationStore`."""
+        return [_match(row, 0.0) for row in await self.get(view, ids) if fits(row, wanted, view.now)]
+
     async def history(self, view: View, observation_id: str) -> list[Version]:
         """See `ObservationStore`."""
         seen = {row.id: row for row in self._rows.values() if may_see(row, view)}

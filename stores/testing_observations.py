@@ -618,6 +618,7 @@ class ObservationMachine(RuleBasedStateMachine):
     @rule(words=_TEXTS, wanted=_FILTERS, view=_VIEWS, limit=st.sampled_from([0, 1, 3, 200]))
     def search(self, words: str, wanted: Filter, view: Any, limit: int) -> None:
         self._both(lambda store: store.match(self._view(view), terms(words), wanted, limit=limit))
+        self._both(lambda store: store.outline(self._view(view), _IDS[:6], wanted))
         self._both(lambda store: store.sessions_about(self._view(view), terms(words)))
 
     @rule(wanted=_FILTERS, view=_VIEWS, order=st.sampled_from(["created", "updated"]), ascending=st.booleans(),
@@ -647,6 +648,7 @@ class ObservationMachine(RuleBasedStateMachine):
     def look_back(self, view: Any, number: str, prefix: str) -> None:
         self._both(lambda store: store.history(self._view(view), number))
         self._both(lambda store: store.neighbours(self._view(view), [number, _IDS[5]], reach=2))
+        self._both(lambda store: store.outline(self._view(view), [_IDS[5], number], Filter()))
         self._both(lambda store: store.resolve(self._view(view), prefix, limit=20))
 
     @invariant()

@@ -11,7 +11,7 @@ from stores.access import View
 from stores.analysis import terms
 from stores.dates import date_terms
 from stores.observation import Observation
-from stores.query import Filter, Match, fits
+from stores.query import Filter, Match
 
 RESCORED = 300
 """How many lexical hits are looked at again."""
@@ -116,9 +116,8 @@ async def _add_beside(
             if other not in candidates:
                 beside[other] = beside.get(other, 0.0) + candidates[each].lexical / (1 + abs(off))
     chosen = sorted(beside, key=lambda each: (-beside[each], each))[:_MOST_BESIDE]
-    for row in await scope.store.get(view, chosen):
-        if fits(row, wanted, view.now):
-            candidates[row.id] = _candidate(row)
+    for match in await scope.store.outline(view, chosen, wanted):
+        candidates[match.id] = _of(match, 0.0)
 
 
 def _of(match: Match, lexical: float) -> Candidate:

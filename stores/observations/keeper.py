@@ -151,13 +151,14 @@ class Keeper:
     def neighbours(self, view: View, ids: Sequence[str], *, reach: int) -> dict[str, dict[str, int]]:
         """See `ObservationStore`."""
         with self._lock:
-            flags = self._seen(view)
+            self._catch_up()
             table = self._table
+            visible = table.visible(view)
             numbers = [number for each in dict.fromkeys(ids) if (number := table.numbers.get(each)) is not None]
             return {
                 table.ids[number]: {table.ids[other]: off for other, off in beside.items()}
                 for number in numbers
-                if flags[number] and (beside := table.beside(number, flags, reach)) is not None
+                if visible.flags[number] and (beside := table.beside(number, visible, reach)) is not None
             }
 
     def nearest(self, view: View, vector: Sequence[float], wanted: Filter, *, model: str, limit: int) -> list[Match]:
@@ -225,6 +226,21 @@ class Keeper:
             texts = self._table.texts
             embedded = sum(self._vectors.has(number, texts[number]) for number, seen in enumerate(flags) if seen)
             return VectorStats(self._vectors.model, self._vectors.dimension, embedded, flags.count(1) - embedded)
+
+    def outline(self, view: View, ids: Sequence[str], wanted: Filter) -> list[Match]:
+        """See `ObservationStore`."""
+        with self._lock:
+            flags = self._seen(view)
+            table = self._table
+            if "active" not in wanted.statuses:
+                return []
+            fitting = table.fitting(wanted)
+            numbers = [number for each in ids if (number := table.numbers.get(each)) is not None and flags[number]]
+            return [
+                table.match(number, 0.0)
+                for number in numbers
+                if (fitting is None or number in fitting) and table.fits(number, wanted)
+            ]
 
     def history(self, view: View, observation_id: str) -> list[Version]:
         """See `ObservationStore`."""

@@ -94,6 +94,10 @@ class ObservationFileStore(ObservationStore):
         """See `ObservationStore`."""
         return await asyncio.to_thread(self._keeper.vector_stats, view)
 
+    async def outline(self, view: View, ids: Sequence[str], wanted: Filter) -> list[Match]:
+        """See `ObservationStore`."""
+        return await asyncio.to_thread(self._keeper.outline, view, ids, wanted)
+
     async def history(self, view: View, observation_id: str) -> list[Version]:
         """See `ObservationStore`."""
         return await asyncio.to_thread(self._keeper.history, view, observation_id)

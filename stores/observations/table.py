@@ -13,13 +13,14 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from weakref import WeakKeyDictionary
 
 from stores.access import Guard, View, may_see
 from stores.caps import Weighed
 from stores.documents import SEARCHED
 from stores.events import Event
 from stores.observation import TYPES, Observation, Status, Triple
-from stores.observations.visible import Visible
+from stores.observations.visible import Lines, Visible
 from stores.query import EXACT, Filter, Labelled, Match, Order, key_of, values_of, written
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -78,6 +79,7 @@ class Table:
         self._orders: dict[Order, list[int]] = {}
         self._expiring: list[tuple[int, int]] | None = None
         self._masks: OrderedDict[object, _Mask] = OrderedDict()
+        self._lines: WeakKeyDictionary[Visible, Lines] = WeakKeyDictionary()
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -250,22 +252,15 @@ class Table:
             self.uses[number],
         )
 
-    def beside(self, number: int, flags: bytearray, reach: int) -> dict[int, int] | None:
+    def beside(self, number: int, visible: Visible, reach: int) -> dict[int, int] | None:
         """The visible rows next to one in its session, with how far off they are; None for a row without a session."""
         session = self.sessions[self.session_of[number]]
         if session is None:
             return None
-        line = self.labels[_label("session_id", session)]
+        line = self._lines.setdefault(visible, Lines(visible)).of(session, self.labels[_label("session_id", session)])
         at = bisect.bisect_left(line, number)
-        found: dict[int, int] = {}
-        for step in (-1, 1):
-            place, off = at + step, 0
-            while 0 <= place < len(line) and abs(off) < reach:
-                if flags[line[place]]:
-                    off += step
-                    found[line[place]] = off
-                place += step
-        return found
+        begin = max(0, at - reach)
+        return {other: begin + step - at for step, other in enumerate(line[begin : at + reach + 1]) if other != number}
 
     def holders(self, name: Labelled, flags: bytearray) -> Iterator[tuple[str, list[int]]]:
         """The values of a field, folded, each with the visible rows that hold it."""

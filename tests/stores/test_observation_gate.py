@@ -202,6 +202,11 @@ async def _fill_vectors(zoo: Zoo) -> None:
         await zoo.store.put_vectors("m", [(row, [1.0, 0.0]) for row in rows])
 
 
+async def _outline(zoo: Zoo, view: View) -> None:
+    found = await zoo.store.outline(view, [row.id for row in zoo.rows], Filter(statuses=STATUSES))
+    assert {each.id for each in found} == zoo.seen(view, ["active"])
+
+
 async def _sessions_about(zoo: Zoo, view: View) -> None:
     seen = zoo.seen(view, ["active"])
     found = await zoo.store.sessions_about(view, ["zebra"])
@@ -281,6 +286,7 @@ STORE: dict[str, Callable[[Zoo, View], Awaitable[None]]] = {
     "find": _find,
     "match": _match,
     "neighbours": _neighbours,
+    "outline": _outline,
     "sessions_about": _sessions_about,
     "nearest": _nearest,
     "missing_vectors": _missing_vectors,
