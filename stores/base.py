@@ -177,6 +177,10 @@ class ObservationStore(Store):
         raise UnsupportedOperation(f"{type(self).__name__} keeps no vectors")
 
     @abstractmethod
+    async def frequencies(self, view: View, terms: Sequence[str]) -> dict[str, int]:
+        """How many of the current rows hold each of the terms; those that no row holds are left out."""
+
+    @abstractmethod
     async def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]:
         """How much the current rows of each session are about the terms; see `stores.bm25.about`."""
 

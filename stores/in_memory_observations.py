@@ -103,6 +103,15 @@ class InMemoryObservations(ObservationStore):
         found.sort(reverse=True, key=lambda each: each[:2])
         return [_match(row, score) for score, _, row in found[: check_limit(limit)]]
 
+    async def frequencies(self, view: View, terms: Sequence[str]) -> dict[str, int]:
+        """See `ObservationStore`."""
+        held = Counter(
+            word
+            for row in self._current(view)
+            for word in {each for found in document_of(row).values() for each in found}
+        )
+        return {term: held[term] for term in terms if held[term]}
+
     async def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]:
         """See `ObservationStore`."""
         rows = [(row.session_id, document_of(row)) for row in self._current(view) if row.session_id]

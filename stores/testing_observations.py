@@ -619,6 +619,7 @@ class ObservationMachine(RuleBasedStateMachine):
     def search(self, words: str, wanted: Filter, view: Any, limit: int) -> None:
         self._both(lambda store: store.match(self._view(view), terms(words), wanted, limit=limit))
         self._both(lambda store: store.outline(self._view(view), _IDS[:6], wanted))
+        self._both(lambda store: store.frequencies(self._view(view), terms(words)))
         self._both(lambda store: store.sessions_about(self._view(view), terms(words)))
 
     @rule(wanted=_FILTERS, view=_VIEWS, order=st.sampled_from(["created", "updated"]), ascending=st.booleans(),

@@ -15,11 +15,14 @@ from stores.query import Filter, Match
 
 RESCORED = 300
 """How many lexical hits are looked at again."""
-_SPILLING = 100
+_SPILLING = 200
 """How many of them, the best, raise the rows beside them."""
-_MOST_BESIDE = 100
+_MOST_BESIDE = 200
 """How many rows that hold none of the words may come in that way."""
 _MOST_TERMS = 32
+"""How many words of a message are searched for: of a long one, the rarest."""
+_MOST_WEIGHED = 128
+"""How many words of a message are thought of at all, at its beginning and again at its end."""
 RECALLED = "recalled"
 _EARLIER = 0.4
 """What a word of an earlier message counts, beside one of the last."""
@@ -48,11 +51,12 @@ async def rows_about(
     scope: Scope, view: View, texts: Sequence[str], wanted: Filter, *, profile: Profile, limit: int
 ) -> list[Scored]:
     """Rows about the last of `texts`, and a little about those before it; without any words, the newest rows."""
-    last, earlier = _asked(texts, view)
-    if not last and not earlier:
+    asked = _asked(texts, view)
+    if not any(asked):
         page = await scope.store.find(view, wanted, limit=max(limit, 1))
         newest = {row.id: _candidate(row) for row in page.rows}
         return scored(newest, {}, {}, PROFILES["recent"], view.now)
+    last, earlier = [await _rarest(scope, view, words) for words in asked]
     candidates: dict[str, Candidate] = {}
     for words, weight in ((last, 1.0), (earlier, _EARLIER)):
         for match in await scope.store.match(view, words, wanted, limit=RESCORED) if words else ():
@@ -94,12 +98,21 @@ def judged(rows: Sequence[Scored], profile: Profile, limit: int, exclude: frozen
 
 def _asked(texts: Sequence[str], view: View) -> tuple[list[str], list[str]]:
     """The terms of the last text, and those that only earlier ones have."""
-    found = [
-        list(dict.fromkeys([*date_terms(text, view.now, exact=True), *terms(text)]))[:_MOST_TERMS] for text in texts
-    ]
-    last = found.pop() if found else []
+    found = [dict.fromkeys([*date_terms(text, view.now, exact=True), *terms(text)]) for text in texts]
+    last = found.pop() if found else {}
     earlier = dict.fromkeys(term for each in found for term in each if term not in last)
-    return last, list(earlier)[-_MOST_TERMS:]
+    return list(last), list(earlier)
+
+
+async def _rarest(scope: Scope, view: View, words: list[str]) -> list[str]:
+    """The words that tell rows apart best, in their order, where there are too many to search for."""
+    if len(words) <= _MOST_TERMS:
+        return words
+    if len(words) > 2 * _MOST_WEIGHED:
+        words = [*words[:_MOST_WEIGHED], *words[-_MOST_WEIGHED:]]
+    held = await scope.store.frequencies(view, words)
+    rarest = {*sorted(held, key=held.__getitem__)[:_MOST_TERMS]}
+    return [word for word in words if word in rarest]
 
 
 async def _add_beside(

@@ -136,6 +136,13 @@ class Keeper:
                 scores = {number: score for number, score in scores.items() if table.fits(number, wanted)}
             return [table.match(number, score) for score, number in best(scores, limit)]
 
+    def frequencies(self, view: View, terms: Sequence[str]) -> dict[str, int]:
+        """See `ObservationStore`."""
+        with self._lock:
+            self._catch_up()
+            visible = self._table.visible(view)
+            return {term: count for term in terms if (count := len(self.search.holders(term, visible)))}
+
     def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]:
         """See `ObservationStore`."""
         with self._lock:

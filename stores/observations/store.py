@@ -64,6 +64,10 @@ class ObservationFileStore(ObservationStore):
         self._keeper.search.progress = self.progress
         return await asyncio.to_thread(self._keeper.match, view, terms, wanted, limit=limit)
 
+    async def frequencies(self, view: View, terms: Sequence[str]) -> dict[str, int]:
+        """See `ObservationStore`."""
+        return await asyncio.to_thread(self._keeper.frequencies, view, terms)
+
     async def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]:
         """See `ObservationStore`."""
         return await asyncio.to_thread(self._keeper.sessions_about, view, terms)

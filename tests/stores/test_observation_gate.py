@@ -207,6 +207,11 @@ async def _outline(zoo: Zoo, view: View) -> None:
     assert {each.id for each in found} == zoo.seen(view, ["active"])
 
 
+async def _frequencies(zoo: Zoo, view: View) -> None:
+    seen = zoo.seen(view, ["active"])
+    assert (await zoo.store.frequencies(view, ["zebra"])).get("zebra", 0) == len(seen)
+
+
 async def _sessions_about(zoo: Zoo, view: View) -> None:
     seen = zoo.seen(view, ["active"])
     found = await zoo.store.sessions_about(view, ["zebra"])
@@ -285,6 +290,7 @@ STORE: dict[str, Callable[[Zoo, View], Awaitable[None]]] = {
     "get": _get,
     "find": _find,
     "match": _match,
+    "frequencies": _frequencies,
     "neighbours": _neighbours,
     "outline": _outline,
     "sessions_about": _sessions_about,

@@ -1,0 +1,349 @@
+"""What recall promises whatever is remembered: the right thing first, the gate kept, one order, and bounded work."""
+
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.memory.recall import RESCORED
+from chatbot.memory.writing import Draft
+from stores.access import SENSITIVITIES
+from stores.errors import InvalidValue
+from stores.observations.keeper import Keeper
+from stores.observations.visible import Lines
+
+WEDNESDAY = datetime(2026, 3, 4, 12, tzinfo=UTC)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = WEDNESDAY
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(params=["files", "in memory"])
+async def memory(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> AsyncIterator[MemorySystem]:
+    home = tmp_path / "memory" if request.param == "files" else None
+    settings = {"observations": {"cache": str(tmp_path / "cache")}}
+    async with MemorySystem(home, clock=clock, settings=settings) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def files(tmp_path: Path, clock: Clock) -> AsyncIterator[MemorySystem]:
+    settings = {"observations": {"cache": str(tmp_path / "cache")}}
+    async with MemorySystem(tmp_path / "memory", clock=clock, settings=settings) as opened:
+        yield opened
+
+
+async def opened(memory: MemorySystem, **given: Any) -> SessionHandle:
+    store = "observations" if memory.home else "in_memory"
+    return await memory.create_session([store], "chat", **given)
+
+
+def exchange(text: str, reply: str = "", *, days: float = 0, **given: Any) -> Draft:
+    at = WEDNESDAY - timedelta(days=days)
+    return Draft(type="exchange", user_text=text, assistant_text=reply, created_at=at, **given)
+
+
+async def say(session: SessionHandle, *drafts: Draft | str) -> list[str]:
+    given = [exchange(each) if isinstance(each, str) else each for each in drafts]
+    return [kept.id for kept in await session.remember_all(given)]
+
+
+async def recalled(session: SessionHandle, texts: str | Sequence[str], **options: Any) -> list[str]:
+    found = await session.recall(texts, **options)
+    return [hit.observation.user_text for hit in found.hits if hit.observation]
+
+
+LONG = "Here is a thorough overview with many options, steps, considerations and examples for you. " * 12
+
+SAID = [
+    exchange("My sister Ellen keeps two alpacas.", days=40),
+    exchange("The boiler was repaired by the Meyer company.", days=30),
+    exchange("We flew to Lisbon last Friday.", days=20),
+    exchange("I bought a cello.", days=1),
+    exchange("我妹妹养了两只羊驼。", days=12),
+    exchange("昨天我去了东京塔。", days=10),
+    exchange("How do I rename a branch?", "With git branch -m. " + LONG, days=9),
+    exchange("Suggest a hobby.", "Perhaps alpacas, cellos or boilers. " + LONG, days=8),
+    exchange("sqlite.go calls NewSQLiteStore twice.", days=7),
+]
+
+ASKED = [
+    ("Who keeps alpacas?", "My sister Ellen keeps two alpacas."),
+    ("Was the boiler ever repaired?", "The boiler was repaired by the Meyer company."),
+    ("What happened on February 6?", "We flew to Lisbon last Friday."),
+    ("Where was I on 2026-02-06?", "We flew to Lisbon last Friday."),
+    ("What did I buy yesterday?", "I bought a cello."),
+    ("What did I do yesterday?", "I bought a cello."),
+    ("谁养羊驼?", "我妹妹养了两只羊驼。"),
+    ("2月21日我在哪里?", "昨天我去了东京塔。"),
+    ("东京", "昨天我去了东京塔。"),
+    ("What does NewSQLiteStore do?", "sqlite.go calls NewSQLiteStore twice."),
+    ("Which file is called sqlite.go?", "sqlite.go calls NewSQLiteStore twice."),
+    ("How was it to rename a git branch?", "How do I rename a branch?"),
+]
+
+
+@pytest.mark.parametrize(("question", "answer"), ASKED)
+@pytest.mark.parametrize("profile", ["inject", "search"])
+async def test_the_right_thing_comes_first(memory: MemorySystem, question: str, answer: str, profile: str) -> None:
+    for draft in SAID:
+        await say(await opened(memory), draft)
+    found = await recalled(await opened(memory), question, profile=profile)
+    assert found[0] == answer
+
+
+async def test_all_that_the_user_said_is_asked_for_and_the_last_weighs_most(memory: MemorySystem) -> None:
+    for draft in SAID:
+        await say(await opened(memory), draft)
+    session = await opened(memory)
+    assert await recalled(session, ["Tell me of the boiler.", "Who did that?"]) == [SAID[1].user_text]
+    found = await recalled(session, ["Tell me of the boiler.", "And of the cello?"])
+    assert found[0] == SAID[3].user_text
+    assert SAID[1].user_text in found
+
+
+async def test_what_holds_none_of_the_words_is_recalled_beside_what_does(memory: MemorySystem) -> None:
+    talk, other = await opened(memory), await opened(memory)
+    await say(talk, "Nothing so far.", "Shall we name the parrot?", "Yes, Captain Flint!", "Done.", "Else?", "Bye.")
+    await say(other, "Yes, Captain Ahab!")
+    found = await (await opened(memory)).recall("What about the parrot?", limit=20)
+    by_text = {hit.observation.user_text: hit for hit in found.hits if hit.observation}
+    assert next(iter(by_text)) == "Shall we name the parrot?"
+    assert by_text["Yes, Captain Flint!"].parts["lexical"] == 0
+    assert by_text["Yes, Captain Flint!"].parts["spill"] > by_text["Done."].parts["spill"] > 0
+    assert not {"Bye.", "Yes, Captain Ahab!"} & by_text.keys()
+
+
+async def test_of_equal_matches_the_one_whose_session_is_about_it_comes_first(memory: MemorySystem) -> None:
+    talk, other = await opened(memory), await opened(memory)
+    filling = [f"Filler {number}." for number in range(8)]
+    await say(talk, "Sailing is on.", *filling[:4], "A regatta was held.")
+    await say(other, "Cooking is on.", *filling[4:], "A regatta was seen.")
+    found = await recalled(await opened(memory), "the sailing regatta")
+    assert found.index("A regatta was held.") < found.index("A regatta was seen.")
+
+
+@pytest.mark.parametrize("profile", ["inject", "search"])
+@pytest.mark.parametrize("words", [3, 300])
+async def test_nonsense_finds_nothing(memory: MemorySystem, profile: str, words: int) -> None:
+    for draft in SAID:
+        await say(await opened(memory), draft)
+    nonsense = " ".join(f"xq{number}zzk" for number in range(words))
+    session = await opened(memory)
+    assert (await session.recall(nonsense, profile=profile)).considered == ()
+    assert await session.search(nonsense) == []
+
+
+async def test_stop_words_alone_find_what_is_newest_and_put_nothing_into_a_prompt(memory: MemorySystem) -> None:
+    session = await opened(memory)
+    await say(session, *(exchange(f"Number {number} said.", days=9 - number) for number in range(9)))
+    newest = [hit.observation.user_text for hit in await session.search("what is it about?", limit=3)]
+    assert newest == [f"Number {number} said." for number in (8, 7, 6)]
+    found = await session.recall("what is it about?")
+    assert found.hits == ()
+    assert {each.verdict for each in found.considered} == {"below absolute floor"}
+
+
+async def test_a_long_message_is_searched_for_by_its_rarest_words_wherever_they_stand(memory: MemorySystem) -> None:
+    common = [f"common{number}" for number in range(60)]
+    for said in (*(f"{one} {other}" for one, other in pairwise(common)), "The parrot is Captain Flint."):
+        await say(await opened(memory), said)
+    found = await recalled(await opened(memory), " ".join(common) + ". And the parrot, Captain Flint?", limit=3)
+    assert found[0] == "The parrot is Captain Flint."
+
+
+async def test_verdicts_tell_why_and_excluded_rows_make_room(memory: MemorySystem) -> None:
+    session = await opened(memory)
+    ids = await say(session, *(f"Tea number {number}." for number in range(4)))
+    best = [hit.id for hit in (await session.recall("tea", limit=4)).hits]
+    assert set(best) == set(ids)
+    found = await session.recall("tea", limit=2, exclude={best[0]})
+    assert [each.id for each in found.hits] == best[1:3]
+    assert {each.id: each.verdict for each in found.considered} == {
+        best[0]: "seen already",
+        best[1]: "recalled",
+        best[2]: "recalled",
+        best[3]: "over limit",
+    }
+    assert all(each.observation is None for each in found.considered if each.verdict != "recalled")
+    scores = [each.score for each in found.considered]
+    assert scores == sorted(scores, reverse=True)
+    with pytest.raises(InvalidValue, match="did you mean 'inject'"):
+        await session.recall("tea", profile="injekt")
+
+
+async def test_recalling_is_no_use_and_searching_is(memory: MemorySystem) -> None:
+    session = await opened(memory)
+    [kept] = await say(session, "Tea.")
+    await session.recall("tea")
+    assert (await session.get([kept], count_use=False))[0].use_count == 0
+    await session.search("tea")
+    assert (await session.get([kept], count_use=False))[0].use_count == 1
+
+
+async def test_the_order_is_the_same_each_time_and_in_both_stores(tmp_path: Path, clock: Clock) -> None:
+    words = [f"word{number}" for number in range(30)]
+    orders = []
+    for home in (tmp_path / "memory", None):
+        made = random.Random(7)
+        settings = {"observations": {"cache": str(tmp_path / "cache")}}
+        async with MemorySystem(home, clock=clock, settings=settings) as memory:
+            for _ in range(6):
+                said = [exchange(" ".join(made.choices(words, k=5)), days=made.randrange(9)) for _ in range(20)]
+                await say(await opened(memory), *said)
+            asking = await opened(memory)
+            questions = [" ".join(made.choices(words, k=4)) for _ in range(10)]
+            twice = [[await recalled(asking, each, limit=50) for each in questions] for _ in range(2)]
+            assert twice[0] == twice[1]
+            orders.append(twice[0])
+            batch = await asking.search_batch(questions, limit=5, count_use=False)
+            single = [await asking.search(each, limit=5, count_use=False) for each in questions]
+            assert batch == single
+    assert orders[0] == orders[1]
+
+
+async def test_neither_neighbours_nor_sessions_widen_the_gate(memory: MemorySystem) -> None:
+    made = random.Random(3)
+    owner = await opened(memory)
+    clearances = ("full", "inner", "familiar", "public")
+    for _ in range(4):
+        session = await opened(memory)
+        drafts = [
+            exchange(
+                made.choice([f"zebra {number}", f"beside {number}"]),
+                visibility=made.choice(["private", "shared", "social"]),
+                sensitivity=made.choice(["public", "private", "secret", "unknown"]),
+            )
+            for number in range(40)
+        ]
+        await say(session, *drafts)
+    for clearance in clearances:
+        asking = await opened(memory, clearance=clearance)
+        for asked in (("public",), ("public", "private"), SENSITIVITIES):
+            page = await asking.list_observations(limit=1000, ask=asked)
+            seen = {row.id for row in page.rows}
+            found = await asking.recall("the zebra", limit=1000, ask=asked)
+            assert {each.id for each in found.considered} <= seen
+            if clearance == "full":
+                assert len(found.considered) > sum("zebra" in row.user_text for row in page.rows)
+    assert (await owner.recall("the zebra")).hits
+
+
+async def test_hidden_rows_change_no_score(tmp_path: Path, clock: Clock) -> None:
+    """Whether other rows exist that the caller may not see, they cannot tell from what they are answered."""
+    answers = []
+    for hidden in (0, 1, 7):
+        settings = {"observations": {"cache": str(tmp_path / f"cache{hidden}")}}
+        async with MemorySystem(tmp_path / f"memory{hidden}", clock=clock, settings=settings) as memory:
+            session = await opened(memory)
+            for number in range(6):
+                await say(session, f"zebra {number}" if number % 2 else f"plain {number}")
+                await say(
+                    session, *(exchange(f"zebra plain {number} {each}", visibility="private") for each in range(hidden))
+                )
+                for row in (await session.list_observations(limit=1000, ask=SENSITIVITIES)).rows:
+                    if "plain" not in row.user_text or "zebra" not in row.user_text:
+                        await session.update(row.id, visibility="social")
+            asking = await opened(memory, clearance="familiar")
+            found = await asking.recall("the zebra", limit=20)
+            answers.append([(each.observation.user_text, dict(each.parts)) for each in found.hits if each.observation])
+    assert answers[0]
+    assert answers[0] == answers[1] == answers[2]
+
+
+async def test_words_of_the_filter_hold_for_neighbours_too(memory: MemorySystem) -> None:
+    session = await opened(memory)
+    await say(session, "A parrot.", "Beside it.")
+    await session.remember("A parrot as a note.")
+    await session.remember("A note beside it.")
+    found = await session.recall("parrot", limit=20, types=("note",))
+    assert {hit.observation.type for hit in found.hits if hit.observation} == {"note"}
+    assert len(found.considered) == 2
+
+
+class Counted:
+    """How much is looked at, in place of how long it takes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.work: Counter[str] = Counter()
+        for owner, name, size in (
+            (Keeper, "get", lambda args: len(args[2])),
+            (Keeper, "neighbours", lambda args: len(args[2])),
+            (Keeper, "outline", lambda args: len(args[2])),
+            (Lines, "of", lambda _: 1),
+        ):
+            monkeypatch.setattr(owner, name, self._counting(getattr(owner, name), name, size))
+
+    def _counting(self, method: Any, name: str, size: Any) -> Any:
+        def counting(*args: Any, **options: Any) -> Any:
+            self.work[name] += size(args)
+            return method(*args, **options)
+
+        return counting
+
+    async def asking(self, session: SessionHandle, text: str) -> tuple[Counter[str], int]:
+        self.work.clear()
+        found = await session.recall(text)
+        return self.work.copy(), len(found.considered)
+
+
+async def test_a_long_session_costs_the_same_at_its_end_as_at_its_start(
+    files: MemorySystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await opened(files)
+    said = [f"Filler number {number}." for number in range(1000)]
+    said[10], said[500], said[990] = "The parrot.", "The walrus.", "The lizard."
+    await say(session, *said)
+    counted = Counted(monkeypatch)
+    costs = [await counted.asking(session, f"Tell me of the {animal}") for animal in ("parrot", "walrus", "lizard")]
+    assert costs[0] == costs[1] == costs[2]
+    work, considered = costs[0]
+    assert considered == 5
+    assert work == {"get": 5, "neighbours": 1, "outline": 4, "of": 1}
+
+
+async def test_a_word_that_all_rows_hold_makes_no_more_work_than_the_bounds_allow(
+    files: MemorySystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await opened(files)
+    await say(session, *(f"tea {number}" for number in range(1000)))
+    counted = Counted(monkeypatch)
+    work, considered = await counted.asking(session, "tea")
+    assert considered <= 2 * RESCORED
+    assert work["neighbours"] <= RESCORED
+    assert work["outline"] <= RESCORED
+    assert work["get"] <= 5
+
+
+async def test_a_row_is_beside_what_is_seen_as_rows_come_and_go(files: MemorySystem) -> None:
+    session = await opened(files)
+    ids = await say(session, "One parrot.", "Two.", "Three.", "Four.")
+
+    async def beside() -> set[str]:
+        found = (await session.recall("parrot", limit=9)).hits
+        return {hit.observation.user_text for hit in found if hit.observation}
+
+    assert await beside() == {"One parrot.", "Two.", "Three."}
+    await session.forget(ids[1])
+    assert await beside() == {"One parrot.", "Three.", "Four."}
+    await session.restore(ids[1])
+    assert await beside() == {"One parrot.", "Two.", "Three."}
+    await session.purge(ids[1], ids[2])
+    await say(session, "Five.")
+    assert await beside() == {"One parrot.", "Four.", "Five."}
