@@ -82,9 +82,8 @@ class Score:
     def line(self, name: str) -> str:
         rows = [row for each in self.found.values() for row in each]
         total = " ".join(f"{metric} {100 * statistics.fmean(row[metric] for row in rows):5.1f}" for metric in rows[0])
-        by_category = " / ".join(
-            f"{100 * statistics.fmean(row['R@10'] for row in self.found[number]):.0f}" for number in CATEGORIES
-        )
+        found = [[row["R@10"] for row in self.found[number]] for number in CATEGORIES]
+        by_category = " / ".join(f"{100 * statistics.fmean(each):.0f}" if each else "-" for each in found)
         return f"{name:12} {total}   {by_category}   {1e3 * statistics.median(self.seconds):6.2f} ms"
 
 
