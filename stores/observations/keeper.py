@@ -12,6 +12,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from heapq import nlargest
 from itertools import islice
 
 from stores.access import View, may_see
@@ -606,9 +607,5 @@ class Keeper:
 
 def best(scores: dict[int, float], limit: int) -> list[tuple[float, int]]:
     """The `limit` best scores with their rows, the best first; of equals, the row added last."""
-    pairs = list(zip(scores.values(), scores, strict=True))
-    if len(pairs) > limit:
-        floor = sorted(scores.values(), reverse=True)[limit - 1] if limit else 0
-        pairs = [pair for pair in pairs if pair[0] >= floor]
-    pairs.sort(reverse=True)
-    return pairs[:limit]
+    floor = nlargest(limit, scores.values())[-1] if 0 < limit < len(scores) else 0.0
+    return sorted(((score, number) for number, score in scores.items() if score >= floor), reverse=True)[:limit]
