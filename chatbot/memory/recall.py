@@ -15,9 +15,9 @@ from stores.query import Filter, Match
 
 RESCORED = 300
 """How many lexical hits are looked at again."""
-_SPILLING = 200
+_SPILLING = 100
 """How many of them, the best, raise the rows beside them."""
-_MOST_BESIDE = 200
+_MOST_BESIDE = 100
 """How many rows that hold none of the words may come in that way."""
 _MOST_TERMS = 32
 """How many words of a message are searched for: of a long one, the rarest."""
