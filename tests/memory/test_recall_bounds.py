@@ -122,7 +122,7 @@ async def test_what_holds_none_of_the_words_is_recalled_beside_what_does(memory:
     talk, other = await opened(memory), await opened(memory)
     await say(talk, "Nothing so far.", "Shall we name the parrot?", "Yes, Captain Flint!", "Done.", "Else?", "Bye.")
     await say(other, "Yes, Captain Ahab!")
-    found = await (await opened(memory)).recall("What about the parrot?", limit=20)
+    found = await (await opened(memory)).recall("What about the parrot?", limit=20, profile="search")
     by_text = {hit.observation.user_text: hit for hit in found.hits if hit.observation}
     assert next(iter(by_text)) == "Shall we name the parrot?"
     assert by_text["Yes, Captain Flint!"].parts["lexical"] == 0
@@ -299,7 +299,7 @@ class Counted:
 
     async def asking(self, session: SessionHandle, text: str) -> tuple[Counter[str], int]:
         self.work.clear()
-        found = await session.recall(text)
+        found = await session.recall(text, profile="search")  # which has no floors
         return self.work.copy(), len(found.considered)
 
 
@@ -336,7 +336,7 @@ async def test_a_row_is_beside_what_is_seen_as_rows_come_and_go(files: MemorySys
     ids = await say(session, "One parrot.", "Two.", "Three.", "Four.")
 
     async def beside() -> set[str]:
-        found = (await session.recall("parrot", limit=9)).hits
+        found = (await session.recall("parrot", limit=9, profile="search")).hits
         return {hit.observation.user_text for hit in found if hit.observation}
 
     assert await beside() == {"One parrot.", "Two.", "Three."}
