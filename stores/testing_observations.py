@@ -649,7 +649,6 @@ class ObservationMachine(RuleBasedStateMachine):
     def look_back(self, view: Any, number: str, prefix: str) -> None:
         self._both(lambda store: store.history(self._view(view), number))
         self._both(lambda store: store.neighbours(self._view(view), [number, _IDS[5]], reach=2))
-        self._both(lambda store: store.outline(self._view(view), [_IDS[5], number], Filter()))
         self._both(lambda store: store.resolve(self._view(view), prefix, limit=20))
 
     @invariant()
