@@ -79,7 +79,9 @@ class Keeper:
         self._is_open = False
         self._snapshot_lines = 0
         self._vectors = Vectors(cache)
-        self.search = Search(cache, self._lock, lambda: self._table.texts, self._document_row)
+        self.search = Search(
+            cache, self._lock, lambda: self._table.texts, self._document_row, self._journal.is_replaced
+        )
 
     def commit(self, requests: Sequence[Request]) -> bool:
         """Decide and write; durable on return, which tells whether `compact` is due.
@@ -320,7 +322,7 @@ class Keeper:
                 self._bodies.pop(self._table.numbers[row.id], None)
                 self._table.erase(row)
             self._table.relocate(moved)
-            self.search.erase(numbers)  # again, for a process that had read the rows before may have indexed them since
+            self.search.erase(numbers)  # again, for a process that read the rows before may have indexed them meanwhile
         return seen
 
     def stats(self, view: View) -> Stats:

@@ -21,7 +21,7 @@ from stores.files import translated
 from stores.observation import Observation
 from stores.observations.cache import Cache
 from stores.observations.scan import Scan
-from stores.observations.text_index import FLUSH_ROWS, IndexUnusable, Plan, TextIndex
+from stores.observations.text_index import FLUSH_ROWS, IndexUnusable, Plan, TextIndex, Written
 from stores.observations.visible import Visible
 from stores.query import Progress
 
@@ -38,13 +38,24 @@ _PUT_AT_MOST = 4 * FLUSH_ROWS
 
 
 class Search:
-    """Guarded by `lock`, its owner's, but for `index_batch`, which takes it when it needs it."""
+    """Guarded by `lock`, its owner's, but for `index_batch`, which takes it when it needs it.
 
-    def __init__(self, cache: Cache, lock: threading.RLock, versions: Callable[[], array[int]], row_of: RowOf) -> None:
+    `is_replaced` tells whether rows may have been erased for good since they were read.
+    """
+
+    def __init__(
+        self,
+        cache: Cache,
+        lock: threading.RLock,
+        versions: Callable[[], array[int]],
+        row_of: RowOf,
+        is_replaced: Callable[[], bool],
+    ) -> None:
         self._cache = cache
         self._lock = lock
         self._versions = versions
         self._row_of = row_of
+        self._is_replaced = is_replaced
         self._index: TextIndex | Scan | None = None
         self._stale: set[int] = set()
         self._is_whole = False
@@ -98,7 +109,7 @@ class Search:
         if plan is None or not isinstance(index, TextIndex):
             return False
         try:
-            written = index.write(plan, self._documents(plan))
+            written = self._write(index, plan)
             if written is None:
                 return False
             released = index.release(written)
@@ -155,12 +166,16 @@ class Search:
         if self.progress is None:
             logger.info("indexing %d rows in %s", rows, self._cache.folder)
         for plan in index.rebuild_plans(rows):
-            written = index.write(plan, self._documents(plan))
+            written = self._write(index, plan)
             if written is None:
                 return
             index.publish(written)
             if self.progress is not None:
                 self.progress(plan.end, rows)
+
+    def _write(self, index: TextIndex, plan: Plan) -> Written | None:
+        """Nothing, if rows were erased meanwhile: ours may be among them, for we read without the journal's lock."""
+        return index.write(plan, self._documents(plan), lambda: not self._is_replaced() and self._index is index)
 
     def _put(self, index: TextIndex | Scan, number: int) -> None:
         index.put(number, self._versions()[number], self._document(number))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from array import array
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -50,7 +50,7 @@ class Plan:
 
 @dataclass(eq=False, slots=True)
 class Written:
-    """A segment on the disk that nobody uses yet. Publish or abandon it: until then, nobody else may write."""
+    """A segment on the disk that nobody uses yet. Publish it: until then, nobody else may write."""
 
     segment: Segment
     plan: Plan
@@ -187,10 +187,17 @@ class TextIndex:
             yield self._plan(row, end)
             row = end
 
-    def write(self, plan: Plan, documents: Iterable[tuple[int, int, Document]]) -> Written | None:
+    def write(
+        self,
+        plan: Plan,
+        documents: Iterable[tuple[int, int, Document]],
+        is_current: Callable[[], bool] = lambda: True,
+    ) -> Written | None:
         """Make the segment of the plan on the disk, in any thread; None if it is not wanted any more, or not now.
 
         `documents` gives row, version and terms of every row of the plan; a row that it leaves out stays uncovered.
+        Nothing is written once `is_current` denies that they are still to be had: whoever makes that so and then calls
+        `erase` can be sure.
         """
         manifests.prepare(self._folder)
         right = manifests.begin_writing(self._folder, wait=True)
@@ -201,7 +208,7 @@ class TextIndex:
                 return None
             segment = build(plan.start, plan.end, documents, self._key)
             with manifests.changing(self._folder):
-                if manifests.read(self._folder).generation != plan.generation:
+                if manifests.read(self._folder).generation != plan.generation or not is_current():
                     return None
                 save(segment, self._folder)
             return Written(segment, plan, right.pop_all())
@@ -228,11 +235,6 @@ class TextIndex:
         """Let a released segment count here as well; none, or one that others replaced meanwhile, changes nothing."""
         if released is not None and released.manifest.generation > self._manifest.generation:
             self._take(released.manifest, released.stamp, {released.segment.entry.digest: released.segment})
-
-    def abandon(self, written: Written) -> None:
-        """Give up a segment that shall not be published."""
-        with written.right, manifests.changing(self._folder):
-            remove(self._folder, [written.segment.entry.name])
 
     def erase(self, rows: Collection[int]) -> None:
         """Purge rows: when this returns, no file holds anything of their texts. Their neighbours become uncovered."""

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -25,6 +26,7 @@ from stores.events import Event
 from stores.observation import STATUSES, Observation, Triple
 from stores.observations import journal, snapshot
 from stores.observations.store import ObservationFileStore
+from stores.observations.text_index import TextIndex
 from stores.query import FactFilter, Filter
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
@@ -782,6 +784,7 @@ import asyncio, resource, sys
 from pathlib import Path
 from stores.errors import StoreFailed
 from stores.observations.store import ObservationFileStore
+from stores.observations.text_index import TextIndex
 from stores.testing_observations import OWNER
 from stores.query import Filter
 
@@ -860,3 +863,32 @@ def test_another_time_than_now_sees_what_was_current_then(place: Place) -> None:
 @pytest.fixture(autouse=True)
 def _all_is_told(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
+
+
+@pytest.mark.parametrize("moment", ["open", "plan", "write"])
+def test_a_row_erased_while_another_indexes_it_is_in_no_file(
+    place: Place, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.commit(adding(1, narrative="unmistakable"), *(adding(number) for number in range(2, 600)))
+    method = {"open": "open", "plan": "rebuild_plans", "write": "write"}[moment]
+    before = getattr(TextIndex, method)
+    purges: list[list[str]] = []
+
+    def purging(index: TextIndex, *given: Any) -> Any:
+        if not purges:
+            purges.append([])
+            with ThreadPoolExecutor(1) as thread:
+                purged = thread.submit(place.run, lambda store: store.purge(OWNER, [id_of(1)])).result()
+            purges[0] += purged
+        return before(index, *given)
+
+    async def reindex(store: ObservationFileStore) -> None:
+        await store.find(OWNER, EVERYTHING, order="created", limit=1)
+        monkeypatch.setattr(TextIndex, method, purging)
+        await store.reindex()
+        assert purges == [[id_of(1)]]
+        left = [path for path in place.root.rglob("*") if path.is_file() and b"unmistak" in path.read_bytes()]
+        assert not left
+        assert await store.get(OWNER, [id_of(1), id_of(2)]) == [adding(2).row]
+
+    place.run(reindex)

@@ -120,7 +120,7 @@ class Life(RuleBasedStateMachine):
             written = index.write(plan, [(row, *texts[row]) for row in range(plan.start, plan.end) if row in texts])
             assert written is not None
             if self.random.random() < 0.2:
-                index.abandon(written)
+                written.right.close()  # as if the process had died
             else:
                 index.publish(written)
 
