@@ -18,9 +18,7 @@ from stores.base import ObservationStore
 from stores.observation import Observation
 
 EXCHANGE = "exchange"
-_PLEASANTRIES = frozenset(
-    terms("hi hello hey good morning evening night day thanks thank you bye welcome nice great cool")
-)
+_PLEASANTRIES = "hi hello hey good morning evening night day thanks thank you bye welcome nice great cool"
 _LEAST_ASKED = 2
 _LEAST_ANSWERED = 6
 """An exchange with fewer content words in both, pleasantries aside, is small talk and not kept."""
@@ -148,7 +146,8 @@ class Remembrance:
 
 def is_worth_keeping(text: str, reply: str, recalled: Sequence[Observation] = ()) -> bool:
     """Whether an exchange says anything: no small talk, no question whose answer only repeats what was recalled."""
-    asked, answered = set(terms(text)) - _PLEASANTRIES, set(terms(reply)) - _PLEASANTRIES
+    pleasantries = set(terms(_PLEASANTRIES))
+    asked, answered = set(terms(text)) - pleasantries, set(terms(reply)) - pleasantries
     if len(asked) < _LEAST_ASKED and len(answered) < _LEAST_ANSWERED:
         return False
     known = {word for row in recalled for word in terms(row.text())}
