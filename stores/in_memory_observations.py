@@ -101,7 +101,7 @@ class InMemoryObservations(ObservationStore):
             if number in scores and fits(row, wanted, view.now)
         ]
         found.sort(reverse=True, key=lambda each: each[:2])
-        return [_match(row, score) for score, _, row in found[: check_limit(limit)]]
+        return [Match.of(row, score) for score, _, row in found[: check_limit(limit)]]
 
     async def frequencies(self, view: View, terms: Sequence[str]) -> dict[str, int]:
         """See `ObservationStore`."""
@@ -147,7 +147,7 @@ class InMemoryObservations(ObservationStore):
         rows = [row for row in self._current(view) if self._has_vector(row) and fits(row, wanted, view.now)]
         rows.sort(key=lambda row: self._numbers[row.id])
         found = alike(unit(vector), memoryview(b"".join(packed(self._vectors[row.id][1]) for row in rows)))
-        return [_match(rows[at], cosine) for cosine, at in islice(found, limit)]
+        return [Match.of(rows[at], cosine) for cosine, at in islice(found, limit)]
 
     async def missing_vectors(self, view: View, *, model: str, limit: int = 100) -> list[Observation]:
         """See `ObservationStore`."""
@@ -185,7 +185,7 @@ class InMemoryObservations(ObservationStore):
 
     async def outline(self, view: View, ids: Sequence[str], wanted: Filter) -> list[Match]:
         """See `ObservationStore`."""
-        return [_match(row, 0.0) for row in await self.get(view, ids) if fits(row, wanted, view.now)]
+        return [Match.of(row, 0.0) for row in await self.get(view, ids) if fits(row, wanted, view.now)]
 
     async def history(self, view: View, observation_id: str) -> list[Version]:
         """See `ObservationStore`."""
@@ -314,17 +314,3 @@ class InMemoryObservations(ObservationStore):
 
 def _searched(row: Observation) -> object:
     return [getattr(row, name) for name in SEARCHED]
-
-
-def _match(row: Observation, score: float) -> Match:
-    return Match(
-        row.id,
-        score,
-        row.type,
-        row.session_id,
-        row.created_at,
-        row.updated_at,
-        row.importance,
-        row.mention_count,
-        row.use_count,
-    )

@@ -62,7 +62,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A row that holds some of the terms, with its lexical score and what ranking goes by."""
+    """A row that was found, with its lexical score and what ranking goes by."""
 
     id: str
     score: float
@@ -70,9 +70,26 @@ class Match:
     session_id: str | None
     created_at: datetime
     updated_at: datetime
-    importance: float
-    mention_count: int
-    use_count: int
+    importance: float = 0.5
+    mention_count: int = 0
+    use_count: int = 0
+    confirmed_count: int = 0
+
+    @classmethod
+    def of(cls, row: Observation, score: float = 0.0) -> Match:
+        """A row as something found."""
+        return cls(
+            row.id,
+            score,
+            row.type,
+            row.session_id,
+            row.created_at,
+            row.updated_at,
+            row.importance,
+            row.mention_count,
+            row.use_count,
+            row.confirmed_count,
+        )
 
 
 @dataclass(frozen=True, slots=True)

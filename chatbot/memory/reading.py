@@ -83,8 +83,8 @@ class Reading(Scoped):
             limit=limit * _CANDIDATES,
         )
         # What only stands beside an answer is for prompts.
-        holding = [each for each in found if each.candidate.lexical > 0 or each.parts.get("meaning", 0) >= _ALIKE]
-        scores = {each.candidate.id: each.score for each in (holding or found)[:limit]}
+        holding = [each for each in found if each.match.score > 0 or each.parts.get("meaning", 0) >= _ALIKE]
+        scores = {each.match.id: each.score for each in (holding or found)[:limit]}
         rows = await scope.store.get(view, list(scores))
         hits = _within([Hit(row, scores[row.id]) for row in rows], max_tokens)
         if count_use:
@@ -118,11 +118,10 @@ class Reading(Scoped):
         wanted_rows = await self._filter(wanted)
         found = await rows_about(scope, view, texts, wanted_rows, profile=PROFILES[profile], limit=limit + len(exclude))
         verdicts = judged(found, PROFILES[profile], limit, frozenset(exclude))
-        ids = [row.candidate.id for row, verdict in verdicts if verdict == RECALLED]
+        ids = [row.match.id for row, verdict in verdicts if verdict == RECALLED]
         rows = {row.id: row for row in await scope.store.get(view, ids)}
         considered = tuple(
-            Recalled(row.candidate.id, rows.get(row.candidate.id), row.score, row.parts, verdict)
-            for row, verdict in verdicts
+            Recalled(row.match.id, rows.get(row.match.id), row.score, row.parts, verdict) for row, verdict in verdicts
         )
         return Recollection(
             tuple(each for each in considered if each.verdict == RECALLED and each.observation), considered

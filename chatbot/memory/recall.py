@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from chatbot.memory.scope import Scope
-from chatbot.memory.scoring import PROFILES, Candidate, Profile, Scored, scored
+from chatbot.memory.scoring import PROFILES, Profile, Scored, scored
 from stores.access import View
 from stores.analysis import terms
 from stores.dates import date_terms
@@ -54,19 +54,19 @@ async def rows_about(
     asked = _asked(texts, view)
     if not any(asked):
         page = await scope.store.find(view, wanted, limit=max(limit, 1))
-        newest = {row.id: _candidate(row) for row in page.rows}
+        newest = {row.id: Match.of(row) for row in page.rows}
         return scored(newest, {}, {}, PROFILES["recent"], view.now)
     last, earlier = [await _rarest(scope, view, words) for words in asked]
-    candidates: dict[str, Candidate] = {}
+    candidates: dict[str, Match] = {}
     for words, weight in ((last, 1.0), (earlier, _EARLIER)):
         for match in await scope.store.match(view, words, wanted, limit=RESCORED) if words else ():
-            before = candidates[match.id].lexical if match.id in candidates else 0.0
-            candidates[match.id] = _of(match, before + weight * match.score)
+            before = candidates[match.id].score if match.id in candidates else 0.0
+            candidates[match.id] = replace(match, score=before + weight * match.score)
     similar: dict[str, float] = {}
     for match in await scope.meaning.nearest(view, texts[-1:], wanted, limit=RESCORED) if scope.meaning else ():
         similar[match.id] = match.score
-        candidates.setdefault(match.id, _of(match, 0.0))
-    best = sorted(candidates.values(), key=lambda each: (-each.lexical, each.id))[:_SPILLING]
+        candidates.setdefault(match.id, replace(match, score=0.0))
+    best = sorted(candidates.values(), key=lambda each: (-each.score, each.id))[:_SPILLING]
     neighbours = await scope.store.neighbours(view, [each.id for each in best])
     await _add_beside(scope, view, wanted, candidates, neighbours)
     has_sessions = any(each.session_id for each in candidates.values())
@@ -81,7 +81,7 @@ def judged(rows: Sequence[Scored], profile: Profile, limit: int, exclude: frozen
     verdicts = []
     recalled = 0
     for row in rows:
-        if row.candidate.id in exclude:
+        if row.match.id in exclude:
             verdict = "seen already"
         elif row.evidence < profile.absolute_floor:
             verdict = "below absolute floor"
@@ -119,7 +119,7 @@ async def _add_beside(
     scope: Scope,
     view: View,
     wanted: Filter,
-    candidates: dict[str, Candidate],
+    candidates: dict[str, Match],
     neighbours: Mapping[str, Mapping[str, int]],
 ) -> None:
     """Rows that hold none of the words, and stand next to those that do."""
@@ -127,34 +127,7 @@ async def _add_beside(
     for each, others in neighbours.items():
         for other, off in others.items():
             if other not in candidates:
-                beside[other] = beside.get(other, 0.0) + candidates[each].lexical / (1 + abs(off))
+                beside[other] = beside.get(other, 0.0) + candidates[each].score / (1 + abs(off))
     chosen = sorted(beside, key=lambda each: (-beside[each], each))[:_MOST_BESIDE]
     for match in await scope.store.outline(view, chosen, wanted):
-        candidates[match.id] = _of(match, 0.0)
-
-
-def _of(match: Match, lexical: float) -> Candidate:
-    return Candidate(
-        match.id,
-        match.type,
-        match.session_id,
-        match.created_at,
-        match.updated_at,
-        match.importance,
-        match.mention_count,
-        match.use_count,
-        lexical,
-    )
-
-
-def _candidate(row: Observation) -> Candidate:
-    return Candidate(
-        row.id,
-        row.type,
-        row.session_id,
-        row.created_at,
-        row.updated_at,
-        row.importance,
-        row.mention_count,
-        row.use_count,
-    )
+        candidates[match.id] = match

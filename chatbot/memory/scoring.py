@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from chatbot.memory.meaning import fuse
+from stores.query import Match
 
 SPILL = {1: 0.3, 2: 0.15}
 """What of a row's lexical score its neighbours get, by how far off they stand."""
@@ -24,6 +25,8 @@ SESSION_SHARE = 1.0
 """What of its session's own score each row gets."""
 HALF_MATCH = 5.0
 """The lexical score that counts as half a match: about one rare word."""
+CONFIRMATION = 5
+"""How many uses one confirmation counts for: someone said that it is so."""
 DEFAULT_HALF_LIFE = 21.0
 HALF_LIVES: Mapping[str, float] = {
     "note": 30.0,
@@ -68,25 +71,10 @@ PROFILES: Mapping[str, Profile] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """A row that may be the answer, and what is known of it."""
-
-    id: str
-    type: str
-    session_id: str | None
-    created_at: datetime
-    updated_at: datetime
-    importance: float = 0.5
-    mention_count: int = 0
-    use_count: int = 0
-    lexical: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class Scored:
-    """A candidate with its score from 0 to 1, and the parts it is made of."""
+    """Something found, with its score from 0 to 1, and the parts it is made of."""
 
-    candidate: Candidate
+    match: Match
     score: float
     evidence: float
     """The lexical score that floors are about: its own and its neighbours', without its session's."""
@@ -94,7 +82,7 @@ class Scored:
 
 
 def raised(
-    candidates: Mapping[str, Candidate],
+    candidates: Mapping[str, Match],
     neighbours: Mapping[str, Mapping[str, int]],
     sessions: Mapping[str, float],
 ) -> dict[str, dict[str, float]]:
@@ -102,10 +90,10 @@ def raised(
     spill: defaultdict[str, float] = defaultdict(float)
     for candidate in candidates.values():
         for other, off in neighbours.get(candidate.id, {}).items():
-            spill[other] += SPILL.get(abs(off), 0.0) * candidate.lexical
+            spill[other] += SPILL.get(abs(off), 0.0) * candidate.score
     return {
         each.id: {
-            "lexical": each.lexical,
+            "lexical": each.score,
             "spill": spill[each.id],
             "session": SESSION_SHARE * sessions.get(each.session_id or "", 0.0),
         }
@@ -114,7 +102,7 @@ def raised(
 
 
 def scored(
-    candidates: Mapping[str, Candidate],
+    candidates: Mapping[str, Match],
     neighbours: Mapping[str, Mapping[str, int]],
     sessions: Mapping[str, float],
     profile: Profile,
@@ -150,7 +138,7 @@ def scored(
             evidence = max(evidence, totals[candidate.id] - own["session"])
             own["meaning"] = similar.get(candidate.id, 0.0)
         found.append(Scored(candidate, score, evidence, {**weighed, **own}))
-    return sorted(found, key=lambda each: (each.score, each.candidate.created_at, each.candidate.id), reverse=True)
+    return sorted(found, key=lambda each: (each.score, each.match.created_at, each.match.id), reverse=True)
 
 
 def saturated(lexical: float) -> float:
@@ -158,7 +146,7 @@ def saturated(lexical: float) -> float:
     return lexical / (lexical + HALF_MATCH)
 
 
-def recency(candidate: Candidate, profile: Profile, now: datetime) -> float:
+def recency(candidate: Match, profile: Profile, now: datetime) -> float:
     """1 for what is new, falling with age."""
     if profile.half_lives is None:
         return 1 / (1 + _days(candidate.updated_at, now))
@@ -166,9 +154,9 @@ def recency(candidate: Candidate, profile: Profile, now: datetime) -> float:
     return math.exp2(-_days(candidate.created_at, now) / half_life)
 
 
-def credibility(candidate: Candidate) -> float:
-    """0.5 for what was never used, towards 1 with each use."""
-    return 1 - 0.5 / (1 + math.log1p(candidate.use_count))
+def credibility(candidate: Match) -> float:
+    """0.5 for what was never used, towards 1 with each use, and faster with each time that it was confirmed."""
+    return 1 - 0.5 / (1 + math.log1p(candidate.use_count + CONFIRMATION * candidate.confirmed_count))
 
 
 def _days(then: datetime, now: datetime) -> float:

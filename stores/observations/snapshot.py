@@ -21,8 +21,8 @@ from stores.observation import TYPES, parse_triple
 from stores.observations.table import Table, micros
 
 NAME = "table"
-VERSION = 1
-_MAGIC = b"chatbot table 1\n"
+VERSION = 2
+_MAGIC = b"chatbot table 2\n"
 _COLUMNS = {
     "class_of": "H",
     "starts": "Q",
@@ -34,6 +34,7 @@ _COLUMNS = {
     "used": "q",
     "uses": "I",
     "mentions": "I",
+    "confirms": "I",
     "importance": "d",
     "types": "B",
     "session_of": "I",

@@ -59,6 +59,7 @@ class Table:
         self.used = array("q")
         self.uses = array("I")
         self.mentions = array("I")
+        self.confirms = array("I")
         self.importance = array("d")
         self.types = array("B")
         self.twin_keys = bytearray()
@@ -100,6 +101,7 @@ class Table:
         self.used.append(0 if row.last_used_at is None else micros(row.last_used_at))
         self.uses.append(row.use_count)
         self.mentions.append(row.mention_count)
+        self.confirms.append(row.confirmed_count)
         self.importance.append(row.importance)
         self.types.append(TYPES.index(row.type))
         self.twin_keys += twin_key(row)
@@ -114,8 +116,10 @@ class Table:
         self.ids.append(observation_id)
         self.class_of.append(self._class(PURGED, _NOBODYS))
         self.twin_keys += bytes(16)
-        counts = (self.starts, self.lengths, self.texts, self.session_of, self.uses, self.mentions, self.types)
-        for column in (*counts, self.created, self.updated, self.used):
+        counts = (self.uses, self.mentions, self.confirms, self.types)
+        for column in (*counts, self.starts, self.lengths, self.texts, self.session_of):
+            column.append(0)
+        for column in (self.created, self.updated, self.used):
             column.append(0)
         self.expires.append(_NEVER)
         self.importance.append(0)
@@ -128,6 +132,7 @@ class Table:
         self._set_expiry(number, _NEVER if after.expires_at is None else micros(after.expires_at))
         self._set_class(number, after.status, Guard.of(after))
         self.uses[number], self.mentions[number] = after.use_count, after.mention_count
+        self.confirms[number] = after.confirmed_count
         self.used[number] = 0 if after.last_used_at is None else micros(after.last_used_at)
         self.importance[number] = after.importance
         self.types[number] = TYPES.index(after.type)
@@ -250,6 +255,7 @@ class Table:
             self.importance[number],
             self.mentions[number],
             self.uses[number],
+            self.confirms[number],
         )
 
     def beside(self, number: int, visible: Visible, reach: int) -> dict[int, int] | None:

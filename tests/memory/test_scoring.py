@@ -9,19 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatbot.memory.recall import judged
-from chatbot.memory.scoring import PROFILES, Candidate, Profile, scored
+from chatbot.memory.scoring import PROFILES, Profile, scored
+from stores.query import Match
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
 SEARCH, RECENT, INJECT = PROFILES["search"], PROFILES["recent"], PROFILES["inject"]
 
 
-def candidate(name: str = "a", *, days: float = 0, lexical: float = 5.0, **known: object) -> Candidate:
+def candidate(name: str = "a", *, days: float = 0, lexical: float = 5.0, **known: object) -> Match:
     at = NOW - timedelta(days=days)
     given: dict[str, object] = {"type": "note", "session_id": None, "created_at": at, "updated_at": at} | known
-    return Candidate(id=name, lexical=lexical, **given)  # type: ignore[arg-type]
+    return Match(id=name, score=lexical, **given)  # type: ignore[arg-type]
 
 
-def score(one: Candidate, profile: Profile, sessions: Mapping[str, float] | None = None) -> float:
+def score(one: Match, profile: Profile, sessions: Mapping[str, float] | None = None) -> float:
     [only] = scored({one.id: one}, {}, sessions or {}, profile, NOW)
     return only.score
 
@@ -40,22 +41,22 @@ def score(one: Candidate, profile: Profile, sessions: Mapping[str, float] | None
         (INJECT, candidate(days=3000, type="preference", importance=0.0), 0.55 * 0.5 + 0.2 + 0.1 * 0.5),
     ],
 )
-def test_the_golden_cases(profile: Profile, one: Candidate, expected: float) -> None:
+def test_the_golden_cases(profile: Profile, one: Match, expected: float) -> None:
     assert score(one, profile) == pytest.approx(expected)
 
 
 @given(st.floats(0.1, 50), st.floats(0.01, 20))
 def test_a_better_match_outranks_a_worse_one(worse: float, more: float) -> None:
     rows = {each.id: each for each in (candidate("a", lexical=worse), candidate("b", lexical=worse + more))}
-    assert [row.candidate.id for row in scored(rows, {}, {}, INJECT, NOW)] == ["b", "a"]
+    assert [row.match.id for row in scored(rows, {}, {}, INJECT, NOW)] == ["b", "a"]
 
 
 def test_other_weights_give_another_order() -> None:
     rows = {each.id: each for each in (candidate("old", days=300, lexical=9), candidate("new", lexical=4))}
     by_match = replace(SEARCH, match=1.0, recency=0.0)
     by_age = replace(SEARCH, match=0.1, recency=0.9)
-    assert scored(rows, {}, {}, by_match, NOW)[0].candidate.id == "old"
-    assert scored(rows, {}, {}, by_age, NOW)[0].candidate.id == "new"
+    assert scored(rows, {}, {}, by_match, NOW)[0].match.id == "old"
+    assert scored(rows, {}, {}, by_age, NOW)[0].match.id == "new"
 
 
 @given(st.floats(0, 1000))
@@ -67,21 +68,21 @@ def test_neighbours_and_the_session_raise_a_row() -> None:
     rows = {each.id: each for each in (candidate("hit", session_id="s"), candidate("beside", lexical=0, session_id="s"),
                                        candidate("elsewhere", lexical=0, session_id="t"))}  # fmt: skip
     found = scored(rows, {"hit": {"beside": 1}}, {"s": 2.0}, INJECT, NOW)
-    assert [row.candidate.id for row in found] == ["hit", "beside", "elsewhere"]
+    assert [row.match.id for row in found] == ["hit", "beside", "elsewhere"]
     assert found[1].parts["spill"] > 0
     assert found[1].parts["session"] == found[0].parts["session"] > 0
 
 
 def test_equals_stand_in_a_fixed_order() -> None:
     rows = {name: candidate(name) for name in "cab"}
-    assert [row.candidate.id for row in scored(rows, {}, {}, INJECT, NOW)] == ["c", "b", "a"]
+    assert [row.match.id for row in scored(rows, {}, {}, INJECT, NOW)] == ["c", "b", "a"]
 
 
 def test_floors_limit_and_exclusion_each_tell_why() -> None:
     strengths = {"best": 10.0, "good": 8.0, "third": 7.0, "weak": 1.0, "seen": 9.0}
     rows = {name: candidate(name, lexical=strength) for name, strength in strengths.items()}
     verdicts = judged(scored(rows, {}, {}, INJECT, NOW), INJECT, 2, frozenset({"seen"}))
-    assert {row.candidate.id: verdict for row, verdict in verdicts} == {
+    assert {row.match.id: verdict for row, verdict in verdicts} == {
         "best": "recalled",
         "seen": "seen already",
         "good": "recalled",
@@ -95,8 +96,8 @@ def test_floors_limit_and_exclusion_each_tell_why() -> None:
 def test_what_is_alike_in_meaning_is_raised() -> None:
     rows = {name: candidate(name, lexical=lexical) for name, lexical in {"words": 5.0, "meaning": 4.0}.items()}
     found = scored(rows, {}, {}, INJECT, NOW, similar={"meaning": 0.9, "words": 0.1})
-    assert found[0].candidate.id == "words"
+    assert found[0].match.id == "words"
     rows["meaning"] = candidate("meaning", lexical=4.9)
     rows["other"] = candidate("other", lexical=0.0)
     found = scored(rows, {}, {}, INJECT, NOW, similar={"meaning": 0.9, "words": 0.1})
-    assert found[0].candidate.id == "meaning"
+    assert found[0].match.id == "meaning"

@@ -16,7 +16,6 @@ from chatbot.memory.scoring import (
     PROFILES,
     SESSION_SHARE,
     SPILL,
-    Candidate,
     Profile,
     Scored,
     credibility,
@@ -25,18 +24,19 @@ from chatbot.memory.scoring import (
     saturated,
     scored,
 )
+from stores.query import Match
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
 SEARCH, INJECT = PROFILES["search"], PROFILES["inject"]
 
 
-def candidate(name: str = "a", *, days: float = 0, lexical: float = 0.0, **given: Any) -> Candidate:
+def candidate(name: str = "a", *, days: float = 0, lexical: float = 0.0, **given: Any) -> Match:
     at = NOW - timedelta(days=days)
-    return Candidate(name, given.pop("type", "note"), given.pop("session", None), at, at, lexical=lexical, **given)
+    return Match(name, lexical, given.pop("type", "note"), given.pop("session", None), at, at, **given)
 
 
 def ranked(
-    *candidates: Candidate,
+    *candidates: Match,
     profile: Profile = SEARCH,
     neighbours: Mapping[str, Mapping[str, int]] | None = None,
     sessions: Mapping[str, float] | None = None,
@@ -64,27 +64,27 @@ _CANDIDATES = st.builds(
 
 
 @given(_CANDIDATES, st.sampled_from([SEARCH, INJECT]), st.floats(0.01, 100))
-def test_a_better_match_outranks_a_worse_one_that_is_else_the_same(row: Candidate, profile: Profile, by: float) -> None:
-    better = replace(row, id="b", lexical=row.lexical + by)
-    assert [each.candidate.id for each in ranked(row, better, profile=profile)] == ["b", row.id]
+def test_a_better_match_outranks_a_worse_one_that_is_else_the_same(row: Match, profile: Profile, by: float) -> None:
+    better = replace(row, id="b", score=row.score + by)
+    assert [each.match.id for each in ranked(row, better, profile=profile)] == ["b", row.id]
 
 
 @given(_CANDIDATES, st.sampled_from(list(PROFILES.values())))
-def test_a_score_lies_between_0_and_1(row: Candidate, profile: Profile) -> None:
+def test_a_score_lies_between_0_and_1(row: Match, profile: Profile) -> None:
     [found] = ranked(row, profile=profile)
     assert 0 <= found.score <= 1
 
 
 @given(st.lists(_CANDIDATES, min_size=1, max_size=8), st.sampled_from(list(PROFILES.values())))
-def test_a_score_does_not_depend_on_what_else_was_found(rows: list[Candidate], profile: Profile) -> None:
+def test_a_score_does_not_depend_on_what_else_was_found(rows: list[Match], profile: Profile) -> None:
     rows = [replace(row, id=f"{number}") for number, row in enumerate(rows)]
-    together = {each.candidate.id: each.score for each in ranked(*rows, profile=profile)}
+    together = {each.match.id: each.score for each in ranked(*rows, profile=profile)}
     assert together == {row.id: ranked(row, profile=profile)[0].score for row in rows}
 
 
 @given(st.permutations([candidate(name, lexical=lexical) for name, lexical in zip("abcd", (2, 2, 1, 0), strict=True)]))
-def test_the_order_does_not_depend_on_how_rows_came_in(rows: list[Candidate]) -> None:
-    assert [each.candidate.id for each in ranked(*rows)] == ["b", "a", "c", "d"]
+def test_the_order_does_not_depend_on_how_rows_came_in(rows: list[Match]) -> None:
+    assert [each.match.id for each in ranked(*rows)] == ["b", "a", "c", "d"]
 
 
 @given(_AMOUNTS, _AMOUNTS)
@@ -127,7 +127,7 @@ def test_a_row_gets_its_part_of_what_stands_beside_it_and_of_its_session() -> No
 def test_what_spills_over_is_less_than_what_was_matched(lexical: float) -> None:
     match, near, far = candidate("a", lexical=lexical), candidate("b"), candidate("c")
     found = ranked(match, near, far, neighbours={"a": {"b": 1, "c": 2}})
-    assert [each.candidate.id for each in found] == ["a", "b", "c"]
+    assert [each.match.id for each in found] == ["a", "b", "c"]
 
 
 def test_a_session_alone_is_no_evidence() -> None:
