@@ -10,7 +10,7 @@ import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
 from platformdirs import user_config_path, user_data_path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -76,6 +76,36 @@ class EmbeddingSettings(Section):
     """Price of a million tokens, where LiteLLM's table does not know it or is wrong."""
 
 
+class ProfileSettings(Section):
+    """`[profiles.<name>]`: what counts when memories are ranked; None leaves it as `chatbot.memory.scoring` has it."""
+
+    match: float | None = Field(None, ge=0, le=1)
+    """The words, dates and meanings that were asked for, and what stands beside them."""
+    recency: float | None = Field(None, ge=0, le=1)
+    mention: float | None = Field(None, ge=0, le=1)
+    """How often it was said again."""
+    importance: float | None = Field(None, ge=0, le=1)
+    credibility: float | None = Field(None, ge=0, le=1)
+    """How often it was used and confirmed."""
+    half_lives: dict[str, Annotated[float, Field(gt=0)]] = {}
+    """Days after which a type counts half as recent, `other` for all types not named; `inf`: never."""
+    relative_floor: float | None = Field(None, ge=0, le=1)
+    """Share of the best evidence that a memory must have to get into a prompt."""
+    absolute_floor: float | None = Field(None, ge=0)
+    """The least evidence that gets a memory into a prompt."""
+
+
+class ProfilesSettings(Section):
+    """`[profiles]`: the ways in which memories are ranked."""
+
+    search: ProfileSettings = ProfileSettings()
+    """What a search answers."""
+    recent: ProfileSettings = ProfileSettings()
+    """A search without words."""
+    inject: ProfileSettings = ProfileSettings()
+    """What gets into a prompt."""
+
+
 class AgentSettings(Section):
     """`[agents.<id>]`: one way to run an identity."""
 
@@ -134,6 +164,7 @@ class Config(Section):
     memory: dict[str, Table] = {}
     """`[memory.<store>]`: the settings of each store, checked by the store."""
     embedding: EmbeddingSettings = EmbeddingSettings()
+    profiles: ProfilesSettings = ProfilesSettings()
     sessions: SessionSettings = SessionSettings()
     budget: BudgetSettings = BudgetSettings()
     terminal: TerminalSettings = TerminalSettings()

@@ -17,6 +17,7 @@ from chatbot.errors import ConfigError
 from chatbot.identity import Identity, load_identity
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.record import utc_now
+from chatbot.memory.scoring import PROFILES, Profile, tuned
 from chatbot.messages import Usage
 from chatbot.models import open_model
 from chatbot.models.base import Model
@@ -24,7 +25,7 @@ from chatbot.tools import Tool, Toolbox
 from chatbot.tools.plugins import TOOLS, tools_of
 from chatbot.tools.plugins import load as load_tools
 from stores.base import ObservationStore
-from stores.errors import StoreError, did_you_mean
+from stores.errors import InvalidValue, StoreError, did_you_mean
 from stores.lifecycle import AsyncResource
 from stores.plugins import check_settings, load
 
@@ -128,7 +129,18 @@ class Setup:
             embedder=_open_embedder(embedding) if embedding.model else None,
             meaning_weight=embedding.weight,
             bill=self._bill_embedding,
+            profiles=self._profiles(),
         )
+
+    def _profiles(self) -> dict[str, Profile]:
+        """The ways of ranking, as the configuration changes them. Raises `ConfigError`."""
+        profiles = dict(PROFILES)
+        for name, changes in self.config.profiles.model_dump(exclude_none=True).items():
+            try:
+                profiles[name] = tuned(profiles[name], changes)
+            except InvalidValue as error:
+                raise ConfigError(f"[profiles.{name}] half_lives: {error}") from error
+        return profiles
 
     async def _bill_embedding(self, model: str, usage: Usage, seconds: float) -> None:
         await Ledger(self.identity.memory).add(Call(utc_now(), "", "embed", model, usage, seconds))

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from chatbot.config import AgentSettings, Config, Settings, merge
+from chatbot.config import AgentSettings, Config, ProfileSettings, Settings, merge
 from chatbot.errors import ConfigError
+from chatbot.memory.scoring import PROFILES, tuned
 from stores.plugins import load, settings_of
 
 SHIPPED = Path(__file__).parents[1] / "config.toml"
@@ -62,6 +63,10 @@ def test_a_file_that_was_asked_for_must_exist() -> None:
         ("[agents.chat]\nmemroy = []", r"'memroy' in \[agents\.chat\]: did you mean 'memory'\?"),
         ("[budget]\nday_usd = 'much'", r"'day_usd' in \[budget\] = 'much': input should be a valid number"),
         ("[budget]\nday_usd = -1", "greater than or equal to 0"),
+        ("[profiles.serach]\nmatch = 1", r"'serach' in \[profiles\]: did you mean 'search'"),
+        ("[profiles.search]\nmacth = 1", r"'macth' in \[profiles.search\]: did you mean 'match'"),
+        ("[profiles.search]\nmatch = 2", "less than or equal to 1"),
+        ("[profiles.inject.half_lives]\nnote = 0", "greater than 0"),
         ("[model]\nretries = 99", "less than or equal to 10"),
         ("model = 'x'", "'model' = 'x'"),
         ("[memory]\nkv_cap = 5", r"'kv_cap' in \[memory\]"),
@@ -134,6 +139,8 @@ def test_the_shipped_file_shows_every_setting_and_knows_them_all() -> None:
         assert name in shown, name
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             assert set(shown[name]) == set(field.annotation.model_fields), name  # type: ignore[call-overload]
+    for profile in PROFILES:
+        assert set(shown["profiles"][profile]) == set(ProfileSettings.model_fields)  # type: ignore[index]
     assert set(shown["agents"]["chat"]) == set(AgentSettings.model_fields)  # type: ignore[index]
     for store in ("basic_session", "in_memory"):
         assert set(shown["memory"][store]) == set(settings_of(load(store)))  # type: ignore[index]
@@ -143,7 +150,9 @@ def test_the_shipped_file_shows_the_defaults() -> None:
     shown = Config.model_validate(_shipped_uncommented())
     without_default = {"temperature", "top_p", "seed", "input_usd_per_million", "output_usd_per_million"}
     assert shown.model.model_dump(exclude=without_default) == Config().model.model_dump(exclude=without_default)
-    others: Any = {"model": True, "memory": True, "embedding": {"usd_per_million"}}
+    for name, changes in shown.profiles.model_dump().items():
+        assert tuned(PROFILES[name], changes) == PROFILES[name]
+    others: Any = {"model": True, "memory": True, "embedding": {"usd_per_million"}, "profiles": True}
     assert shown.model_dump(exclude=others) == Config().model_dump(exclude=others)
     for store in ("basic_session", "in_memory"):
         defaults = {name: setting.default for name, setting in settings_of(load(store)).items()}

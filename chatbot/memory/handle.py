@@ -167,18 +167,8 @@ class SessionHandle(Remembering):
                 await transcripts.transcript_append(other, entries)
 
     def _scope(self) -> Scope:
-        caller = self._caller
         store = self._keeper(ObservationStore)
-        return Scope(
-            store,
-            self.clearance,
-            caller.clock,
-            caller.new_id,
-            agent_id=self.agent_id,
-            session_id=self.id,
-            namespace=caller.namespace,
-            meaning=caller.meaning_of(store),
-        )
+        return self._caller.scope(store, agent_id=self.agent_id, session_id=self.id, clearance=self.clearance)
 
     def _keeper(self, contract: type[Contract]) -> Contract:
         for store in self._stores.values():

@@ -11,7 +11,6 @@ from typing import Any
 from chatbot.memory.people import other_names
 from chatbot.memory.recall import RECALLED, Recalled, Recollection, judged, rows_about
 from chatbot.memory.scope import PUBLIC, Scoped
-from chatbot.memory.scoring import PROFILES
 from stores.access import Sensitivity
 from stores.errors import InvalidValue, StoreError, UnknownObservation, UnsupportedOperation, did_you_mean
 from stores.events import Event
@@ -79,7 +78,7 @@ class Reading(Scoped):
             view,
             [text] if text else [],
             await self._filter(wanted),
-            profile=PROFILES["search"],
+            profile=scope.profiles["search"],
             limit=limit * _CANDIDATES,
         )
         # What only stands beside an answer is for prompts.
@@ -110,14 +109,15 @@ class Reading(Scoped):
         Rows in `exclude` are not recalled. Everything that was looked at is told, with the parts of its score and what
         became of it. Counts as no use: `note_use` does. Raises `InvalidValue` for an unknown profile.
         """
-        if profile not in PROFILES:
-            raise InvalidValue(f"no profile of scores is called {profile!r}{did_you_mean(profile, PROFILES)}")
         scope = self._scope()
+        if profile not in scope.profiles:
+            raise InvalidValue(f"no profile of scores is called {profile!r}{did_you_mean(profile, scope.profiles)}")
+        weighed = scope.profiles[profile]
         view, limit = scope.view(ask), check_limit(limit)
         texts = [texts] if isinstance(texts, str) else texts
         wanted_rows = await self._filter(wanted)
-        found = await rows_about(scope, view, texts, wanted_rows, profile=PROFILES[profile], limit=limit + len(exclude))
-        verdicts = judged(found, PROFILES[profile], limit, frozenset(exclude))
+        found = await rows_about(scope, view, texts, wanted_rows, profile=weighed, limit=limit + len(exclude))
+        verdicts = judged(found, weighed, limit, frozenset(exclude))
         ids = [row.match.id for row, verdict in verdicts if verdict == RECALLED]
         rows = {row.id: row for row in await scope.store.get(view, ids)}
         considered = tuple(

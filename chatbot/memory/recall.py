@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from chatbot.memory.scope import Scope
-from chatbot.memory.scoring import PROFILES, Profile, Scored, scored
+from chatbot.memory.scoring import Profile, Scored, scored
 from stores.access import View
 from stores.analysis import terms
 from stores.dates import date_terms
@@ -55,7 +55,7 @@ async def rows_about(
     if not any(asked):
         page = await scope.store.find(view, wanted, limit=max(limit, 1))
         newest = {row.id: Match.of(row) for row in page.rows}
-        return scored(newest, {}, {}, PROFILES["recent"], view.now)
+        return scored(newest, {}, {}, scope.profiles["recent"], view.now)
     last, earlier = [await _rarest(scope, view, words) for words in asked]
     candidates: dict[str, Match] = {}
     for words, weight in ((last, 1.0), (earlier, _EARLIER)):

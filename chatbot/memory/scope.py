@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
 from chatbot.memory.meaning import Meaning
+from chatbot.memory.scoring import PROFILES, Profile
 from stores.access import Clearance, Sensitivity, View
 from stores.base import ObservationStore
 from stores.events import Event, Outcome
@@ -26,6 +27,28 @@ class Caller:
     new_id: Callable[[], UUID]
     meaning_of: Callable[[ObservationStore], Meaning | None] = lambda _: None
     """What finds rows of a store by their meaning, if anything does."""
+    profiles: Mapping[str, Profile] = field(default_factory=lambda: PROFILES)
+
+    def scope(
+        self,
+        store: ObservationStore,
+        *,
+        agent_id: str = "",
+        session_id: str | None = None,
+        clearance: Clearance | None = None,
+    ) -> Scope:
+        """The caller's place in that store."""
+        return Scope(
+            store,
+            clearance or self.clearance,
+            self.clock,
+            self.new_id,
+            agent_id=agent_id,
+            session_id=session_id,
+            namespace=self.namespace,
+            meaning=self.meaning_of(store),
+            profiles=self.profiles,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +63,7 @@ class Scope:
     session_id: str | None = None
     namespace: str = ""
     meaning: Meaning | None = None
+    profiles: Mapping[str, Profile] = field(default_factory=lambda: PROFILES)
     across: bool = False
     """Whether rows of all namespaces are read, not only those of `namespace`."""
 

@@ -13,10 +13,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 
 from chatbot.memory.meaning import fuse
+from stores.errors import InvalidValue, did_you_mean
+from stores.observation import TYPES
 from stores.query import Match
 
 SPILL = {1: 0.3, 2: 0.15}
@@ -27,13 +30,15 @@ HALF_MATCH = 5.0
 """The lexical score that counts as half a match: about one rare word."""
 CONFIRMATION = 5
 """How many uses one confirmation counts for: someone said that it is so."""
-DEFAULT_HALF_LIFE = 21.0
+OTHER = "other"
+"""All types that are not named."""
 HALF_LIVES: Mapping[str, float] = {
     "note": 30.0,
     "preference": math.inf,
     "identity": math.inf,
     "decision": math.inf,
     "exchange": math.inf,
+    OTHER: 21.0,
 }
 """Days after which a type counts half as recent. What was said stays said: an exchange does not grow old."""
 
@@ -68,6 +73,20 @@ PROFILES: Mapping[str, Profile] = {
         absolute_floor=0.15,
     ),
 }
+
+
+def tuned(profile: Profile, changes: Mapping[str, Any]) -> Profile:
+    """The profile with other values of its fields; half-lives are added to those that hold.
+
+    Raises `InvalidValue` for the half-life of a type that there is not.
+    """
+    half_lives = changes.get("half_lives") or {}
+    known = (*TYPES, OTHER)
+    for name in half_lives:
+        if name not in known:
+            raise InvalidValue(f"no type of memory is called {name!r}{did_you_mean(name, known)}")
+    lives = {**(profile.half_lives or HALF_LIVES), **half_lives} if half_lives else profile.half_lives
+    return replace(profile, **{**changes, "half_lives": lives})
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +169,7 @@ def recency(candidate: Match, profile: Profile, now: datetime) -> float:
     """1 for what is new, falling with age."""
     if profile.half_lives is None:
         return 1 / (1 + _days(candidate.updated_at, now))
-    half_life = profile.half_lives.get(candidate.type, DEFAULT_HALF_LIFE)
+    half_life = profile.half_lives.get(candidate.type, profile.half_lives.get(OTHER, HALF_LIVES[OTHER]))
     return math.exp2(-_days(candidate.created_at, now) / half_life)
 
 

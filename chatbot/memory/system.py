@@ -19,6 +19,7 @@ from chatbot.memory.meaning import WEIGHT, Billing, Meaning
 from chatbot.memory.record import SessionRecord, is_session_id, new_id, utc_now
 from chatbot.memory.remembering import Memories, Remembering
 from chatbot.memory.scope import Caller, Scope
+from chatbot.memory.scoring import PROFILES, Profile
 from stores.access import Clearance, least_clearance
 from stores.base import ObservationStore, Store
 from stores.errors import StoreError, UnsupportedOperation
@@ -40,6 +41,7 @@ class MemorySystem(AsyncResource, Remembering):
 
     `home` is the identity's memory folder, made when first needed; None keeps everything in memory and writes nothing.
     `embedder` lets rows be found by their meaning too, and is closed along; `bill` is told of its calls.
+    `profiles` weigh what was found: `search`, `recent`, `inject` and any of one's own.
     `settings` configures stores by name, `ttl` lets sessions expire that long after their last use. Open with
     `async with`; any number of processes may share one `home`.
     """
@@ -59,6 +61,7 @@ class MemorySystem(AsyncResource, Remembering):
         embedder: Embedder | None = None,
         meaning_weight: float = WEIGHT,
         bill: Billing | None = None,
+        profiles: Mapping[str, Profile] = PROFILES,
     ) -> None:
         self.home = None if home is None else Path(home)
         self._settings = settings or {}
@@ -66,7 +69,7 @@ class MemorySystem(AsyncResource, Remembering):
         self._clock = clock
         self._new_id = new_id
         self._plugins_beside = plugins_beside
-        self._caller = Caller(clearance, namespace, clock, new_id, self._meaning_of)
+        self._caller = Caller(clearance, namespace, clock, new_id, self._meaning_of, profiles)
         self._embedder = embedder
         self._meaning_weight = meaning_weight
         self._bill = bill
@@ -241,15 +244,7 @@ class MemorySystem(AsyncResource, Remembering):
         [store] = self._open_stores([self._observations]).values()
         if not isinstance(store, ObservationStore):
             raise UnsupportedOperation(f"the store {self._observations!r} keeps no observations")
-        caller = self._caller
-        return Scope(
-            store,
-            caller.clearance,
-            caller.clock,
-            caller.new_id,
-            namespace=caller.namespace,
-            meaning=self._meaning_of(store),
-        )
+        return self._caller.scope(store)
 
     def _meaning_of(self, store: ObservationStore) -> Meaning | None:
         if self._embedder is not None and id(store) not in self._meanings:

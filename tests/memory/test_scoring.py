@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from math import log
 
 import pytest
 from hypothesis import given
@@ -36,6 +37,7 @@ def score(one: Match, profile: Profile, sessions: Mapping[str, float] | None = N
         (SEARCH, candidate(mention_count=50), 0.6 * 0.5 + 0.2 + 0.2),
         (RECENT, candidate(days=3, mention_count=2), 0.7 / 4 + 0.3 * 0.2),
         (INJECT, candidate(importance=1.0), 0.55 * 0.5 + 0.2 + 0.15 + 0.1 * 0.5),
+        (INJECT, candidate(confirmed_count=1, importance=0.0), 0.55 * 0.5 + 0.2 + 0.1 * (1 - 0.5 / (1 + log(6)))),
         (INJECT, candidate(days=30, importance=0.0), 0.55 * 0.5 + 0.2 * 0.5 + 0.1 * 0.5),
         (INJECT, candidate(days=21, type="event", importance=0.0), 0.55 * 0.5 + 0.2 * 0.5 + 0.1 * 0.5),
         (INJECT, candidate(days=3000, type="preference", importance=0.0), 0.55 * 0.5 + 0.2 + 0.1 * 0.5),
