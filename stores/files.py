@@ -127,7 +127,7 @@ class Folder:
     def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         """The file's bytes from `start` to `end`, or to its end. Raises `FileNotFoundError` where there is no file."""
         with self._file(name, os.O_RDONLY) as file:
-            return _read_from(file, start) if end is None else os.pread(file, end - start, start)
+            return read_between(file, start, end)
 
     def stamp(self, name: str) -> Stamp | None:
         """The file's stamp, or None where there is none."""
@@ -404,11 +404,12 @@ def _mend(descriptor: int, path: Path, size: int, mend: Mend) -> None:
         _write_whole(descriptor, missing)
 
 
-def _read_from(descriptor: int, offset: int) -> bytes:
+def read_between(descriptor: int, start: int, end: int | None = None) -> bytes:
+    """The bytes of an open file from `start` to `end`, or to where it ends."""
     parts = []
-    while part := os.pread(descriptor, _CHUNK_BYTES, offset):
+    while part := os.pread(descriptor, _CHUNK_BYTES if end is None else min(end - start, _CHUNK_BYTES), start):
         parts.append(part)
-        offset += len(part)
+        start += len(part)
     return b"".join(parts)
 
 

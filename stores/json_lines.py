@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from stores.errors import InvalidValue
 from stores.files import Folder
 
 logger = logging.getLogger(__name__)
@@ -20,6 +21,22 @@ _CHUNK_BYTES = 16 * 1024
 def encode(record: Mapping[str, Any]) -> bytes:
     """The record as one line."""
     return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def record_of(line: bytes) -> dict[str, Any]:
+    """The record in a line. Raises `InvalidValue`."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InvalidValue(f"it is no JSON: {error}") from error
+    if not isinstance(record, dict):
+        raise InvalidValue("it is no JSON object")
+    return record
+
+
+def is_blank(line: bytes) -> bool:
+    """Whether a line holds nothing, or only what a crash leaves."""
+    return not line.strip(b" \r\0")
 
 
 def read(folder: Folder, name: str) -> list[dict[str, Any]]:
@@ -52,13 +69,12 @@ def lines_backwards(folder: Folder, name: str) -> Iterator[bytes]:
 
 
 def _decode(line: bytes, folder: Folder, name: str) -> dict[str, Any] | None:
-    if not line.strip(b" \r\0"):
+    if is_blank(line):
         return None
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        record = None
-    if not isinstance(record, dict):
-        logger.warning("%s holds a line that is no record, and was skipped: %r", folder.path / name, line[:80])
+        return record_of(line)
+    except InvalidValue as error:
+        logger.warning(
+            "%s holds a line that is no record, and was skipped: %s: %r", folder.path / name, error, line[:80]
+        )
         return None
-    return record

@@ -539,7 +539,6 @@ class ObservationMachine(RuleBasedStateMachine):
         self._model: Any = InMemoryStore(self._home, **self.caps)  # type: ignore[arg-type]
         self._now = NOW
         self._turn = 0
-        self._added = 0
 
     @rule(fields=_FIELDS, number=_ID, view=_VIEWS, supersedes=st.none() | _ID, sources=st.lists(_ID, max_size=1),
           session=st.sampled_from([None, _IDS[30]]), expires=st.sampled_from([None, None, 3]),

@@ -10,10 +10,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from chatbot.memory.redaction import redact_all
-from chatbot.memory.scope import PUBLIC, Scope, Scoped
-from stores.access import Sensitivity, default_visibility
-from stores.events import Event
+from chatbot.memory.facts import Facts
+from chatbot.memory.scope import PUBLIC, Scope
+from stores.access import Sensitivity
 from stores.observation import Triple, fold
 from stores.query import Facet, FactFilter
 
@@ -32,7 +31,7 @@ class Person:
     facts: tuple[Triple, ...] = ()
 
 
-class People(Scoped):
+class People(Facts):
     """Who is mentioned."""
 
     __slots__ = ()
@@ -74,21 +73,7 @@ class People(Scoped):
 
     async def add_alias(self, name: str, alias: str) -> str:
         """State that two names are one person; the id of that fact."""
-        scope = self._scope()
-        names, _ = redact_all((name, alias))
-        fact = Triple(
-            id=str(scope.new_id()),
-            subject=names[0],
-            predicate=ALIAS,
-            object=names[1],
-            created_at=scope.clock(),
-            agent_id=scope.agent_id,
-            session_id=scope.session_id,
-            namespace=scope.namespace,
-            visibility=default_visibility(scope.clearance),
-            sensitivity="public",
-        )
-        await scope.commit(Event(kind="triple", at=scope.clock(), triple=fact, who=scope.agent_id))
+        fact = await self.store_fact(name, ALIAS, alias)
         return fact.id
 
 

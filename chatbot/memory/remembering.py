@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from chatbot.memory.facts import Facts
 from chatbot.memory.people import People
 from chatbot.memory.reading import Reading
 from chatbot.memory.scope import Scope
@@ -13,7 +12,7 @@ from chatbot.memory.tasks import Tasks
 from stores.access import Clearance, least_clearance
 
 
-class Remembering(Tasks, Summaries, Reading, People, Facts):
+class Remembering(Tasks, Summaries, Reading, People):
     """The operations on observations, people, tasks, facts and summaries."""
 
     __slots__ = ()

@@ -6,7 +6,6 @@ file, which readers notice by its inode; until then they read on in the old one,
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import stat
@@ -14,12 +13,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
 
 from stores.errors import InvalidValue, LaterFormat, UnsafePath
 from stores.events import Event, parse_event
-from stores.files import Appender, Folder, Stamp, make_folder, stamp, translated
-from stores.json_lines import encode
+from stores.files import Appender, Folder, Stamp, make_folder, read_between, stamp, translated
+from stores.json_lines import encode, is_blank, record_of
 from stores.observations.table import Place
 from stores.open_folders import OpenFolders
 
@@ -95,7 +93,7 @@ class Journal:
         """The event in the line at `place`. Raises a `StoreError` where the line is damaged."""
         file = self._opened()
         line = b"" if file is None else read_between(file, place[0], sum(place))
-        return parse_event(decode(line))
+        return parse_event(record_of(line))
 
     def tail_digest(self) -> str:
         """A digest of what stands at the start and just before the position: it tells one journal from another."""
@@ -184,32 +182,12 @@ class Writer:
         self._file.sync()
 
 
-def read_between(file: int, start: int, end: int) -> bytes:
-    """The bytes of an open file from `start` to `end`, or to where it ends."""
-    parts = []
-    while start < end and (part := os.pread(file, min(end - start, 1 << 20), start)):
-        parts.append(part)
-        start += len(part)
-    return b"".join(parts)
-
-
-def decode(line: bytes) -> dict[str, Any]:
-    """The record in a line. Raises `InvalidValue`."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise InvalidValue(f"it is no JSON: {error}") from error
-    if not isinstance(record, dict):
-        raise InvalidValue("it is no JSON object")
-    return record
-
-
 def event_of(line: bytes, path: Path) -> Event | None:
     """The event in a line, or None, with a warning, where it cannot be understood. Raises `LaterFormat`."""
-    if not line.strip(b" \r\0"):
+    if is_blank(line):
         return None
     try:
-        return parse_event(decode(line))
+        return parse_event(record_of(line))
     except LaterFormat as error:
         raise LaterFormat(f"{path}: {error}") from error
     except InvalidValue as error:

@@ -8,9 +8,8 @@ from datetime import datetime
 
 from stores.errors import InvalidValue
 from stores.events import Event, parse_event
-from stores.json_lines import encode
+from stores.json_lines import encode, record_of
 from stores.observation import Observation
-from stores.observations.journal import decode
 from stores.records import format_time
 
 Change = Callable[[bytes], bytes | None]
@@ -29,7 +28,7 @@ def erasing(gone: Collection[str], at: datetime) -> Change:
         if not any(mark in line for mark in marks):
             return line
         try:
-            event = parse_event(decode(line))
+            event = parse_event(record_of(line))
         except InvalidValue:
             return None
         if event.row is not None and event.row.id in gone:
@@ -46,7 +45,7 @@ def without_uses(line: bytes) -> bytes | None:
     if b'"event":"use"' not in line and b'"event":"counts"' not in line:
         return line
     try:
-        event = parse_event(decode(line))
+        event = parse_event(record_of(line))
     except InvalidValue:
         return line
     return None if event.kind in {"use", "counts"} else line

@@ -178,11 +178,7 @@ class Search:
         return index.write(plan, self._documents(plan), lambda: not self._is_replaced() and self._index is index)
 
     def _put(self, index: TextIndex | Scan, number: int) -> None:
-        index.put(number, self._versions()[number], self._document(number))
-
-    def _document(self, number: int) -> Document:
-        row = self._row_of(number)
-        return {} if row is None else document_of(row)
+        index.put(number, self._versions()[number], _document(self._row_of(number)))
 
     def _documents(self, plan: Plan) -> Iterator[tuple[int, int, Document]]:
         for begin in range(plan.start, plan.end, _AT_ONCE):
@@ -191,7 +187,7 @@ class Search:
                 versions = self._versions()
                 rows = [(number, versions[number], self._row_of(number)) for number in numbers]
             for number, version, row in rows:
-                yield number, version, {} if row is None else document_of(row)
+                yield number, version, _document(row)
 
     def _remove_files(self) -> None:
         folder: Path = self._cache.folder / NAME
@@ -202,3 +198,7 @@ class Search:
                 else:
                     with suppress(FileNotFoundError):  # another process removes it too
                         rmtree(folder)
+
+
+def _document(row: Observation | None) -> Document:
+    return {} if row is None else document_of(row)
