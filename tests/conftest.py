@@ -1,6 +1,8 @@
 """Shared fixtures. Every test runs in an empty home, with no configuration and no provider's key."""
 
 import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,3 +23,16 @@ def _empty_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
 def memory_home(tmp_path: Path) -> Path:
     """Where an identity's memory shall be; made when first needed."""
     return tmp_path / "memory"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 256 KiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount a file system that is small enough to fill")
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)], check=False).returncode:
+        pytest.skip("this system lets not even root mount a file system")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)

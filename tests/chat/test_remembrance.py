@@ -1,7 +1,7 @@
 """Told in one session, asked in another days later: the right exchange is in the prompt, and the receipt says why."""
 
 from collections.abc import AsyncIterator, Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -13,22 +13,14 @@ from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.models import ScriptedModel
 from stores.access import Clearance
+from tests.clock import Clock
 
 STORES = ("basic_session", "observations")
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = datetime(2026, 3, 4, 9, 0, tzinfo=UTC)
-
-    def __call__(self) -> datetime:
-        self.now += timedelta(seconds=1)
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(step=timedelta(seconds=1))
 
 
 @pytest.fixture
@@ -62,7 +54,7 @@ async def told_in_one_asked_in_another(
     await chat.turn("My sister Ellen keeps two alpacas named Castor and Pollux.")
     other = await memory.create_session(STORES, "chat")
     await talking(other, ScriptedModel(["Noted."]), clock).turn("The boiler was repaired by the Meyer company.")
-    clock.now += timedelta(days=9)
+    clock.move(days=9)
     second = await memory.create_session(STORES, "chat", clearance=clearance)
     model = ScriptedModel(["Castor and Pollux."])
     receipt = await talking(second, model, clock).turn("What are the names of the alpacas of my sister?")

@@ -1,7 +1,6 @@
 """A disk that is full or may not be written: sessions stay whole, the file is named, and work goes on afterwards."""
 
 import asyncio
-import os
 import subprocess
 import sys
 import tempfile
@@ -12,6 +11,7 @@ import pytest
 
 from chatbot.memory import MemorySystem
 from stores.errors import StoreFailed
+from tests.disk import fill
 
 STORES = ["basic_session"]
 
@@ -48,30 +48,6 @@ def test_an_index_that_cannot_be_written_fails_nothing_and_hides_nothing(memory_
     assert "File too large" in done.stderr
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 256 KiB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if os.geteuid() != 0:
-        pytest.skip("only root may mount a file system that is small enough to fill")
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)], check=False).returncode:
-        pytest.skip("this system lets not even root mount a file system")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
-
-
-def _fill(disk: Path) -> None:
-    """Take what space there is, to the last byte."""
-    with (disk / "ballast").open("wb", buffering=0) as file:
-        for size in (4096, 1):
-            try:
-                while file.write(bytes(size)):
-                    pass
-            except OSError:
-                continue
-
-
 async def test_on_a_full_disk_everything_stays_readable_and_deleting_makes_room(small_disk: Path) -> None:
     home = small_disk / "memory"
     async with MemorySystem(home) as memory:
@@ -79,7 +55,7 @@ async def test_on_a_full_disk_everything_stays_readable_and_deleting_makes_room(
         for session in (talk, old):
             await session.transcript_append("user", "kept")
             await session.kv_set("key", "kept")
-        _fill(small_disk)
+        fill(small_disk)
         for refused in (
             talk.transcript_append("user", "x" * 5_000),
             talk.kv_set("key", "x" * 5_000),

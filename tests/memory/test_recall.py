@@ -10,23 +10,16 @@ from chatbot.memory import MemorySystem
 from chatbot.memory.writing import Draft
 from chatbot.models.minilm import MiniLMEmbedder
 from stores.errors import InvalidValue
+from tests.clock import Clock
 
 START = datetime(2026, 3, 4, 9, tzinfo=UTC)
 STORES = ["basic_session", "observations"]
 
 
-class Clock:
-    now = START
-
-    def __call__(self) -> datetime:
-        self.now += timedelta(seconds=1)
-        return self.now
-
-
 @pytest.fixture
 async def memory(memory_home: Path) -> AsyncIterator[MemorySystem]:
     settings = {"observations": {"cache": str(memory_home.parent / "cache")}}
-    async with MemorySystem(memory_home, clock=Clock(), settings=settings) as memory:
+    async with MemorySystem(memory_home, clock=Clock(START, step=timedelta(seconds=1)), settings=settings) as memory:
         yield memory
 
 
@@ -143,7 +136,9 @@ async def test_a_secret_row_is_never_raised_by_its_neighbours(memory: MemorySyst
 
 async def test_what_means_the_same_in_other_words_is_found_where_there_is_an_embedder(memory_home: Path) -> None:
     settings = {"observations": {"cache": str(memory_home.parent / "cache")}}
-    async with MemorySystem(memory_home, clock=Clock(), settings=settings, embedder=MiniLMEmbedder()) as memory:
+    async with MemorySystem(
+        memory_home, clock=Clock(START, step=timedelta(seconds=1)), settings=settings, embedder=MiniLMEmbedder()
+    ) as memory:
         await told(memory, "On Sundays I play chess with my uncle.", "The boiler hums at night.")
         await memory.reindex(embed=True)
         assert (await recalled(memory, "board games"))[0].startswith("On Sundays")

@@ -17,21 +17,14 @@ from stores.access import SENSITIVITIES
 from stores.errors import InvalidValue
 from stores.observations.keeper import Keeper
 from stores.observations.visible import Lines
+from tests.clock import Clock
 
 WEDNESDAY = datetime(2026, 3, 4, 12, tzinfo=UTC)
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = WEDNESDAY
-
-    def __call__(self) -> datetime:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(WEDNESDAY)
 
 
 @pytest.fixture(params=["files", "in memory"])

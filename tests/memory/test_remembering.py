@@ -22,6 +22,7 @@ from stores.errors import (
     UnsupportedOperation,
 )
 from stores.observation import STATUSES
+from tests.clock import Clock
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 TOKEN = "ghp_" + "".join("aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zC2eF4"[:36])
@@ -29,20 +30,9 @@ ALL = SENSITIVITIES
 UNKNOWN = "01900000-0000-7000-8000-00000000ffff"
 
 
-class Clock:
-    """A clock that goes on by a second whenever it is looked at."""
-
-    def __init__(self) -> None:
-        self.now = NOW
-
-    def __call__(self) -> datetime:
-        self.now += timedelta(seconds=1)
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(NOW, step=timedelta(seconds=1))
 
 
 def open_memory(home: Path | None, clock: Clock, cache: Path, **given: Any) -> MemorySystem:
@@ -518,7 +508,7 @@ async def test_what_is_past_its_time_is_gone_and_can_be_purged(memory: MemorySys
     kept = await memory.remember("kept")
     late = await memory.remember("late", expires_at=NOW + timedelta(hours=1), sensitivity="private")
     assert await memory.purge_expired() == []
-    clock.now += timedelta(hours=2)
+    clock.move(hours=2)
     assert await memory.get([late.id], ask=ALL) == []
     assert [row.id for row in (await memory.list_observations(statuses="expired", ask=ALL)).rows] == [late.id]
     assert (await memory.stats(ask=ALL)).by_status == {"active": 1, "expired": 1}

@@ -21,6 +21,7 @@ from stores import (
     UnsafePath,
     UnsupportedOperation,
 )
+from tests.clock import Clock
 
 STORES = ["basic_session"]
 
@@ -33,19 +34,6 @@ class OnlyKeyValues(KeyValueStore):
     async def kv_delete(self, session, key): return False
     async def kv_entries(self, session): return []
 """
-
-
-class Clock:
-    """A clock that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.now = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-
-    def __call__(self) -> datetime:
-        return self.now
-
-    def move(self, **by: float) -> None:
-        self.now += timedelta(**by)
 
 
 @pytest.fixture

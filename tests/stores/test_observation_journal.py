@@ -28,6 +28,7 @@ from stores.observations import journal, snapshot
 from stores.observations.store import ObservationFileStore
 from stores.observations.text_index import TextIndex
 from stores.query import FactFilter, Filter
+from tests.disk import fill
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
 OWNER = View("full", NOW, frozenset(SENSITIVITIES), None)
@@ -519,30 +520,6 @@ def test_a_memory_that_may_only_be_read_answers_and_refuses_every_write(public_r
     refusals = done.stdout.splitlines()
     assert len(refusals) == 3
     assert all("Permission denied" in refusal and str(place.home) in refusal for refusal in refusals)
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 256 KiB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if os.geteuid() != 0:
-        pytest.skip("only root may mount a file system that is small enough to fill")
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)], check=False).returncode:
-        pytest.skip("this system lets not even root mount a file system")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
-
-
-def fill(disk: Path) -> None:
-    """Take what space there is."""
-    with (disk / "ballast").open("wb", buffering=0) as ballast:
-        for size in (4096, 1):
-            try:
-                while ballast.write(bytes(size)):
-                    pass
-            except OSError:
-                continue
 
 
 def test_a_full_disk_refuses_what_is_new_and_keeps_what_was(small_disk: Path) -> None:

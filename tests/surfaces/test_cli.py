@@ -1,7 +1,6 @@
 """The command line as scripts use it: real processes, real files, exit codes."""
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -10,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.command import ok, run
 
 CONFIG = """
 [model]
@@ -26,24 +27,6 @@ def _project() -> None:
     for name in ("ada", "grace"):
         Path("identities", name).mkdir(parents=True)
         Path("identities", name, "identity.toml").write_text(f'persona = "You are {name}."', encoding="utf-8")
-
-
-def run(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "chatbot", *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env=os.environ | environment,
-    )
-
-
-def ok(*arguments: str, stdin: str = "", **environment: str) -> str:
-    done = run(*arguments, stdin=stdin, **environment)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
 
 
 def from_json(*arguments: str, **environment: str) -> Any:

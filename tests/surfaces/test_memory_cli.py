@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from chatbot.cli.values import future, pair, past
 from chatbot.memory import MemorySystem
 from stores.access import SENSITIVITIES, VISIBILITIES
 from stores.observation import STATUSES
+from tests import command
 
 CONFIG = """
 identity = "ada"
@@ -41,22 +43,8 @@ def _project() -> None:
         Path("identities", name, "identity.toml").write_text('clearance = "full"', encoding="utf-8")
 
 
-def run(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "chatbot", "memory", *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env=os.environ | environment,
-    )
-
-
-def ok(*arguments: str, stdin: str = "") -> str:
-    done = run(*arguments, stdin=stdin)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
+run = partial(command.run, "memory")
+ok = partial(command.ok, "memory")
 
 
 def from_json(*arguments: str, stdin: str = "") -> Any:
