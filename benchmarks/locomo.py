@@ -8,6 +8,7 @@
 """Which turns of LoCoMo's conversations are recalled for its questions: no model, no network, default settings.
 
     uv run benchmarks/locomo.py locomo10.json
+    uv run benchmarks/locomo.py locomo10.json --embedder local/minilm
 
 The file is the authors' (snap-research/locomo, data/locomo10.json). Each conversation is a memory of its own, each of
 its sessions a session, each turn one remembered thing, said by its speaker at the time of its session. Questions of
@@ -36,6 +37,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from chatbot.config import EmbeddingSettings
+from chatbot.embedding import Embedder
 from chatbot.memory import MemorySystem
 from chatbot.memory.writing import Draft
 
@@ -108,11 +111,16 @@ def _turns(talk: dict[str, Any], number: int) -> Iterator[Turn]:
         yield Turn(said["dia_id"], number, begin + timedelta(seconds=10 * at), said["speaker"], said["text"] + caption)
 
 
-async def ours(turns: list[Turn], folder: Path) -> tuple[Callable[[str], Any], Callable[[], Any], int]:
+async def ours(
+    turns: list[Turn], folder: Path, embedder: Embedder | None
+) -> tuple[Callable[[str], Any], Callable[[], Any], int]:
     """Feeds a conversation through the public API; gives how to ask, how to close, and the bytes taken."""
     last = turns[-1].at + timedelta(days=1)
     memory = MemorySystem(
-        folder / "memory", clock=lambda: last, settings={"observations": {"cache": str(folder / "cache")}}
+        folder / "memory",
+        clock=lambda: last,
+        settings={"observations": {"cache": str(folder / "cache")}},
+        embedder=embedder,
     )
     ids: dict[str, str] = {}
     for number in dict.fromkeys(turn.session for turn in turns):
@@ -122,12 +130,22 @@ async def ours(turns: list[Turn], folder: Path) -> tuple[Callable[[str], Any], C
         for turn, kept in zip(said, await session.remember_all(drafts), strict=True):
             ids.setdefault(kept.id, turn.id)
     asking = memory.memories("locomo")
+    if embedder is not None:
+        await asking.reindex(embed=True)
 
     async def ask(question: str) -> Answer:
         recollection = await asking.recall(question, limit=DEPTH)
         return [ids[hit.id] for hit in recollection.hits]
 
     return ask, memory.aclose, _size(folder)
+
+
+def _opened(embedder: str) -> Embedder | None:
+    if not embedder:
+        return None
+    from chatbot.models.embedding import open_embedder
+
+    return open_embedder(EmbeddingSettings(model=embedder))
 
 
 def _size(folder: Path) -> int:
@@ -187,14 +205,14 @@ def bm25s(turns: list[Turn], _: Path) -> Callable[[str], Answer]:
     return ask
 
 
-async def run(path: Path, *, peers: bool) -> None:
+async def run(path: Path, *, peers: bool, embedder: str) -> None:
     scores: defaultdict[str, Score] = defaultdict(Score)
     remembering = size = count = 0.0
     for turns, questions in conversations(path):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             begin = time.process_time()
-            ask, close, taken = await ours(turns, folder)
+            ask, close, taken = await ours(turns, folder, _opened(embedder))
             remembering += time.process_time() - begin
             size, count = size + taken, count + len(turns)
             others = (
@@ -219,8 +237,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
     parser.add_argument("--alone", action="store_true", help="without the peers")
+    parser.add_argument("--embedder", default="", help="find by meaning too: local/minilm, or any of LiteLLM's models")
     args = parser.parse_args()
-    asyncio.run(run(args.file, peers=not args.alone))
+    asyncio.run(run(args.file, peers=not args.alone, embedder=args.embedder))
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ class EmbeddingSettings(Section):
     """Shorter vectors, where the model can make them; 0: as long as it makes them."""
     batch: int = Field(32, ge=1, le=1000)
     """Texts in one call."""
-    weight: float = Field(0.35, ge=0, le=1)
+    weight: float = Field(0.3, ge=0, le=1)
     """How much meaning counts beside words."""
     usd_per_million: float | None = Field(None, ge=0)
     """Price of a million tokens, where LiteLLM's table does not know it or is wrong."""

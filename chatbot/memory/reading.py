@@ -10,8 +10,9 @@ from typing import Any
 
 from chatbot.memory.people import other_names
 from chatbot.memory.recall import RECALLED, Recalled, Recollection, judged, rows_about
-from chatbot.memory.scope import PUBLIC, Scoped
-from stores.access import Sensitivity
+from chatbot.memory.scope import PUBLIC, Scope, Scoped
+from chatbot.memory.scoring import Scored
+from stores.access import Sensitivity, View
 from stores.errors import InvalidValue, StoreError, UnknownObservation, UnsupportedOperation, did_you_mean
 from stores.events import Event
 from stores.observation import Observation
@@ -71,28 +72,44 @@ class Reading(Scoped):
         `wanted` are fields of `Filter`. A limit of 0 means 10. `max_tokens` ends the list once it is exceeded, yet
         there is always one hit if there is any. What is returned counts as used unless `count_use` is false.
         """
-        scope = self._scope()
-        view, limit = scope.view(ask), check_limit(limit) or DEFAULT_LIMIT
-        found = await rows_about(
-            scope,
-            view,
-            [text] if text else [],
-            await self._filter(wanted),
-            profile=scope.profiles["search"],
-            limit=limit * _CANDIDATES,
+        [hits] = await self.search_batch(
+            [text], limit=limit, max_tokens=max_tokens, ask=ask, count_use=count_use, **wanted
         )
-        # What only stands beside an answer is for prompts.
-        holding = [each for each in found if each.match.score > 0 or each.parts.get("meaning", 0) >= _ALIKE]
-        scores = {each.match.id: each.score for each in (holding or found)[:limit]}
-        rows = await scope.store.get(view, list(scores))
-        hits = _within([Hit(row, scores[row.id]) for row in rows], max_tokens)
-        if count_use:
-            await self.note_use([hit.observation.id for hit in hits])
         return hits
 
-    async def search_batch(self, texts: Sequence[str], **options: Any) -> list[list[Hit]]:
-        """The answers to several questions, in their order; options are those of `search`."""
-        return [await self.search(text, **options) for text in texts]
+    async def search_batch(
+        self,
+        texts: Sequence[str],
+        *,
+        limit: int = 0,
+        max_tokens: int | None = None,
+        ask: Collection[Sensitivity] = PUBLIC,
+        count_use: bool = True,
+        **wanted: Any,
+    ) -> list[list[Hit]]:
+        """The answers to several questions, in their order and each as `search` gives it.
+
+        They take one call of the embedder, and what is returned, however often, counts as used once.
+        """
+        scope = self._scope()
+        view, limit = scope.view(ask), check_limit(limit) or DEFAULT_LIMIT
+        filtered = await self._filter(wanted)
+        vectors = await scope.meaning.vectors(texts) if scope.meaning else [None] * len(texts)
+        answers = []
+        for text, vector in zip(texts, vectors, strict=True):
+            found = await rows_about(
+                scope,
+                view,
+                [text] if text else [],
+                filtered,
+                profile=scope.profiles["search"],
+                limit=limit * _CANDIDATES,
+                vectors=[vector] if vector else [],
+            )
+            answers.append(_within(await _hits(scope, view, found, limit), max_tokens))
+        if count_use:
+            await self.note_use(list(dict.fromkeys(hit.observation.id for hits in answers for hit in hits)))
+        return answers
 
     async def recall(
         self,
@@ -246,6 +263,13 @@ def _one(name: str, value: object) -> object:
     if not isinstance(value, wanted) and not (value is None and name not in {"metadata", "min_importance"}):
         raise InvalidValue(f"{name} is {value!r:.80}: observations cannot be filtered by that")
     return check_time(value) if isinstance(value, datetime) else value
+
+
+async def _hits(scope: Scope, view: View, found: Sequence[Scored], limit: int) -> list[Hit]:
+    """The best of what was found; what only stands beside an answer is for prompts."""
+    holding = [each for each in found if each.match.score > 0 or each.parts.get("meaning", 0) >= _ALIKE]
+    scores = {each.match.id: each.score for each in (holding or found)[:limit]}
+    return [Hit(row, scores[row.id]) for row in await scope.store.get(view, list(scores))]
 
 
 def _within(hits: list[Hit], max_tokens: int | None) -> list[Hit]:

@@ -12,11 +12,12 @@ from stores.analysis import terms
 from stores.dates import date_terms
 from stores.observation import Observation
 from stores.query import Filter, Match
+from stores.vectors import Vector
 
 RESCORED = 300
 """How many lexical hits are looked at again."""
 _SPILLING = 100
-"""How many of them, the best, raise the rows beside them."""
+"""How many of them, the best, and of those most alike, raise the rows beside them."""
 _MOST_BESIDE = 100
 """How many rows that hold none of the words may come in that way."""
 _MOST_TERMS = 32
@@ -48,9 +49,19 @@ class Recollection:
 
 
 async def rows_about(
-    scope: Scope, view: View, texts: Sequence[str], wanted: Filter, *, profile: Profile, limit: int
+    scope: Scope,
+    view: View,
+    texts: Sequence[str],
+    wanted: Filter,
+    *,
+    profile: Profile,
+    limit: int,
+    vectors: Sequence[Vector] | None = None,
 ) -> list[Scored]:
-    """Rows about the last of `texts`, and a little about those before it; without any words, the newest rows."""
+    """Rows about the last of `texts`, and a little about those before it; without any words, the newest rows.
+
+    `vectors` are those of the last text, where they are known already.
+    """
     asked = _asked(texts, view)
     if not any(asked):
         page = await scope.store.find(view, wanted, limit=max(limit, 1))
@@ -63,16 +74,35 @@ async def rows_about(
             before = candidates[match.id].score if match.id in candidates else 0.0
             candidates[match.id] = replace(match, score=before + weight * match.score)
     similar: dict[str, float] = {}
-    for match in await scope.meaning.nearest(view, texts[-1:], wanted, limit=RESCORED) if scope.meaning else ():
+    for match in await _alike(scope, view, texts[-1], wanted, vectors):
         similar[match.id] = match.score
         candidates.setdefault(match.id, replace(match, score=0.0))
     best = sorted(candidates.values(), key=lambda each: (-each.score, each.id))[:_SPILLING]
-    neighbours = await scope.store.neighbours(view, [each.id for each in best])
+    alike = sorted(similar, key=lambda each: (-similar[each], each))[:_SPILLING]
+    neighbours = await scope.store.neighbours(view, [*dict.fromkeys([*(each.id for each in best), *alike])])
     await _add_beside(scope, view, wanted, candidates, neighbours)
     has_sessions = any(each.session_id for each in candidates.values())
     sessions = await scope.store.sessions_about(view, last or earlier) if has_sessions else {}
     weight = scope.meaning.weight if scope.meaning else 0.0
-    return scored(candidates, neighbours, sessions, profile, view.now, similar=similar, meaning_weight=weight)
+    return scored(
+        candidates,
+        neighbours,
+        sessions,
+        profile,
+        view.now,
+        similar=similar,
+        unknown=min(similar.values()) if len(similar) >= RESCORED else 0.0,
+        meaning_weight=weight,
+    )
+
+
+async def _alike(scope: Scope, view: View, text: str, wanted: Filter, vectors: Sequence[Vector] | None) -> list[Match]:
+    """The rows that mean something like the text; none without an embedder."""
+    if scope.meaning is None:
+        return []
+    if vectors is None:
+        return await scope.meaning.nearest(view, [text], wanted, limit=RESCORED)
+    return await scope.meaning.nearest_to(view, vectors, wanted, limit=RESCORED)
 
 
 def judged(rows: Sequence[Scored], profile: Profile, limit: int, exclude: frozenset[str]) -> list[tuple[Scored, str]]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from chatbot.memory.meaning import fuse
+from chatbot.memory.meaning import WEIGHT, fuse
 from stores.errors import InvalidValue, did_you_mean
 from stores.observation import TYPES
 from stores.query import Match
@@ -120,6 +120,24 @@ def raised(
     }
 
 
+def windowed(
+    candidates: Mapping[str, Match],
+    neighbours: Mapping[str, Mapping[str, int]],
+    similar: Mapping[str, float],
+    unknown: float = 0.0,
+) -> dict[str, float]:
+    """For each candidate: how alike it is together with the rows beside it, a mean that `SPILL` weighs.
+
+    That stands for a vector of the whole window, and needs none. Rows that are not in `similar` count as `unknown`.
+    """
+    windows = {}
+    for each in candidates:
+        beside = {other: SPILL.get(abs(off), 0.0) for other, off in neighbours.get(each, {}).items()}
+        around = sum(weight * similar.get(other, unknown) for other, weight in beside.items())
+        windows[each] = (similar.get(each, unknown) + around) / (1 + sum(beside.values()))
+    return windows
+
+
 def scored(
     candidates: Mapping[str, Match],
     neighbours: Mapping[str, Mapping[str, int]],
@@ -128,17 +146,20 @@ def scored(
     now: datetime,
     *,
     similar: Mapping[str, float] | None = None,
-    meaning_weight: float = 0.35,
+    unknown: float = 0.0,
+    meaning_weight: float = WEIGHT,
 ) -> list[Scored]:
     """All candidates, best first; of equals, the one created later.
 
-    `similar` are cosines, fused with the lexical scores, on the scale of these; see `chatbot.memory.meaning.fuse`.
+    `similar` are cosines; as `windowed`, they are fused with the lexical scores, on the scale of these: see
+    `chatbot.memory.meaning.fuse`. Rows that are not among them are as alike as `unknown`, at most.
     """
     raises = raised(candidates, neighbours, sessions)
     totals = {each: sum(parts.values()) for each, parts in raises.items()}
     if similar:
         top = max(totals.values(), default=0.0) or HALF_MATCH
-        totals = {each: top * share for each, share in fuse(totals, similar, meaning_weight).items()}
+        windows = windowed(candidates, neighbours, similar, unknown)
+        totals = {each: top * share for each, share in fuse(totals, windows, meaning_weight).items()}
     found = []
     for candidate in candidates.values():
         match = saturated(totals[candidate.id])

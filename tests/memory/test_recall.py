@@ -1,11 +1,12 @@
 """Recall through the public API: what is found for questions as people ask them."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from chatbot.embedding import Embedded
 from chatbot.memory import MemorySystem
 from chatbot.memory.writing import Draft
 from chatbot.models.minilm import MiniLMEmbedder
@@ -120,6 +121,32 @@ async def test_several_questions_are_answered_at_once(memory: MemorySystem) -> N
         ["The tap drips."],
         [],
     ]
+
+
+async def test_several_questions_take_one_call_of_the_embedder_and_count_a_use_once(memory_home: Path) -> None:
+    class Counting(MiniLMEmbedder):
+        calls = 0
+
+        async def embed(self, texts: Sequence[str]) -> Embedded:
+            self.calls += 1
+            return await super().embed(texts)
+
+    embedder = Counting()
+    settings = {"observations": {"cache": str(memory_home.parent / "cache")}}
+    async with MemorySystem(memory_home, settings=settings, embedder=embedder) as memory:
+        await told(memory, "On Sundays I play chess with my uncle.", "The boiler hums at night.")
+        await memory.reindex(embed=True)
+        before = embedder.calls
+        questions = ["board games", "the noise of the heating", "chess", ""]
+        answers = await memory.search_batch(questions, limit=1)
+        assert embedder.calls == before + 1
+        assert [hit.observation.user_text[:3] for hits in answers[:3] for hit in hits] == ["On ", "The", "On "]
+        assert [hit.observation.use_count for hit in await memory.search("chess", limit=1)] == [1]
+        one_by_one = [await memory.search(each, limit=1, count_use=False) for each in questions]
+        again = await memory.search_batch(questions, limit=1, count_use=False)
+        assert [[hit.observation.id for hit in hits] for hits in again] == [
+            [hit.observation.id for hit in hits] for hits in one_by_one
+        ]
 
 
 async def test_an_unknown_profile_is_an_error_that_names_the_nearest(memory: MemorySystem) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatbot.memory.recall import judged
-from chatbot.memory.scoring import PROFILES, Profile, scored
+from chatbot.memory.scoring import PROFILES, Profile, scored, windowed
 from stores.query import Match
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
@@ -93,6 +93,16 @@ def test_floors_limit_and_exclusion_each_tell_why() -> None:
     }
     nonsense = judged(scored({"a": candidate(lexical=0.05)}, {}, {}, INJECT, NOW), INJECT, 5, frozenset())
     assert [verdict for _, verdict in nonsense] == ["below absolute floor"]
+
+
+def test_a_row_is_as_alike_as_it_is_together_with_those_beside_it() -> None:
+    rows = {name: candidate(name, lexical=0.0) for name in ("before", "row", "after", "alone")}
+    beside = {"row": {"before": -1, "after": 1}, "before": {"row": 1}, "after": {"row": -1}}
+    found = windowed(rows, beside, {"row": 0.6, "before": 0.4, "alone": 0.6}, 0.1)
+    assert found["row"] == pytest.approx((0.6 + 0.3 * 0.4 + 0.3 * 0.1) / 1.6)
+    assert found["before"] == pytest.approx((0.4 + 0.3 * 0.6) / 1.3)
+    assert found["after"] == pytest.approx((0.1 + 0.3 * 0.6) / 1.3)
+    assert found["alone"] == 0.6
 
 
 def test_what_is_alike_in_meaning_is_raised() -> None:
