@@ -137,9 +137,7 @@ class Reading(Scoped):
         verdicts = judged(found, weighed, limit, frozenset(exclude))
         ids = [row.match.id for row, verdict in verdicts if verdict == RECALLED]
         rows = {row.id: row for row in await scope.store.get(view, ids)}
-        considered = tuple(
-            Recalled(row.match.id, rows.get(row.match.id), row.score, row.parts, verdict) for row, verdict in verdicts
-        )
+        considered = tuple(Recalled(row, rows.get(row.match.id), verdict) for row, verdict in verdicts)
         return Recollection(
             tuple(each for each in considered if each.verdict == RECALLED and each.observation), considered
         )
@@ -267,7 +265,7 @@ def _one(name: str, value: object) -> object:
 
 async def _hits(scope: Scope, view: View, found: Sequence[Scored], limit: int) -> list[Hit]:
     """The best of what was found; what only stands beside an answer is for prompts."""
-    holding = [each for each in found if each.match.score > 0 or each.parts.get("meaning", 0) >= _ALIKE]
+    holding = [each for each in found if each.match.score > 0 or (each.meaning or 0.0) >= _ALIKE]
     scores = {each.match.id: each.score for each in (holding or found)[:limit]}
     return [Hit(row, scores[row.id]) for row in await scope.store.get(view, list(scores))]
 

@@ -31,13 +31,26 @@ _EARLIER = 0.4
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """A row that was looked at, with its score from 0 to 1, the parts of that, and what became of it."""
+    """A row that was looked at, with its score, and what became of it; the observation, where it was recalled."""
 
-    id: str
+    row: Scored
     observation: Observation | None
-    score: float
-    parts: Mapping[str, float]
     verdict: str
+
+    @property
+    def id(self) -> str:
+        """The row's id."""
+        return self.row.match.id
+
+    @property
+    def score(self) -> float:
+        """From 0 to 1."""
+        return self.row.score
+
+    @property
+    def parts(self) -> Mapping[str, float]:
+        """What the score is made of."""
+        return self.row.parts
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,10 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from operator import mul
+from typing import Any, NamedTuple
 
 from chatbot.memory.meaning import WEIGHT, fuse
 from stores.errors import InvalidValue, did_you_mean
@@ -89,33 +90,53 @@ def tuned(profile: Profile, changes: Mapping[str, Any]) -> Profile:
     return replace(profile, **{**changes, "half_lives": lives})
 
 
+class Raised(NamedTuple):
+    """A row's lexical score: its own, what spills over from its neighbours, and its session's part."""
+
+    lexical: float
+    spill: float
+    session: float
+
+
+_WEIGHED = ("match", "recency", "mention", "importance", "credibility")
+
+
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """Something found, with its score from 0 to 1, and the parts it is made of."""
+    """Something found, with its score from 0 to 1, and what that is made of."""
 
     match: Match
     score: float
     evidence: float
     """The lexical score that floors are about: its own and its neighbours', without its session's."""
-    parts: Mapping[str, float] = field(default_factory=dict)
+    raised: Raised
+    weighed: tuple[float, ...]
+    weights: tuple[float, ...]
+    meaning: float | None = None
+    """The cosine, where meaning was asked for."""
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """The parts of the score that count, by name, and what the match is made of."""
+        counted = zip(_WEIGHED, self.weighed, self.weights, strict=True)
+        parts = {name: part for name, part, weight in counted if weight} | self.raised._asdict()
+        return parts if self.meaning is None else parts | {"meaning": self.meaning}
 
 
 def raised(
     candidates: Mapping[str, Match],
     neighbours: Mapping[str, Mapping[str, int]],
     sessions: Mapping[str, float],
-) -> dict[str, dict[str, float]]:
-    """For each candidate: its own lexical score, what spills over from its neighbours, and its session's part."""
+) -> dict[str, Raised]:
+    """What the lexical score of each candidate becomes."""
     spill: defaultdict[str, float] = defaultdict(float)
-    for candidate in candidates.values():
-        for other, off in neighbours.get(candidate.id, {}).items():
-            spill[other] += SPILL.get(abs(off), 0.0) * candidate.score
+    for each, beside in neighbours.items():
+        if each in candidates and (own := candidates[each].score):
+            for other, off in beside.items():
+                spill[other] += SPILL.get(abs(off), 0.0) * own
+    shares = {name: SESSION_SHARE * score for name, score in sessions.items()}
     return {
-        each.id: {
-            "lexical": each.score,
-            "spill": spill[each.id],
-            "session": SESSION_SHARE * sessions.get(each.session_id or "", 0.0),
-        }
+        each.id: Raised(each.score, spill.get(each.id, 0.0), shares.get(each.session_id or "", 0.0))
         for each in candidates.values()
     }
 
@@ -155,29 +176,29 @@ def scored(
     `chatbot.memory.meaning.fuse`. Rows that are not among them are as alike as `unknown`, at most.
     """
     raises = raised(candidates, neighbours, sessions)
-    totals = {each: sum(parts.values()) for each, parts in raises.items()}
+    totals = {each: sum(parts) for each, parts in raises.items()}
     if similar:
         top = max(totals.values(), default=0.0) or HALF_MATCH
         windows = windowed(candidates, neighbours, similar, unknown)
         totals = {each: top * share for each, share in fuse(totals, windows, meaning_weight).items()}
+    weights = tuple(getattr(profile, name) for name in _WEIGHED)
     found = []
     for candidate in candidates.values():
-        match = saturated(totals[candidate.id])
-        parts = {
-            "match": match,
-            "recency": recency(candidate, profile, now),
-            "mention": min(candidate.mention_count / 10, 1.0),
-            "importance": candidate.importance,
-            "credibility": credibility(candidate),
-        }
-        weighed = {name: part for name, part in parts.items() if getattr(profile, name)}
-        score = sum(getattr(profile, name) * part for name, part in weighed.items())
-        own = raises[candidate.id]
-        evidence = own["lexical"] + own["spill"]
+        own, total = raises[candidate.id], totals[candidate.id]
+        weighed = (
+            saturated(total),
+            recency(candidate, profile, now),
+            min(candidate.mention_count / 10, 1.0),
+            candidate.importance,
+            credibility(candidate),
+        )
+        evidence = own.lexical + own.spill
+        meaning = None
         if similar:
-            evidence = max(evidence, totals[candidate.id] - own["session"])
-            own["meaning"] = similar.get(candidate.id, 0.0)
-        found.append(Scored(candidate, score, evidence, {**weighed, **own}))
+            evidence = max(evidence, total - own.session)
+            meaning = similar.get(candidate.id, 0.0)
+        score = sum(map(mul, weights, weighed))
+        found.append(Scored(candidate, score, evidence, own, weighed, weights, meaning))
     return sorted(found, key=lambda each: (each.score, each.match.created_at, each.match.id), reverse=True)
 
 

@@ -12,10 +12,13 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from chatbot.messages import Message, ToolSpec
 
 _MESSAGE_TOKENS = 4
+_LONGEST_KEPT = 4_000
+"""Characters up to which it is worth remembering how many tokens a text takes."""
 _WEIGHTS = {
     "dense": 0.75,
     "capitals": 0.42,
@@ -40,6 +43,16 @@ _KINDS = re.compile(
 
 def estimate_text(text: str) -> int:
     """The tokens of a text, at a guess that is rather too high than too low."""
+    return _estimated(text) if len(text) > _LONGEST_KEPT else _remembered(text)
+
+
+@lru_cache(maxsize=2048)
+def _remembered(text: str) -> int:
+    """The same for what the next prompt will hold again."""
+    return _estimated(text)
+
+
+def _estimated(text: str) -> int:
     total = 0.0
     for piece in _KINDS.finditer(text):
         kind = piece.lastgroup or "other"

@@ -17,6 +17,7 @@ from chatbot.memory.scoring import (
     SESSION_SHARE,
     SPILL,
     Profile,
+    Raised,
     Scored,
     credibility,
     raised,
@@ -119,8 +120,8 @@ def test_an_endless_half_life_is_no_division_by_infinity() -> None:
 def test_a_row_gets_its_part_of_what_stands_beside_it_and_of_its_session() -> None:
     rows = {each.id: each for each in (candidate("a", lexical=4, session="s"), candidate("b", session="s"))}
     parts = raised(rows, {"a": {"b": 1, "gone": 2}, "b": {"a": -1}}, {"s": 3.0})
-    assert parts["a"] == {"lexical": 4, "spill": 0, "session": SESSION_SHARE * 3}
-    assert parts["b"] == {"lexical": 0, "spill": SPILL[1] * 4, "session": SESSION_SHARE * 3}
+    assert parts["a"] == Raised(4, 0, SESSION_SHARE * 3)
+    assert parts["b"] == Raised(0, SPILL[1] * 4, SESSION_SHARE * 3)
 
 
 @given(st.floats(0.1, 100))
