@@ -17,10 +17,25 @@ from stores.errors import StoreError, did_you_mean
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a call may do to the world, in the words of the Model Context Protocol. The defaults assume the worst."""
+
+    reads_only: bool = False
+    """It changes nothing."""
+    destroys: bool = True
+    """It may change or take away what is there, and not only add to it."""
+    repeats_safely: bool = False
+    """A second call with the same arguments changes nothing more."""
+    reaches_out: bool = True
+    """It deals with an open world, such as the web, and not only with what is kept here."""
+
+
 class Tool(ABC):
     """Something that a model may do. `spec` is what the model is told of it."""
 
     spec: ToolSpec
+    effect: Effect = Effect()
 
     @abstractmethod
     async def run(self, arguments: dict[str, Any]) -> str:
