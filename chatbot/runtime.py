@@ -21,7 +21,8 @@ from chatbot.memory.scoring import PROFILES, Profile, tuned
 from chatbot.messages import Usage
 from chatbot.models import open_model
 from chatbot.models.base import Model
-from chatbot.tools import Tool, Toolbox
+from chatbot.tools import Confirm, Tool, Toolbox
+from chatbot.tools.mcp import McpServers
 from chatbot.tools.plugins import TOOLS, tools_of
 from chatbot.tools.plugins import load as load_tools
 from stores.base import ObservationStore
@@ -153,10 +154,18 @@ def _open_embedder(settings: EmbeddingSettings) -> Embedder | None:
 
 
 class Runtime(AsyncResource):
-    """An identity, open: its memory and its model. Open with `async with`."""
+    """An identity, open: its memory and its model. Open with `async with`.
+
+    `confirm` asks the user about the calls of tools that are not to be made unasked; without it they are refused.
+    """
 
     def __init__(
-        self, options: Options | None = None, *, model: Model | None = None, tools: tuple[Tool, ...] = ()
+        self,
+        options: Options | None = None,
+        *,
+        model: Model | None = None,
+        tools: tuple[Tool, ...] = (),
+        confirm: Confirm | None = None,
     ) -> None:
         options = options or Options()
         self.setup = Setup.resolve(options)
@@ -168,6 +177,8 @@ class Runtime(AsyncResource):
         self.memory = self.setup.open_memory(ephemeral=options.ephemeral)
         self.ledger = Ledger(self.setup.identity.memory)
         self._tools = tools
+        self._confirm = confirm
+        self._servers = McpServers(self.config.mcp.servers, self.setup.settings.folder)
 
     @property
     def config(self) -> Config:
@@ -184,6 +195,12 @@ class Runtime(AsyncResource):
         """The stores of new sessions."""
         asked = self.setup.agent_settings.memory
         return (IN_MEMORY,) if asked and self._ephemeral else asked
+
+    def warm(self) -> None:
+        """Begin to load, in the background, what a turn will need."""
+        self.model.warm()
+        if self._uses_servers:
+            self._servers.begin()
 
     async def new_session(self) -> SessionHandle | None:
         """A new session of the agent; None for an agent without stores, which then chats without a memory."""
@@ -215,7 +232,7 @@ class Runtime(AsyncResource):
         return Chat(model=self.model, session=session, rules=rules, ledger=self.ledger, tools=self.tools(session))
 
     def tools(self, session: SessionHandle | None) -> Toolbox:
-        """What the model is offered in `session`: what the caller gave, then what the agent's settings name.
+        """What the model is offered in `session`: what the caller gave, what the agent names, those of servers.
 
         Nothing where the model takes no tools. Raises `ConfigError`.
         """
@@ -223,12 +240,24 @@ class Runtime(AsyncResource):
             return Toolbox()
         context = ToolContext(session, self.memory, self.agent, self.setup.identity.name)
         names = self.setup.agent_settings.tools
-        return Toolbox((*self._tools, *tools_of(names, context, beside=self.setup.settings.folder)))
+        return Toolbox(
+            (*self._tools, *tools_of(names, context, beside=self.setup.settings.folder)),
+            sources=[self._servers] if self._uses_servers else [],
+            confirm=self._confirm,
+        )
 
     async def aclose(self) -> None:
-        """Close the memory and the model. May be called twice."""
-        await self.memory.aclose()
-        await self.model.aclose()
+        """Close the memory and the model, and end the servers of tools. May be called twice."""
+        try:
+            await self._servers.aclose()
+        finally:
+            await self.memory.aclose()
+            await self.model.aclose()
+
+    @property
+    def _uses_servers(self) -> bool:
+        """An agent that is to have no tools has none of theirs either."""
+        return bool(self.setup.agent_settings.tools and self.model.supports_tools)
 
     async def __aenter__(self) -> Self:
         if self.config.sessions.ttl_days:

@@ -19,7 +19,8 @@ examples:
   chatbot sessions list --json        for scripts
   chatbot memory search "tax return"  what is remembered about it
 
-exit codes: 0 done, 1 failed, 2 usage, 3 configuration, 4 not found, 5 model, 6 budget, 7 storage, 130 interrupted
+exit codes: 0 done, 1 failed, 2 usage, 3 configuration, 4 not found, 5 model, 6 budget, 7 storage, 130 interrupted,
+  143 terminated
 """
 
 

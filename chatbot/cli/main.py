@@ -50,6 +50,8 @@ def _run(args: argparse.Namespace) -> int:
         return int(asyncio.run(_command(args)))
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
+    except asyncio.CancelledError:
+        return Exit.TERMINATED
     except BrokenPipeError:
         # Whoever read our output has enough; keep the interpreter from failing again when it flushes.
         sys.stdout = None

@@ -17,7 +17,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from chatbot.cli.commands import Commands, Next, show_session
 from chatbot.cli.exits import Exit
-from chatbot.cli.interrupts import until_interrupted
+from chatbot.cli.interrupts import end_in_order, until_interrupted
 from chatbot.cli.options import chosen_session, options_of
 from chatbot.cli.output import complain
 from chatbot.cli.screen import Screen
@@ -37,6 +37,7 @@ async def run(args: argparse.Namespace) -> Exit:
             ConfigError('a chat needs a terminal: use chatbot ask "…", or pipe into chatbot ask'), as_json=args.json
         )
         return Exit.USAGE
+    end_in_order()
     async with Runtime(options_of(args)) as runtime:
         settings = runtime.config.terminal
         screen = Screen(markdown=settings.markdown, stream=args.stream)
@@ -110,7 +111,7 @@ class Repl:
     async def _read(self, draft: str) -> str:
         def start_model() -> None:
             # After the prompt is drawn: importing the model's libraries must not delay it.
-            asyncio.get_running_loop().call_later(0.1, self._runtime.model.warm)
+            asyncio.get_running_loop().call_later(0.1, self._runtime.warm)
 
         return await self._prompt.prompt_async("❯ ", default=draft, pre_run=start_model)
 
