@@ -16,6 +16,7 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from chatbot.cli.commands import Commands, Next, show_session
+from chatbot.cli.consent import Consent
 from chatbot.cli.exits import Exit
 from chatbot.cli.interrupts import end_in_order, until_interrupted
 from chatbot.cli.options import chosen_session, options_of
@@ -38,10 +39,11 @@ async def run(args: argparse.Namespace) -> Exit:
         )
         return Exit.USAGE
     end_in_order()
-    async with Runtime(options_of(args)) as runtime:
+    consent = Consent()
+    async with Runtime(options_of(args), confirm=consent) as runtime:
         settings = runtime.config.terminal
         screen = Screen(markdown=settings.markdown, stream=args.stream)
-        repl = Repl(runtime, screen)
+        repl = Repl(runtime, screen, consent)
         await repl.open(args)
         await repl.loop()
         repl.say_goodbye()
@@ -51,9 +53,10 @@ async def run(args: argparse.Namespace) -> Exit:
 class Repl:
     """One sitting at the terminal."""
 
-    def __init__(self, runtime: Runtime, screen: Screen) -> None:
+    def __init__(self, runtime: Runtime, screen: Screen, consent: Consent) -> None:
         self._runtime = runtime
         self._screen = screen
+        self._consent = consent
         self._prompt: PromptSession[str] = PromptSession(
             history=_history(runtime),
             completer=_SlashCompleter(),
@@ -117,6 +120,7 @@ class Repl:
 
     async def _answer(self, text: str) -> None:
         with self._screen.reply() as reply:
+            self._consent.reply = reply
             receipt = await until_interrupted(self._commands.chat.turn(text, reply))
         if receipt is None:
             self._screen.say("stopped; what was said is kept", "yellow")
