@@ -25,6 +25,7 @@ from chatbot.tools import Confirm, Tool, Toolbox
 from chatbot.tools.mcp import McpServers
 from chatbot.tools.plugins import TOOLS, tools_of
 from chatbot.tools.plugins import load as load_tools
+from stores.access import Clearance, least_clearance
 from stores.base import ObservationStore
 from stores.errors import InvalidValue, StoreError, did_you_mean
 from stores.lifecycle import AsyncResource
@@ -113,10 +114,19 @@ class Setup:
         for name in sorted(names - TOOLS.own.keys()):
             load_tools(name, beside=self.settings.folder)
 
-    def open_memory(self, *, ephemeral: bool = False, observations: str | None = None) -> MemorySystem:
+    def clearance(self, asked: Clearance | None = None) -> Clearance:
+        """What a caller may see: what the identity allows, or less. Raises `ConfigError` where more was asked for."""
+        allowed = self.identity.clearance
+        if asked is not None and least_clearance(asked, allowed) != asked:
+            raise ConfigError(f"the identity {self.identity.name!r} allows {allowed}, and {asked} is more than that")
+        return asked or allowed
+
+    def open_memory(
+        self, *, ephemeral: bool = False, observations: str | None = None, clearance: Clearance | None = None
+    ) -> MemorySystem:
         """The identity's sessions, or a memory that writes nothing; `observations` is the store of what is remembered.
 
-        Nobody sees more through it than the identity's clearance allows.
+        Nobody sees more through it than the identity's clearance allows, or less where `clearance` says so.
         """
         ttl = self.config.sessions.ttl_days
         embedding = self.config.embedding
@@ -125,7 +135,7 @@ class Setup:
             settings=self.config.memory,
             ttl=timedelta(days=ttl) if ttl else None,
             plugins_beside=self.settings.folder,
-            clearance=self.identity.clearance,
+            clearance=self.clearance(clearance),
             observations=observations,
             embedder=_open_embedder(embedding) if embedding.model else None,
             meaning_weight=embedding.weight,

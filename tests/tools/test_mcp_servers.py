@@ -256,6 +256,42 @@ async def test_a_server_that_does_not_start_is_told_once_and_the_others_work(
         assert await toolbox.complete() == []
 
 
+async def test_a_server_on_the_web_is_sent_its_headers_and_found_again_after_it_went(tmp_path: Path) -> None:
+    """Ours is the server here: the tools of one's own memory come in by the other door."""
+    (tmp_path / "config.toml").write_text(
+        '[agents.chat]\nmemory = ["basic_session", "observations"]\n[mcp]\ntoken = "s3cret"', encoding="utf-8"
+    )
+    process, url = await _serve(tmp_path, "0")
+    right = McpServerSettings(url=url, headers={"Authorization": "Bearer s3cret"}, start_timeout_s=30)
+    wrong = McpServerSettings(url=url, headers={"Authorization": "Bearer no"}, start_timeout_s=30)
+    async with offered(tmp_path, right=right, wrong=wrong) as (toolbox, complaints):
+        assert len(complaints) == 1
+        assert complaints[0].startswith("the server 'wrong' cannot be used")
+        assert "s3cret" not in complaints[0]
+        names = [spec.name for spec in toolbox.specs]
+        assert names[0] == "right__memory_search"
+        assert not (await call(toolbox, "right__memory_write", title="Over the web")).is_error
+        assert "there is nobody to ask" in error(await call(toolbox, "right__memory_supersede", old="x", new="y"))
+        assert "Over the web" in content(await call(toolbox, "right__memory_search", query="web"))
+        process.kill()
+        await process.wait()
+        assert (await call(toolbox, "right__memory_search", query="web")).is_error
+        process, _ = await _serve(tmp_path, url.split(":")[-1].removesuffix("/mcp"))
+        assert "Over the web" in content(await call(toolbox, "right__memory_search", query="web"))
+        process.terminate()
+        await process.wait()
+
+
+async def _serve(folder: Path, port: str) -> tuple[asyncio.subprocess.Process, str]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *("-m", "chatbot", "mcp", "--http", "--port", port), stderr=subprocess.PIPE, cwd=folder
+    )
+    assert process.stderr is not None
+    line = (await process.stderr.readline()).decode()
+    assert " at http://" in line, line
+    return process, line.split()[-1]
+
+
 async def test_what_ignores_signals_and_what_it_started_ends_with_the_chat(tmp_path: Path) -> None:
     pid_file = tmp_path / "grandchild"
     servers: dict[str, Any] = {"deaf": settings("--ignore-term"), "parent": settings("--grandchild", str(pid_file))}
@@ -345,6 +381,17 @@ async def test_no_server_is_started_for_who_has_no_tools() -> None:
         runtime.warm()
         await runtime.chat(None).turn("hello")
         assert not servers_running()
+
+
+async def test_without_the_package_the_chat_says_how_to_get_it_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    async with offered(tmp_path, one=settings()) as (toolbox, complaints):
+        assert toolbox.specs == ()
+        assert complaints == [
+            "no server of tools can be used: the package mcp is not installed: pip install 'chatbot-runtime[mcp]'"
+        ]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import Protocol
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -22,13 +23,24 @@ LONGEST_LINE = 16 * 1024 * 1024
 """Bytes of one message; a peer that sends a longer one is taken for broken, and the streams end."""
 _LAST_WORDS_S = 1.0
 
+
+class Writer(Protocol):
+    """The half of `asyncio.StreamWriter` that is used."""
+
+    def write(self, data: bytes, /) -> None:
+        """Take in some bytes."""
+
+    async def drain(self) -> None:
+        """Wait until more may be written."""
+
+
 Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
 Outgoing = MemoryObjectSendStream[SessionMessage]
 
 
 @asynccontextmanager
 async def message_streams(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, on_end: Callable[[], None] = lambda: None
+    reader: asyncio.StreamReader, writer: Writer, *, on_end: Callable[[], None] = lambda: None
 ) -> AsyncIterator[tuple[Incoming, Outgoing]]:
     """What the SDK's sessions read from and write to. The first ends when the peer does, which `on_end` is told."""
     arriving, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
@@ -75,7 +87,7 @@ async def _next_line(reader: asyncio.StreamReader) -> bytes:
         return b""
 
 
-async def _write(leaving: MemoryObjectReceiveStream[SessionMessage], writer: asyncio.StreamWriter) -> None:
+async def _write(leaving: MemoryObjectReceiveStream[SessionMessage], writer: Writer) -> None:
     async with leaving:
         with suppress(OSError):
             async for sent in leaving:
