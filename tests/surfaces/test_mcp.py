@@ -185,76 +185,55 @@ async def test_the_tools_are_those_of_the_chat_and_say_what_they_do() -> None:
         assert [each.uri_template for each in templates] == ["chatbot://sessions/{id}", "chatbot://memories/{id}"]
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "words"),
-    [
-        ("memory_search", {"query": "x", "identity": "guarded"}, "memory_search has no argument 'identity'"),
-        ("memory_search", {"query": "x", "clearance": "full"}, "has no argument 'clearance'"),
-        ("memory_search", {"qeury": "x"}, "did you mean 'query'"),
-        ("memory_search", {"query": ["x"]}, "query: input should be a valid string"),
-        ("memory_search", {"query": "x" * 100_000}, "query: "),
-        ("memory_get", {"ids": ["../../etc/passwd"]}, "is not an id"),
-        ("memory_get", {"ids": []}, "ids: "),
-        ("memory_get", {}, "ids: missing"),
-        ("memory_forget", {"ids": [NO_ID]}, "nothing was changed"),
-        ("memory_timeline", {"anchor": NO_ID}, f"there is no observation {NO_ID}"),
-        ("session_read", {"session_id": NO_ID}, f"there is no session {NO_ID}"),
-        ("memory_serach", {}, "did you mean 'memory_search'"),
-        ("", {}, "there is no tool ''"),
-    ],
-)
-async def test_a_call_that_cannot_be_made_is_an_error_of_the_tool(
-    name: str, arguments: dict[str, Any], words: str, shared: Client
-) -> None:
-    answer = await call(shared, name, **arguments)
-    assert words in answer["error"]
-    assert "Traceback" not in answer["error"]
-    assert (await call(shared, "memory_search", query="still here"))["hits"] == []
+HOSTILE_CALLS: list[tuple[str, dict[str, Any], str]] = [
+    ("memory_search", {"query": "x", "identity": "guarded"}, "memory_search has no argument 'identity'"),
+    ("memory_search", {"query": "x", "clearance": "full"}, "has no argument 'clearance'"),
+    ("memory_search", {"qeury": "x"}, "did you mean 'query'"),
+    ("memory_search", {"query": ["x"]}, "query: input should be a valid string"),
+    ("memory_search", {"query": "x" * 100_000}, "query: "),
+    ("memory_get", {"ids": ["../../etc/passwd"]}, "is not an id"),
+    ("memory_get", {"ids": []}, "ids: "),
+    ("memory_get", {}, "ids: missing"),
+    ("memory_forget", {"ids": [NO_ID]}, "nothing was changed"),
+    ("memory_timeline", {"anchor": NO_ID}, f"there is no observation {NO_ID}"),
+    ("session_read", {"session_id": NO_ID}, f"there is no session {NO_ID}"),
+    ("memory_serach", {}, "did you mean 'memory_search'"),
+    ("", {}, "there is no tool ''"),
+]
 
 
-@pytest.fixture
-async def shared() -> AsyncIterator[Client]:
-    """In a task of its own, for a fixture's two halves may run in two."""
-    opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
-    done = asyncio.Event()
-
-    async def hold() -> None:
-        async with connected() as client:
-            opened.set_result(client)
-            await done.wait()
-
-    async with asyncio.TaskGroup() as group:
-        group.create_task(hold())
-        yield await opened
-        done.set()
+async def test_a_call_that_cannot_be_made_is_an_error_of_the_tool() -> None:
+    async with connected() as client:
+        for name, arguments, words in HOSTILE_CALLS:
+            answer = await call(client, name, **arguments)
+            assert words in answer["error"]
+            assert "Traceback" not in answer["error"]
+        assert (await call(client, "memory_search", query="still here"))["hits"] == []
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        f"chatbot://memories/{NO_ID}",
-        f"chatbot://sessions/{NO_ID}",
-        f"chatbot://identities/{NO_ID}",
-        "chatbot://memories/../../identity.toml",
-        "file:///etc/passwd",
-        f"chatbot://sessions/{NO_ID}/../../guarded",
-        "-" * 36,
-        f"chatbot://memories/{'-' * 36}",
-    ],
-)
-async def test_an_address_that_leads_nowhere_is_refused(address: str, shared: Client) -> None:
-    with pytest.raises(MCPError, match=r"there is no (resource|session)") as raised:
-        await shared.read_resource(address)
-    assert raised.value.code == INVALID_PARAMS
+NOWHERE = [
+    f"chatbot://memories/{NO_ID}",
+    f"chatbot://sessions/{NO_ID}",
+    f"chatbot://identities/{NO_ID}",
+    "chatbot://memories/../../identity.toml",
+    "file:///etc/passwd",
+    f"chatbot://sessions/{NO_ID}/../../guarded",
+    "-" * 36,
+    f"chatbot://memories/{'-' * 36}",
+]
+MADE_UP_CURSORS = ["x", "W10=", "WyJzZXNzaW9ucyJd", "eyJhIjoxfQ==", "é", "WyJtZW1vcmllcyIsICIuLi8iXQ=="]
 
 
-@pytest.mark.parametrize(
-    "cursor", ["x", "W10=", "WyJzZXNzaW9ucyJd", "eyJhIjoxfQ==", "é", "WyJtZW1vcmllcyIsICIuLi8iXQ=="]
-)
-async def test_a_made_up_cursor_is_refused_or_finds_nothing(cursor: str, shared: Client) -> None:
-    with pytest.raises(MCPError) as raised:
-        await shared.list_resources(cursor=cursor)
-    assert raised.value.code == INVALID_PARAMS
+async def test_an_address_that_leads_nowhere_and_a_made_up_cursor_are_refused() -> None:
+    async with connected() as client:
+        for address in NOWHERE:
+            with pytest.raises(MCPError, match=r"there is no (resource|session)") as raised:
+                await client.read_resource(address)
+            assert raised.value.code == INVALID_PARAMS
+        for cursor in MADE_UP_CURSORS:
+            with pytest.raises(MCPError) as raised:
+                await client.list_resources(cursor=cursor)
+            assert raised.value.code == INVALID_PARAMS
 
 
 async def test_pages_hold_every_session_and_memory_once() -> None:

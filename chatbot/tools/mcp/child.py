@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -69,6 +69,8 @@ async def running(command: Sequence[str], env: Mapping[str, str], folder: Path) 
                 await _end(process)
         finally:
             _signal_all(process.pid, signal.SIGKILL)  # also where the line above was cancelled
+            with anyio.CancelScope(shield=True):
+                await _soon(lambda: process.returncode is not None)  # the event loop hears of it a moment later
             process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - nothing public closes the pipes that an escaped grandchild holds
 
 
@@ -76,15 +78,20 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     """Close its input, then ask the group to end, then make it."""
     if process.stdin is not None:
         process.stdin.close()
-    with anyio.move_on_after(_ON_ITS_OWN_S):
-        while process.returncode is None:  # noqa: ASYNC110 - `wait` also waits for the pipes
-            await anyio.sleep(_POLL_S)
+    await _soon(lambda: process.returncode is not None)
     for number in (signal.SIGTERM, signal.SIGKILL):
         _signal_all(process.pid, number)
-        with anyio.move_on_after(_ON_ITS_OWN_S):
-            while _signal_all(process.pid, 0):  # noqa: ASYNC110 - nothing tells of the end of a group
-                await anyio.sleep(_POLL_S)
-            return
+        if await _soon(lambda: not _signal_all(process.pid, 0)):
+            break
+
+
+async def _soon(is_true: Callable[[], bool]) -> bool:
+    """Whether it comes true in a while. Not `process.wait`, which waits for pipes that a grandchild may hold, too."""
+    with anyio.move_on_after(_ON_ITS_OWN_S):
+        while not is_true():  # noqa: ASYNC110 - nothing tells of the end of a group
+            await anyio.sleep(_POLL_S)
+        return True
+    return False
 
 
 def _signal_all(group: int, number: int) -> bool:
