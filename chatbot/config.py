@@ -10,10 +10,10 @@ import os
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from platformdirs import user_config_path, user_data_path
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from chatbot.errors import ConfigError
 from stores.errors import did_you_mean
@@ -152,6 +152,45 @@ class TerminalSettings(Section):
     """A line with tokens and cost under each reply."""
 
 
+class McpServerSettings(Section):
+    """`[mcp.servers.<name>]`: a server of tools, either a command to run or a URL to call."""
+
+    command: str = ""
+    """The program; a relative path starts from the configuration file's folder."""
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = Field({}, repr=False)
+    """What it finds in its environment beside PATH, HOME and the like; values may be `env:VARIABLE`."""
+    url: str = Field("", pattern="^(https?://.*)?$")
+    """Where it is reached by streamable HTTP."""
+    headers: dict[str, str] = Field({}, repr=False)
+    """What is sent with each request; values may be `env:VARIABLE`."""
+    allow: tuple[str, ...] | None = None
+    """The tools that the model is offered; all of them where it is left out."""
+    confirm: Literal["destructive", "never"] | tuple[str, ...] = "destructive"
+    """The tools whose calls the user is asked about; by default those that do not say that they destroy nothing."""
+    timeout_s: float = Field(60.0, gt=0)
+    """Longest wait for the answer of a tool."""
+    start_timeout_s: float = Field(10.0, gt=0)
+    """Longest wait for the server to be there; the chat goes on without it."""
+
+    @model_validator(mode="after")
+    def _is_one_or_the_other(self) -> Self:
+        if bool(self.command) == bool(self.url):
+            raise ValueError("give either the command that starts it, or its url")
+        return self
+
+
+ServerName = Annotated[str, Field(pattern="^[a-z0-9]+([_-][a-z0-9]+)*$", max_length=24)]
+
+
+class McpSettings(Section):
+    """`[mcp]`: the Model Context Protocol, to serve what is remembered, and to use the tools of others."""
+
+    token: str = Field("", repr=False)
+    """What a client of `chatbot mcp --http` must send as a bearer token; or `env:VARIABLE`."""
+    servers: dict[ServerName, McpServerSettings] = {}
+
+
 class Config(Section):
     """Everything that can be configured. `folder` is where the file was found, and what relative paths start from."""
 
@@ -168,6 +207,7 @@ class Config(Section):
     sessions: SessionSettings = SessionSettings()
     budget: BudgetSettings = BudgetSettings()
     terminal: TerminalSettings = TerminalSettings()
+    mcp: McpSettings = McpSettings()
 
 
 class Settings:
@@ -237,6 +277,16 @@ def merge(weaker: Table, stronger: Table) -> Table:
         both = isinstance(value, dict) and isinstance(merged.get(key), dict)
         merged[key] = merge(merged[key], value) if both else value
     return merged
+
+
+def from_variable(text: str, setting: str) -> str:
+    """The text, or the value of the variable that it names as `env:VARIABLE`. Raises `ConfigError` for an unset one."""
+    if not text.startswith("env:"):
+        return text
+    variable = text.removeprefix("env:").strip()
+    if not os.environ.get(variable):
+        raise ConfigError(f"{setting} names the variable {variable or '(none)'}, which is not set")
+    return os.environ[variable]
 
 
 def _from_environment(environ: Mapping[str, str]) -> Table:

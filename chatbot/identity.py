@@ -81,7 +81,7 @@ def _parse(name: str, folder: Path, table: Table) -> Identity:
         raise ConfigError(
             f"{folder / FILE_NAME}: clearance = {own['clearance']!r}{did_you_mean(own['clearance'], clearances)}"
         )
-    if forbidden := {"identity", "identities"} & table.keys():
+    if forbidden := {"identity", "identities", "mcp"} & table.keys():  # an identity may come from a stranger
         raise ConfigError(f"{folder / FILE_NAME}: an identity cannot set {forbidden.pop()!r}")
     if isinstance(table.get("model"), str):
         table["model"] = {"name": table["model"]}

@@ -21,9 +21,11 @@ from chatbot.memory.scoring import PROFILES, Profile, tuned
 from chatbot.messages import Usage
 from chatbot.models import open_model
 from chatbot.models.base import Model
-from chatbot.tools import Tool, Toolbox
+from chatbot.tools import Confirm, Tool, Toolbox
+from chatbot.tools.mcp import McpServers
 from chatbot.tools.plugins import TOOLS, tools_of
 from chatbot.tools.plugins import load as load_tools
+from stores.access import Clearance, least_clearance
 from stores.base import ObservationStore
 from stores.errors import InvalidValue, StoreError, did_you_mean
 from stores.lifecycle import AsyncResource
@@ -112,10 +114,19 @@ class Setup:
         for name in sorted(names - TOOLS.own.keys()):
             load_tools(name, beside=self.settings.folder)
 
-    def open_memory(self, *, ephemeral: bool = False, observations: str | None = None) -> MemorySystem:
+    def clearance(self, asked: Clearance | None = None) -> Clearance:
+        """What a caller may see: what the identity allows, or less. Raises `ConfigError` where more was asked for."""
+        allowed = self.identity.clearance
+        if asked is not None and least_clearance(asked, allowed) != asked:
+            raise ConfigError(f"the identity {self.identity.name!r} allows {allowed}, and {asked} is more than that")
+        return asked or allowed
+
+    def open_memory(
+        self, *, ephemeral: bool = False, observations: str | None = None, clearance: Clearance | None = None
+    ) -> MemorySystem:
         """The identity's sessions, or a memory that writes nothing; `observations` is the store of what is remembered.
 
-        Nobody sees more through it than the identity's clearance allows.
+        Nobody sees more through it than the identity's clearance allows, or less where `clearance` says so.
         """
         ttl = self.config.sessions.ttl_days
         embedding = self.config.embedding
@@ -124,7 +135,7 @@ class Setup:
             settings=self.config.memory,
             ttl=timedelta(days=ttl) if ttl else None,
             plugins_beside=self.settings.folder,
-            clearance=self.identity.clearance,
+            clearance=self.clearance(clearance),
             observations=observations,
             embedder=_open_embedder(embedding) if embedding.model else None,
             meaning_weight=embedding.weight,
@@ -153,10 +164,18 @@ def _open_embedder(settings: EmbeddingSettings) -> Embedder | None:
 
 
 class Runtime(AsyncResource):
-    """An identity, open: its memory and its model. Open with `async with`."""
+    """An identity, open: its memory and its model. Open with `async with`.
+
+    `confirm` asks the user about the calls of tools that are not to be made unasked; without it they are refused.
+    """
 
     def __init__(
-        self, options: Options | None = None, *, model: Model | None = None, tools: tuple[Tool, ...] = ()
+        self,
+        options: Options | None = None,
+        *,
+        model: Model | None = None,
+        tools: tuple[Tool, ...] = (),
+        confirm: Confirm | None = None,
     ) -> None:
         options = options or Options()
         self.setup = Setup.resolve(options)
@@ -168,6 +187,8 @@ class Runtime(AsyncResource):
         self.memory = self.setup.open_memory(ephemeral=options.ephemeral)
         self.ledger = Ledger(self.setup.identity.memory)
         self._tools = tools
+        self._confirm = confirm
+        self._servers = McpServers(self.config.mcp.servers, self.setup.settings.folder)
 
     @property
     def config(self) -> Config:
@@ -184,6 +205,12 @@ class Runtime(AsyncResource):
         """The stores of new sessions."""
         asked = self.setup.agent_settings.memory
         return (IN_MEMORY,) if asked and self._ephemeral else asked
+
+    def warm(self) -> None:
+        """Begin to load, in the background, what a turn will need."""
+        self.model.warm()
+        if self._uses_servers:
+            self._servers.begin()
 
     async def new_session(self) -> SessionHandle | None:
         """A new session of the agent; None for an agent without stores, which then chats without a memory."""
@@ -215,7 +242,7 @@ class Runtime(AsyncResource):
         return Chat(model=self.model, session=session, rules=rules, ledger=self.ledger, tools=self.tools(session))
 
     def tools(self, session: SessionHandle | None) -> Toolbox:
-        """What the model is offered in `session`: what the caller gave, then what the agent's settings name.
+        """What the model is offered in `session`: what the caller gave, what the agent names, those of servers.
 
         Nothing where the model takes no tools. Raises `ConfigError`.
         """
@@ -223,12 +250,24 @@ class Runtime(AsyncResource):
             return Toolbox()
         context = ToolContext(session, self.memory, self.agent, self.setup.identity.name)
         names = self.setup.agent_settings.tools
-        return Toolbox((*self._tools, *tools_of(names, context, beside=self.setup.settings.folder)))
+        return Toolbox(
+            (*self._tools, *tools_of(names, context, beside=self.setup.settings.folder)),
+            sources=[self._servers] if self._uses_servers else [],
+            confirm=self._confirm,
+        )
 
     async def aclose(self) -> None:
-        """Close the memory and the model. May be called twice."""
-        await self.memory.aclose()
-        await self.model.aclose()
+        """Close the memory and the model, and end the servers of tools. May be called twice."""
+        try:
+            await self._servers.aclose()
+        finally:
+            await self.memory.aclose()
+            await self.model.aclose()
+
+    @property
+    def _uses_servers(self) -> bool:
+        """An agent that is to have no tools has none of theirs either."""
+        return bool(self.setup.agent_settings.tools and self.model.supports_tools)
 
     async def __aenter__(self) -> Self:
         if self.config.sessions.ttl_days:

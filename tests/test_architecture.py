@@ -19,6 +19,7 @@ HEAVY = {
     "fastapi",
     "hypothesis",
     "litellm",
+    "mcp",
     "numpy",
     "openai",
     "prompt_toolkit",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from chatbot.config import AgentSettings, Config, ProfileSettings, Settings, merge
+from chatbot.config import AgentSettings, Config, McpServerSettings, ProfileSettings, Settings, merge
 from chatbot.errors import ConfigError
 from chatbot.memory.scoring import PROFILES, tuned
 from stores.plugins import load, settings_of
@@ -157,6 +157,17 @@ def test_the_shipped_file_shows_the_defaults() -> None:
     for store in ("basic_session", "in_memory"):
         defaults = {name: setting.default for name, setting in settings_of(load(store)).items()}
         assert shown.memory[store] == defaults
+
+
+def test_the_shipped_file_shows_a_server_of_tools_with_every_setting() -> None:
+    lines = [
+        line.removeprefix("#   ") for line in SHIPPED.read_text(encoding="utf-8").splitlines() if "#   " in line[:4]
+    ]
+    server = tomllib.loads("\n".join(lines))["mcp"]["servers"]["files"]
+    assert set(server) == set(McpServerSettings.model_fields)
+    shown = McpServerSettings.model_validate(server)
+    given = {"command", "args", "allow"}
+    assert shown.model_dump(exclude=given) == McpServerSettings(command="x").model_dump(exclude=given)
 
 
 def test_the_shipped_file_as_it_stands_changes_nothing() -> None:

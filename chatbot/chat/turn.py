@@ -227,6 +227,8 @@ class Turn:
     async def _specs(self) -> tuple[ToolSpec, ...]:
         """The tools that the model is told of: none where they would take too much of its window."""
         if self._offered is None:
+            for complaint in await self._tools.complete():
+                self._notice(complaint)
             self._offered = self._tools.specs
             window = await self._model.context_window()
             if self._offered and await self._model.count_tokens([], self._offered) > window // _TOOLS_SHARE:

@@ -19,7 +19,7 @@ examples:
   chatbot sessions list --json        for scripts
   chatbot memory search "tax return"  what is remembered about it
 
-exit codes: 0 done, 1 failed, 2 usage, 3 configuration, 4 not found, 5 model, 6 budget, 7 storage, 130 interrupted
+exit codes: 0 done, 1 failed, 2 usage, 3 configuration, 4 not found, 5 model, 6 budget, 7 storage, 130 Ctrl-C, 143 ended
 """
 
 
@@ -59,6 +59,7 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
     usage.add_argument("session", nargs="?", help="id, beginning of an id, or title; default: everything")
     _command(commands, "stores", "list the store plug-ins, what they keep and their settings")
     _add_tools(commands)
+    _add_mcp(commands)
     config = _command(commands, "config", "show the settings in force and where they come from")
     config.add_argument("what", nargs="?", choices=["show", "path"], default="show", help="settings, or where they are")
     _command(commands, "doctor", "check configuration, files and model, and say how to mend what is wrong")
@@ -157,6 +158,20 @@ def _add_tools(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     actions = tools.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
     listing = _action(actions, "list", "the tools that the agent's model would be offered")
     listing.add_argument("-m", "--model", metavar="NAME", default=argparse.SUPPRESS, help="the model to use")
+
+
+def _add_mcp(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    mcp = _command(commands, "mcp", "serve what is remembered to other agents, over the Model Context Protocol")
+    mcp.add_argument(
+        "--clearance",
+        choices=["full", "inner", "familiar", "public"],
+        help="what clients may see; default, and most: what the identity allows",
+    )
+    mcp.add_argument("--http", action="store_true", help="serve streamable HTTP, not standard input and output")
+    mcp.add_argument("--host", metavar="ADDRESS", help="where to listen (default 127.0.0.1); others need a token")
+    mcp.add_argument("--port", type=count, metavar="N", help="default 8808; 0: one that is free")
+    mcp.add_argument("--allow-host", action="append", metavar="NAME", help="a further name that clients may call it by")
+    mcp.add_argument("--token", metavar="TOKEN|env:VARIABLE", help="what clients must send; better: CHATBOT_MCP__TOKEN")
 
 
 def _add_session(parser: argparse.ArgumentParser) -> None:

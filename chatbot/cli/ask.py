@@ -7,7 +7,7 @@ import sys
 
 from chatbot.chat import Event, Notice
 from chatbot.cli.exits import Exit
-from chatbot.cli.interrupts import until_interrupted
+from chatbot.cli.interrupts import end_in_order, until_interrupted
 from chatbot.cli.options import chosen_session, options_of
 from chatbot.cli.output import complain, printable, say_json, warn
 from chatbot.messages import TextDelta
@@ -24,8 +24,9 @@ async def run(args: argparse.Namespace) -> Exit:
     if not text.strip():
         complain(InvalidValue("there is no question: pass it as an argument or on standard input"), as_json=args.json)
         return Exit.USAGE
+    end_in_order()
     async with Runtime(options_of(args)) as runtime:
-        runtime.model.warm()
+        runtime.warm()
         chat = runtime.chat(await chosen_session(runtime, args))
         streams = args.stream and not args.json
         printer = _Printer(streams=streams)

@@ -50,6 +50,8 @@ class Exit(IntEnum):
     """The disk refused, a file is damaged or of a later release, or another process holds it."""
     INTERRUPTED = 130
     """Ctrl-C."""
+    TERMINATED = 143
+    """SIGTERM, or the terminal was closed."""
 
 
 _CODES: dict[type[Exception], Exit] = {

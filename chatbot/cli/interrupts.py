@@ -1,4 +1,4 @@
-"""Ctrl-C while a turn runs: the turn ends in order, and what was said stays."""
+"""Signals while the chat runs. Ctrl-C ends a turn in order, and what was said stays; others end the chat in order."""
 
 from __future__ import annotations
 
@@ -8,6 +8,15 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+
+def end_in_order() -> None:
+    """From here on SIGTERM and SIGHUP cancel the running task, so that all is closed and no process is left behind."""
+    task = asyncio.current_task()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if task is not None:
+            loop.add_signal_handler(number, task.cancel)
 
 
 async def until_interrupted(work: Coroutine[Any, Any, T]) -> T | None:

@@ -13,6 +13,7 @@ _MODULES = {
     "ask": "chatbot.cli.ask",
     "config": "chatbot.cli.config",
     "doctor": "chatbot.cli.doctor",
+    "mcp": "chatbot.cli.mcp",
     "memory": "chatbot.cli.memory.command",
     "prompt": "chatbot.cli.prompt",
     "sessions": "chatbot.cli.sessions",
@@ -50,6 +51,8 @@ def _run(args: argparse.Namespace) -> int:
         return int(asyncio.run(_command(args)))
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
+    except asyncio.CancelledError:
+        return Exit.TERMINATED
     except BrokenPipeError:
         # Whoever read our output has enough; keep the interpreter from failing again when it flushes.
         sys.stdout = None

@@ -16,8 +16,9 @@ from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from chatbot.cli.commands import Commands, Next, show_session
+from chatbot.cli.consent import Consent
 from chatbot.cli.exits import Exit
-from chatbot.cli.interrupts import until_interrupted
+from chatbot.cli.interrupts import end_in_order, until_interrupted
 from chatbot.cli.options import chosen_session, options_of
 from chatbot.cli.output import complain
 from chatbot.cli.screen import Screen
@@ -37,10 +38,12 @@ async def run(args: argparse.Namespace) -> Exit:
             ConfigError('a chat needs a terminal: use chatbot ask "…", or pipe into chatbot ask'), as_json=args.json
         )
         return Exit.USAGE
-    async with Runtime(options_of(args)) as runtime:
+    end_in_order()
+    consent = Consent()
+    async with Runtime(options_of(args), confirm=consent) as runtime:
         settings = runtime.config.terminal
         screen = Screen(markdown=settings.markdown, stream=args.stream)
-        repl = Repl(runtime, screen)
+        repl = Repl(runtime, screen, consent)
         await repl.open(args)
         await repl.loop()
         repl.say_goodbye()
@@ -50,9 +53,10 @@ async def run(args: argparse.Namespace) -> Exit:
 class Repl:
     """One sitting at the terminal."""
 
-    def __init__(self, runtime: Runtime, screen: Screen) -> None:
+    def __init__(self, runtime: Runtime, screen: Screen, consent: Consent) -> None:
         self._runtime = runtime
         self._screen = screen
+        self._consent = consent
         self._prompt: PromptSession[str] = PromptSession(
             history=_history(runtime),
             completer=_SlashCompleter(),
@@ -110,12 +114,13 @@ class Repl:
     async def _read(self, draft: str) -> str:
         def start_model() -> None:
             # After the prompt is drawn: importing the model's libraries must not delay it.
-            asyncio.get_running_loop().call_later(0.1, self._runtime.model.warm)
+            asyncio.get_running_loop().call_later(0.1, self._runtime.warm)
 
         return await self._prompt.prompt_async("❯ ", default=draft, pre_run=start_model)
 
     async def _answer(self, text: str) -> None:
         with self._screen.reply() as reply:
+            self._consent.reply = reply
             receipt = await until_interrupted(self._commands.chat.turn(text, reply))
         if receipt is None:
             self._screen.say("stopped; what was said is kept", "yellow")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -58,6 +60,17 @@ class LiveReply:
         elif isinstance(event, Notice):
             self._console.print(Text(printable(event.text), style="yellow"))
         self._draw()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave the terminal to someone else for a while."""
+        self._flush()
+        self._live.stop()
+        try:
+            yield
+        finally:
+            self._live.start()
+            self._draw()
 
     def _settle(self) -> None:
         """Print the blocks that no later text can change."""

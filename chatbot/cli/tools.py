@@ -6,7 +6,7 @@ import argparse
 from dataclasses import asdict
 
 from chatbot.cli.exits import Exit
-from chatbot.cli.output import say, say_json, say_table
+from chatbot.cli.output import say, say_json, say_table, warn
 from chatbot.runtime import Options, Runtime
 from stores.base import ObservationStore
 from stores.plugins import load
@@ -17,7 +17,10 @@ async def run(args: argparse.Namespace) -> Exit:
     options = Options(config=args.config, identity=args.identity, agent=args.agent, model=args.model, ephemeral=True)
     async with Runtime(options) as runtime:
         session = await runtime.new_session() if _keeps_observations(runtime) else None
-        offered = runtime.tools(session).specs
+        toolbox = runtime.tools(session)
+        for complaint in await toolbox.complete():
+            warn(complaint)
+        offered = toolbox.specs
         if args.json:
             tools = [asdict(spec) for spec in offered]
             say_json({"model": runtime.model.name, "supports_tools": runtime.model.supports_tools, "tools": tools})

@@ -79,6 +79,11 @@ class MemorySystem(AsyncResource, Remembering):
         self._stores: dict[str, Store] = {}
         self._turn_orders: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
+    @property
+    def clearance(self) -> Clearance:
+        """What whoever holds this may see at most."""
+        return self._caller.clearance
+
     async def create_session(
         self,
         store_types: Sequence[str],
@@ -124,11 +129,17 @@ class MemorySystem(AsyncResource, Remembering):
             record = await self._catalog.change(session_id, lambda record: replace(record, expires_at=until).used(now))
         return self._handle(record, self._open_stores(record.store_types), clearance)
 
-    async def list_sessions(self, agent_id: str | None = None, *, limit: int | None = None) -> list[SessionRecord]:
-        """Sessions that are not expired, the one used last first; of all agents, or of one."""
+    async def list_sessions(
+        self,
+        agent_id: str | None = None,
+        *,
+        limit: int | None = None,
+        wanted: Callable[[SessionRecord], bool] = lambda _: True,
+    ) -> list[SessionRecord]:
+        """Sessions that are not expired, the one used last first; of all agents, or of one; only those `wanted`."""
         now = self._clock()
         return await self._catalog.find(
-            lambda record: not record.is_expired(now) and agent_id in {None, record.agent_id}, limit
+            lambda record: not record.is_expired(now) and agent_id in {None, record.agent_id} and wanted(record), limit
         )
 
     async def latest_session(self, agent_id: str) -> SessionHandle | None:

@@ -1,6 +1,6 @@
 """Tools that a model may call: what a tool is, and how calls are run."""
 
 from chatbot.tools.function import FunctionTool, Within
-from chatbot.tools.toolbox import Tool, Toolbox, ToolResult
+from chatbot.tools.toolbox import Confirm, Effect, Tool, Toolbox, ToolResult, ToolSource
 
-__all__ = ["FunctionTool", "Tool", "ToolResult", "Toolbox", "Within"]
+__all__ = ["Confirm", "Effect", "FunctionTool", "Tool", "ToolResult", "ToolSource", "Toolbox", "Within"]

@@ -18,7 +18,7 @@ from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
 from chatbot.errors import ToolError
 from chatbot.messages import ToolSpec
-from chatbot.tools.toolbox import Tool
+from chatbot.tools.toolbox import Effect, Tool
 from stores.errors import did_you_mean
 
 _ARGUMENTS = re.compile(r"^Args:\n((?:[ \t]+.*\n?|\n)+)", re.MULTILINE)
@@ -46,7 +46,8 @@ class FunctionTool(Tool):
     as JSON. Raises `TypeError` for a function whose signature cannot be a schema.
     """
 
-    def __init__(self, function: Callable[..., Awaitable[Any]]) -> None:
+    def __init__(self, function: Callable[..., Awaitable[Any]], effect: Effect | None = None) -> None:
+        self.effect = effect or Effect()
         self._function = function
         self._arguments = _arguments_of(function)
         self.spec = self._arguments.spec

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,29 @@ from stores.errors import StoreError, did_you_mean
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a call may do to the world, in the words of the Model Context Protocol. The defaults assume the worst."""
+
+    reads_only: bool = False
+    """It changes nothing."""
+    destroys: bool = True
+    """It may change or take away what is there, and not only add to it."""
+    repeats_safely: bool = False
+    """A second call with the same arguments changes nothing more."""
+    reaches_out: bool = True
+    """It deals with an open world, such as the web, and not only with what is kept here."""
+
+
 class Tool(ABC):
     """Something that a model may do. `spec` is what the model is told of it."""
 
     spec: ToolSpec
+    effect: Effect = Effect()
+    asks_first: bool = False
+    """Whether the user is asked before each call."""
+    timeout_s: float | None = None
+    """How long a call may take; None leaves it to the toolbox."""
 
     @abstractmethod
     async def run(self, arguments: dict[str, Any]) -> str:
@@ -36,16 +55,56 @@ class ToolResult:
     is_error: bool = False
 
 
-class Toolbox:
-    """The tools of one agent, their names unlike. Each call may take `timeout_s` seconds."""
+class ToolSource(ABC):
+    """Where tools come from that take a while to be there, such as those of another process."""
 
-    def __init__(self, tools: Iterable[Tool] = (), *, timeout_s: float = 60.0) -> None:
+    @abstractmethod
+    async def tools(self) -> Sequence[Tool]:
+        """Those that are to be had, as soon as that is known. Never fails: what is wrong is a complaint."""
+
+    @abstractmethod
+    def complaints(self) -> list[str]:
+        """What the user should know of; each is told once."""
+
+
+Confirm = Callable[[ToolCall], Awaitable[bool]]
+"""Asks the user whether a call may be made."""
+
+
+class Toolbox:
+    """The tools of one agent, their names unlike. Each call may take `timeout_s` seconds.
+
+    Those of the `sources` join when `complete` is awaited. Without `confirm` no tool that asks first can be called.
+    """
+
+    def __init__(
+        self,
+        tools: Iterable[Tool] = (),
+        *,
+        sources: Iterable[ToolSource] = (),
+        confirm: Confirm | None = None,
+        timeout_s: float = 60.0,
+    ) -> None:
         self._tools: dict[str, Tool] = {}
         for tool in tools:
             if tool.spec.name in self._tools:
                 raise ConfigError(f"two tools are called {tool.spec.name!r}: leave one out, or rename it")
             self._tools[tool.spec.name] = tool
+        self._sources = list(sources)
+        self._confirm = confirm
         self._timeout_s = timeout_s
+
+    async def complete(self) -> list[str]:
+        """Wait for the tools that were not there yet; returns what the user should know about them."""
+        complaints = []
+        while self._sources:
+            complaints += [
+                f"two tools are called {tool.spec.name!r}: the second is left out"
+                for tool in await self._sources[0].tools()
+                if self._tools.setdefault(tool.spec.name, tool) is not tool
+            ]
+            complaints += self._sources.pop(0).complaints()
+        return complaints
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
@@ -60,15 +119,32 @@ class Toolbox:
 
     async def _run_one(self, call: ToolCall) -> ToolResult:
         try:
-            async with asyncio.timeout(self._timeout_s):
-                return ToolResult(call, await self._tool(call).run(_arguments(call)))
+            tool, arguments = self._tool(call), _arguments(call)
+            if tool.asks_first:
+                await self._ask(call)
+            return await self._within_time(tool, call, arguments)
         except (ChatbotError, StoreError) as error:
             return _failed(call, str(error))
-        except TimeoutError:
-            return _failed(call, f"the tool {call.name!r} did not finish within {self._timeout_s:g} s")
         except Exception as error:  # a stranger's tool may raise anything; the model shall know, the turn shall go on
             logger.exception("the tool %s failed", call.name)
             return _failed(call, f"the tool {call.name!r} failed: {error}")
+
+    async def _within_time(self, tool: Tool, call: ToolCall, arguments: dict[str, Any]) -> ToolResult:
+        limit = tool.timeout_s or self._timeout_s
+        try:
+            async with asyncio.timeout(limit):
+                return ToolResult(call, await tool.run(arguments))
+        except TimeoutError:
+            return _failed(call, f"the tool {call.name!r} did not finish within {limit:g} s")
+
+    async def _ask(self, call: ToolCall) -> None:
+        if self._confirm is None:
+            raise ToolError(
+                f"{call.name!r} needs the user's consent, and there is nobody to ask: "
+                "call it in a chat in the terminal, or change `confirm` of its server"
+            )
+        if not await self._confirm(call):
+            raise ToolError(f"the user did not allow this call of {call.name!r}: do not try it again unasked")
 
     def _tool(self, call: ToolCall) -> Tool:
         if call.name not in self._tools:

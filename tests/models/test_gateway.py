@@ -110,6 +110,32 @@ async def test_the_reason_of_the_end_is_passed_on(openai_url: str, behaviour: st
     assert end_of(await reply_of(model_at(openai_url, behaviour))).reason == reason
 
 
+WITH_TOOLS = """
+import asyncio, sys
+if {hides_mcp}:
+    sys.modules["mcp"] = None
+from chatbot.config import ModelSettings
+from chatbot.messages import Message, ToolSpec
+from chatbot.models import open_model
+
+async def main():
+    settings = ModelSettings(name="openai/calls-tools", api_base={url!r}, api_key="k", retries=0)
+    async with open_model(settings) as model:
+        stream = model.stream([Message("user", "hi")], tools=[ToolSpec("search", "Search.")])
+        print([delta async for delta in stream][-1].reason, bool(sys.modules.get("mcp")))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("hides_mcp", [True, False])
+async def test_tools_need_no_package_of_another_protocol_and_load_none(openai_url: str, *, hides_mcp: bool) -> None:
+    source = WITH_TOOLS.format(hides_mcp=hides_mcp, url=openai_url)
+    done = await asyncio.create_subprocess_exec(sys.executable, "-c", source, stdout=subprocess.PIPE)
+    out, _ = await done.communicate()
+    assert (done.returncode, out.decode()) == (0, "tool_calls False\n")
+
+
 async def test_the_request_carries_messages_tools_and_settings(openai_url: str) -> None:
     call = ToolCall("call_1", "clock", "{}")
     messages = [*HELLO, Message("assistant", "", tool_calls=(call,)), Message("tool", "noon", tool_call_id="call_1")]

@@ -15,6 +15,7 @@ HEAVY = {
     "pydantic",
     "asyncio",
     "litellm",
+    "mcp",
     "rich",
     "prompt_toolkit",
     "aiofiles",
@@ -36,7 +37,14 @@ print(*sorted(name for name in sys.modules if "." not in name), file=sys.stderr)
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["--version"], ["ask", "--help"], ["sessions", "list", "--help"], ["memory", "add", "--help"]],
+    [
+        ["--help"],
+        ["--version"],
+        ["ask", "--help"],
+        ["sessions", "list", "--help"],
+        ["memory", "add", "--help"],
+        ["mcp", "--help"],
+    ],
 )
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     done = subprocess.run(

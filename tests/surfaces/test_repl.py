@@ -334,3 +334,43 @@ def test_what_the_first_prompt_does_not_need_is_not_loaded_before_it(start: Star
     later.ended()
     assert "user: hello" in later.text
     assert "loaded:\n" in later.text
+
+
+ASKING = """
+import sys
+from chatbot.cli import main
+from chatbot.messages import TextDelta, ToolCall, ToolSpec
+from chatbot.models import ScriptedModel
+from chatbot.tools import Tool
+import chatbot.runtime
+
+class Wipe(Tool):
+    asks_first = True
+    def __init__(self, name):
+        self.spec = ToolSpec(name, "Wipe it.")
+    async def run(self, arguments):
+        return "wiped"
+
+calls = [ToolCall("a", "wipe", '{"what": "a\\u202eb"}'), ToolCall("b", "wipe_more", "{}")]
+chatbot.runtime.open_model = lambda settings: ScriptedModel([[TextDelta("so be it"), *calls], "that was all"])
+chatbot.runtime.tools_of = lambda *_, **__: [Wipe("wipe"), Wipe("wipe_more")]
+sys.argv = ["chatbot"]
+sys.exit(main.main())
+"""
+
+
+def test_the_user_is_asked_about_each_call_that_may_destroy_and_a_clear_yes_is_needed(start: Start) -> None:
+    Path("asking.py").write_text(ASKING, encoding="utf-8")
+    chat = start(program="asking.py")
+    chat.say("wipe")
+    assert "a\u202eb" not in chat.see(r"may the model call wipe .*a�b.*\[y/N\] *$")
+    chat.type("y\r")
+    chat.see(r"may the model call wipe_more \{\}\? \[y/N\] *$")
+    chat.type("\r")
+    chat.see("that was all")
+    text = chat.leave()
+    assert "wipe: done" in text
+    assert "wipe_more: failed" in text
+    results = [json.loads(content)["content"] for role, content in _said() if role == "tool"]
+    assert results[0] == "wiped"
+    assert "the user did not allow this call of 'wipe_more'" in results[1]

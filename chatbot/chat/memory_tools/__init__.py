@@ -6,19 +6,21 @@ argument, and what is more delicate than `public` is out of their reach, to read
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
-
 from chatbot.chat.memory_tools.observations import ObservationTools
 from chatbot.chat.memory_tools.people import PeopleTools
-from chatbot.chat.memory_tools.sessions import SessionTools
+from chatbot.chat.memory_tools.sessions import OpenSessions, SessionTools
 from chatbot.chat.memory_tools.tasks import TaskTools
 from chatbot.chat.tool_context import ToolContext
 from chatbot.memory import MemorySystem, SessionHandle
-from chatbot.tools import FunctionTool, Tool
+from chatbot.memory.remembering import Remembering
+from chatbot.tools import Effect, FunctionTool, Tool
 from stores.base import ObservationStore
 
-__all__ = ["memory_tools", "offered"]
+__all__ = ["OpenSessions", "SessionTools", "agent_tools", "memory_tools", "offered"]
+
+_READS = Effect(reads_only=True, destroys=False, repeats_safely=True, reaches_out=False)
+_ADDS = Effect(destroys=False, reaches_out=False)
+_CHANGES = Effect(repeats_safely=True, reaches_out=False)
 
 
 def memory_tools(session: SessionHandle, memory: MemorySystem | None = None) -> tuple[Tool, ...]:
@@ -28,27 +30,39 @@ def memory_tools(session: SessionHandle, memory: MemorySystem | None = None) -> 
     """
     if not session.supports(ObservationStore):
         return ()
-    rows, people, tasks = ObservationTools(session), PeopleTools(session), TaskTools(session)
-    functions: list[Callable[..., Awaitable[Any]]] = [
-        rows.memory_search,
-        rows.memory_timeline,
-        rows.memory_get,
-        rows.memory_write,
-        rows.memory_history,
-        people.memory_people,
-        rows.memory_forget,
-        rows.memory_supersede,
-        people.memory_facts,
-        tasks.task_add,
-        tasks.task_update,
-        tasks.task_list,
-    ]
-    if memory is not None:
-        sessions = SessionTools(session, memory)
-        functions += [sessions.session_search, sessions.session_read]
-    return tuple(FunctionTool(function) for function in functions)
+    if memory is None:
+        return _over(session)
+    sessions = OpenSessions(memory, session.agent_id, session.clearance)
+    return (*_over(session), *_looking_into(SessionTools(session, sessions, session)))
+
+
+def agent_tools(memories: Remembering, sessions: OpenSessions) -> tuple[Tool, ...]:
+    """The same tools for a caller who holds no session, and so writes into none."""
+    return (*_over(memories), *_looking_into(SessionTools(memories, sessions)))
 
 
 def offered(context: ToolContext) -> tuple[Tool, ...]:
     """The plug-in `memory`."""
     return () if context.session is None else memory_tools(context.session, context.memory)
+
+
+def _over(memories: Remembering) -> tuple[Tool, ...]:
+    rows, people, tasks = ObservationTools(memories), PeopleTools(memories), TaskTools(memories)
+    return (
+        FunctionTool(rows.memory_search, _READS),
+        FunctionTool(rows.memory_timeline, _READS),
+        FunctionTool(rows.memory_get, _READS),
+        FunctionTool(rows.memory_write, _ADDS),
+        FunctionTool(rows.memory_history, _READS),
+        FunctionTool(people.memory_people, _READS),
+        FunctionTool(rows.memory_forget, _CHANGES),
+        FunctionTool(rows.memory_supersede, _CHANGES),
+        FunctionTool(people.memory_facts, _READS),
+        FunctionTool(tasks.task_add, _ADDS),
+        FunctionTool(tasks.task_update, _CHANGES),
+        FunctionTool(tasks.task_list, _READS),
+    )
+
+
+def _looking_into(sessions: SessionTools) -> tuple[Tool, ...]:
+    return FunctionTool(sessions.session_search, _READS), FunctionTool(sessions.session_read, _READS)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from chatbot.errors import ToolError
-from chatbot.memory import SessionHandle
+from chatbot.memory.remembering import Remembering
 from stores.observation import Observation, is_observation_id
 from stores.records import check_time, format_time
 
@@ -108,12 +108,12 @@ def in_full(row: Observation) -> Answer:
     return {name: value for name, value in said.items() if value not in ("", None, (), [])}
 
 
-async def reachable(session: SessionHandle, ids: Sequence[str]) -> list[Observation]:
+async def reachable(memories: Remembering, ids: Sequence[str]) -> list[Observation]:
     """Of these observations the ones that a tool may change: current, and no more delicate than `public`.
 
     Raises `ToolError` where there is one that it may not, in the words for one that does not exist.
     """
-    rows = await session.get(ids, count_use=False)
+    rows = await memories.get(ids, count_use=False)
     found = {row.id for row in rows}
     if missing := [each for each in ids if each not in found]:
         raise ToolError(f"there is no observation {', '.join(missing)}: nothing was changed")

@@ -21,7 +21,7 @@ from chatbot.chat.memory_tools.answers import (
     reachable,
     told,
 )
-from chatbot.memory import SessionHandle
+from chatbot.memory.remembering import Remembering
 from chatbot.tools import Within
 from stores.access import Visibility
 from stores.observation import Observation, Type
@@ -32,10 +32,10 @@ Few = Annotated[int, Within(0, 20)]
 
 
 class ObservationTools:
-    """What a model may do with observations, on behalf of one session."""
+    """What a model may do with observations, on behalf of one session or agent."""
 
-    def __init__(self, session: SessionHandle) -> None:
-        self._session = session
+    def __init__(self, memories: Remembering) -> None:
+        self._memories = memories
 
     async def memory_search(
         self,
@@ -58,7 +58,7 @@ class ObservationTools:
             before: only what was noted before this time
             max_tokens: end the list when what is found would take more tokens in full
         """
-        hits = await self._session.search(
+        hits = await self._memories.search(
             query,
             limit=limit,
             max_tokens=max_tokens,
@@ -79,7 +79,7 @@ class ObservationTools:
             before: how many earlier ones
             after: how many later ones
         """
-        rows = await self._session.timeline(anchor, before=before, after=after)
+        rows = await self._memories.timeline(anchor, before=before, after=after)
         return listed("timeline", map(brief, rows))
 
     async def memory_get(self, ids: Ids) -> Answer:
@@ -88,7 +88,7 @@ class ObservationTools:
         Args:
             ids: which
         """
-        rows = await self._session.get(ids)
+        rows = await self._memories.get(ids)
         found = {row.id for row in rows}
         missing = [each for each in ids if each not in found]
         return listed("observations", map(in_full, rows), **({"missing": missing} if missing else {}))
@@ -117,7 +117,7 @@ class ObservationTools:
             expires_at: when it stops being true, if that is known
             sensitivity: raise it for what is delicate; you cannot read what you write as private or secret
         """
-        remembered = await self._session.remember(
+        remembered = await self._memories.remember(
             title,
             visibility=visibility,
             type=type,
@@ -140,7 +140,7 @@ class ObservationTools:
         Args:
             observation_id: any observation of the line
         """
-        versions = await self._session.history(observation_id)
+        versions = await self._memories.history(observation_id)
         seen = {version.observation.id for version in versions}
         return listed("versions", (_version(version, seen) for version in versions))
 
@@ -150,8 +150,8 @@ class ObservationTools:
         Args:
             ids: which; all of them, or none where one does not exist
         """
-        rows = await reachable(self._session, ids)
-        await self._session.forget(*(row.id for row in rows))
+        rows = await reachable(self._memories, ids)
+        await self._memories.forget(*(row.id for row in rows))
         return told(forgotten=[_named(row) for row in rows])
 
     async def memory_supersede(self, old: Id, new: Id) -> Answer:
@@ -161,8 +161,8 @@ class ObservationTools:
             old: the id of what is no longer true
             new: the id of what is true now, written with memory_write before
         """
-        replaced, current = await reachable(self._session, [old, new])
-        await self._session.supersede(replaced.id, current.id)
+        replaced, current = await reachable(self._memories, [old, new])
+        await self._memories.supersede(replaced.id, current.id)
         return told(superseded=_named(replaced), by=_named(current))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from chatbot.chat.memory_tools.answers import Answer, Line, listed
-from chatbot.memory import SessionHandle
+from chatbot.memory.remembering import Remembering
 from chatbot.tools import Within
 from stores.observation import Triple
 from stores.records import format_time
@@ -14,10 +14,10 @@ _MOST_PEOPLE = 20
 
 
 class PeopleTools:
-    """What a model may ask about people and facts, on behalf of one session."""
+    """What a model may ask about people and facts, on behalf of one session or agent."""
 
-    def __init__(self, session: SessionHandle) -> None:
-        self._session = session
+    def __init__(self, memories: Remembering) -> None:
+        self._memories = memories
 
     async def memory_people(self, query: Line = "") -> Answer:
         """People who are mentioned in memory, with their other names and what is stated about them.
@@ -25,7 +25,7 @@ class PeopleTools:
         Args:
             query: a part of a name; empty lists whoever is mentioned most
         """
-        found = await self._session.people(query)
+        found = await self._memories.people(query)
         rows = [
             {
                 "name": person.name,
@@ -47,7 +47,7 @@ class PeopleTools:
         limit: Annotated[int, Within(1, 100)] = 20,
     ) -> Answer:
         """Facts as subject, predicate and object, newest first; only those that have exactly the parts given."""
-        found = await self._session.query_facts(subject=subject, predicate=predicate, object=object, limit=limit)
+        found = await self._memories.query_facts(subject=subject, predicate=predicate, object=object, limit=limit)
         return listed("facts", map(_fact, found))
 
 

@@ -12,8 +12,9 @@ from chatbot.chat.memory_tools.answers import Answer, Id, listed, shortened
 from chatbot.errors import SessionError, SessionNotFound, ToolError
 from chatbot.memory import MemorySystem, SessionHandle, SessionRecord
 from chatbot.memory.record import utc_now
+from chatbot.memory.remembering import Remembering
 from chatbot.tools import Within
-from stores.access import View, default_visibility
+from stores.access import Clearance, View, default_visibility
 from stores.analysis import terms
 from stores.base import TranscriptStore
 from stores.observation import Observation
@@ -23,15 +24,41 @@ _ROWS_FOR_A_SESSION = 10
 _LONGEST_LINE = 240
 
 
-class SessionTools:
-    """What a model may ask about other sessions, on behalf of one."""
+class OpenSessions:
+    """The sessions of one agent that were held where a caller of that clearance may see what is said."""
 
     def __init__(
-        self, session: SessionHandle, memory: MemorySystem, *, clock: Callable[[], datetime] = utc_now
+        self, memory: MemorySystem, agent_id: str, clearance: Clearance, *, clock: Callable[[], datetime] = utc_now
     ) -> None:
-        self._session = session
-        self._memory = memory
+        self.memory = memory
+        self.agent_id = agent_id
+        self._clearance = clearance
         self._clock = clock
+
+    def holds(self, record: SessionRecord) -> bool:
+        """Whether this one is among them."""
+        now = self._clock()
+        is_seen = default_visibility(record.clearance) in View(self._clearance, now).visibilities
+        return is_seen and record.agent_id == self.agent_id and not record.is_expired(now)
+
+    async def find(self, session_id: str) -> SessionRecord | None:
+        """The session, if it is among them. Raises `ToolError` where it cannot be read."""
+        try:
+            record = await self.memory.find_session(session_id)
+        except SessionNotFound:
+            return None
+        except SessionError as error:
+            raise ToolError(f"the session {session_id} cannot be read: {error}") from error
+        return record if self.holds(record) else None
+
+
+class SessionTools:
+    """What a model may ask about sessions, on behalf of one, or of none."""
+
+    def __init__(self, memories: Remembering, sessions: OpenSessions, own: SessionHandle | None = None) -> None:
+        self._memories = memories
+        self._sessions = sessions
+        self._own = own
 
     async def session_search(
         self, query: Annotated[str, Field(min_length=1, max_length=1_000)], *, limit: Annotated[int, Within(1, 20)] = 5
@@ -41,22 +68,22 @@ class SessionTools:
         Args:
             query: keywords
         """
-        hits = await self._session.search(
+        hits = await self._memories.search(
             query,
             limit=limit * _ROWS_FOR_A_SESSION,
             types=("exchange", "session_summary"),
-            agent_id=self._session.agent_id,
+            agent_id=self._sessions.agent_id,
             count_use=False,
         )
         best: dict[str, Observation] = {}
         for hit in hits:
             row = hit.observation
             about = row.subject if row.type == "session_summary" else row.session_id
-            if about and about != self._session.id:
+            if about and (self._own is None or about != self._own.id):
                 best.setdefault(about, row)
         found: list[Answer] = []
         for session_id, row in best.items():
-            if len(found) < limit and (record := await self._record(session_id)):
+            if len(found) < limit and (record := await self._sessions.find(session_id)):
                 found.append(_told(record, row, query))
         return listed("sessions", found)
 
@@ -67,7 +94,7 @@ class SessionTools:
             session_id: which, as session_search gave it
             last: how many entries
         """
-        session = self._session if session_id == self._session.id else await self._other(session_id)
+        session = self._own if self._own and session_id == self._own.id else await self._other(session_id)
         if not session.supports(TranscriptStore):
             raise ToolError(f"the session {session_id} keeps no transcript")
         entries = [
@@ -77,23 +104,10 @@ class SessionTools:
         return _from_the_end(session.record, entries)
 
     async def _other(self, session_id: str) -> SessionHandle:
-        record = await self._record(session_id)
+        record = await self._sessions.find(session_id)
         if record is None:
             raise ToolError(f"there is no session {session_id}")
-        return await self._memory.load_session(record.id, record.agent_id)
-
-    async def _record(self, session_id: str) -> SessionRecord | None:
-        """The session, if it is of the same agent and was held where the caller may see what is said."""
-        try:
-            record = await self._memory.find_session(session_id)
-        except SessionNotFound:
-            return None
-        except SessionError as error:
-            raise ToolError(f"the session {session_id} cannot be read: {error}") from error
-        now = self._clock()
-        seen = View(self._session.clearance, now).visibilities
-        is_seen = record.agent_id == self._session.agent_id and default_visibility(record.clearance) in seen
-        return record if is_seen and not record.is_expired(now) else None
+        return await self._sessions.memory.load_session(record.id, record.agent_id)
 
 
 def _told(record: SessionRecord, row: Observation, query: str) -> Answer:

@@ -9,17 +9,17 @@ from pydantic import Field
 
 from chatbot.chat.memory_tools.answers import Answer, Id, Line, listed, reachable, told
 from chatbot.errors import ToolError
-from chatbot.memory import SessionHandle
+from chatbot.memory.remembering import Remembering
 from chatbot.memory.tasks import OPEN, Priority, Task, TaskScope, TaskStatus
 
 Surface = Literal["", "startup"]
 
 
 class TaskTools:
-    """What a model may do with tasks, on behalf of one session."""
+    """What a model may do with tasks, on behalf of one session or agent."""
 
-    def __init__(self, session: SessionHandle) -> None:
-        self._session = session
+    def __init__(self, memories: Remembering) -> None:
+        self._memories = memories
 
     async def task_add(
         self,
@@ -39,7 +39,7 @@ class TaskTools:
             surface: startup brings it up whenever a session begins
             due: when it is due, as an ISO date
         """
-        task = await self._session.add_task(
+        task = await self._memories.add_task(
             title, scope=scope, priority=priority, surface=surface, project=project, due=due, note=note
         )
         return told(task=_told(task))
@@ -73,8 +73,8 @@ class TaskTools:
         changes = {name: value for name, value in asked.items() if value is not None}
         if not changes:
             raise ToolError(f"there is nothing to change: give one of {', '.join(asked)}")
-        await reachable(self._session, [task_id])
-        return told(task=_told(await self._session.update_task(task_id, **changes)))
+        await reachable(self._memories, [task_id])
+        return told(task=_told(await self._memories.update_task(task_id, **changes)))
 
     async def task_list(
         self,
@@ -89,7 +89,7 @@ class TaskTools:
         Args:
             statuses: which; those that are pending or in progress where it is left out
         """
-        tasks = await self._session.tasks(statuses=statuses or OPEN, surface=surface, project=project, scope=scope)
+        tasks = await self._memories.tasks(statuses=statuses or OPEN, surface=surface, project=project, scope=scope)
         return listed("tasks", map(_told, tasks), total=len(tasks))
 
 

@@ -1,0 +1,60 @@
+"""`chatbot mcp`: serve what is remembered to other agents, over the Model Context Protocol."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from contextlib import suppress
+from importlib.util import find_spec
+
+from chatbot.cli.exits import Exit
+from chatbot.cli.interrupts import end_in_order
+from chatbot.cli.output import complain, warn
+from chatbot.config import from_variable
+from chatbot.errors import ConfigError
+from chatbot.runtime import Options, Setup
+from chatbot.tools.mcp.servers import HOW_TO_INSTALL
+
+HOST, PORT = "127.0.0.1", 8808
+
+
+async def run(args: argparse.Namespace) -> Exit:
+    """Serve until the client leaves, or until a signal."""
+    if find_spec("mcp") is None:
+        raise ConfigError(HOW_TO_INSTALL)
+    given = [
+        f"--{name.replace('_', '-')}"
+        for name in ("host", "port", "token", "allow_host")
+        if getattr(args, name) is not None
+    ]
+    if given and not args.http:
+        complain(ConfigError(f"{' and '.join(given)} can only be used with --http"), as_json=args.json)
+        return Exit.USAGE
+    setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
+    setup.check_stores()
+    end_in_order()
+    with suppress(asyncio.CancelledError):  # a signal: it was asked to end, and everything is closed
+        await _serve(setup, args)
+    return Exit.OK
+
+
+async def _serve(setup: Setup, args: argparse.Namespace) -> None:
+    from chatbot.mcp.surface import server_for
+
+    observations = setup.observation_store()
+    async with setup.open_memory(observations=observations, clearance=setup.clearance(args.clearance)) as memory:
+        server = server_for(memory, setup.agent)
+        if args.http:
+            from chatbot.mcp.http import Address, serve_http
+
+            token = from_variable(args.token or setup.config.mcp.token, "the token of the MCP server")
+            port = PORT if args.port is None else args.port
+            address = Address(args.host or HOST, port, token, args.allow_host or ())
+            await serve_http(server, address, lambda url: warn(f"serving {setup.identity.name} at {url}"))
+            return
+        from chatbot.mcp.stdio import serve_stdio
+
+        if sys.stdin.isatty():
+            warn("this speaks MCP to a program on standard input, see docs/mcp.md; Ctrl-D ends it")
+        await serve_stdio(server)

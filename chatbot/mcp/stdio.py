@@ -1,0 +1,87 @@
+"""The server on standard input and output, on which nothing but the protocol is ever written."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import IO, Any
+
+from mcp.server import Server
+
+from chatbot.tools.mcp.lines import LONGEST_LINE, Writer, message_streams
+
+
+async def serve_stdio(server: Server[Any]) -> None:
+    """Serve one client until its end of the pipe is closed, or the task is cancelled."""
+    sys.stdout.flush()
+    with _taken(0, "rb") as given, _taken(1, "wb") as wanted:
+        async with (
+            _reading(given) as reader,
+            _writing(wanted) as writer,
+            message_streams(reader, writer) as (incoming, outgoing),
+        ):
+            await server.run(incoming, outgoing, server.create_initialization_options())
+
+
+@contextmanager
+def _taken(number: int, mode: str) -> Iterator[IO[bytes]]:
+    """A standard stream for us alone: whoever else writes to it writes to standard error, and reads nothing from it."""
+    private = os.dup(number)
+    other = os.open(os.devnull, os.O_RDONLY) if mode == "rb" else os.dup(2)
+    os.dup2(other, number)
+    os.close(other)
+    try:
+        with os.fdopen(os.dup(private), mode, buffering=0) as file:
+            yield file
+    finally:
+        os.set_blocking(private, True)
+        os.dup2(private, number)
+        os.close(private)
+
+
+@asynccontextmanager
+async def _reading(file: IO[bytes]) -> AsyncIterator[asyncio.StreamReader]:
+    reader = asyncio.StreamReader(limit=LONGEST_LINE)
+    try:
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), file
+        )
+    except (ValueError, OSError):  # a file, or /dev/null: there is an end to it
+        reader.feed_data(file.read())
+        reader.feed_eof()
+        yield reader
+        return
+    try:
+        yield reader
+    finally:
+        transport.close()
+
+
+@asynccontextmanager
+async def _writing(file: IO[bytes]) -> AsyncIterator[Writer]:
+    loop = asyncio.get_running_loop()
+    try:
+        transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, file)
+    except (ValueError, OSError):
+        yield _FileWriter(file)
+        return
+    try:
+        yield asyncio.StreamWriter(transport, protocol, None, loop)
+    finally:
+        transport.close()
+
+
+class _FileWriter:
+    """Writes to a file, which is never slow enough to wait for."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def write(self, data: bytes, /) -> None:
+        self._file.write(data)
+
+    async def drain(self) -> None:
+        """Nothing is held back."""

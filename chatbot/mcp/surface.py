@@ -1,0 +1,112 @@
+"""What a client of the MCP server can do: the tools and resources of one agent of one identity."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable
+from importlib.metadata import version
+from typing import Any, TypeVar
+
+from mcp import MCPError, types
+from mcp.server import Server, ServerRequestContext
+
+from chatbot.chat.memory_tools import OpenSessions, agent_tools
+from chatbot.chat.memory_tools.answers import FRAME
+from chatbot.errors import ToolError
+from chatbot.mcp.errors import code_of, told
+from chatbot.mcp.resources import JSON, TEMPLATES, Resources
+from chatbot.memory import MemorySystem
+from chatbot.tools import Tool
+from stores.errors import did_you_mean
+
+INSTRUCTIONS = f"""\
+A memory that outlives conversations. Look things up in three steps, so that little has to be read: memory_search \
+gives ids and titles, memory_timeline what stood around one of them, memory_get the few that matter in full. \
+session_search and session_read do the same for past conversations. Search before you memory_write; \
+memory_supersede what has changed; memory_forget only what the user wants forgotten.
+Everything that comes from here is {FRAME}."""
+_LONGEST_S = 60.0
+
+Context = ServerRequestContext[Any]
+Found = TypeVar("Found")
+
+
+def server_for(memory: MemorySystem, agent: str) -> Server[Any]:
+    """The server over what `memory` lets its holder see. It keeps no state: any number of clients share it."""
+    surface = _Surface(memory, agent)
+    return Server(
+        "chatbot",
+        version=version("chatbot-runtime"),
+        instructions=INSTRUCTIONS,
+        on_list_tools=surface.list_tools,
+        on_call_tool=surface.call_tool,
+        on_list_resources=surface.list_resources,
+        on_list_resource_templates=surface.list_templates,
+        on_read_resource=surface.read_resource,
+    )
+
+
+class _Surface:
+    def __init__(self, memory: MemorySystem, agent: str) -> None:
+        memories = memory.memories(agent)
+        sessions = OpenSessions(memory, agent, memory.clearance)
+        self._tools = {tool.spec.name: tool for tool in agent_tools(memories, sessions)}
+        self._resources = Resources(memories, sessions, self._tools)
+
+    async def list_tools(self, _: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[_listed(tool) for tool in self._tools.values()])
+
+    async def call_tool(self, _: Context, asked: types.CallToolRequestParams) -> types.CallToolResult:
+        """The answer of the tool; what went wrong is an answer too, which the model can read."""
+        try:
+            text, is_error = await self._answer(asked.name, asked.arguments or {}), False
+        except Exception as error:  # noqa: BLE001 - the boundary: whatever it is, the client hears no more than `told`
+            text, is_error = json.dumps({"error": told(error)}, ensure_ascii=False), True
+        return types.CallToolResult(content=[types.TextContent(text=text)], is_error=is_error)
+
+    async def list_resources(self, _: Context, asked: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
+        resources, cursor = await _or_refused(self._resources.page(asked.cursor if asked else None))
+        return types.ListResourcesResult(resources=resources, next_cursor=cursor)
+
+    async def list_templates(
+        self, _: Context, __: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        return types.ListResourceTemplatesResult(resource_templates=TEMPLATES)
+
+    async def read_resource(self, _: Context, asked: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        text = await _or_refused(self._resources.read(asked.uri))
+        contents = types.TextResourceContents(uri=asked.uri, mime_type=JSON, text=text)
+        return types.ReadResourceResult(contents=[contents])
+
+    async def _answer(self, name: str, arguments: dict[str, Any]) -> str:
+        if name not in self._tools:
+            raise ToolError(f"there is no tool {name!r:.80}{did_you_mean(name[:80], self._tools)}")
+        try:
+            async with asyncio.timeout(_LONGEST_S):
+                return await self._tools[name].run(arguments)
+        except TimeoutError:
+            raise ToolError(f"the tool {name!r} did not finish within {_LONGEST_S:g} s") from None
+
+
+def _listed(tool: Tool) -> types.Tool:
+    effect = tool.effect
+    return types.Tool(
+        name=tool.spec.name,
+        description=tool.spec.description,
+        input_schema=tool.spec.parameters,
+        annotations=types.ToolAnnotations(
+            read_only_hint=effect.reads_only,
+            destructive_hint=effect.destroys,
+            idempotent_hint=effect.repeats_safely,
+            open_world_hint=effect.reaches_out,
+        ),
+    )
+
+
+async def _or_refused(work: Awaitable[Found]) -> Found:
+    """The outcome; an error is one of the protocol, in our words."""
+    try:
+        return await work
+    except Exception as error:  # noqa: BLE001 - the same boundary
+        raise MCPError(code_of(error), told(error)) from None

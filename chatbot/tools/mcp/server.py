@@ -1,0 +1,135 @@
+"""One configured server: its tools, its calls, and its restart after it died."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from chatbot.config import McpServerSettings
+from chatbot.errors import ToolError
+from chatbot.tools.mcp.connection import Connection
+from chatbot.tools.mcp.tool import RemoteTool
+from chatbot.tools.toolbox import Tool
+from stores.errors import did_you_mean
+from stores.lifecycle import AsyncResource
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp.types import CallToolResult
+    from mcp.types import Tool as Listed
+
+_MOST_TOOLS = 200
+_MOST_PAGES = 20
+
+
+class Server(AsyncResource):
+    """A server that is started when its tools are asked for. One that died is started again once, by the next call."""
+
+    def __init__(self, name: str, settings: McpServerSettings, folder: Path) -> None:
+        self.name = name
+        self.complaints: list[str] = []
+        self._settings = settings
+        self._folder = folder
+        self._connection: Connection | None = None
+        self._client: Client | None = None
+        self._changing = asyncio.Lock()
+        self._is_restarted = False
+        """Whether it was started again since a call last succeeded."""
+
+    async def tools(self) -> list[Tool]:
+        """Those that it lists and the settings allow. What is wrong with it becomes a complaint."""
+        try:
+            async with asyncio.timeout(self._settings.start_timeout_s * 2):
+                listed = [tool async for tool in self._listed()]
+        except TimeoutError:
+            self.complaints.append(f"the server {self.name!r} cannot be used: it did not list its tools in time")
+        except ToolError as error:
+            self.complaints.append(str(error))
+        else:
+            return self._offered(listed)
+        await self.aclose()
+        return []
+
+    async def call(self, tool: str, arguments: dict[str, Any]) -> CallToolResult:
+        """What the tool answers. Raises `ToolError` where it does not."""
+        from mcp import MCPError
+        from mcp.types import CONNECTION_CLOSED
+
+        client = await self._connected()
+        connection = self._connection
+        try:
+            async with asyncio.timeout(self._settings.timeout_s):
+                result = await client.call_tool(tool, arguments)
+        except TimeoutError:
+            raise ToolError(f"{tool!r} of {self.name!r} did not answer within {self._settings.timeout_s:g} s") from None
+        except MCPError as error:
+            if error.code != CONNECTION_CLOSED:
+                raise ToolError(f"{self.name!r} refused the call: {error.message:.500}") from error
+            raise self._died(connection, tool) from error
+        except Exception as error:  # a transport, or an answer that does not keep to its own schema
+            if self._settings.url:
+                raise self._died(connection, tool) from error
+            raise ToolError(f"the answer of {tool!r} of {self.name!r} cannot be used: {error!s:.300}") from error
+        self._is_restarted = False
+        return result
+
+    async def aclose(self) -> None:
+        """End it. May be called twice."""
+        connection, self._connection, self._client = self._connection, None, None
+        if connection is not None:
+            await connection.aclose()
+
+    async def _connected(self) -> Client:
+        """The server, started where it is not there. Raises `ToolError`."""
+        async with self._changing:
+            if self._connection is not None and self._connection.is_broken:
+                if self._is_restarted:
+                    raise ToolError(f"the server {self.name!r} died again and again, and is left alone")
+                self._is_restarted = True
+                await self.aclose()
+            if self._client is None:
+                self._connection = Connection(self.name, self._settings, self._folder)
+                self._client = await self._connection.open()
+            return self._client
+
+    def _died(self, connection: Connection | None, tool: str) -> ToolError:
+        if connection is not None:
+            connection.is_broken = True
+        return ToolError(f"the server {self.name!r} ended during {tool!r}: nobody knows whether that was done")
+
+    async def _listed(self) -> AsyncIterator[Listed]:
+        client = await self._connected()
+        cursor: str | None = None
+        for _ in range(_MOST_PAGES):
+            try:
+                page = await client.list_tools(cursor=cursor)
+            except Exception as error:  # a stranger's list may be anything
+                raise ToolError(f"the tools of {self.name!r} cannot be listed: {error!s:.300}") from error
+            for tool in page.tools:
+                yield tool
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    def _offered(self, listed: list[Listed]) -> list[Tool]:
+        allowed = self._settings.allow
+        names = [tool.name for tool in listed]
+        for name in (each for each in allowed or () if each not in names):
+            self.complaints.append(
+                f"{self.name!r} has no tool {name!r}, which `allow` names{did_you_mean(name, names)}"
+            )
+        wanted = [tool for tool in listed if allowed is None or tool.name in allowed]
+        if len(wanted) > _MOST_TOOLS:
+            self.complaints.append(f"{self.name!r} has {len(wanted)} tools: the first {_MOST_TOOLS} are offered")
+        tools: dict[str, Tool] = {}
+        for each in wanted[:_MOST_TOOLS]:
+            try:
+                tool = RemoteTool(self.name, each, self._settings, self.call)
+            except ToolError as error:
+                self.complaints.append(str(error))
+                continue
+            if tools.setdefault(tool.spec.name, tool) is not tool:
+                self.complaints.append(f"{self.name!r} has two tools called {tool.spec.name!r}: the second is left out")
+        return list(tools.values())

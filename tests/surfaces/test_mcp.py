@@ -1,0 +1,487 @@
+"""`chatbot mcp`, driven by the official client over real standard streams and real HTTP."""
+
+import asyncio
+import inspect
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from mcp.types import INTERNAL_ERROR, INVALID_PARAMS
+
+import chatbot.errors
+import stores.errors
+from chatbot.chat.memory_tools import memory_tools
+from chatbot.chat.memory_tools.answers import FRAME
+from chatbot.mcp.errors import UNTOLD, code_of, told
+from chatbot.memory import MemorySystem
+
+ROOT = Path(__file__).parents[2]
+NO_ID = "01990000-0000-7000-8000-000000000000"
+STORES = ["basic_session", "observations"]
+MEMORY = Path("identities/ada/memory")
+
+
+@pytest.fixture(autouse=True)
+def _identities() -> None:
+    Path("config.toml").write_text(
+        '[model]\nname = "scripted"\n[agents.chat]\nmemory = ["basic_session", "observations"]\n'
+        '[agents.bare]\nmemory = ["basic_session"]\n',
+        encoding="utf-8",
+    )
+    for name, clearance in (("ada", "full"), ("guarded", "inner")):
+        folder = Path("identities", name)
+        folder.mkdir(parents=True)
+        (folder / "identity.toml").write_text(f'clearance = "{clearance}"', encoding="utf-8")
+
+
+@asynccontextmanager
+async def connected(*arguments: str) -> AsyncIterator[Client]:
+    """The official client, over the streams of a process of its own."""
+    server = StdioServerParameters(
+        command=sys.executable, args=["-m", "chatbot", "mcp", *arguments], env=dict(os.environ), cwd=Path.cwd()
+    )
+    async with Client(server, read_timeout_seconds=30) as client:
+        yield client
+
+
+@asynccontextmanager
+async def listening(*arguments: str, **environment: str) -> AsyncIterator[str]:
+    """The URL of a server on a free port."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "chatbot", "mcp", "--http", "--port", "0", *arguments),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | environment,
+    )
+    assert process.stderr is not None
+    try:
+        line = (await asyncio.wait_for(process.stderr.readline(), 30)).decode()
+        assert " at http://" in line, line + (await process.stderr.read()).decode()
+        yield line.split()[-1]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        out, err = await asyncio.wait_for(process.communicate(), 20)
+        assert (process.returncode, out) == (0, b"")
+        assert b"Traceback" not in err
+
+
+@pytest.fixture(params=["stdio", "http"])
+def way_in(request: pytest.FixtureRequest) -> Any:
+    if request.param == "stdio":
+        return connected
+
+    @asynccontextmanager
+    async def over_http(*arguments: str) -> AsyncIterator[Client]:
+        async with listening(*arguments) as url, Client(url, read_timeout_seconds=30) as client:
+            yield client
+
+    return over_http
+
+
+async def call(client: Client, name: str, **arguments: Any) -> dict[str, Any]:
+    """The answer of a tool, which says what it is, or what went wrong."""
+    result = await client.call_tool(name, arguments)
+    [block] = result.content
+    assert block.type == "text"
+    answer: dict[str, Any] = json.loads(block.text)
+    assert result.is_error == ("error" in answer)
+    assert result.is_error or answer["about"] == FRAME
+    return answer
+
+
+async def addresses(client: Client) -> list[str]:
+    """Every resource, from all pages."""
+    page = await client.list_resources()
+    found = [resource.uri for resource in page.resources]
+    while page.next_cursor:
+        page = await client.list_resources(cursor=page.next_cursor)
+        found += [resource.uri for resource in page.resources]
+    return found
+
+
+async def read(client: Client, address: str) -> dict[str, Any]:
+    [content] = (await client.read_resource(address)).contents
+    assert content.mime_type == "application/json"
+    answer: dict[str, Any] = json.loads(content.text)  # type: ignore[union-attr]
+    assert answer["about"] == FRAME
+    return answer
+
+
+async def test_every_tool_and_resource_works(way_in: Any) -> None:
+    async with MemorySystem(MEMORY) as memory:
+        held = await memory.create_session(STORES, "chat", title="About Oslo")
+        await held.transcript_append("user", "I moved to Oslo in March")
+        await held.remember("I moved to Oslo in March", type="exchange", user_text="I moved to Oslo in March")
+        await held.store_fact("Sam", "lives in", "Oslo")
+    async with way_in() as client:
+        first = (await call(client, "memory_write", title="Sam likes tea", related_people=["Sam"]))["id"]
+        second = (await call(client, "memory_write", title="Sam likes coffee"))["id"]
+        hits = (await call(client, "memory_search", query="tea"))["hits"]
+        assert [hit["id"] for hit in hits][:1] == [first]
+        timeline = (await call(client, "memory_timeline", anchor=first))["timeline"]
+        assert [row["id"] for row in timeline][-2:] == [first, second]
+        [row] = (await call(client, "memory_get", ids=[first]))["observations"]
+        assert (row["title"], row["visibility"]) == ("Sam likes tea", "private")
+        assert "session_id" not in row
+        assert [person["name"] for person in (await call(client, "memory_people"))["people"]] == ["Sam"]
+        await call(client, "memory_supersede", old=first, new=second)
+        versions = (await call(client, "memory_history", observation_id=second))["versions"]
+        assert [version["status"] for version in versions] == ["superseded", "active"]
+        [fact] = (await call(client, "memory_facts", subject="Sam"))["facts"]
+        assert fact["object"] == "Oslo"
+        task = (await call(client, "task_add", title="Book a flight"))["task"]
+        await call(client, "task_update", task_id=task["id"], status="completed")
+        assert (await call(client, "task_list"))["tasks"] == []
+        [session] = (await call(client, "session_search", query="Oslo"))["sessions"]
+        assert session["session_id"] == held.id
+        [entry] = (await call(client, "session_read", session_id=held.id))["entries"]
+        assert entry["content"] == "I moved to Oslo in March"
+        found = await addresses(client)
+        assert found[0] == f"chatbot://sessions/{held.id}"
+        assert f"chatbot://memories/{second}" in found
+        assert f"chatbot://memories/{first}" not in found
+        assert (await read(client, found[0]))["entries"] == [entry]
+        assert (await read(client, f"chatbot://memories/{second}"))["observations"][0]["title"] == "Sam likes coffee"
+        await call(client, "memory_forget", ids=[second])
+        assert (await call(client, "memory_get", ids=[second]))["missing"] == [second]
+        with pytest.raises(MCPError, match="there is no resource"):
+            await client.read_resource(f"chatbot://memories/{second}")
+    async with MemorySystem(MEMORY) as memory:
+        assert [record.id for record in await memory.list_sessions()] == [held.id]
+
+
+async def test_the_tools_are_those_of_the_chat_and_say_what_they_do() -> None:
+    async with MemorySystem(None) as memory:
+        own = memory_tools(await memory.create_session(["in_memory"], "chat"), memory)
+    async with connected() as client:
+        listed = (await client.list_tools()).tools
+        assert [(tool.name, tool.description, tool.input_schema) for tool in listed] == [
+            (tool.spec.name, tool.spec.description, tool.spec.parameters) for tool in own
+        ]
+        hints = {tool.name: tool.annotations for tool in listed}
+        reading = {name for name, hint in hints.items() if hint and hint.read_only_hint}
+        destroying = {name for name, hint in hints.items() if hint and hint.destructive_hint}
+        adding = {"memory_write", "task_add"}
+        assert destroying == {"memory_forget", "memory_supersede", "task_update"}
+        assert reading == hints.keys() - destroying - adding
+        assert all(hint and hint.open_world_hint is False for hint in hints.values())
+        assert all(hint and hint.idempotent_hint is (name not in adding) for name, hint in hints.items())
+        said = client.instructions or ""
+        assert said.index("memory_search") < said.index("memory_timeline") < said.index("memory_get")
+        assert FRAME in said
+        templates = (await client.list_resource_templates()).resource_templates
+        assert [each.uri_template for each in templates] == ["chatbot://sessions/{id}", "chatbot://memories/{id}"]
+
+
+HOSTILE_CALLS: list[tuple[str, dict[str, Any], str]] = [
+    ("memory_search", {"query": "x", "identity": "guarded"}, "memory_search has no argument 'identity'"),
+    ("memory_search", {"query": "x", "clearance": "full"}, "has no argument 'clearance'"),
+    ("memory_search", {"qeury": "x"}, "did you mean 'query'"),
+    ("memory_search", {"query": ["x"]}, "query: input should be a valid string"),
+    ("memory_search", {"query": "x" * 100_000}, "query: "),
+    ("memory_get", {"ids": ["../../etc/passwd"]}, "is not an id"),
+    ("memory_get", {"ids": []}, "ids: "),
+    ("memory_get", {}, "ids: missing"),
+    ("memory_forget", {"ids": [NO_ID]}, "nothing was changed"),
+    ("memory_timeline", {"anchor": NO_ID}, f"there is no observation {NO_ID}"),
+    ("session_read", {"session_id": NO_ID}, f"there is no session {NO_ID}"),
+    ("memory_serach", {}, "did you mean 'memory_search'"),
+    ("", {}, "there is no tool ''"),
+]
+
+
+async def test_a_call_that_cannot_be_made_is_an_error_of_the_tool() -> None:
+    async with connected() as client:
+        for name, arguments, words in HOSTILE_CALLS:
+            answer = await call(client, name, **arguments)
+            assert words in answer["error"]
+            assert "Traceback" not in answer["error"]
+        assert (await call(client, "memory_search", query="still here"))["hits"] == []
+
+
+NOWHERE = [
+    f"chatbot://memories/{NO_ID}",
+    f"chatbot://sessions/{NO_ID}",
+    f"chatbot://identities/{NO_ID}",
+    "chatbot://memories/../../identity.toml",
+    "file:///etc/passwd",
+    f"chatbot://sessions/{NO_ID}/../../guarded",
+    "-" * 36,
+    f"chatbot://memories/{'-' * 36}",
+]
+MADE_UP_CURSORS = ["x", "W10=", "WyJzZXNzaW9ucyJd", "eyJhIjoxfQ==", "é", "WyJtZW1vcmllcyIsICIuLi8iXQ=="]
+
+
+async def test_an_address_that_leads_nowhere_and_a_made_up_cursor_are_refused() -> None:
+    async with connected() as client:
+        for address in NOWHERE:
+            with pytest.raises(MCPError, match=r"there is no (resource|session)") as raised:
+                await client.read_resource(address)
+            assert raised.value.code == INVALID_PARAMS
+        for cursor in MADE_UP_CURSORS:
+            with pytest.raises(MCPError) as raised:
+                await client.list_resources(cursor=cursor)
+            assert raised.value.code == INVALID_PARAMS
+
+
+async def test_pages_hold_every_session_and_memory_once() -> None:
+    async with MemorySystem(MEMORY) as memory:
+        sessions = [(await memory.create_session(STORES, "chat", title=str(n))).id for n in range(60)]
+        rows = [(await memory.memories("chat").remember(f"note number {n} of its own")).id for n in range(70)]
+        await memory.create_session(STORES, "other")
+    async with connected() as client:
+        found = await addresses(client)
+        assert len(found) == len(set(found))
+        assert set(found) == {f"chatbot://sessions/{each}" for each in sessions} | {
+            f"chatbot://memories/{each}" for each in rows
+        }
+
+
+async def test_who_is_cleared_for_less_sees_less() -> None:
+    async with MemorySystem(MEMORY) as memory:
+        held = await memory.create_session(STORES, "chat", title="A private talk")
+        await held.transcript_append("user", "the code is 4711")
+        memories = memory.memories("chat")
+        rows = {
+            each: (await memories.remember(f"a {each} thing about tea", visibility=each)).id
+            for each in ("private", "shared", "social")
+        }
+    async with connected("--clearance", "familiar") as client:
+        hits = (await call(client, "memory_search", query="tea"))["hits"]
+        assert [hit["id"] for hit in hits] == [rows["social"]]
+        assert (await call(client, "memory_get", ids=list(rows.values())))["missing"] == [
+            rows["private"],
+            rows["shared"],
+        ]
+        assert await addresses(client) == [f"chatbot://memories/{rows['social']}"]
+        assert (await call(client, "session_read", session_id=held.id))["error"] == f"there is no session {held.id}"
+        for address in (f"chatbot://sessions/{held.id}", f"chatbot://memories/{rows['private']}"):
+            with pytest.raises(MCPError):
+                await client.read_resource(address)
+        assert "nothing was changed" in (await call(client, "memory_forget", ids=[rows["private"]]))["error"]
+        written = (await call(client, "memory_write", title="From a guest"))["id"]
+    async with connected("--clearance", "public") as client:
+        assert await addresses(client) == []
+        assert "error" in await call(client, "memory_write", title="From nobody")
+    async with MemorySystem(MEMORY) as memory:
+        [row] = await memory.get([written])
+        assert row.visibility == "social"
+
+
+async def test_the_identity_is_that_of_the_start() -> None:
+    async with connected("-i", "guarded") as client:
+        await call(client, "memory_write", title="Known to guarded alone")
+    async with connected() as client:
+        assert (await call(client, "memory_search", query="guarded"))["hits"] == []
+    assert not list(MEMORY.glob("observations.jsonl"))
+    assert "Known to guarded alone" in Path("identities/guarded/memory/observations.jsonl").read_text(encoding="utf-8")
+
+
+def run(*arguments: str, given: bytes = b"", **environment: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "chatbot", "mcp", *arguments],
+        input=given,
+        capture_output=True,
+        timeout=60,
+        check=False,
+        env=os.environ | environment,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["-i", "guarded", "--clearance", "full"], 3, "allows inner, and full is more than that"),
+        (["-i", "nobody"], 4, "no identity 'nobody'"),
+        (["--agent", "bare"], 3, "keeps observations"),
+        (["--port", "1"], 2, "--port can only be used with --http"),
+        (["--http", "--host", "0.0.0.0"], 3, "0.0.0.0 can be reached by others: set a token"),
+        (["--http", "--host", "::"], 3, "set a token"),
+        (["--http", "--host", "example.org"], 3, "set a token"),
+        (["--http", "--token", "env:NOT_SET"], 3, "names the variable NOT_SET, which is not set"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_at_the_start(arguments: list[str], code: int, words: str) -> None:
+    done = run(*arguments)
+    assert (done.returncode, done.stdout) == (code, b"")
+    assert words in done.stderr.decode()
+
+
+def test_without_the_package_one_line_says_how_to_get_it() -> None:
+    Path("hidden.py").write_text(
+        "import sys\nsys.modules['mcp'] = None\nfrom chatbot.cli.main import main\nsys.exit(main(['mcp']))\n",
+        encoding="utf-8",
+    )
+    done = subprocess.run(
+        [sys.executable, "hidden.py"], capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL
+    )
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == "chatbot: the package mcp is not installed: pip install 'chatbot-runtime[mcp]'\n"
+
+
+HELLO = json.dumps(
+    {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+    }
+).encode()
+
+
+def test_a_session_in_a_file_is_answered_and_nothing_else_is_printed(tmp_path: Path) -> None:
+    said = b"\n".join([b"no json", HELLO, b"[1]", b'{"jsonrpc":"2.0","method":"notifications/initialized"}'])
+    said += b'\n{"jsonrpc":"2.0","id":2,"method":"tools/list"}\n'
+    done = run(given=said)
+    assert (done.returncode, done.stderr) == (0, b"")
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {answer["id"] for answer in answers} <= {1, 2}
+    assert answers[0]["result"]["serverInfo"]["name"] == "chatbot"
+    given, wanted = tmp_path / "in", tmp_path / "out"
+    given.write_bytes(HELLO + b"\n")
+    with given.open("rb") as source, wanted.open("wb") as sink:
+        subprocess.run([sys.executable, "-m", "chatbot", "mcp"], stdin=source, stdout=sink, timeout=60, check=True)
+    for line in wanted.read_bytes().splitlines():
+        assert json.loads(line)["id"] == 1
+    assert run(given=b"").stdout == b""
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    """A server in the middle of a conversation."""
+    started = subprocess.Popen(
+        [sys.executable, "-m", "chatbot", "mcp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert started.stdin is not None
+    assert started.stdout is not None
+    started.stdin.write(HELLO + b"\n")
+    started.stdin.flush()
+    assert b'"id":1' in started.stdout.readline()
+    with started:
+        yield started
+        started.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_it_though_its_input_stays_open(process: subprocess.Popen[bytes], number: int) -> None:
+    process.send_signal(number)
+    assert process.wait(10) == 0
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+
+
+def test_the_end_of_its_input_ends_it(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    process.stdin.close()
+    assert process.wait(10) == 0
+
+
+def test_nothing_outlives_a_client_that_was_killed(tmp_path: Path) -> None:
+    parent = tmp_path / "parent.py"
+    parent.write_text(
+        "import subprocess, sys\n"
+        "child = subprocess.Popen([sys.executable, '-m', 'chatbot', 'mcp'],"
+        " stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
+        f"child.stdin.write({HELLO!r} + b'\\n'); child.stdin.flush()\n"
+        "child.stdout.readline()\nprint(child.pid, flush=True)\nchild.wait()\n",
+        encoding="utf-8",
+    )
+    client = subprocess.Popen([sys.executable, str(parent)], stdout=subprocess.PIPE)
+    assert client.stdout is not None
+    server = int(client.stdout.readline())
+    client.kill()
+    client.communicate()
+    deadline = time.monotonic() + 10
+    stat = Path(f"/proc/{server}/stat")
+    while stat.exists() and ") Z " not in stat.read_text(encoding="utf-8") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert time.monotonic() < deadline
+    assert run(given=b"").returncode == 0
+
+
+async def test_a_killed_server_leaves_no_lock_behind(process: subprocess.Popen[bytes]) -> None:
+    async with connected() as client:
+        await call(client, "memory_write", title="Before the end")
+    assert process.poll() is None
+    process.kill()
+    process.wait()
+    async with connected() as client:
+        assert len((await call(client, "memory_search", query="end"))["hits"]) == 1
+        await call(client, "memory_write", title="After the end")
+
+
+async def test_over_http_a_token_host_and_origin_are_checked() -> None:
+    json_headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+    async with listening("--allow-host", "memory.example.org", CHATBOT_MCP__TOKEN="s3cret") as url:
+        token = {"authorization": "Bearer s3cret"}
+        async with httpx.AsyncClient() as web:
+
+            async def status(**headers: str) -> int:
+                return (await web.post(url, content=HELLO, headers=json_headers | headers)).status_code
+
+            assert await status() == 401
+            assert await status(authorization="Bearer wrong") == 401
+            assert await status(authorization="Basic s3cret") == 401
+            assert await status(**token) == 200
+            assert await status(**token, host="evil.example.org") == 421
+            assert await status(**token, host="memory.example.org") == 200
+            assert await status(**token, origin="https://evil.example.org") == 403
+            assert await status(**token, origin=url.removesuffix("/mcp")) == 200
+            huge = await web.post(url, content=b"x" * 5_000_000, headers=json_headers | token)
+            assert huge.status_code == 413
+            assert (await web.get(url.removesuffix("mcp"), headers=token)).status_code == 404
+        import httpx2
+
+        async with (
+            httpx2.AsyncClient(headers=token) as own,
+            Client(streamable_http_client(url, http_client=own), read_timeout_seconds=30) as client,
+        ):
+            assert (await call(client, "memory_search", query="x"))["hits"] == []
+
+
+async def test_two_clients_share_one_memory_at_once() -> None:
+    async with listening() as url, Client(url) as one, Client(url) as two:
+        await asyncio.gather(
+            *(call(client, "memory_write", title=f"{n} from a client") for n in range(10) for client in (one, two))
+        )
+        assert len((await call(two, "memory_search", query="client", limit=50))["hits"]) == 10
+        assert await addresses(one) == await addresses(two)
+
+
+def _leaves(module: Any) -> list[type[Exception]]:
+    return [each for _, each in inspect.getmembers(module, inspect.isclass) if issubclass(each, Exception)]
+
+
+@pytest.mark.parametrize("kind", [*_leaves(chatbot.errors), *_leaves(stores.errors)], ids=lambda kind: kind.__name__)
+def test_every_error_has_a_code_and_those_about_our_disk_are_not_told(kind: type[Exception]) -> None:
+    error = kind("/home/ada/memory cannot be read")
+    assert code_of(error) in {INVALID_PARAMS, INTERNAL_ERROR}
+    about_us = {"ConfigError", "DamagedFile", "DamagedSession", "StoreFailed", "UnsafePath", "MissingFolder"}
+    assert (told(error) == UNTOLD) == (code_of(error) == INTERNAL_ERROR)
+    if kind.__name__ in about_us:
+        assert told(error) == UNTOLD
+    assert told(RuntimeError("a trace")) == UNTOLD
+
+
+async def test_a_disk_that_fails_is_not_described_to_the_client() -> None:
+    async with connected() as client:
+        await call(client, "memory_write", title="All is well")
+    (MEMORY / "observations.jsonl").rename(MEMORY / "aside")
+    (MEMORY / "observations.jsonl").mkdir()
+    async with connected() as client:
+        assert (await call(client, "memory_search", query="well"))["error"] == UNTOLD
+        with pytest.raises(MCPError, match="cannot be used just now") as raised:
+            await client.list_resources()
+        assert raised.value.code == INTERNAL_ERROR
