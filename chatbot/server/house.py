@@ -1,0 +1,92 @@
+"""The house: the identities of one configuration, each opened when someone first asks for it, all closed at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+
+from chatbot.chat import Chat
+from chatbot.errors import IdentityError
+from chatbot.identity import list_identities
+from chatbot.memory import SessionHandle
+from chatbot.runtime import Options, Runtime, Setup
+from chatbot.server.callers import Caller
+from chatbot.server.tokens import Tokens
+from chatbot.server.turns import Turns
+from chatbot.server.visit import Visit
+from stores.errors import did_you_mean
+from stores.lifecycle import AsyncResource
+
+_MOST_CHATS = 512
+
+
+class House(AsyncResource):
+    """Every identity, or the one that `options` names. Open with `async with`; `visit` is the way in.
+
+    `open_runtime` makes the runtime of an identity from its options.
+    """
+
+    def __init__(self, options: Options | None = None, *, open_runtime: Callable[[Options], Runtime] = Runtime) -> None:
+        self._options = options or Options()
+        self._open_runtime = open_runtime
+        self.setup = Setup.resolve(self._options)
+        self.settings = self.setup.settings.combined().server
+        self.tokens = Tokens.of(self.setup.identities)
+        self.turns = Turns()
+        self._runtimes: dict[str, Runtime] = {}
+        self._opening = asyncio.Lock()
+        self._chats: OrderedDict[tuple[str, str, str], Chat] = OrderedDict()
+
+    def identities(self, caller: Caller) -> list[str]:
+        """The names that the caller may know, the one first that answers when none is asked for."""
+        usual = self.setup.identity.name
+        served = [usual] if self._options.identity else [usual, *list_identities(self.setup.identities)]
+        return [name for name in dict.fromkeys(served) if caller.may_enter(name)]
+
+    async def visit(self, caller: Caller, identity: str | None = None) -> Visit:
+        """Let the caller in to an identity, or to the first that they may know.
+
+        Raises `IdentityError`, in the same words for one that is not there and one that they may not know.
+        """
+        known = self.identities(caller)
+        if identity is None and not known:
+            raise IdentityError("there is no identity that you may talk to")
+        name = known[0] if identity is None else identity
+        if name not in known:
+            raise IdentityError(f"there is no identity {name!r:.80}{did_you_mean(name, known)}")
+        return Visit(caller, await self.runtime(name), self)
+
+    async def runtime(self, identity: str) -> Runtime:
+        """The identity, open. Asks nobody whether it may be: that is what `visit` is for."""
+        if identity not in self._runtimes:
+            async with self._opening:
+                if identity not in self._runtimes:
+                    self._runtimes[identity] = await self._open(identity)
+        return self._runtimes[identity]
+
+    def chat(self, runtime: Runtime, session: SessionHandle) -> Chat:
+        """The conversation in a session; the same one for as long as it is in use, for it knows what was recalled."""
+        key = (runtime.setup.identity.name, session.id, session.clearance)
+        chat = self._chats.pop(key, None) or runtime.chat(session)
+        if chat.session is not None:
+            chat.session.record = session.record  # it may have got another title meanwhile
+        self._chats[key] = chat
+        while len(self._chats) > _MOST_CHATS:
+            self._chats.popitem(last=False)
+        return chat
+
+    async def aclose(self) -> None:
+        """Stop the turns under way, then close every identity. May be called twice."""
+        await self.turns.aclose()
+        self._chats.clear()
+        while self._runtimes:
+            _, runtime = self._runtimes.popitem()
+            await runtime.aclose()
+
+    async def _open(self, identity: str) -> Runtime:
+        runtime = await asyncio.to_thread(self._open_runtime, replace(self._options, identity=identity))
+        await runtime.__aenter__()
+        runtime.model.warm()
+        return runtime

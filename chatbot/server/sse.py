@@ -1,0 +1,88 @@
+"""Server-sent events: text that arrives as it comes into being."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+PING_S = 15.0
+_HEADERS = {
+    "cache-control": "no-store",
+    "x-accel-buffering": "no",  # else nginx keeps it all back
+}
+
+
+def event(data: Any, name: str | None = None) -> bytes:
+    """One event; `data` is JSON unless it is text."""
+    text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    head = f"event: {name}\n" if name else ""
+    return f"{head}data: {text}\n\n".encode("utf-8", "replace")
+
+
+class EventStream(Response):
+    """Sends events as they come, and a comment now and then, lest someone on the way hangs up.
+
+    A client that takes nothing for `timeout_s` is left; the source is closed whenever sending ends.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self, events: AsyncGenerator[bytes, None], *, timeout_s: float, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(headers={**_HEADERS, **(headers or {})})
+        del self.headers["content-length"]
+        self._events = events
+        self._timeout_s = timeout_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - its contract
+        """See ASGI."""
+        sending = asyncio.create_task(self._send_all(send))
+        leaving = asyncio.create_task(_left(receive))
+        try:
+            await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leaving.cancel()
+            if not sending.done():
+                sending.cancel()
+            await asyncio.gather(sending, leaving, return_exceptions=True)
+        if not sending.cancelled() and (error := sending.exception()) and not isinstance(error, TimeoutError | OSError):
+            raise error
+
+    async def _send_all(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        async with aclosing(_with_pings(self._events)) as events:
+            async for data in events:
+                async with asyncio.timeout(self._timeout_s):
+                    await send({"type": "http.response.body", "body": data, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _with_pings(events: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    upcoming = asyncio.ensure_future(anext(events, None))
+    try:
+        while True:
+            done, _ = await asyncio.wait([upcoming], timeout=PING_S)
+            if not done:
+                yield b": still here\n\n"
+                continue
+            data = upcoming.result()
+            if data is None:
+                return
+            upcoming = asyncio.ensure_future(anext(events, None))
+            yield data
+    finally:
+        upcoming.cancel()
+        await asyncio.gather(upcoming, return_exceptions=True)
+        await events.aclose()
