@@ -17,6 +17,8 @@ from chatbot.server.bodies import Bodies
 from chatbot.server.doors import OPEN_PATHS, Doors
 from chatbot.server.errors import INVALID, UNKNOWN, Problem, problem_of, unexpected
 from chatbot.server.house import House
+from chatbot.server.idempotency import Idempotency
+from chatbot.server.native import ROUTERS
 from chatbot.server.openai import completions, models
 from stores.errors import StoreError
 
@@ -41,11 +43,12 @@ def create_app(house: House, *, open_paths: Collection[str] = OPEN_PATHS) -> Fas
         redoc_url=None,
     )
     app.state.house = house
-    app.include_router(models.router)
-    app.include_router(completions.router)
+    for router in (models.router, completions.router, *ROUTERS):
+        app.include_router(router)
     app.add_api_route("/health", _health, summary="Whether the server runs", tags=["server"])
     _tell_of_errors(app)
     # The last one added is the first one asked.
+    app.add_middleware(Idempotency, at_work=house.at_work)
     app.add_middleware(Bodies, most_bytes=settings.body_kb * 1024, timeout_s=settings.request_timeout_s)
     app.add_middleware(Doors, settings=settings, tokens=house.tokens, open_paths=open_paths)
     if settings.allowed_origins:

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 
-from chatbot.chat import Chat
 from chatbot.errors import IdentityError
 from chatbot.identity import list_identities
-from chatbot.memory import SessionHandle
 from chatbot.runtime import Options, Runtime, Setup
 from chatbot.server.callers import Caller
+from chatbot.server.chats import Chats
 from chatbot.server.tokens import Tokens
-from chatbot.server.turns import Turns
+from chatbot.server.turns import Turns, cancelled
 from chatbot.server.visit import Visit
 from stores.errors import did_you_mean
 from stores.lifecycle import AsyncResource
-
-_MOST_CHATS = 512
 
 
 class House(AsyncResource):
@@ -35,9 +31,11 @@ class House(AsyncResource):
         self.settings = self.setup.settings.combined().server
         self.tokens = Tokens.of(self.setup.identities)
         self.turns = Turns()
+        self.at_work: set[asyncio.Task[None]] = set()
+        """Requests that go on though their client may have left."""
         self._runtimes: dict[str, Runtime] = {}
         self._opening = asyncio.Lock()
-        self._chats: OrderedDict[tuple[str, str, str], Chat] = OrderedDict()
+        self._chats = Chats()
 
     def identities(self, caller: Caller) -> list[str]:
         """The names that the caller may know, the one first that answers when none is asked for."""
@@ -56,7 +54,7 @@ class House(AsyncResource):
         name = known[0] if identity is None else identity
         if name not in known:
             raise IdentityError(f"there is no identity {name!r:.80}{did_you_mean(name, known)}")
-        return Visit(caller, await self.runtime(name), self)
+        return Visit(caller, await self.runtime(name), self._chats, self.turns)
 
     async def runtime(self, identity: str) -> Runtime:
         """The identity, open. Asks nobody whether it may be: that is what `visit` is for."""
@@ -66,19 +64,9 @@ class House(AsyncResource):
                     self._runtimes[identity] = await self._open(identity)
         return self._runtimes[identity]
 
-    def chat(self, runtime: Runtime, session: SessionHandle) -> Chat:
-        """The conversation in a session; the same one for as long as it is in use, for it knows what was recalled."""
-        key = (runtime.setup.identity.name, session.id, session.clearance)
-        chat = self._chats.pop(key, None) or runtime.chat(session)
-        if chat.session is not None:
-            chat.session.record = session.record  # it may have got another title meanwhile
-        self._chats[key] = chat
-        while len(self._chats) > _MOST_CHATS:
-            self._chats.popitem(last=False)
-        return chat
-
     async def aclose(self) -> None:
         """Stop the turns under way, then close every identity. May be called twice."""
+        await cancelled(self.at_work)
         await self.turns.aclose()
         self._chats.clear()
         while self._runtimes:

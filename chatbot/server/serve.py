@@ -25,22 +25,29 @@ async def serve(house: House, *, ready: Callable[[str], None] = lambda _: None) 
     """
     check_doors(house)
     settings = house.settings
-    config = uvicorn.Config(
-        create_app(house),
-        http=impatient(settings.request_timeout_s),
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,  # nobody may claim to come from elsewhere
-        limit_concurrency=settings.connections,
-        timeout_keep_alive=_KEEP_ALIVE_S,
-        timeout_graceful_shutdown=_FAREWELL_S,
-        h11_max_incomplete_event_size=_LONGEST_HEAD,
+    with listening(settings.host, settings.port) as sock:
+        ready(_address(settings.host, sock.getsockname()[1]))
+        await server_of(house).serve(sockets=[sock])
+
+
+def server_of(house: House) -> uvicorn.Server:
+    """The server, ready to `serve` on a socket; it stops once `should_exit` is set."""
+    settings = house.settings
+    return uvicorn.Server(
+        uvicorn.Config(
+            create_app(house),
+            http=impatient(settings.request_timeout_s),
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,  # nobody may claim to come from elsewhere
+            limit_concurrency=settings.connections,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=_FAREWELL_S,
+            h11_max_incomplete_event_size=_LONGEST_HEAD,
+        )
     )
-    with _listen(settings.host, settings.port) as listening:
-        ready(_address(settings.host, listening.getsockname()[1]))
-        await uvicorn.Server(config).serve(sockets=[listening])
 
 
 def check_doors(house: House) -> None:
@@ -53,14 +60,15 @@ def check_doors(house: House) -> None:
         )
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens there. Raises `ConfigError`."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.create_server(address[:2], family=family, backlog=2048)
+        sock = socket.create_server(address[:2], family=family, backlog=2048)
     except OSError as error:
         raise ConfigError(f"{host} port {port} cannot be listened on: {error.strerror or error}") from error
-    listening.setblocking(False)  # noqa: FBT003 - that is its name
-    return listening
+    sock.setblocking(False)  # noqa: FBT003 - that is its name
+    return sock
 
 
 def _address(host: str, port: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 
 from chatbot.chat import Chat, Event, Receipt
 from chatbot.errors import ChatbotError
@@ -77,9 +77,19 @@ class Turns(AsyncResource):
         """The turns of that session that have not ended, in their order."""
         return [turn for turn, where in self._running.items() if where == place]
 
+    async def stop(self, place: tuple[str, str]) -> int:
+        """Stop the turns of that session; how many there were. On return each has put the session in order."""
+        return await cancelled(turn.task for turn in self.under_way(place))
+
     async def aclose(self) -> None:
         """Stop all turns, and return when each has put its session in order."""
-        tasks = [turn.task for turn in self._running]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancelled(turn.task for turn in self._running)
+
+
+async def cancelled(tasks: Iterable[asyncio.Task[None]]) -> int:
+    """Cancel the tasks, and return how many there were when all have ended."""
+    tasks = list(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return len(tasks)

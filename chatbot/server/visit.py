@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
+from chatbot.chat import Chat
 from chatbot.errors import ConfigError, SessionNotFound
 from chatbot.memory import SessionHandle, SessionRecord
 from chatbot.memory.record import is_session_id
 from chatbot.memory.remembering import Memories
 from chatbot.runtime import Runtime
 from chatbot.server.callers import Caller
-from chatbot.server.turns import RunningTurn
+from chatbot.server.chats import Chats
+from chatbot.server.turns import RunningTurn, Turns
 from stores.access import Clearance, is_cleared, least_clearance
 from stores.errors import UnsupportedOperation
-
-if TYPE_CHECKING:
-    from chatbot.chat import Chat
-    from chatbot.server.house import House
 
 _NO_SESSION = "00000000-0000-7000-8000-000000000000"
 
@@ -33,7 +30,8 @@ class Visit:
 
     caller: Caller
     runtime: Runtime
-    house: House
+    chats: Chats
+    turns: Turns
 
     @property
     def identity(self) -> str:
@@ -80,19 +78,36 @@ class Visit:
             runtime.store_types, runtime.agent, title=title, clearance=self.caller.clearance
         )
 
+    async def fork(self, session_id: str, title: str = "") -> SessionHandle:
+        """A copy of a session, to go on another way. Raises like `session`."""
+        session = await self.session(session_id)
+        copy = await self.runtime.memory.fork_session(session.id, title=title)
+        return await self.session(copy.id)
+
+    async def delete(self, session_id: str) -> None:
+        """Erase a session for good, its turns under way stopped first. Raises like `session`."""
+        session = await self.session(session_id)
+        await self.turns.stop((self.identity, session.id))
+        await self.runtime.memory.delete_session(session.id)
+
     async def chat(self, session_id: str) -> Chat:
         """The conversation in a session. Raises like `session`, and `WrongAgent` for one of another agent."""
-        return self.house.chat(self.runtime, await self.session(session_id, any_agent=False))
+        return self.chats.of(self.runtime, await self.session(session_id, any_agent=False))
 
     async def begin_turn(self, session_id: str, text: str, *, max_output_tokens: int | None = None) -> RunningTurn:
         """Say something in a session. The turn goes on to its end, whoever listens."""
         chat = await self.chat(session_id)
-        return self.house.turns.begin((self.identity, session_id), chat, text, max_output_tokens=max_output_tokens)
+        return self.turns.begin((self.identity, session_id), chat, text, max_output_tokens=max_output_tokens)
 
     async def turns_under_way(self, session_id: str) -> list[RunningTurn]:
         """The turns of a session that have not ended. Raises like `session`."""
         await self.session(session_id)
-        return self.house.turns.under_way((self.identity, session_id))
+        return self.turns.under_way((self.identity, session_id))
+
+    async def stop(self, session_id: str) -> int:
+        """Stop the turns of a session; how many there were. What was said is kept. Raises like `session`."""
+        await self.session(session_id)
+        return await self.turns.stop((self.identity, session_id))
 
     def _is_open(self, record: SessionRecord) -> bool:
         return is_cleared(self.caller.clearance, record.clearance)
