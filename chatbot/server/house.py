@@ -25,9 +25,12 @@ class House(AsyncResource):
     """
 
     def __init__(self, options: Options | None = None, *, open_runtime: Callable[[Options], Runtime] = Runtime) -> None:
-        self._options = options or Options()
+        options = options or Options()
         self._open_runtime = open_runtime
-        self.setup = Setup.resolve(self._options)
+        self.setup = Setup.resolve(options)
+        self._only = options.identity
+        path = self.setup.settings.path
+        self._options = replace(options, config=path and path.resolve())
         self.settings = self.setup.settings.combined().server
         self.tokens = Tokens.of(self.setup.identities)
         self.turns = Turns()
@@ -40,7 +43,7 @@ class House(AsyncResource):
     def identities(self, caller: Caller) -> list[str]:
         """The names that the caller may know, the one first that answers when none is asked for."""
         usual = self.setup.identity.name
-        served = [usual] if self._options.identity else [usual, *list_identities(self.setup.identities)]
+        served = [usual] if self._only else [usual, *list_identities(self.setup.identities)]
         return [name for name in dict.fromkeys(served) if caller.may_enter(name)]
 
     async def visit(self, caller: Caller, identity: str | None = None) -> Visit:

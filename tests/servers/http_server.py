@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
 from chatbot.models import ScriptedModel
 from chatbot.models.scripted import Reply
@@ -28,8 +29,9 @@ WAIT_S = 20.0
 class Served:
     """A server that runs."""
 
-    def __init__(self, house: House, url: str, models: dict[str, ScriptedModel]) -> None:
+    def __init__(self, house: House, app: FastAPI, url: str, models: dict[str, ScriptedModel]) -> None:
         self.house = house
+        self.app = app
         self.url = url
         self.models = models
         """The model of each identity that was opened."""
@@ -88,7 +90,7 @@ def serving(
         thread.start()
         try:
             wait_until(lambda: server.started)
-            yield Served(house, f"http://127.0.0.1:{sock.getsockname()[1]}", models)
+            yield Served(house, server.config.app, f"http://127.0.0.1:{sock.getsockname()[1]}", models)
         finally:
             server.should_exit = True
             thread.join(WAIT_S)
