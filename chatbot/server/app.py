@@ -90,6 +90,8 @@ async def _invalid(_: Request, error: Any) -> JSONResponse:
 
 
 async def _http(_: Request, error: Any) -> JSONResponse:
+    if error.status_code == 400:
+        return Problem(422, INVALID, "invalid_value", "the body is no JSON that can be read").response()
     kind, code = {404: (UNKNOWN, "not_found"), 405: (INVALID, "method_not_allowed")}.get(
         error.status_code, (INVALID, "http_error")
     )

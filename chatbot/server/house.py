@@ -79,5 +79,5 @@ class House(AsyncResource):
     async def _open(self, identity: str) -> Runtime:
         runtime = await asyncio.to_thread(self._open_runtime, replace(self._options, identity=identity))
         await runtime.__aenter__()
-        runtime.model.warm()
+        runtime.warm()
         return runtime

@@ -1,4 +1,4 @@
-"""HTTP/1.1 as uvicorn speaks it, but for clients that take for ever to say what they want."""
+"""HTTP/1.1 as uvicorn speaks it, but for clients that take for ever to say what they want, or to take what they get."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 
 class Impatient(H11Protocol):
-    """Hangs up on who has sent no whole head of a request after `timeout_s`.
+    """Hangs up on who has sent no whole head of a request after `timeout_s`, or takes nothing of an answer for so long.
 
     h11 also bounds the size of a head, which other parsers leave to the app.
     """
 
     timeout_s: ClassVar[float] = 20.0
     _giving_up: asyncio.TimerHandle | None = None
+    _cutting_off: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """See `asyncio.Protocol`."""
@@ -33,7 +34,23 @@ class Impatient(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""
         self._stop_waiting()
+        self._stop_cutting_off()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """See `asyncio.Protocol`: the client does not keep up."""
+        super().pause_writing()
+        self._cutting_off = self.loop.call_later(self.timeout_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """See `asyncio.Protocol`."""
+        self._stop_cutting_off()
+        super().resume_writing()
+
+    def _stop_cutting_off(self) -> None:
+        if self._cutting_off is not None:
+            self._cutting_off.cancel()
+            self._cutting_off = None
 
     def _is_idle(self) -> bool:
         cycle = getattr(self, "cycle", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 from collections.abc import Callable
 
@@ -14,7 +15,6 @@ from chatbot.server.house import House
 from chatbot.server.protocol import impatient
 
 _FAREWELL_S = 10
-_KEEP_ALIVE_S = 30
 _LONGEST_HEAD = 32 * 1024
 
 
@@ -43,7 +43,7 @@ def server_of(house: House) -> uvicorn.Server:
             server_header=False,
             proxy_headers=False,  # nobody may claim to come from elsewhere
             limit_concurrency=settings.connections,
-            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_keep_alive=math.ceil(settings.request_timeout_s),
             timeout_graceful_shutdown=_FAREWELL_S,
             h11_max_incomplete_event_size=_LONGEST_HEAD,
         )

@@ -28,18 +28,15 @@ def event(data: Any, name: str | None = None) -> bytes:
 class EventStream(Response):
     """Sends events as they come, and a comment now and then, lest someone on the way hangs up.
 
-    A client that takes nothing for `timeout_s` is left; the source is closed whenever sending ends.
+    The source is closed whenever sending ends.
     """
 
     media_type = "text/event-stream"
 
-    def __init__(
-        self, events: AsyncGenerator[bytes, None], *, timeout_s: float, headers: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, events: AsyncGenerator[bytes, None], *, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(headers={**_HEADERS, **(headers or {})})
         del self.headers["content-length"]
         self._events = events
-        self._timeout_s = timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - its contract
         """See ASGI."""
@@ -52,15 +49,14 @@ class EventStream(Response):
             if not sending.done():
                 sending.cancel()
             await asyncio.gather(sending, leaving, return_exceptions=True)
-        if not sending.cancelled() and (error := sending.exception()) and not isinstance(error, TimeoutError | OSError):
+        if not sending.cancelled() and (error := sending.exception()) and not isinstance(error, OSError):
             raise error
 
     async def _send_all(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         async with aclosing(_with_pings(self._events)) as events:
             async for data in events:
-                async with asyncio.timeout(self._timeout_s):
-                    await send({"type": "http.response.body", "body": data, "more_body": True})
+                await send({"type": "http.response.body", "body": data, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

@@ -85,12 +85,14 @@ def serving(
     if tokens:
         house.tokens.add("nobody", ["ada"], "public")
     server = server_of(house)
+    app = server.config.app
+    assert isinstance(app, FastAPI)
     with listening("127.0.0.1", 0) as sock:
         thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[sock])))
         thread.start()
         try:
             wait_until(lambda: server.started)
-            yield Served(house, server.config.app, f"http://127.0.0.1:{sock.getsockname()[1]}", models)
+            yield Served(house, app, f"http://127.0.0.1:{sock.getsockname()[1]}", models)
         finally:
             server.should_exit = True
             thread.join(WAIT_S)

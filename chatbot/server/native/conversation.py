@@ -18,7 +18,7 @@ from chatbot.memory import SessionHandle
 from chatbot.messages import TextDelta
 from chatbot.server import sse
 from chatbot.server.callers import Caller
-from chatbot.server.dependencies import HouseHere, VisitHere
+from chatbot.server.dependencies import VisitHere
 from chatbot.server.errors import problem_of, unexpected
 from chatbot.server.native.pages import Cursor, Limit, Page, gone, page_after
 from chatbot.server.native.sessions import SessionId
@@ -92,21 +92,21 @@ async def take_back(session_id: SessionId, visit: VisitHere) -> Page[Entry]:
 
 
 @router.post("/chat", summary="Say something", response_model=Turn, responses={200: _STREAM})
-async def say(session_id: SessionId, said: Annotated[Said, Body()], visit: VisitHere, house: HouseHere) -> Response:
+async def say(session_id: SessionId, said: Annotated[Said, Body()], visit: VisitHere) -> Response:
     """The turn goes on to its end, and is kept, whoever has left meanwhile. Turns of a session take their order."""
     turn = await visit.begin_turn(session_id, said.text, max_output_tokens=said.max_output_tokens)
     if not said.stream:
         return JSONResponse(await _told(turn, session_id))
-    return sse.EventStream(_events(turn, session_id, visit.caller), timeout_s=house.settings.request_timeout_s)
+    return sse.EventStream(_events(turn, session_id, visit.caller))
 
 
 @router.get("/chat", summary="Listen to the turn under way", responses={200: _STREAM, 204: {"description": "None is."}})
-async def listen(session_id: SessionId, visit: VisitHere, house: HouseHere) -> Response:
+async def listen(session_id: SessionId, visit: VisitHere) -> Response:
     """All of its events, from the first on: for who lost the connection, or came later."""
     turns = await visit.turns_under_way(session_id)
     if not turns:
         return Response(status_code=204)
-    return sse.EventStream(_events(turns[0], session_id, visit.caller), timeout_s=house.settings.request_timeout_s)
+    return sse.EventStream(_events(turns[0], session_id, visit.caller))
 
 
 @router.delete("/chat", summary="Stop the turns under way")

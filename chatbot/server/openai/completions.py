@@ -52,7 +52,7 @@ async def complete(asked: Annotated[wire.Asked, Body()], house: HouseHere, calle
     events = reply.events(
         first, pieces, caller, with_usage=bool(asked.stream_options and asked.stream_options.include_usage)
     )
-    return sse.EventStream(events, timeout_s=house.settings.request_timeout_s, headers=reply.headers)
+    return sse.EventStream(events, headers=reply.headers)
 
 
 class _Reply:

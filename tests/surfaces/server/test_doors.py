@@ -2,7 +2,7 @@
 
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,11 +90,13 @@ class World:
         route: tuple[str, str],
         ids: dict[str, str],
         token: str | None = None,
+        *,
         query: Json | None = None,
-        **headers: str,
+        headers: Mapping[str, str] | None = None,
     ) -> httpx.Response:
         """Ask a route as it wants to be asked."""
         method, path = route
+        headers = dict(headers or {})
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         return self.client.request(method, path.format(**ids), json=ASKED[route], params=query, headers=headers)
@@ -156,7 +158,7 @@ WRONG: list[dict[str, str]] = [
 def test_nobody_comes_in_without_a_valid_token(world: World, route: tuple[str, str]) -> None:
     ids = {"session_id": str(uuid.uuid4()), "memory_id": str(uuid.uuid4()), "name": "ada"}
     for headers in WRONG:
-        response = world.ask(route, ids, **headers)
+        response = world.ask(route, ids, headers=headers)
         assert response.status_code in {401, 429}, headers  # the latter once it was tried too often
         assert set(response.json()["error"]) == {"message", "type", "code", "param"}
 
@@ -204,7 +206,7 @@ def test_no_list_tells_of_what_is_anothers_or_needs_more_clearance(world: World,
         return
     for who in ("grace", "familiar"):
         told = world.ask(
-            route, ids | {"name": "grace"}, world.tokens[who], {"q": "secret"} if "search" in route[1] else {}
+            route, ids | {"name": "grace"}, world.tokens[who], query={"q": "secret"} if "search" in route[1] else {}
         )
         assert "plugh" not in told.text
         assert ids["session_id"] not in told.text
@@ -216,7 +218,7 @@ def test_no_list_tells_of_what_is_anothers_or_needs_more_clearance(world: World,
 def test_a_request_by_another_name_is_refused(world: World, route: tuple[str, str]) -> None:
     ids = {"session_id": str(uuid.uuid4()), "memory_id": str(uuid.uuid4()), "name": "ada"}
     for host in ("evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "a@localhost", "[::1", "10.0.0.1"):
-        assert world.ask(route, ids, world.tokens["ada"], Host=host).status_code == 421, host
+        assert world.ask(route, ids, world.tokens["ada"], headers={"Host": host}).status_code == 421, host
 
 
 FOREIGN = [
@@ -233,7 +235,7 @@ FOREIGN = [
 def test_a_page_of_another_site_is_refused(world: World, route: tuple[str, str]) -> None:
     ids = {"session_id": str(uuid.uuid4()), "memory_id": str(uuid.uuid4()), "name": "ada"}
     for headers in FOREIGN:
-        response = world.ask(route, ids, world.tokens["ada"], **headers)
+        response = world.ask(route, ids, world.tokens["ada"], headers=headers)
         assert response.status_code == 403, headers
         assert not [name for name in response.headers if name.startswith("access-control")]
 
@@ -241,10 +243,10 @@ def test_a_page_of_another_site_is_refused(world: World, route: tuple[str, str])
 def test_our_own_page_may_call_and_a_link_may_be_followed(world: World) -> None:
     host = world.served.url.removeprefix("http://")
     for headers in ({"Origin": world.served.url}, {"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}):
-        assert world.ask(("GET", "/v1/models"), {}, world.tokens["ada"], Host=host, **headers).is_success
+        assert world.ask(("GET", "/v1/models"), {}, world.tokens["ada"], headers={"Host": host, **headers}).is_success
     link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
-    assert world.ask(("GET", "/v1/models"), {}, world.tokens["ada"], **link).is_success
-    assert world.ask(("POST", "/v1/sessions"), {}, world.tokens["ada"], **link).status_code == 403
+    assert world.ask(("GET", "/v1/models"), {}, world.tokens["ada"], headers=link).is_success
+    assert world.ask(("POST", "/v1/sessions"), {}, world.tokens["ada"], headers=link).status_code == 403
 
 
 def test_a_preflight_of_another_site_gets_nothing(world: World) -> None:
@@ -257,7 +259,7 @@ def test_a_preflight_of_another_site_gets_nothing(world: World) -> None:
 
 def test_the_cookie_of_the_page_is_a_token_too(world: World) -> None:
     for name, status in ((world.tokens["ada"], 200), ("cbt_wrong", 401)):
-        assert world.ask(("GET", "/v1/models"), {}, Cookie=f"chatbot_token={name}").status_code == status
+        assert world.ask(("GET", "/v1/models"), {}, headers={"Cookie": f"chatbot_token={name}"}).status_code == status
 
 
 def test_a_familiar_caller_has_sessions_and_memories_of_their_own(world: World) -> None:
