@@ -18,6 +18,7 @@ examples:
   chatbot ask -c "and shorter?"       ask in the last session
   chatbot sessions list --json        for scripts
   chatbot memory search "tax return"  what is remembered about it
+  chatbot serve                       answer over HTTP, also to clients of OpenAI
 
 exit codes: 0 done, 1 failed, 2 usage, 3 configuration, 4 not found, 5 model, 6 budget, 7 storage, 130 Ctrl-C, 143 ended
 """

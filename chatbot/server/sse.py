@@ -40,21 +40,20 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - its contract
         """See ASGI."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         sending = asyncio.create_task(self._send_all(send))
-        leaving = asyncio.create_task(_left(receive))
+        others = [asyncio.create_task(_left(receive)), asyncio.create_task(_ping(send))]
         try:
-            await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([sending, *others], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            leaving.cancel()
-            if not sending.done():
-                sending.cancel()
-            await asyncio.gather(sending, leaving, return_exceptions=True)
+            for task in (sending, *others):
+                task.cancel()
+            await asyncio.gather(sending, *others, return_exceptions=True)
         if not sending.cancelled() and (error := sending.exception()) and not isinstance(error, OSError):
             raise error
 
     async def _send_all(self, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        async with aclosing(_with_pings(self._events)) as events:
+        async with aclosing(self._events) as events:
             async for data in events:
                 await send({"type": "http.response.body", "body": data, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -65,20 +64,7 @@ async def _left(receive: Receive) -> None:
         pass
 
 
-async def _with_pings(events: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    upcoming = asyncio.ensure_future(anext(events, None))
-    try:
-        while True:
-            done, _ = await asyncio.wait([upcoming], timeout=PING_S)
-            if not done:
-                yield b": still here\n\n"
-                continue
-            data = upcoming.result()
-            if data is None:
-                return
-            upcoming = asyncio.ensure_future(anext(events, None))
-            yield data
-    finally:
-        upcoming.cancel()
-        await asyncio.gather(upcoming, return_exceptions=True)
-        await events.aclose()
+async def _ping(send: Send) -> None:
+    while True:
+        await asyncio.sleep(PING_S)
+        await send({"type": "http.response.body", "body": b": still here\n\n", "more_body": True})

@@ -87,8 +87,7 @@ def _script(reply: str) -> None:
     )
 
 
-@pytest.mark.parametrize("words", [1, 40, 400])
-def test_a_kill_in_the_middle_of_a_stream_loses_nothing_that_was_acknowledged(words: int) -> None:
+def test_a_kill_in_the_middle_of_a_stream_loses_nothing_that_was_acknowledged() -> None:
     _script(SCRIPT)
     with _serving() as (process, url), httpx.Client(base_url=url, timeout=WAIT_S) as client:
         session = client.post("/v1/sessions", json={"title": "mine"}).json()["id"]
@@ -96,7 +95,7 @@ def test_a_kill_in_the_middle_of_a_stream_loses_nothing_that_was_acknowledged(wo
         done = client.post(f"/v1/sessions/{session}/chat", json={"text": "the first one", "stream": False}).json()
         with client.stream("POST", f"/v1/sessions/{session}/chat", json={"text": "the second one"}) as response:
             told = events(response)
-            for _ in range(words):
+            for _ in range(40):
                 assert next(told)[0] == "text"
             process.kill()
             process.wait(WAIT_S)
@@ -106,9 +105,8 @@ def test_a_kill_in_the_middle_of_a_stream_loses_nothing_that_was_acknowledged(wo
     assert json.loads(_chatbot("memory", "get", kept, "--json"))[0]["title"] == "The milk is in aisle 4"
     assert json.loads(_chatbot("why", "--session", session, "--json"))["turn"] == done["receipt"]["turn"]
     with _serving() as (_, url):
-        answer = httpx.post(
-            f"{url}/v1/sessions/{session}/chat", json={"text": "go on", "stream": False}, timeout=WAIT_S
-        )
+        said = {"text": "go on", "stream": False}
+        answer = httpx.post(f"{url}/v1/sessions/{session}/chat", json=said, timeout=WAIT_S)
         assert answer.is_success
 
 
