@@ -269,7 +269,9 @@ def test_a_familiar_caller_has_sessions_and_memories_of_their_own(world: World) 
         path = f"/v1/sessions/{session['id']}"
         said = {"text": "What is the secret word? Is it xyzzy?", "stream": False}
         assert client.post(f"{path}/chat", json=said).is_success
-        assert [each["id"] for each in client.get("/v1/sessions").json()["data"]] == [session["id"]]
+        listed = client.get("/v1/sessions").json()["data"]
+        assert listed[0]["id"] == session["id"]
+        assert {each["clearance"] for each in listed} == {"familiar"}
         kept = client.post("/v1/memories", json={"title": "Familiar faces like tea"}).json()["id"]
         assert client.get(f"/v1/memories/{kept}").json()["visibility"] == "social"
         refused = client.post("/v1/memories", json={"title": "Mine", "visibility": "private"})

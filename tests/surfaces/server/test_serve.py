@@ -81,10 +81,8 @@ def test_it_stops_in_order_and_keeps_what_was_said(end: signal.Signals) -> None:
 
 
 def _script(reply: str) -> None:
-    Path("config.toml").write_text(
-        f'[model]\nname = "scripted"\nscript = ["{reply}"]\n[agents.chat]\nmemory = ["basic_session", "observations"]\n',
-        encoding="utf-8",
-    )
+    stores = '[agents.chat]\nmemory = ["basic_session", "observations"]\n'
+    Path("config.toml").write_text(f'[model]\nname = "scripted"\nscript = ["{reply}"]\n{stores}', encoding="utf-8")
 
 
 def test_a_kill_in_the_middle_of_a_stream_loses_nothing_that_was_acknowledged() -> None:
