@@ -191,6 +191,27 @@ class McpSettings(Section):
     servers: dict[ServerName, McpServerSettings] = {}
 
 
+class ServerSettings(Section):
+    """`[server]`: where `chatbot serve` listens, and what it takes from those who come."""
+
+    host: str = Field("127.0.0.1", min_length=1)
+    """The address to listen on; any other than loopback needs a token (`chatbot token add`)."""
+    port: int = Field(8000, ge=0, le=65535)
+    """0 takes one that is free."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names that a request may call the server by, beside loopback ones."""
+    allowed_origins: tuple[str, ...] = ()
+    """Other web sites whose pages may call the server, such as `https://chat.example.org`."""
+    body_kb: int = Field(1024, ge=1)
+    """The largest body of a request."""
+    request_timeout_s: float = Field(20.0, gt=0)
+    """Longest wait for a whole request, and for a client to take a piece of an answer."""
+    rate_per_minute: int = Field(600, ge=0)
+    """Requests a minute for each caller whose token sets no other rate; 0: as many as they like."""
+    connections: int = Field(1000, ge=1)
+    """How many may be open at once."""
+
+
 class Config(Section):
     """Everything that can be configured. `folder` is where the file was found, and what relative paths start from."""
 
@@ -208,6 +229,7 @@ class Config(Section):
     budget: BudgetSettings = BudgetSettings()
     terminal: TerminalSettings = TerminalSettings()
     mcp: McpSettings = McpSettings()
+    server: ServerSettings = ServerSettings()
 
 
 class Settings:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Self
 
 from chatbot.chat import Chat, Rules
+from chatbot.chat.answer import answer
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.tool_context import ToolContext
 from chatbot.chat.usage import Call
@@ -17,8 +19,9 @@ from chatbot.errors import ConfigError
 from chatbot.identity import Identity, load_identity
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.record import utc_now
+from chatbot.memory.remembering import Memories
 from chatbot.memory.scoring import PROFILES, Profile, tuned
-from chatbot.messages import Usage
+from chatbot.messages import Delta, Message, ToolSpec, Usage
 from chatbot.models import open_model
 from chatbot.models.base import Model
 from chatbot.tools import Confirm, Tool, Toolbox
@@ -45,6 +48,8 @@ class Options:
     persona: str | None = None
     ephemeral: bool = False
     budget_usd: float | None = None
+    host: str | None = None
+    port: int | None = None
 
     def as_table(self) -> Table:
         """The options that are settings, in the form of the configuration file."""
@@ -55,6 +60,8 @@ class Options:
             table["model"] = {"name": self.model}
         if self.budget_usd is not None:
             table["budget"] = {"session_usd": self.budget_usd}
+        if server := {name: value for name in ("host", "port") if (value := getattr(self, name)) is not None}:
+            table["server"] = server
         return table
 
 
@@ -184,7 +191,7 @@ class Runtime(AsyncResource):
         self._persona = options.persona or self.setup.identity.persona
         self._ephemeral = options.ephemeral
         self.model = model or open_model(self.setup.config.model)
-        self.memory = self.setup.open_memory(ephemeral=options.ephemeral)
+        self.memory = self.setup.open_memory(ephemeral=options.ephemeral, observations=self._observations())
         self.ledger = Ledger(self.setup.identity.memory)
         self._tools = tools
         self._confirm = confirm
@@ -211,6 +218,12 @@ class Runtime(AsyncResource):
         self.model.warm()
         if self._uses_servers:
             self._servers.begin()
+
+    def memories(self) -> Memories:
+        """What is remembered, for a caller without a session. Raises `ConfigError` where the agent keeps nothing."""
+        if not self._ephemeral:
+            self.setup.observation_store()
+        return self.memory.memories(self.agent)
 
     async def new_session(self) -> SessionHandle | None:
         """A new session of the agent; None for an agent without stores, which then chats without a memory."""
@@ -241,6 +254,22 @@ class Runtime(AsyncResource):
         )
         return Chat(model=self.model, session=session, rules=rules, ledger=self.ledger, tools=self.tools(session))
 
+    def answer(
+        self, messages: Sequence[Message], *, tools: Sequence[ToolSpec] = (), max_output_tokens: int | None = None
+    ) -> AsyncGenerator[Delta, None]:
+        """Ask the model just that, without a session; see `answer`. The persona speaks first, unless a system does."""
+        if not any(message.role == "system" for message in messages):
+            messages = (Message("system", self._persona), *messages)
+        most = self.config.model.max_output_tokens
+        return answer(
+            self.model,
+            messages,
+            tools=tools,
+            max_output_tokens=min(max_output_tokens or most, most),
+            budget=self.config.budget,
+            ledger=self.ledger,
+        )
+
     def tools(self, session: SessionHandle | None) -> Toolbox:
         """What the model is offered in `session`: what the caller gave, what the agent names, those of servers.
 
@@ -255,6 +284,12 @@ class Runtime(AsyncResource):
             sources=[self._servers] if self._uses_servers else [],
             confirm=self._confirm,
         )
+
+    def _observations(self) -> str | None:
+        try:
+            return None if self._ephemeral else self.setup.observation_store()
+        except ConfigError:
+            return None  # the agent keeps none, and `memories` says so
 
     async def aclose(self) -> None:
         """Close the memory and the model, and end the servers of tools. May be called twice."""

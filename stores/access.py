@@ -100,7 +100,7 @@ def may_see(row: Guarded, view: View) -> bool:
         row.visibility in view.visibilities
         and row.sensitivity in view.sensitivities
         and (view.namespaces is None or row.namespace in view.namespaces)
-        and _is_cleared(view.clearance, row.min_clearance)
+        and is_cleared(view.clearance, row.min_clearance)
     )
 
 
@@ -110,7 +110,7 @@ def may_write(row: Guarded, view: View) -> bool:
         row.visibility in view.visibilities
         and (row.sensitivity != "secret" or view.clearance == "full")
         and (view.namespaces is None or row.namespace in view.namespaces)
-        and _is_cleared(view.clearance, row.min_clearance)
+        and is_cleared(view.clearance, row.min_clearance)
     )
 
 
@@ -122,6 +122,12 @@ def default_visibility(clearance: Clearance) -> Visibility:
 def least_clearance(*clearances: Clearance) -> Clearance:
     """The least of several clearances: what holds when each of them limits the others."""
     return max(clearances, key=CLEARANCES.index)
+
+
+def is_cleared(clearance: str, needed: str) -> bool:
+    """Whether a clearance is at least the one that is needed; one that is not known never is."""
+    known: tuple[str, ...] = CLEARANCES
+    return clearance in known and needed in known and known.index(clearance) <= known.index(needed)
 
 
 def strictest(rows: Iterable[Guarded]) -> Guard:
@@ -148,8 +154,3 @@ def is_stricter(guard: Guarded, other: Guarded) -> bool:
         and SENSITIVITIES.index(guard.sensitivity) >= SENSITIVITIES.index(other.sensitivity)
         and CLEARANCES.index(guard.min_clearance) <= CLEARANCES.index(other.min_clearance)
     )
-
-
-def _is_cleared(clearance: str, needed: str) -> bool:
-    known: tuple[str, ...] = CLEARANCES
-    return clearance in known and needed in known and known.index(clearance) <= known.index(needed)

@@ -38,6 +38,7 @@ LIGHT = [
     "chatbot.errors",
     "chatbot.memory",
     "chatbot.messages",
+    "chatbot.server",
     "stores",
     "stores.basic_session",
     "stores.in_memory",
@@ -73,6 +74,13 @@ asyncio.run(main())
 
 def test_using_a_session_loads_nothing_heavy(tmp_path: Path) -> None:
     assert _loaded_by(USE_OF_A_SESSION.format(home=str(tmp_path))) & HEAVY == set()
+
+
+@pytest.mark.parametrize("module", ["chatbot.runtime", "chatbot.cli.repl", "chatbot.cli.serve", "chatbot.cli.token"])
+def test_only_serving_loads_a_web_framework(module: str) -> None:
+    web = {"fastapi", "starlette", "uvicorn", "nicegui"}
+    assert _loaded_by(f"import {module}") & web == set()
+    assert _loaded_by("import chatbot.server.app") & web
 
 
 def test_this_test_would_notice_a_heavy_module() -> None:

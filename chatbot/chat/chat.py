@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 
 from chatbot.chat.dialogue import USER
@@ -49,16 +50,17 @@ class Chat:
         self._window = Window(rules.settings.window_entries)
         self._remembrance = Remembrance.of(session, rules.settings, clock)
 
-    async def turn(self, text: str, emit: Emit = lambda _: None) -> Receipt:
+    async def turn(self, text: str, emit: Emit = lambda _: None, *, max_output_tokens: int | None = None) -> Receipt:
         """Say `text`, and return the receipt, which holds the reply. `emit` gets what happens, as it happens.
 
-        Turns of one session take their order. Cancelling keeps what was said so far. Raises `InvalidValue` for a text
-        that is empty or cannot be kept, `ModelError`, or `BudgetExceeded`.
+        `max_output_tokens` shortens this reply alone. Turns of one session take their order. Cancelling keeps what was
+        said so far. Raises `InvalidValue` for a text that is empty or cannot be kept, `ModelError`, or
+        `BudgetExceeded`.
         """
         if not check_text(text, "the message").strip():
             raise InvalidValue("the message is empty")
         async with self._order:
-            turn, receipt = self._turn(text, emit)
+            turn, receipt = self._turn(text, emit, max_output_tokens)
             self._receipts.append(receipt)
             return await turn.run()
 
@@ -70,7 +72,10 @@ class Chat:
             turn, receipt = self._turn(text, lambda _: None)
             return await turn.prompt(), receipt
 
-    def _turn(self, text: str, emit: Emit) -> tuple[Turn, Receipt]:
+    def _turn(self, text: str, emit: Emit, most: int | None = None) -> tuple[Turn, Receipt]:
+        rules = self.rules
+        if most is not None:
+            rules = replace(rules, max_output_tokens=min(most, rules.max_output_tokens))
         receipt = Receipt(
             turn=str(new_id()),
             session=self.session.id if self.session else None,
@@ -82,7 +87,7 @@ class Chat:
             text,
             model=self.model,
             session=self.session,
-            rules=self.rules,
+            rules=rules,
             tools=self._tools,
             ledger=self._ledger,
             window=self._window,

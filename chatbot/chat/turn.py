@@ -13,6 +13,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 
+from chatbot.chat.answer import estimated_usage
 from chatbot.chat.budget import reply_within_budget
 from chatbot.chat.dialogue import ASSISTANT, ERROR, USER, Said, messages_of, said_tool_calls, said_tool_result
 from chatbot.chat.episode import summarize_episode
@@ -26,7 +27,7 @@ from chatbot.chat.window import Window
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ModelError
 from chatbot.memory import SessionHandle
-from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCall, ToolCallDelta, ToolSpec, Usage
+from chatbot.messages import Delta, Finished, TextDelta, ToolCall, ToolCallDelta, ToolSpec, Usage
 from chatbot.models.base import Model
 from chatbot.tools import Toolbox, ToolResult
 from stores.base import TranscriptStore
@@ -306,10 +307,7 @@ class Turn:
         )
 
     async def _estimate(self, prompt: PromptBundle, reply: _Reply) -> Usage:
-        written = await self._model.count_tokens([Message("assistant", reply.text)])
-        price = await self._model.price()
-        cost = None if price is None else prompt.tokens * price.input_usd + written * price.output_usd
-        return Usage(input_tokens=prompt.tokens, output_tokens=written, cost_usd=cost, estimated=True)
+        return await estimated_usage(self._model, prompt.tokens, reply.text)
 
     async def _bill(self, usage: Usage, seconds: float) -> None:
         call = Call(self._clock(), self._receipt.session or "", PURPOSE, self._receipt.model, usage, seconds)

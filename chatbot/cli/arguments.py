@@ -18,6 +18,7 @@ examples:
   chatbot ask -c "and shorter?"       ask in the last session
   chatbot sessions list --json        for scripts
   chatbot memory search "tax return"  what is remembered about it
+  chatbot serve                       answer over HTTP, also to clients of OpenAI
 
 exit codes: 0 done, 1 failed, 2 usage, 3 configuration, 4 not found, 5 model, 6 budget, 7 storage, 130 Ctrl-C, 143 ended
 """
@@ -60,6 +61,8 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
     _command(commands, "stores", "list the store plug-ins, what they keep and their settings")
     _add_tools(commands)
     _add_mcp(commands)
+    _add_serve(commands)
+    _add_token(commands)
     config = _command(commands, "config", "show the settings in force and where they come from")
     config.add_argument("what", nargs="?", choices=["show", "path"], default="show", help="settings, or where they are")
     _command(commands, "doctor", "check configuration, files and model, and say how to mend what is wrong")
@@ -81,6 +84,7 @@ _DEFAULTS = {
     "new": False,
     "fork": None,
 }
+_CLEARANCES = ("full", "inner", "familiar", "public")
 _PICK = ""
 """The value of a bare `-r`: let the user pick."""
 
@@ -172,6 +176,29 @@ def _add_mcp(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     mcp.add_argument("--port", type=count, metavar="N", help="default 8808; 0: one that is free")
     mcp.add_argument("--allow-host", action="append", metavar="NAME", help="a further name that clients may call it by")
     mcp.add_argument("--token", metavar="TOKEN|env:VARIABLE", help="what clients must send; better: CHATBOT_MCP__TOKEN")
+
+
+def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    serve = _command(commands, "serve", "answer over HTTP: OpenAI-compatible, and with sessions and memory")
+    serve.add_argument("--host", metavar="ADDRESS", default=None, help="where to listen (default 127.0.0.1)")
+    serve.add_argument("--port", type=count, metavar="N", default=None, help="the port (default 8000; 0: a free one)")
+    serve.add_argument("-m", "--model", metavar="NAME", default=argparse.SUPPRESS, help="the model to use")
+    serve.add_argument("--ephemeral", action="store_true", default=argparse.SUPPRESS, help="remember nothing of this")
+
+
+def _add_token(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    token = _command(commands, "token", "make, list and revoke the tokens that open the HTTP server")
+    actions = token.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
+    add = _action(actions, "add", "make a token; it is shown this once")
+    add.add_argument("label", help="whose it is, or what for")
+    add.add_argument(
+        "--for", dest="identities", action="append", metavar="NAME", help="an identity that it opens; repeat"
+    )
+    add.add_argument("--clearance", choices=_CLEARANCES, required=True, help="the most that it lets be seen")
+    add.add_argument("--rate", type=count, metavar="N", default=0, help="requests a minute (default: as in [server])")
+    _action(actions, "list", "the tokens that there are, without their texts")
+    revoke = _action(actions, "revoke", "take a token back; it opens nothing from the next request on")
+    revoke.add_argument("token", metavar="ID|LABEL", help="its id, or its label")
 
 
 def _add_session(parser: argparse.ArgumentParser) -> None:

@@ -44,15 +44,15 @@ EXPECTED = {
 }
 
 
-def _leaves(kind: type[Exception]) -> Iterator[type[Exception]]:
+def leaves(kind: type[Exception]) -> Iterator[type[Exception]]:
     children = [child for child in kind.__subclasses__() if child.__module__ in {"chatbot.errors", "stores.errors"}]
     if not children:
         yield kind
     for child in children:
-        yield from _leaves(child)
+        yield from leaves(child)
 
 
-@pytest.mark.parametrize("kind", [*_leaves(ChatbotError), *_leaves(StoreError)], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [*leaves(ChatbotError), *leaves(StoreError)], ids=lambda kind: kind.__name__)
 def test_every_leaf_of_both_trees_has_the_code_that_is_documented(kind: type[ChatbotError]) -> None:
     expected = EXPECTED.get(f"{kind.__module__}.{kind.__name__}") or EXPECTED[kind.__name__]
     assert exit_code(kind("what happened")) is expected

@@ -23,6 +23,9 @@ HEAVY = {
     "filelock",
     "cyllama",
     "jinja2",
+    "fastapi",
+    "starlette",
+    "uvicorn",
 }
 DRIVER = """
 import sys
@@ -44,6 +47,7 @@ print(*sorted(name for name in sys.modules if "." not in name), file=sys.stderr)
         ["sessions", "list", "--help"],
         ["memory", "add", "--help"],
         ["mcp", "--help"],
+        ["serve", "--help"],
     ],
 )
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:

@@ -1,0 +1,84 @@
+"""How long 200 clients wait that stream at once, beside one alone, on one server process with the scripted model.
+
+uv run python benchmarks/server.py [clients] [words]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import httpx
+
+ALONE = 20
+"""How many turns one client takes, one after the other."""
+
+
+def main() -> None:
+    """Print the times and the server's memory."""
+    clients, words = (int(text) for text in [*sys.argv[1:], "200", "40"][:2])
+    with tempfile.TemporaryDirectory() as folder:
+        script = " ".join(["word"] * words)
+        Path(folder, "config.toml").write_text(
+            f'[model]\nname = "scripted"\nscript = ["{script}"]\n'
+            '[agents.chat]\nmemory = ["basic_session", "observations"]\n[server]\nrate_per_minute = 0\n',
+            encoding="utf-8",
+        )
+        environment = {**os.environ, "XDG_CACHE_HOME": folder}
+        command = [sys.executable, "-m", "chatbot", "serve", "--port", "0"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder, env=environment) as server:
+            assert server.stdout is not None
+            url = server.stdout.readline().split()[0]
+            asyncio.run(_measure(url, clients, script))
+            print(f"memory of the server   {_resident_mb(server.pid):6.0f} MB")
+            server.terminate()
+    print(f"CPU of the server      {resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime:6.1f} s")
+
+
+async def _measure(url: str, clients: int, script: str) -> None:
+    limits = httpx.Limits(max_connections=clients)
+    async with httpx.AsyncClient(base_url=url, timeout=120, limits=limits) as client:
+        await _turn(client, script)
+        alone = [await _turn(client, script) for _ in range(ALONE)]
+        started = time.monotonic()
+        together = await asyncio.gather(*(_turn(client, script) for _ in range(clients)))
+        took = time.monotonic() - started
+    _print("one client", alone)
+    _print(f"{clients} clients", together)
+    print(f"p95 ratio              {_p95(together) / _p95(alone):6.1f}")
+    print(f"turns a second         {clients / took:6.1f}, alone {ALONE / sum(alone):.1f}")
+
+
+async def _turn(client: httpx.AsyncClient, script: str) -> float:
+    """Seconds that one streamed turn in a session of its own takes; its reply must be whole."""
+    session = (await client.post("/v1/sessions", json={})).json()["id"]
+    started = time.monotonic()
+    async with client.stream("POST", f"/v1/sessions/{session}/chat", json={"text": "Tell me a few words"}) as response:
+        lines = [line async for line in response.aiter_lines()]
+    words = sum(line.startswith('data: {"text":"word') for line in lines)
+    assert words == len(script.split()), f"{words} of {len(script.split())} words came"
+    return time.monotonic() - started
+
+
+def _print(name: str, times: list[float]) -> None:
+    print(f"{name:20} p50 {statistics.median(times) * 1000:8.1f} ms   p95 {_p95(times) * 1000:8.1f} ms")
+
+
+def _p95(times: list[float]) -> float:
+    return sorted(times)[int(len(times) * 0.95) - 1]
+
+
+def _resident_mb(pid: int) -> float:
+    pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+if __name__ == "__main__":
+    main()

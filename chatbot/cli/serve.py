@@ -1,0 +1,49 @@
+"""`chatbot serve`: the HTTP server."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from importlib.util import find_spec
+
+from chatbot.cli.exits import Exit
+from chatbot.cli.output import say
+from chatbot.errors import ConfigError
+from chatbot.runtime import Options
+
+_NEEDED = ("fastapi", "uvicorn")
+
+
+async def run(args: argparse.Namespace) -> Exit:
+    """Serve until Ctrl-C or SIGTERM."""
+    check_extra()
+    from chatbot.server.house import House
+    from chatbot.server.serve import serve
+
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    options = Options(
+        config=args.config,
+        identity=args.identity,
+        agent=args.agent,
+        model=args.model,
+        ephemeral=args.ephemeral,
+        host=args.host,
+        port=args.port,
+    )
+    async with House(options) as house:
+        await serve(house, ready=lambda address: say(f"{address} (Ctrl-C stops)"))
+    return Exit.OK
+
+
+def check_extra() -> None:
+    """Raise `ConfigError` where the packages that serving needs are not installed."""
+    if not all(_is_installed(name) for name in _NEEDED):
+        raise ConfigError("chatbot serve needs the extra `web`: uv pip install 'chatbot-runtime[web]'")
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ValueError:  # what is loaded has no spec
+        return False

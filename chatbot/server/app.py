@@ -1,0 +1,102 @@
+"""Puts the parts together: routes, doors, and one way to tell of errors."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.cors import CORSMiddleware
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from chatbot.errors import ChatbotError
+from chatbot.server.bodies import Bodies
+from chatbot.server.doors import OPEN_PATHS, Doors
+from chatbot.server.errors import INVALID, UNKNOWN, Problem, problem_of, unexpected
+from chatbot.server.house import House
+from chatbot.server.idempotency import Idempotency
+from chatbot.server.native import ROUTERS
+from chatbot.server.openai import completions, models
+from stores.errors import StoreError
+
+_DESCRIPTION = """\
+A chat bot that remembers. Send a token as `Authorization: Bearer …`; whoever is at this machine needs none as long as
+there are no tokens. `identity` picks who answers; without it the first that the token opens does.
+"""
+
+
+def create_app(house: House, *, open_paths: Collection[str] = OPEN_PATHS) -> FastAPI:
+    """The server of a house, as an ASGI app; it closes the house when it shuts down.
+
+    `open_paths` need no token, such as a page to log in at.
+    """
+    settings = house.settings
+    app = FastAPI(
+        title="chatbot",
+        version="1",
+        description=_DESCRIPTION,
+        lifespan=_closing,
+        docs_url=None,  # they load scripts from elsewhere
+        redoc_url=None,
+    )
+    app.state.house = house
+    for router in (models.router, completions.router, *ROUTERS):
+        app.include_router(router)
+    app.add_api_route("/health", _health, summary="Whether the server runs", tags=["server"])
+    _tell_of_errors(app)
+    # The last one added is the first one asked.
+    app.add_middleware(Idempotency, at_work=house.at_work)
+    app.add_middleware(Bodies, most_bytes=settings.body_kb * 1024, timeout_s=settings.request_timeout_s)
+    app.add_middleware(Doors, settings=settings, tokens=house.tokens, open_paths=open_paths)
+    if settings.allowed_origins:
+        app.add_middleware(
+            CORSMiddleware, allow_origins=settings.allowed_origins, allow_methods=["*"], allow_headers=["*"]
+        )
+    return app
+
+
+async def _health() -> dict[str, str]:
+    """Tells nothing else, for nobody needs a token for it."""
+    return {"status": "ok"}
+
+
+@asynccontextmanager
+async def _closing(app: FastAPI) -> AsyncIterator[None]:
+    async with app.state.house:
+        yield
+
+
+def _tell_of_errors(app: FastAPI) -> None:
+    app.add_exception_handler(ChatbotError, _known)
+    app.add_exception_handler(StoreError, _known)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+async def _known(request: Request, error: Any) -> JSONResponse:
+    return problem_of(error, getattr(request.state, "caller", None)).response()
+
+
+async def _invalid(_: Request, error: Any) -> JSONResponse:
+    first = error.errors()[0]
+    place = [str(part) for part in first["loc"] if part not in {"body", "query", "path"}]
+    message = f"{first['msg'][:1].lower()}{first['msg'][1:]}"
+    param = ".".join(place) or None
+    return Problem(422, INVALID, "invalid_value", f"{param}: {message}" if param else message, param).response()
+
+
+async def _http(_: Request, error: Any) -> JSONResponse:
+    if error.status_code == 400:
+        return Problem(422, INVALID, "invalid_value", "the body is no JSON that can be read").response()
+    kind, code = {404: (UNKNOWN, "not_found"), 405: (INVALID, "method_not_allowed")}.get(
+        error.status_code, (INVALID, "http_error")
+    )
+    return Problem(error.status_code, kind, code, str(error.detail).lower(), headers=error.headers or {}).response()
+
+
+async def _unexpected(_: Request, error: Exception) -> JSONResponse:
+    return unexpected(error).response()

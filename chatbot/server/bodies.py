@@ -1,0 +1,72 @@
+"""What may be sent: JSON, not too large, and not too slowly. The app gets a body when all of it is there."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from chatbot.server.errors import INVALID, Problem
+
+_WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class Bodies:
+    """ASGI middleware that reads the bodies of requests to paths below `/v1`."""
+
+    def __init__(self, app: ASGIApp, *, most_bytes: int, timeout_s: float) -> None:
+        self._app = app
+        self._most_bytes = most_bytes
+        self._timeout_s = timeout_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        if scope["type"] != "http" or not scope["path"].startswith("/v1/"):
+            return await self._app(scope, receive, send)
+        body = await self._read(scope, receive)
+        if isinstance(body, Problem):
+            return await body.response()(scope, receive, send)
+        scope["state"]["body"] = body
+        return await self._app(scope, _replaying(body, receive), send)
+
+    async def _read(self, scope: Scope, receive: Receive) -> bytes | Problem:
+        headers = Headers(scope=scope)
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > self._most_bytes:
+            return self._too_large()
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                while (message := await receive())["type"] == "http.request":
+                    body += message.get("body", b"")
+                    if len(body) > self._most_bytes:
+                        return self._too_large()
+                    if not message.get("more_body"):
+                        break
+        except TimeoutError:
+            return _last(408, "request_timeout", f"the request did not arrive within {self._timeout_s:g} s")
+        if body and scope["method"] not in _WITHOUT_BODY and not _is_json(headers):
+            return Problem(415, INVALID, "unsupported_media_type", "the body must be sent as application/json")
+        return bytes(body)
+
+    def _too_large(self) -> Problem:
+        return _last(413, "body_too_large", f"a request may hold at most {self._most_bytes:,} bytes: see body_kb")
+
+
+def _last(status: int, code: str, message: str) -> Problem:
+    """A refusal with the rest of the request unread: the connection cannot be used again."""
+    return Problem(status, INVALID, code, message, headers={"connection": "close"})
+
+
+def _is_json(headers: Headers) -> bool:
+    return headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
+
+
+def _replaying(body: bytes, receive: Receive) -> Receive:
+    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return replay

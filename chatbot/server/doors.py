@@ -1,0 +1,168 @@
+"""The doors: who comes in. Every request passes them, whatever route it is for, and so does every web socket.
+
+A browser can be made to send requests by any page that it shows, so a request must name this server by a name that it
+goes by (else a stranger's domain could be pointed at it) and may not come from another site's page.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections.abc import Collection, Mapping
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from chatbot.config import ServerSettings
+from chatbot.errors import ChatbotError
+from chatbot.server.callers import OWNER, Caller
+from chatbot.server.errors import DENIED, INVALID, SLOW_DOWN, UNAUTHENTICATED, Problem, Refused, problem_of
+from chatbot.server.rates import Rates
+from chatbot.server.tokens import Tokens
+from stores.errors import StoreError
+
+COOKIE = "chatbot_token"
+OPEN_PATHS = frozenset({"/health"})
+"""What needs no token. It still needs the right Host and Origin."""
+_FAILURES_PER_MINUTE = 60
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_HARMLESS_SITES = frozenset({None, "same-origin", "none"})
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach that address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class Doors:
+    """ASGI middleware that finds the `Caller`, as `scope["state"]["caller"]`, or turns the request away.
+
+    The owner needs no token where `settings.host` is loopback and there is not a single one. `open_paths` are open to
+    everyone; one that ends with a slash opens all below it.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, settings: ServerSettings, tokens: Tokens, open_paths: Collection[str] = OPEN_PATHS
+    ) -> None:
+        self._app = app
+        self._settings = settings
+        self._tokens = tokens
+        self._open_paths = open_paths
+        self._rates = Rates()
+        self._hosts = _LOOPBACK | {settings.host} | set(settings.allowed_hosts)
+        self._takes_addresses = not is_loopback(settings.host)
+        self._owner_may_enter = is_loopback(settings.host) and not tokens.all()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        if scope["type"] == "lifespan":
+            return await self._app(scope, receive, send)
+        try:
+            scope.setdefault("state", {})["caller"] = self._let_in(scope, Headers(scope=scope))
+        except (ChatbotError, StoreError) as error:
+            return await _turn_away(problem_of(error), scope, receive, send)
+        return await self._app(scope, receive, send)
+
+    def _let_in(self, scope: Scope, headers: Headers) -> Caller | None:
+        self._check_host(headers)
+        self._check_site(scope, headers)
+        if self._is_open(scope["path"]):
+            return None
+        caller = self._caller(headers, (scope.get("client") or ("", 0))[0])
+        self._check_rate(caller.key, caller.rate_per_minute or self._settings.rate_per_minute)
+        return caller
+
+    def _check_host(self, headers: Headers) -> None:
+        values = headers.getlist("host")
+        name = _host_name(values[0]) if len(values) == 1 else None
+        if name is None or not (name in self._hosts or (self._takes_addresses and _is_address(name))):
+            raise Refused(
+                Problem(421, INVALID, "host_not_allowed", "this server does not go by that name: see allowed_hosts")
+            )
+
+    def _check_site(self, scope: Scope, headers: Headers) -> None:
+        """Refuse what another site's page asks for, but for following a link to here."""
+        origin = headers.get("origin")
+        if origin is not None:
+            is_own = urlsplit(origin).netloc == headers["host"] and origin != "null"
+            allowed = is_own or origin in self._settings.allowed_origins
+        else:
+            follows_link = headers.get("sec-fetch-mode") == "navigate" and scope.get("method") in {"GET", "HEAD"}
+            allowed = headers.get("sec-fetch-site") in _HARMLESS_SITES or follows_link
+        if not allowed:
+            raise Refused(Problem(403, DENIED, "origin_not_allowed", "pages of other sites may not call this server"))
+
+    def _caller(self, headers: Headers, address: str) -> Caller:
+        if self._owner_may_enter and not self._tokens.all():
+            return OWNER  # whatever key their client sends, for some cannot do without
+        token = self._tokens.find(token_in(headers))
+        if token is None:
+            self._check_rate(f"failed {address}", _FAILURES_PER_MINUTE)
+            raise Refused(
+                Problem(
+                    401,
+                    UNAUTHENTICATED,
+                    "invalid_token",
+                    "a valid token is needed: `Authorization: Bearer …`; `chatbot token add` makes one",
+                    headers={"www-authenticate": "Bearer"},
+                )
+            )
+        return token.caller()
+
+    def _check_rate(self, key: str, per_minute: int) -> None:
+        wait = math.ceil(self._rates.take(key, per_minute))
+        if wait:
+            raise Refused(
+                Problem(
+                    429,
+                    SLOW_DOWN,
+                    "too_many_requests",
+                    f"at most {per_minute} requests a minute: try again in {wait} s",
+                    headers={"retry-after": str(wait)},
+                )
+            )
+
+    def _is_open(self, path: str) -> bool:
+        return any(path == known or (known.endswith("/") and path.startswith(known)) for known in self._open_paths)
+
+
+def token_in(headers: Mapping[str, str]) -> str:
+    """The token that a request carries, as bearer or in the page's cookie; empty where it has neither."""
+    scheme, _, text = headers.get("authorization", "").partition(" ")
+    if scheme:
+        return text.strip() if scheme.lower() == "bearer" else ""
+    try:
+        morsel = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+    except CookieError:
+        return ""
+    return morsel.value if morsel else ""
+
+
+def _host_name(host: str) -> str | None:
+    """The name in a Host header, without the port; None for what is none."""
+    try:
+        parts = urlsplit(f"//{host}")
+    except ValueError:
+        return None
+    is_plain = not (parts.username or parts.path or parts.query or parts.fragment)
+    return parts.hostname if is_plain else None
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+async def _turn_away(problem: Problem, scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008, "reason": problem.message})
+    else:
+        await problem.response()(scope, receive, send)

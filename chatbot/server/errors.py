@@ -1,0 +1,139 @@
+"""What went wrong, as HTTP tells it: the one place that knows status codes, and the one shape of an error.
+
+    {"error": {"message": …, "type": …, "code": …, "param": …}}
+
+It is also the shape that clients of OpenAI understand.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.responses import JSONResponse
+
+import chatbot.errors as app
+import stores.errors as kept
+from chatbot.server.callers import Caller
+from chatbot.server.turns import TurnStopped
+
+logger = logging.getLogger(__name__)
+
+INVALID = "invalid_request_error"
+DENIED = "permission_error"
+UNKNOWN = "not_found_error"
+CONFLICT = "conflict_error"
+BROKEN = "server_error"
+UPSTREAM = "model_error"
+SLOW_DOWN = "rate_limit_error"
+UNAUTHENTICATED = "authentication_error"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An error as a client is told of it."""
+
+    status: int
+    type: str
+    code: str
+    message: str = ""
+    param: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """The body of the answer."""
+        return {"error": {"message": self.message, "type": self.type, "code": self.code, "param": self.param}}
+
+    def response(self) -> JSONResponse:
+        """The answer."""
+        headers = {"cache-control": "no-store", "x-content-type-options": "nosniff", **self.headers}
+        return JSONResponse(self.as_json(), self.status, headers=headers)
+
+
+class Refused(app.ChatbotError):
+    """A request that the server itself turns down."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+_KINDS: dict[type[Exception], tuple[int, str, str]] = {
+    app.ConfigError: (500, BROKEN, "configuration"),
+    app.IdentityError: (404, UNKNOWN, "identity_not_found"),
+    app.SessionNotFound: (404, UNKNOWN, "session_not_found"),
+    app.SessionExpired: (404, UNKNOWN, "session_expired"),
+    app.AmbiguousSession: (409, CONFLICT, "ambiguous_session"),
+    app.WrongAgent: (409, CONFLICT, "wrong_agent"),
+    app.DamagedSession: (500, BROKEN, "damaged_session"),
+    app.SessionError: (409, CONFLICT, "session"),
+    app.ContextTooLong: (400, INVALID, "context_length_exceeded"),
+    app.RequestRefused: (400, INVALID, "refused_by_provider"),
+    app.RateLimited: (429, SLOW_DOWN, "provider_rate_limited"),
+    app.ModelTimeout: (504, UPSTREAM, "model_timeout"),
+    app.MissingModel: (503, UPSTREAM, "missing_model"),
+    app.UnknownModel: (502, UPSTREAM, "unknown_model"),
+    app.AccessDenied: (502, UPSTREAM, "provider_denied_access"),
+    app.ProviderFailed: (502, UPSTREAM, "provider_failed"),
+    app.ModelError: (502, UPSTREAM, "model_failed"),
+    app.BudgetExceeded: (402, "budget_error", "budget_exceeded"),
+    app.ToolError: (500, BROKEN, "tool_failed"),
+    TurnStopped: (409, CONFLICT, "turn_stopped"),
+    app.ChatbotError: (500, BROKEN, "failed"),
+    kept.UnsupportedOperation: (409, CONFLICT, "unsupported_operation"),
+    kept.UnknownStore: (500, BROKEN, "configuration"),
+    kept.BrokenStore: (500, BROKEN, "configuration"),
+    kept.InvalidSettings: (500, BROKEN, "configuration"),
+    kept.OtherEmbedder: (500, BROKEN, "other_embedder"),
+    kept.InvalidValue: (422, INVALID, "invalid_value"),
+    kept.UnsafePath: (404, UNKNOWN, "file_not_found"),
+    kept.MissingFolder: (404, UNKNOWN, "gone"),
+    kept.UnknownObservation: (404, UNKNOWN, "memory_not_found"),
+    kept.ConflictingChange: (409, CONFLICT, "conflicting_change"),
+    kept.AccessDenied: (403, DENIED, "clearance"),
+    kept.StoreBusy: (503, BROKEN, "busy"),
+    kept.DamagedFile: (500, BROKEN, "damaged_file"),
+    kept.LaterFormat: (500, BROKEN, "later_format"),
+    kept.StoreFailed: (500, BROKEN, "storage_failed"),
+    kept.StoreError: (500, BROKEN, "storage_failed"),
+}
+_TELLS_OF_FILES = (app.ConfigError, app.DamagedSession, kept.StoreError)
+_HARMLESS = (kept.InvalidValue, kept.UnsupportedOperation, kept.UnknownObservation, kept.ConflictingChange)
+_RETRY_BUSY_S = 1
+
+
+def problem_of(error: app.ChatbotError | kept.StoreError, caller: Caller | None = None) -> Problem:
+    """The problem for an error: that of the nearest class which has one.
+
+    Whoever is not the owner is not told which of the server's files is in trouble; the log is.
+    """
+    if isinstance(error, Refused):
+        return error.problem
+    status, type_, code = next(_KINDS[kind] for kind in type(error).__mro__ if kind in _KINDS)
+    return Problem(status, type_, code, _message(error, code, caller), headers=_retry(error, status))
+
+
+def unexpected(error: BaseException) -> Problem:
+    """The problem for an error that nobody foresaw."""
+    logger.error("a request failed", exc_info=error)
+    return Problem(500, BROKEN, "internal", "the server failed: its log says more")
+
+
+def _message(error: Exception, code: str, caller: Caller | None) -> str:
+    hides = isinstance(error, _TELLS_OF_FILES) and not isinstance(error, _HARMLESS) and not _is_access(error)
+    if not hides or (caller is not None and caller.is_owner):
+        return str(error)
+    logger.error("%s", error)
+    return f"the server cannot do that ({code.replace('_', ' ')}): its log says more"
+
+
+def _is_access(error: Exception) -> bool:
+    return isinstance(error, kept.AccessDenied)
+
+
+def _retry(error: Exception, status: int) -> dict[str, str]:
+    wait = getattr(error, "retry_after_s", None) or (_RETRY_BUSY_S if isinstance(error, kept.StoreBusy) else None)
+    return {"retry-after": str(math.ceil(wait))} if wait is not None and status in {429, 503} else {}

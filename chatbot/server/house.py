@@ -1,0 +1,83 @@
+"""The house: the identities of one configuration, each opened when someone first asks for it, all closed at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+from chatbot.errors import IdentityError
+from chatbot.identity import list_identities
+from chatbot.runtime import Options, Runtime, Setup
+from chatbot.server.callers import Caller
+from chatbot.server.chats import Chats
+from chatbot.server.tokens import Tokens
+from chatbot.server.turns import Turns, cancelled
+from chatbot.server.visit import Visit
+from stores.errors import did_you_mean
+from stores.lifecycle import AsyncResource
+
+
+class House(AsyncResource):
+    """Every identity, or the one that `options` names. Open with `async with`; `visit` is the way in.
+
+    `open_runtime` makes the runtime of an identity from its options.
+    """
+
+    def __init__(self, options: Options | None = None, *, open_runtime: Callable[[Options], Runtime] = Runtime) -> None:
+        options = options or Options()
+        self._open_runtime = open_runtime
+        self.setup = Setup.resolve(options)
+        self._only = options.identity
+        path = self.setup.settings.path
+        self._options = replace(options, config=path and path.resolve())
+        self.settings = self.setup.settings.combined().server
+        self.tokens = Tokens.of(self.setup.identities)
+        self.turns = Turns()
+        self.at_work: set[asyncio.Task[None]] = set()
+        """Requests that go on though their client may have left."""
+        self._runtimes: dict[str, Runtime] = {}
+        self._opening = asyncio.Lock()
+        self._chats = Chats()
+
+    def identities(self, caller: Caller) -> list[str]:
+        """The names that the caller may know, the one first that answers when none is asked for."""
+        usual = self.setup.identity.name
+        served = [usual] if self._only else [usual, *list_identities(self.setup.identities)]
+        return [name for name in dict.fromkeys(served) if caller.may_enter(name)]
+
+    async def visit(self, caller: Caller, identity: str | None = None) -> Visit:
+        """Let the caller in to an identity, or to the first that they may know.
+
+        Raises `IdentityError`, in the same words for one that is not there and one that they may not know.
+        """
+        known = self.identities(caller)
+        if identity is None and not known:
+            raise IdentityError("there is no identity that you may talk to")
+        name = known[0] if identity is None else identity
+        if name not in known:
+            raise IdentityError(f"there is no identity {name!r:.80}{did_you_mean(name, known)}")
+        return Visit(caller, await self.runtime(name), self._chats, self.turns)
+
+    async def runtime(self, identity: str) -> Runtime:
+        """The identity, open. Asks nobody whether it may be: that is what `visit` is for."""
+        if identity not in self._runtimes:
+            async with self._opening:
+                if identity not in self._runtimes:
+                    self._runtimes[identity] = await self._open(identity)
+        return self._runtimes[identity]
+
+    async def aclose(self) -> None:
+        """Stop the turns under way, then close every identity. May be called twice."""
+        await cancelled(self.at_work)
+        await self.turns.aclose()
+        self._chats.clear()
+        while self._runtimes:
+            _, runtime = self._runtimes.popitem()
+            await runtime.aclose()
+
+    async def _open(self, identity: str) -> Runtime:
+        runtime = await asyncio.to_thread(self._open_runtime, replace(self._options, identity=identity))
+        await runtime.__aenter__()
+        runtime.warm()
+        return runtime

@@ -1,0 +1,211 @@
+"""`/v1/sessions/{id}/…`: what was said, saying something, and what it cost."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncGenerator, Sequence
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Response
+from pydantic import BaseModel, Field
+from starlette.responses import JSONResponse
+
+from chatbot.chat import Event, Notice, ToolFinished, ToolStarted
+from chatbot.chat.usage import bill_of, calls_in
+from chatbot.errors import ChatbotError
+from chatbot.memory import SessionHandle
+from chatbot.messages import TextDelta
+from chatbot.server import sse
+from chatbot.server.callers import Caller
+from chatbot.server.dependencies import VisitHere
+from chatbot.server.errors import problem_of, unexpected
+from chatbot.server.native.pages import Cursor, Limit, Page, gone, page_after
+from chatbot.server.native.sessions import SessionId
+from chatbot.server.native.shapes import Entry, Given
+from chatbot.server.responses import PROBLEMS
+from chatbot.server.turns import RunningTurn
+from stores.errors import InvalidValue, StoreError
+from stores.records import TranscriptEntry, format_time, parse_time
+
+router = APIRouter(prefix="/v1/sessions/{session_id}", tags=["conversation"], responses=PROBLEMS)
+
+_STREAM: dict[str, Any] = {
+    "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    "description": "Events `text`, `tool`, `tool_result`, `notice`, and at last `done` or `error`.",
+}
+
+
+class Said(Given):
+    """What you say."""
+
+    text: str = Field(min_length=1)
+    stream: bool = Field(default=True, description="Events as they happen, or the whole reply at once.")
+    max_output_tokens: int | None = Field(None, ge=1, description="A shorter reply than the settings allow.")
+
+
+class Turn(BaseModel):
+    """A turn that has ended."""
+
+    session_id: str
+    reply: str
+    receipt: dict[str, Any] = Field(description="What the turn recalled and why, its tools, tokens and cost.")
+
+
+class Stopped(BaseModel):
+    """How many turns were stopped."""
+
+    stopped: int
+
+
+class BillShown(BaseModel):
+    """Tokens and US dollars, in all and by purpose."""
+
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    cost_usd: float
+    calls_of_unknown_cost: int
+    by_purpose: dict[str, dict[str, Any]]
+
+
+@router.get("/messages", summary="Read what was said")
+async def list_messages(
+    session_id: SessionId, visit: VisitHere, limit: Limit = 50, cursor: Cursor = None
+) -> Page[Entry]:
+    """The last entries, oldest first; `next_cursor` leads to those before them."""
+    session = await visit.session(session_id)
+    entries = await _entries_before(session, limit + 1, None if cursor is None else _place(cursor))
+    shown = entries[-limit:]
+    return Page(
+        data=[Entry.model_validate(entry) for entry in shown],
+        next_cursor=_cursor(shown) if len(entries) > limit else None,
+    )
+
+
+@router.delete("/messages", summary="Take back the last exchange")
+async def take_back(session_id: SessionId, visit: VisitHere) -> Page[Entry]:
+    """From your last message on; what was removed. To ask again, or otherwise, say it anew."""
+    taken = await (await visit.chat(session_id)).take_back()
+    return Page(data=[Entry.model_validate(entry) for entry in taken])
+
+
+@router.post("/chat", summary="Say something", response_model=Turn, responses={200: _STREAM})
+async def say(session_id: SessionId, said: Annotated[Said, Body()], visit: VisitHere) -> Response:
+    """The turn goes on to its end, and is kept, whoever has left meanwhile. Turns of a session take their order."""
+    turn = await visit.begin_turn(session_id, said.text, max_output_tokens=said.max_output_tokens)
+    if not said.stream:
+        return JSONResponse(await _told(turn, session_id))
+    return sse.EventStream(_events(turn, session_id, visit.caller))
+
+
+@router.get("/chat", summary="Listen to the turn under way", responses={200: _STREAM, 204: {"description": "None is."}})
+async def listen(session_id: SessionId, visit: VisitHere) -> Response:
+    """All of its events, from the first on: for who lost the connection, or came later."""
+    turns = await visit.turns_under_way(session_id)
+    if not turns:
+        return Response(status_code=204)
+    return sse.EventStream(_events(turns[0], session_id, visit.caller))
+
+
+@router.delete("/chat", summary="Stop the turns under way")
+async def stop(session_id: SessionId, visit: VisitHere) -> Stopped:
+    """What was said so far is kept."""
+    return Stopped(stopped=await visit.stop(session_id))
+
+
+@router.get("/receipts", summary="See what each turn did")
+async def list_receipts(
+    session_id: SessionId, visit: VisitHere, limit: Limit = 20, cursor: Cursor = None
+) -> Page[dict[str, Any]]:
+    """Newest first: what was recalled and why, what was left out, tools, tokens, cost."""
+    receipts = (await (await visit.session(session_id)).receipts())[::-1]
+    part, following = page_after(receipts, lambda receipt: str(receipt.get("turn")), cursor=cursor, limit=limit)
+    return Page(data=list(part), next_cursor=following)
+
+
+@router.get("/usage", summary="See what it has cost")
+async def get_usage(session_id: SessionId, visit: VisitHere) -> BillShown:
+    """The sum of all turns."""
+    bill = bill_of(calls_in(await (await visit.session(session_id)).receipts()))
+    return BillShown.model_validate(bill.as_json())
+
+
+async def _events(turn: RunningTurn, session_id: str, caller: Caller) -> AsyncGenerator[bytes, None]:
+    async for event in turn.events():
+        yield _event(event)
+    try:
+        yield sse.event(await _told(turn, session_id), "done")
+    except (ChatbotError, StoreError) as error:
+        yield sse.event(problem_of(error, caller).as_json(), "error")
+    except Exception as error:  # noqa: BLE001 - a model may be a stranger's; the client shall know
+        yield sse.event(unexpected(error).as_json(), "error")
+
+
+async def _told(turn: RunningTurn, session_id: str) -> dict[str, Any]:
+    receipt = await turn.receipt()
+    return {"session_id": session_id, "reply": receipt.reply, "receipt": receipt.as_json()}
+
+
+def _event(event: Event) -> bytes:
+    match event:
+        case TextDelta(text):
+            return sse.event({"text": text}, "text")
+        case ToolStarted(call):
+            return sse.event(dataclasses.asdict(call), "tool")
+        case ToolFinished(result):
+            return sse.event(
+                {"id": result.call.id, "content": result.content, "is_error": result.is_error}, "tool_result"
+            )
+        case Notice(text):
+            return sse.event({"text": text}, "notice")
+
+
+async def _entries_before(session: SessionHandle, n: int, place: _Place | None) -> Sequence[TranscriptEntry]:
+    """The last `n` entries before a place; of the transcript no more is read than that takes, about."""
+    if place is None:
+        return await session.transcript_read_last(n)
+    read = 2 * n
+    while True:
+        entries = await session.transcript_read_last(read)
+        is_all = len(entries) < read
+        if is_all:
+            entries = await session.transcript_read_all()
+        position = _position(entries, place)
+        if position is not None and (position >= n or is_all):
+            return entries[max(0, position - n) : position]
+        if is_all:
+            raise gone(place.text())
+        read *= 4
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Place:
+    """An entry of a transcript: of all that have its time, which one from the end."""
+
+    at: datetime
+    from_end: int
+
+    def text(self) -> str:
+        return f"{format_time(self.at)}~{self.from_end}"
+
+
+def _position(entries: Sequence[TranscriptEntry], place: _Place) -> int | None:
+    alike = [position for position, entry in enumerate(entries) if entry.at == place.at]
+    return alike[-place.from_end] if len(alike) >= place.from_end else None
+
+
+def _cursor(shown: Sequence[TranscriptEntry]) -> str:
+    """The place of the first entry that was shown."""
+    return _Place(shown[0].at, sum(entry.at == shown[0].at for entry in shown)).text()
+
+
+def _place(cursor: str) -> _Place:
+    at, _, from_end = cursor.partition("~")
+    if not (from_end.isascii() and from_end.isdecimal() and 0 < len(from_end) < 9 and int(from_end)):
+        raise gone(cursor)
+    try:
+        return _Place(parse_time(at), int(from_end))
+    except InvalidValue:
+        raise gone(cursor) from None

@@ -1,0 +1,50 @@
+"""`/v1/sessions/{id}/files`: the plain files that a session is."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Response
+from starlette.responses import StreamingResponse
+
+from chatbot.server.dependencies import VisitHere
+from chatbot.server.native.pages import Page
+from chatbot.server.native.sessions import SessionId
+from chatbot.server.native.shapes import Shape
+from chatbot.server.responses import PROBLEMS
+from stores.errors import UnsafePath
+
+router = APIRouter(prefix="/v1/sessions/{session_id}/files", tags=["conversation"], responses=PROBLEMS)
+
+
+class File(Shape):
+    """A file in a session's folder; its size is in bytes."""
+
+    name: str
+    size: int
+    modified: datetime
+
+
+@router.get("", summary="List the files of a session")
+async def list_files(session_id: SessionId, visit: VisitHere) -> Page[File]:
+    """All of them, by name."""
+    session = await visit.session(session_id)
+    return Page(data=[File.model_validate(file) for file in await session.list_files()])
+
+
+@router.get(
+    "/{name}",
+    summary="Download one",
+    response_class=Response,
+    responses={200: {"content": {"application/octet-stream": {}}, "description": "Its bytes."}},
+)
+async def get_file(
+    session_id: SessionId, name: Annotated[str, Path(max_length=255)], visit: VisitHere
+) -> StreamingResponse:
+    """As it is on the disk."""
+    session = await visit.session(session_id)
+    if name not in {file.name for file in await session.list_files()}:
+        raise UnsafePath(f"the session has no file {name!r:.80}")
+    headers = {"content-disposition": "attachment", "x-content-type-options": "nosniff", "cache-control": "no-store"}
+    return StreamingResponse(session.stream_file(name), media_type="application/octet-stream", headers=headers)

@@ -1,0 +1,92 @@
+"""`/v1/tasks`: what is to be done."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Query
+from pydantic import Field
+
+from chatbot.memory.tasks import OPEN, Priority, TaskScope, TaskStatus
+from chatbot.memory.tasks import Task as Known
+from chatbot.server.dependencies import VisitHere
+from chatbot.server.native.memories import Line, MemoryId
+from chatbot.server.native.pages import Cursor, Limit, Page, page_after
+from chatbot.server.native.shapes import Given, Shape
+from chatbot.server.responses import PROBLEMS
+
+router = APIRouter(prefix="/v1/tasks", tags=["memory"], responses=PROBLEMS)
+
+
+class Task(Shape):
+    """Something to be done."""
+
+    id: str
+    title: str
+    status: TaskStatus
+    priority: Priority
+    scope: TaskScope
+    surface: str = Field(description="`startup`: brought up whenever a session begins.")
+    project: str
+    due: str
+    note: str
+
+
+class NewTask(Given):
+    """A task to write down."""
+
+    title: Line = Field(min_length=1)
+    priority: Priority = "normal"
+    scope: TaskScope = "collaborative"
+    surface: Line = ""
+    project: Line = ""
+    due: Line = Field("", description="Text; ISO dates sort.")
+    note: Line = ""
+
+
+class TaskChange(Given):
+    """What to set; the rest stays."""
+
+    status: TaskStatus | None = None
+    priority: Priority | None = None
+    scope: TaskScope | None = None
+    surface: Line | None = None
+    due: Line | None = None
+    note: Line | None = None
+
+
+@router.get("", summary="List tasks")
+async def list_tasks(
+    visit: VisitHere,
+    *,
+    status: Annotated[list[TaskStatus], Query()] = list(OPEN),  # noqa: B006 - FastAPI never changes it
+    project: Annotated[str | None, Query(max_length=1000)] = None,
+    surface: Annotated[str | None, Query(max_length=1000)] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Page[Task]:
+    """By priority, then by when they are due."""
+    tasks = await visit.memories.tasks(statuses=list(dict.fromkeys(status)), project=project, surface=surface)
+    part, following = page_after(tasks, _id, cursor=cursor, limit=limit)
+    return Page(data=[Task.model_validate(task) for task in part], next_cursor=following)
+
+
+@router.post("", summary="Write a task down", status_code=201)
+async def add_task(visit: VisitHere, given: Annotated[NewTask, Body()]) -> Task:
+    """As pending."""
+    return _shown(await visit.memories.add_task(**given.model_dump()))
+
+
+@router.patch("/{memory_id}", summary="Change a task, or tick it off")
+async def change_task(memory_id: MemoryId, visit: VisitHere, change: Annotated[TaskChange, Body()]) -> Task:
+    """To forget a task, forget the memory of the same id."""
+    return _shown(await visit.memories.update_task(memory_id, **change.model_dump(exclude_none=True)))
+
+
+def _id(task: Known) -> str:
+    return task.id
+
+
+def _shown(task: Known) -> Task:
+    return Task.model_validate(dataclasses.asdict(task))

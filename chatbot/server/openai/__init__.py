@@ -1,0 +1,1 @@
+"""The routes that any client of OpenAI can use."""

@@ -1,0 +1,30 @@
+"""How often someone may ask: a bucket of requests for each, that fills up evenly."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+_MOST = 10_000
+
+
+class Rates:
+    """Buckets by key; of very many, those not used for longest are forgotten."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, key: str, per_minute: int) -> float:
+        """Take one request out of the bucket: 0, or the seconds to wait where it is empty. 0 a minute is no limit."""
+        if per_minute <= 0:
+            return 0.0
+        now = self._clock()
+        left, at = self._buckets.pop(key, (float(per_minute), now))
+        left = min(per_minute, left + (now - at) * per_minute / 60)
+        wait = 0.0 if left >= 1 else (1 - left) * 60 / per_minute
+        self._buckets[key] = (left if wait else left - 1, now)
+        while len(self._buckets) > _MOST:
+            self._buckets.popitem(last=False)
+        return wait

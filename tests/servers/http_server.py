@@ -1,0 +1,127 @@
+"""Our own HTTP server, for real: uvicorn on a port of loopback, in a thread of its own.
+
+The fixture `http` serves the identities `ada` and `grace` from the test's own folder.
+"""
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from chatbot.models import ScriptedModel
+from chatbot.models.scripted import Reply
+from chatbot.runtime import Options, Runtime
+from chatbot.server.house import House
+from chatbot.server.serve import listening, server_of
+from stores.access import Clearance
+
+WAIT_S = 20.0
+
+
+class Served:
+    """A server that runs."""
+
+    def __init__(self, house: House, app: FastAPI, url: str, models: dict[str, ScriptedModel]) -> None:
+        self.house = house
+        self.app = app
+        self.url = url
+        self.models = models
+        """The model of each identity that was opened."""
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where to connect to."""
+        return "127.0.0.1", int(self.url.rpartition(":")[2])
+
+    def client(self, token: str | None = None, **headers: str) -> httpx.Client:
+        """A client, to be closed by its `with`."""
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        return httpx.Client(base_url=self.url, headers=headers, timeout=WAIT_S)
+
+    def token(self, *identities: str, clearance: Clearance = "full", rate: int = 100_000) -> str:
+        """A new token."""
+        text, _ = self.house.tokens.add("test", identities, clearance, rate_per_minute=rate)
+        return text
+
+
+Serve = Callable[..., Served]
+
+
+@pytest.fixture
+def http() -> Iterator[Serve]:
+    """Starts servers; they stop with the test."""
+    with ExitStack() as stack:
+        yield lambda *arguments, **options: stack.enter_context(serving(*arguments, **options))
+
+
+@contextmanager
+def serving(
+    replies: Sequence[Reply] = (),
+    *,
+    config: str = "",
+    tokens: bool = False,
+    delay_s: float = 0.0,
+    options: Options | None = None,
+) -> Iterator[Served]:
+    """Serve the identities in the current folder; with `tokens` nobody comes in without one."""
+    _write_identities(config)
+    models: dict[str, ScriptedModel] = {}
+
+    def open_runtime(options: Options) -> Runtime:
+        name = options.identity or ""
+        models[name] = ScriptedModel(replies, delay_s=delay_s)
+        return Runtime(options, model=models[name])
+
+    house = House(options, open_runtime=open_runtime)
+    if tokens:
+        house.tokens.add("nobody", ["ada"], "public")
+    server = server_of(house)
+    app = server.config.app
+    assert isinstance(app, FastAPI)
+    with listening("127.0.0.1", 0) as sock:
+        thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[sock])))
+        thread.start()
+        try:
+            wait_until(lambda: server.started)
+            yield Served(house, app, f"http://127.0.0.1:{sock.getsockname()[1]}", models)
+        finally:
+            server.should_exit = True
+            thread.join(WAIT_S)
+            assert not thread.is_alive()
+
+
+def wait_until(is_true: Callable[[], Any]) -> None:
+    """Wait for something that another thread does."""
+    give_up = time.monotonic() + WAIT_S
+    while not is_true():
+        assert time.monotonic() < give_up, "waited too long"
+        time.sleep(0.005)
+
+
+def events(response: httpx.Response) -> Iterator[tuple[str, Any]]:
+    """Name and data of each event of a stream, as they come."""
+    name = ""
+    for line in response.iter_lines():
+        if line.startswith("event: "):
+            name = line.removeprefix("event: ")
+        elif line.startswith("data: "):
+            text = line.removeprefix("data: ")
+            yield name, text if text == "[DONE]" else json.loads(text)
+
+
+def _write_identities(config: str) -> None:
+    Path("config.toml").write_text(
+        config or '[agents.chat]\nmemory = ["basic_session", "observations"]\n', encoding="utf-8"
+    )
+    for name in ("ada", "grace"):
+        Path("identities", name).mkdir(parents=True, exist_ok=True)
+        Path("identities", name, "identity.toml").write_text(f'persona = "You are {name}."\n', encoding="utf-8")

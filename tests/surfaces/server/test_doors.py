@@ -1,0 +1,377 @@
+"""The doors: every route of the app, tried by everyone who should not get in."""
+
+import re
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+from starlette.routing import Match
+
+from chatbot.server.doors import OPEN_PATHS
+from tests.servers.http_server import Serve, Served, serving
+
+Json = dict[str, Any]
+
+ASKED: dict[tuple[str, str], Json | None] = {
+    ("GET", "/health"): None,
+    ("GET", "/openapi.json"): None,
+    ("GET", "/v1/models"): None,
+    ("GET", "/v1/models/{name}"): None,
+    ("POST", "/v1/chat/completions"): {"model": "ada", "messages": [{"role": "user", "content": "hi"}]},
+    ("GET", "/v1/sessions"): None,
+    ("POST", "/v1/sessions"): {"title": "new"},
+    ("GET", "/v1/sessions/{session_id}"): None,
+    ("PATCH", "/v1/sessions/{session_id}"): {"title": "other"},
+    ("DELETE", "/v1/sessions/{session_id}"): None,
+    ("POST", "/v1/sessions/{session_id}/fork"): {},
+    ("GET", "/v1/sessions/{session_id}/messages"): None,
+    ("DELETE", "/v1/sessions/{session_id}/messages"): None,
+    ("POST", "/v1/sessions/{session_id}/chat"): {"text": "hello", "stream": False},
+    ("GET", "/v1/sessions/{session_id}/chat"): None,
+    ("DELETE", "/v1/sessions/{session_id}/chat"): None,
+    ("GET", "/v1/sessions/{session_id}/receipts"): None,
+    ("GET", "/v1/sessions/{session_id}/usage"): None,
+    ("GET", "/v1/sessions/{session_id}/files"): None,
+    ("GET", "/v1/sessions/{session_id}/files/{name}"): None,
+    ("GET", "/v1/memories"): None,
+    ("POST", "/v1/memories"): {"title": "something else"},
+    ("GET", "/v1/memories/search"): None,
+    ("GET", "/v1/memories/{memory_id}"): None,
+    ("PATCH", "/v1/memories/{memory_id}"): {"title": "changed"},
+    ("DELETE", "/v1/memories/{memory_id}"): None,
+    ("GET", "/v1/memories/{memory_id}/history"): None,
+    ("POST", "/v1/memories/{memory_id}/restore"): None,
+    ("POST", "/v1/memories/{memory_id}/confirm"): None,
+    ("GET", "/v1/people"): None,
+    ("POST", "/v1/people"): {"name": "Maria", "alias": "Mary"},
+    ("GET", "/v1/tasks"): None,
+    ("POST", "/v1/tasks"): {"title": "to do"},
+    ("PATCH", "/v1/tasks/{memory_id}"): {"status": "completed"},
+    ("GET", "/v1/facts"): None,
+    ("POST", "/v1/facts"): {"subject": "a", "predicate": "b", "object": "c"},
+    ("DELETE", "/v1/facts/{memory_id}"): None,
+}
+"""How to ask each route, so that it would answer. A route that is not here fails the tests: say how it is guarded."""
+
+ROUTES = sorted(ASKED, key=str)
+GUARDED = [route for route in ROUTES if route[1] not in OPEN_PATHS]
+NAMING = [route for route in ROUTES if "_id}" in route[1]]
+"""Routes that name a session or something remembered."""
+PLACED = [route for route in GUARDED if route[1] not in {"/openapi.json", "/v1/models", "/v1/models/{name}"}]
+"""Routes at one identity."""
+
+
+@dataclass
+class World:
+    """A server with something of Ada's, and tokens of several people."""
+
+    served: Served
+    client: httpx.Client
+    tokens: dict[str, str] = field(default_factory=dict)
+
+    def ids(self, method: str, path: str) -> dict[str, str]:
+        """Something new of Ada's for a route to be about."""
+        with self.served.client(self.tokens["ada"]) as client:
+            session = client.post("/v1/sessions", json={}).json()["id"]
+            client.post(f"/v1/sessions/{session}/chat", json={"text": "my secret word is plugh", "stream": False})
+            kind, body = {
+                "/v1/tasks/{memory_id}": ("tasks", {"title": "to do"}),
+                "/v1/facts/{memory_id}": ("facts", {"subject": "plugh", "predicate": "is", "object": "secret"}),
+            }.get(path, ("memories", {"title": f"The secret word is plugh {uuid.uuid4()}"}))
+            kept = client.post(f"/v1/{kind}", json=body).json()["id"]
+        name = "transcript.md" if "files" in path else "ada"
+        return {"session_id": session, "memory_id": kept, "name": name}
+
+    def ask(
+        self,
+        route: tuple[str, str],
+        ids: dict[str, str],
+        token: str | None = None,
+        *,
+        query: Json | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> httpx.Response:
+        """Ask a route as it wants to be asked."""
+        method, path = route
+        headers = dict(headers or {})
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        return self.client.request(method, path.format(**ids), json=ASKED[route], params=query, headers=headers)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("world"))
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        with serving(tokens=True) as served, served.client() as client:
+            world = World(served, client)
+            world.tokens = {
+                "ada": served.token("ada"),
+                "grace": served.token("grace"),
+                "both": served.token("ada", "grace"),
+                "familiar": served.token("ada", clearance="familiar"),
+            }
+            yield world
+
+
+def _routes(routes: Any) -> Iterator[tuple[str, str]]:
+    for route in routes:
+        if (inner := getattr(getattr(route, "original_router", route), "routes", None)) is not None:
+            yield from _routes(inner)
+        else:
+            for method in getattr(route, "methods", None) or {"WEBSOCKET"}:
+                yield method, route.path
+
+
+def test_every_route_of_the_app_is_tried_here(world: World) -> None:
+    there = {(method, path) for method, path in _routes(world.served.app.routes) if method != "HEAD"}
+    assert there == set(ASKED)
+    assert any(route.matches({"type": "http", "path": "/health", "method": "GET"})[0] is Match.FULL
+               for route in world.served.app.routes)  # fmt: skip
+
+
+def test_only_these_paths_are_open() -> None:
+    assert set(OPEN_PATHS) == {"/health"}
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=str)
+def test_with_the_right_token_every_route_answers(world: World, route: tuple[str, str]) -> None:
+    assert world.ask(route, world.ids(*route), world.tokens["ada"]).is_success
+
+
+WRONG: list[dict[str, str]] = [
+    {},
+    {"Authorization": f"Bearer cbt_{'x' * 43}"},
+    {"Authorization": "Bearer ada"},
+    {"Authorization": "Bearer"},
+    {"Authorization": "Basic YWRhOmFkYQ=="},
+    {"Cookie": "chatbot_token=ada; chatbot_token="},
+    {"X-Forwarded-For": "127.0.0.1", "X-Forwarded-Host": "localhost"},
+]
+
+
+@pytest.mark.parametrize("route", GUARDED, ids=str)
+def test_nobody_comes_in_without_a_valid_token(world: World, route: tuple[str, str]) -> None:
+    ids = {"session_id": str(uuid.uuid4()), "memory_id": str(uuid.uuid4()), "name": "ada"}
+    for headers in WRONG:
+        response = world.ask(route, ids, headers=headers)
+        assert response.status_code in {401, 429}, headers  # the latter once it was tried too often
+        assert set(response.json()["error"]) == {"message", "type", "code", "param"}
+
+
+@pytest.mark.parametrize("route", NAMING, ids=str)
+def test_what_belongs_to_another_user_is_as_if_it_were_not_there(world: World, route: tuple[str, str]) -> None:
+    ids, nothing = world.ids(*route), {"session_id": str(uuid.uuid4()), "memory_id": str(uuid.uuid4()), "name": "x"}
+    nothing["name"] = ids["name"]
+    foreign, missing = (world.ask(route, each, world.tokens["grace"]) for each in (ids, nothing))
+    assert foreign.status_code == missing.status_code == 404
+    assert _without_ids(foreign.text) == _without_ids(missing.text)
+    assert world.ask(route, ids, world.tokens["ada"]).is_success
+
+
+@pytest.mark.parametrize("route", NAMING, ids=str)
+def test_what_needs_more_clearance_is_as_if_it_were_not_there(world: World, route: tuple[str, str]) -> None:
+    ids, nothing = world.ids(*route), {"session_id": str(uuid.uuid4()), "memory_id": str(uuid.uuid4()), "name": "x"}
+    nothing["name"] = ids["name"]
+    hidden, missing = (world.ask(route, each, world.tokens["familiar"]) for each in (ids, nothing))
+    assert hidden.status_code == missing.status_code == 404
+    assert _without_ids(hidden.text) == _without_ids(missing.text)
+    assert world.ask(route, ids, world.tokens["ada"]).is_success
+
+
+@pytest.mark.parametrize("route", PLACED, ids=str)
+def test_another_users_identity_is_as_if_it_were_not_there(world: World, route: tuple[str, str]) -> None:
+    ids = {"session_id": str(uuid.uuid4()), "memory_id": str(uuid.uuid4()), "name": "x"}
+    answers = []
+    for name in ("ada", "adb"):
+        body = dict(ASKED[route] or {})
+        query = {"identity": name}
+        if "messages" in body:
+            body, query = body | {"model": name}, {}
+        with world.served.client(world.tokens["grace"]) as client:
+            answers.append(client.request(route[0], route[1].format(**ids), json=body or None, params=query))
+    foreign, missing = answers
+    assert foreign.status_code == missing.status_code == 404
+    assert foreign.text.replace("'ada'", "…") == missing.text.replace("'adb'", "…")
+
+
+@pytest.mark.parametrize("route", [route for route in GUARDED if route not in NAMING], ids=str)
+def test_no_list_tells_of_what_is_anothers_or_needs_more_clearance(world: World, route: tuple[str, str]) -> None:
+    ids = world.ids(*route)
+    if route[1] == "/openapi.json":
+        return
+    for who in ("grace", "familiar"):
+        told = world.ask(
+            route, ids | {"name": "grace"}, world.tokens[who], query={"q": "secret"} if "search" in route[1] else {}
+        )
+        assert "plugh" not in told.text
+        assert ids["session_id"] not in told.text
+        assert ids["memory_id"] not in told.text
+    assert "ada" not in world.ask(("GET", "/v1/models"), {}, world.tokens["grace"]).text
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=str)
+def test_a_request_by_another_name_is_refused(world: World, route: tuple[str, str]) -> None:
+    ids = {"session_id": str(uuid.uuid4()), "memory_id": str(uuid.uuid4()), "name": "ada"}
+    for host in ("evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "a@localhost", "[::1", "10.0.0.1"):
+        assert world.ask(route, ids, world.tokens["ada"], headers={"Host": host}).status_code == 421, host
+
+
+FOREIGN = [
+    {"Origin": "https://evil.example"},
+    {"Origin": "null"},
+    {"Origin": "http://localhost:1"},
+    {"Origin": "http://127.0.0.1.evil.example"},
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site"},
+]
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=str)
+def test_a_page_of_another_site_is_refused(world: World, route: tuple[str, str]) -> None:
+    ids = {"session_id": str(uuid.uuid4()), "memory_id": str(uuid.uuid4()), "name": "ada"}
+    for headers in FOREIGN:
+        response = world.ask(route, ids, world.tokens["ada"], headers=headers)
+        assert response.status_code == 403, headers
+        assert not [name for name in response.headers if name.startswith("access-control")]
+
+
+def test_our_own_page_may_call_and_a_link_may_be_followed(world: World) -> None:
+    host = world.served.url.removeprefix("http://")
+    for headers in ({"Origin": world.served.url}, {"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "none"}):
+        assert world.ask(("GET", "/v1/models"), {}, world.tokens["ada"], headers={"Host": host, **headers}).is_success
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    assert world.ask(("GET", "/v1/models"), {}, world.tokens["ada"], headers=link).is_success
+    assert world.ask(("POST", "/v1/sessions"), {}, world.tokens["ada"], headers=link).status_code == 403
+
+
+def test_a_preflight_of_another_site_gets_nothing(world: World) -> None:
+    with world.served.client() as client:
+        asked = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
+        response = client.options("/v1/sessions", headers=asked)
+    assert response.status_code == 403
+    assert not [name for name in response.headers if name.startswith("access-control")]
+
+
+def test_the_cookie_of_the_page_is_a_token_too(world: World) -> None:
+    for name, status in ((world.tokens["ada"], 200), ("cbt_wrong", 401)):
+        assert world.ask(("GET", "/v1/models"), {}, headers={"Cookie": f"chatbot_token={name}"}).status_code == status
+
+
+def test_a_familiar_caller_has_sessions_and_memories_of_their_own(world: World) -> None:
+    with world.served.client(world.tokens["familiar"]) as client:
+        session = client.post("/v1/sessions", json={}).json()
+        assert session["clearance"] == "familiar"
+        path = f"/v1/sessions/{session['id']}"
+        said = {"text": "What is the secret word? Is it xyzzy?", "stream": False}
+        assert client.post(f"{path}/chat", json=said).is_success
+        listed = client.get("/v1/sessions").json()["data"]
+        assert listed[0]["id"] == session["id"]
+        assert {each["clearance"] for each in listed} == {"familiar"}
+        kept = client.post("/v1/memories", json={"title": "Familiar faces like tea"}).json()["id"]
+        assert client.get(f"/v1/memories/{kept}").json()["visibility"] == "social"
+        refused = client.post("/v1/memories", json={"title": "Mine", "visibility": "private"})
+        assert (refused.status_code, refused.json()["error"]["type"]) == (403, "permission_error")
+        told = client.get(f"{path}/receipts").text + client.get(f"{path}/messages").text
+    assert "plugh" not in told
+    prompts = [message.content for prompt in world.served.models["ada"].prompts[-1:] for message in prompt]
+    assert not any("plugh" in text for text in prompts)
+    with world.served.client(world.tokens["ada"]) as client:
+        assert client.get(path).is_success
+
+
+def test_a_token_opens_several_identities_and_the_first_answers(world: World) -> None:
+    with world.served.client(world.tokens["both"]) as client:
+        assert [model["id"] for model in client.get("/v1/models").json()["data"]] == ["ada", "grace"]
+        made = client.post("/v1/sessions", params={"identity": "grace"}).json()["id"]
+        assert client.get(f"/v1/sessions/{made}").status_code == 404
+        assert client.get(f"/v1/sessions/{made}", params={"identity": "grace"}).is_success
+
+
+def test_a_token_is_revoked_while_the_server_runs(http: Serve) -> None:
+    served = http(tokens=True)
+    text, token = served.house.tokens.add("guest", ["ada"], "full")
+    with served.client(text) as client:
+        assert client.get("/v1/models").is_success
+        served.house.tokens.revoke(token.id)
+        assert client.get("/v1/models").status_code == 401
+
+
+def test_once_there_is_a_token_the_owner_needs_one_too_and_revoking_the_last_opens_nothing(http: Serve) -> None:
+    served = http()
+    with served.client() as client:
+        assert client.get("/v1/models").is_success
+        _, token = served.house.tokens.add("guest", ["ada"], "full")
+        assert client.get("/v1/models").status_code == 401
+    closed = http(tokens=True)
+    with closed.client() as client:
+        for token in closed.house.tokens.all():
+            closed.house.tokens.revoke(token.id)
+        assert client.get("/v1/models").status_code == 401
+
+
+def test_a_damaged_file_of_tokens_lets_nobody_in(http: Serve) -> None:
+    served = http(tokens=True)
+    token = served.token("ada")
+    served.house.setup.identities.joinpath(".server", "tokens.json").write_text('{"version": 1, "tokens": 7}')
+    with served.client(token) as client:
+        response = client.get("/v1/models")
+    assert response.status_code == 500
+    assert str(served.house.setup.identities) not in response.text
+
+
+def test_who_asks_too_often_is_told_when_to_come_back(http: Serve) -> None:
+    served = http(tokens=True)
+    with served.client(served.token("ada", rate=5)) as client:
+        answers = [client.get("/v1/models") for _ in range(8)]
+    assert [each.status_code for each in answers] == [200] * 5 + [429] * 3
+    assert 1 <= int(answers[-1].headers["retry-after"]) <= 12
+    with served.client(served.token("ada", rate=5)) as client:
+        assert client.get("/v1/models").is_success
+
+
+def test_the_rate_of_the_settings_holds_where_the_token_has_none(http: Serve) -> None:
+    served = http(config="[server]\nrate_per_minute = 3\n")
+    with served.client() as client:
+        assert [client.get("/v1/models").status_code for _ in range(4)] == [200, 200, 200, 429]
+
+
+def test_who_guesses_tokens_is_slowed_down(http: Serve) -> None:
+    served = http(tokens=True)
+    with served.client("guess") as client:
+        answers = {client.get("/v1/models").status_code for _ in range(70)}
+    assert answers == {401, 429}
+    with served.client(served.token("ada")) as client:
+        assert client.get("/v1/models").is_success
+
+
+def test_other_sites_and_names_may_be_allowed(http: Serve) -> None:
+    served = http(
+        config='[server]\nallowed_hosts = ["bot.example.org"]\nallowed_origins = ["https://chat.example.org"]\n'
+    )
+    origin = {"Origin": "https://chat.example.org"}
+    with served.client(None, Host="bot.example.org") as client:
+        allowed = client.get("/v1/models", headers=origin)
+        assert allowed.headers["access-control-allow-origin"] == "https://chat.example.org"
+        preflight = client.options("/v1/sessions", headers=origin | {"Access-Control-Request-Method": "POST"})
+        assert preflight.is_success
+        refused = client.get("/v1/models", headers={"Origin": "https://evil.example"})
+        assert refused.status_code == 403
+        assert "access-control-allow-origin" not in refused.headers
+
+
+def test_a_server_for_one_identity_knows_no_other(http: Serve) -> None:
+    from chatbot.runtime import Options
+
+    served = http(options=Options(identity="grace"))
+    with served.client() as client:
+        assert [model["id"] for model in client.get("/v1/models").json()["data"]] == ["grace"]
+        assert client.get("/v1/sessions", params={"identity": "ada"}).status_code == 404
+
+
+def _without_ids(text: str) -> str:
+    return re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "…", text)

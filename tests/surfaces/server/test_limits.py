@@ -1,0 +1,177 @@
+"""What is too large, too slow, too much or broken is refused, and harms nobody else."""
+
+import asyncio
+import json
+import socket
+import time
+from contextlib import suppress
+
+import httpx
+import pytest
+
+from tests.servers.http_server import WAIT_S, Serve, Served, wait_until
+
+CLIENTS = 200
+
+
+def _raw(served: Served, data: bytes) -> bytes:
+    """Send bytes, and read what comes until the server hangs up."""
+    with socket.create_connection(served.address, timeout=WAIT_S) as connection:
+        with suppress(ConnectionError):  # it may hang up before all is sent
+            connection.sendall(data)
+        return _rest(connection)
+
+
+def _rest(connection: socket.socket) -> bytes:
+    received = b""
+    try:
+        while part := connection.recv(65536):
+            received += part
+    except ConnectionError:
+        pass
+    return received
+
+
+@pytest.fixture
+def small(http: Serve) -> Served:
+    return http(config="[server]\nbody_kb = 4\nrequest_timeout_s = 0.5\n")
+
+
+def test_a_body_that_is_too_large_is_refused_whether_its_length_is_told_or_not(small: Served) -> None:
+    with small.client() as client:
+        told = client.post("/v1/memories", json={"title": "x" * 5000})
+        untold = client.post("/v1/memories", content=iter([b'{"title": "', b"x" * 5000, b'"}']),
+                             headers={"Content-Type": "application/json"})  # fmt: skip
+        for answer in (told, untold):
+            assert (answer.status_code, answer.json()["error"]["code"]) == (413, "body_too_large")
+        assert client.post("/v1/memories", json={"title": "x" * 500}).status_code == 201
+
+
+@pytest.mark.parametrize("length", ["-1", "1e9", "99999999999999999999", "x"])
+def test_a_length_that_is_none_is_refused(small: Served, length: str) -> None:
+    head = f"POST /v1/memories HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{{}}"
+    assert _raw(small, head.encode()).split(b"\r\n")[0].split()[1] in {b"400", b"413"}
+
+
+def test_a_client_that_sends_its_body_too_slowly_is_told_so(small: Served) -> None:
+    head = b"POST /v1/memories HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head += b"Content-Length: 99\r\n\r\n{"
+    started = time.monotonic()
+    assert b"408 " in _raw(small, head).split(b"\r\n")[0]
+    assert time.monotonic() - started < WAIT_S / 2
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET /health HT", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: "])
+def test_a_client_that_never_says_what_it_wants_is_left(small: Served, begun: bytes) -> None:
+    assert _raw(small, begun) == b""
+
+
+def test_so_is_one_that_does_that_after_an_answer(small: Served) -> None:
+    with socket.create_connection(small.address, timeout=WAIT_S) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        received = b""
+        while not received.endswith(b"}"):
+            received += connection.recv(65536)
+        connection.sendall(b"GET /hea")
+        assert _rest(connection) == b""
+
+
+def test_a_client_that_takes_nothing_of_a_stream_is_left_and_the_turn_goes_on(http: Serve) -> None:
+    served = http([("w" * 4096 + " ") * 1200], config="[server]\nrequest_timeout_s = 0.5\n")
+    with served.client() as client, socket.socket() as connection:
+        session = client.post("/v1/sessions", json={}).json()["id"]
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(WAIT_S)
+        connection.connect(served.address)
+        body = b'{"text": "talk to me"}'
+        head = f"POST /v1/sessions/{session}/chat HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        path = f"/v1/sessions/{session}/receipts"
+        wait_until(lambda: client.get(path).json()["data"])  # the turn has ended
+        entries = client.get(f"/v1/sessions/{session}/messages").json()["data"]
+        assert [each["role"] for each in entries] == ["user", "assistant"]
+        time.sleep(1.0)  # twice the server's patience
+        assert b"event: done" not in _rest(connection)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Big: " + b"x" * 200_000 + b"\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + b"X-Many: 1\r\n" * 20_000 + b"\r\n",
+        b"GET /" + b"x" * 200_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ],
+    ids=["one", "many", "path"],
+)
+def test_a_huge_head_is_refused(small: Served, head: bytes) -> None:
+    assert _raw(small, head).split(b"\r\n")[0].split()[1:2] in ([b"400"], [b"431"])
+    with small.client() as client:
+        assert client.get("/health").is_success
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x00" * 100,
+        b"GET\r\n\r\n",
+        b"GET /health HTTP/1.1\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n",
+        b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}",
+        b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer \xff\xfe\r\nConnection: close\r\n\r\n",
+    ],
+)
+def test_what_is_no_request_harms_nobody(http: Serve, data: bytes) -> None:
+    served = http(config="[server]\nrequest_timeout_s = 0.5\n", tokens=True)
+    answer = _raw(served, data)
+    assert answer == b"" or answer.split()[1] in {b"400", b"401", b"421"}
+    with served.client() as client:
+        assert client.get("/health").is_success
+
+
+@pytest.mark.parametrize(
+    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", None]
+)
+def test_a_body_that_is_not_said_to_be_json_is_refused(small: Served, kind: str | None) -> None:
+    with small.client() as client:
+        headers = {"Content-Type": kind} if kind else {}
+        answer = client.post("/v1/sessions", content=b'{"title": "x"}', headers=headers)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (415, "unsupported_media_type")
+        assert client.get("/v1/sessions").json()["data"] == []
+
+
+@pytest.mark.parametrize(
+    "body", [b"{", b"[]", b'"x"', b"\xff", b"[" * 5000, b'{"title": "\\ud800"}', b'{"title": NaN}']
+)
+def test_json_that_cannot_be_used_is_a_clear_error(http: Serve, body: bytes) -> None:
+    with http().client() as client:
+        answer = client.post("/v1/memories", content=body, headers={"Content-Type": "application/json"})
+        assert answer.status_code == 422, answer.text
+        assert answer.json()["error"]["code"] == "invalid_value"
+
+
+def test_two_hundred_clients_at_once_each_get_a_whole_reply(http: Serve) -> None:
+    served = http(delay_s=0.001)
+    replies = asyncio.run(_talk(served))
+    assert replies == [f"You said: I am number {number} of them all" for number in range(CLIENTS)]
+    with served.client() as client:
+        assert len(client.get("/v1/sessions", params={"limit": 200}).json()["data"]) == CLIENTS
+
+
+async def _talk(served: Served) -> list[str]:
+    limits = httpx.Limits(max_connections=CLIENTS)
+    async with httpx.AsyncClient(base_url=served.url, timeout=100, limits=limits) as client:
+
+        async def say(number: int) -> str:
+            session = (await client.post("/v1/sessions", json={})).json()["id"]
+            body = {"text": f"I am number {number} of them all"}
+            async with client.stream("POST", f"/v1/sessions/{session}/chat", json=body) as response:
+                text = "".join([line async for line in response.aiter_lines()])
+            assert "event: done" in text
+            return _text_of(text)
+
+        return await asyncio.gather(*(say(number) for number in range(CLIENTS)))
+
+
+def _text_of(stream: str) -> str:
+    pieces = [part.partition("event: ")[0] for part in stream.split("event: textdata: ")[1:]]
+    return "".join(json.loads(piece)["text"] for piece in pieces)

@@ -1,0 +1,375 @@
+"""Our own routes: sessions, conversations, and what is remembered."""
+
+import socket
+import threading
+from typing import Any
+
+import httpx
+import pytest
+
+from chatbot.messages import TextDelta, ToolCall
+from tests.servers.http_server import Serve, Served, events, wait_until
+
+NOBODY = "0196d5e4-0000-7000-8000-000000000000"
+
+
+@pytest.fixture
+def served(http: Serve) -> Served:
+    return http()
+
+
+def _session(client: httpx.Client, **given: str) -> str:
+    response = client.post("/v1/sessions", json=given)
+    assert response.status_code == 201
+    session_id: str = response.json()["id"]
+    return session_id
+
+
+def _say(client: httpx.Client, session_id: str, text: str) -> dict[str, Any]:
+    response = client.post(f"/v1/sessions/{session_id}/chat", json={"text": text, "stream": False})
+    assert response.status_code == 200, response.text
+    answer: dict[str, Any] = response.json()
+    return answer
+
+
+def test_a_session_lives_from_its_beginning_to_its_end(served: Served) -> None:
+    with served.client() as client:
+        session_id = _session(client, title="first")
+        assert client.get(f"/v1/sessions/{session_id}").json()["title"] == "first"
+        assert client.patch(f"/v1/sessions/{session_id}", json={"title": "renamed"}).json()["title"] == "renamed"
+        _say(client, session_id, "hello there")
+        fork = client.post(f"/v1/sessions/{session_id}/fork", json={"title": "other way"}).json()
+        assert (fork["parent"], fork["title"]) == (session_id, "other way")
+        assert len(client.get(f"/v1/sessions/{fork['id']}/messages").json()["data"]) == 2
+        assert client.delete(f"/v1/sessions/{session_id}").status_code == 204
+        assert client.get(f"/v1/sessions/{session_id}").status_code == 404
+        assert [each["id"] for each in client.get("/v1/sessions").json()["data"]] == [fork["id"]]
+
+
+def test_a_title_given_later_is_kept_by_the_next_turn(served: Served) -> None:
+    with served.client() as client:
+        session_id = _session(client)
+        client.get(f"/v1/sessions/{session_id}/messages")
+        client.patch(f"/v1/sessions/{session_id}", json={"title": "mine"})
+        _say(client, session_id, "hello there")
+        assert client.get(f"/v1/sessions/{session_id}").json()["title"] == "mine"
+
+
+def test_sessions_come_in_pages_the_one_used_last_first(served: Served) -> None:
+    with served.client() as client:
+        made = [_session(client, title=str(number)) for number in range(5)]
+        assert _pages(client, "/v1/sessions", limit=2) == made[::-1]
+
+
+def _pages(client: httpx.Client, path: str, key: str = "id", **params: Any) -> list[Any]:
+    found, cursor = [], None
+    while True:
+        page = client.get(path, params={**params, **({"cursor": cursor} if cursor else {})}).json()
+        assert len(page["data"]) <= params["limit"]
+        found += [each[key] for each in page["data"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            return found
+
+
+def test_messages_are_read_from_the_end_in_pages(served: Served) -> None:
+    with served.client() as client:
+        session_id = _session(client)
+        for number in range(4):
+            _say(client, session_id, f"number {number}")
+        path = f"/v1/sessions/{session_id}/messages"
+        last = client.get(path, params={"limit": 3}).json()
+        assert [each["content"] for each in last["data"]] == [
+            "You said: number 2",
+            "number 3",
+            "You said: number 3",
+        ]
+        _say(client, session_id, "one more")
+        before = client.get(path, params={"limit": 3, "cursor": last["next_cursor"]}).json()
+        assert [each["content"] for each in before["data"]] == ["number 1", "You said: number 1", "number 2"]
+        first = client.get(path, params={"limit": 3, "cursor": before["next_cursor"]}).json()
+        assert [each["content"] for each in first["data"]] == ["number 0", "You said: number 0"]
+        assert first["next_cursor"] is None
+
+
+@pytest.mark.parametrize("cursor", ["x", "2026-01-01T00:00:00Z~0", "2026-01-01T00:00:00Z~1", "~", "²~²", "\x00"])
+@pytest.mark.parametrize("path", ["sessions", "sessions/{}/messages", "sessions/{}/receipts", "memories", "people"])
+def test_a_cursor_that_leads_nowhere_is_an_error(served: Served, path: str, cursor: str) -> None:
+    with served.client() as client:
+        session_id = _session(client)
+        _say(client, session_id, "My sister Maria likes chess.")
+        response = client.get(f"/v1/{path.format(session_id)}", params={"cursor": cursor})
+        if path == "sessions" and cursor.startswith("2026"):
+            assert response.status_code == 200  # a time is a place, whether or not a session stands there
+        else:
+            assert response.status_code in {404, 422}
+            assert response.json()["error"]["code"]
+
+
+def test_a_turn_is_streamed_as_it_happens_with_its_tools(http: Serve) -> None:
+    call = ToolCall("call_a", "memory_write", '{"title": "The cat is called Luna"}')
+    served = http([[TextDelta("One moment. "), call], "Done."])
+    with served.client() as client:
+        session_id = _session(client)
+        path = f"/v1/sessions/{session_id}/chat"
+        with client.stream("POST", path, json={"text": "Remember the cat."}) as response:
+            assert response.headers["content-type"].startswith("text/event-stream")
+            told = list(events(response))
+        assert [name for name, _ in told] == ["text", "tool", "tool_result", "text", "done"]
+        assert told[1][1]["name"] == "memory_write"
+        assert told[2][1]["is_error"] is False
+        assert told[-1][1]["reply"] == "Done."
+        assert told[-1][1]["receipt"]["finish"] == "stop"
+        hits = client.get("/v1/memories/search", params={"q": "cat"}).json()["data"]
+        assert any("Luna" in hit["memory"]["title"] for hit in hits)
+
+
+def test_a_client_that_leaves_mid_stream_stops_no_turn_and_another_can_listen(http: Serve) -> None:
+    served = http(["word " * 200], delay_s=0.005)
+    with served.client() as client:
+        session_id = _session(client)
+        path = f"/v1/sessions/{session_id}/chat"
+        _leave_after_first_word(served, path)
+        with client.stream("GET", path) as response:
+            assert response.status_code == 200
+            told = list(events(response))
+        assert "".join(data["text"] for name, data in told if name == "text") == "word " * 200
+        assert told[-1][0] == "done"
+        entries = client.get(f"/v1/sessions/{session_id}/messages").json()["data"]
+        assert [each["role"] for each in entries] == ["user", "assistant"]
+        assert entries[1]["content"].strip() == ("word " * 200).strip()
+        assert len(client.get(f"/v1/sessions/{session_id}/receipts").json()["data"]) == 1
+        assert client.get(path).status_code == 204
+
+
+def _leave_after_first_word(served: Served, path: str) -> None:
+    """Say something, and tear the connection down, as a killed client does, once the first word is there."""
+    body = b'{"text": "talk to me"}'
+    with socket.create_connection(served.address) as connection:
+        connection.sendall(
+            f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
+        received = b""
+        while b"event: text" not in received:
+            part = connection.recv(4096)
+            assert part, received
+            received += part
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
+
+
+def test_a_turn_can_be_stopped_and_what_was_said_is_kept(http: Serve) -> None:
+    served = http(["word " * 2000], delay_s=0.005)
+    with served.client() as client:
+        session_id = _session(client)
+        path = f"/v1/sessions/{session_id}/chat"
+        with client.stream("POST", path, json={"text": "talk"}) as response:
+            told = events(response)
+            assert next(told)[0] == "text"
+            with served.client() as other:
+                assert other.delete(path).json() == {"stopped": 1}
+            name, data = list(told)[-1]
+        assert (name, data["error"]["code"]) == ("error", "turn_stopped")
+        said = client.get(f"/v1/sessions/{session_id}/messages").json()["data"][1]
+        assert said["role"] == "assistant"
+        assert said["content"].startswith("word")
+        assert client.delete(path).json() == {"stopped": 0}
+
+
+def test_two_turns_of_one_session_take_their_order(http: Serve) -> None:
+    served = http(delay_s=0.002)
+    with served.client() as client:
+        session_id = _session(client)
+        threads = [threading.Thread(target=_say, args=(client, session_id, f"text {n}")) for n in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        entries = client.get(f"/v1/sessions/{session_id}/messages").json()["data"]
+    assert [each["role"] for each in entries] == ["user", "assistant"] * 6
+    assert all(b["content"] == f"You said: {a['content']}" for a, b in zip(entries[::2], entries[1::2], strict=True))
+
+
+def test_the_last_exchange_can_be_taken_back(served: Served) -> None:
+    with served.client() as client:
+        session_id = _session(client)
+        _say(client, session_id, "first words")
+        _say(client, session_id, "second words")
+        path = f"/v1/sessions/{session_id}/messages"
+        taken = client.delete(path).json()["data"]
+        assert [each["content"] for each in taken] == ["second words", "You said: second words"]
+        assert len(client.get(path).json()["data"]) == 2
+
+
+def test_receipts_and_usage_of_a_session(served: Served) -> None:
+    with served.client() as client:
+        session_id = _session(client)
+        for number in range(3):
+            _say(client, session_id, f"number {number}")
+        turns = _pages(client, f"/v1/sessions/{session_id}/receipts", "turn", limit=2)
+        assert turns == sorted(turns, reverse=True)
+        assert len(turns) == 3
+        usage = client.get(f"/v1/sessions/{session_id}/usage").json()
+        assert usage["calls"] == 3
+        assert usage["by_purpose"]["chat"]["calls"] == 3
+
+
+def test_the_files_of_a_session_can_be_had_and_no_others(served: Served) -> None:
+    with served.client() as client:
+        session_id = _session(client)
+        _say(client, session_id, "hello there")
+        path = f"/v1/sessions/{session_id}/files"
+        assert {"session.json", "transcript.md"} <= {each["name"] for each in client.get(path).json()["data"]}
+        got = client.get(f"{path}/transcript.md")
+        assert b"hello there" in got.content
+        assert got.headers["content-disposition"] == "attachment"
+        for name in (".lock", "..%2fsession.json", "%2e%2e%2f%2e%2e%2fusage.jsonl", "nothing", "a%00b"):
+            assert client.get(f"{path}/{name}").status_code == 404, name
+
+
+def test_a_memory_is_added_searched_corrected_forgotten_restored_and_purged(served: Served) -> None:
+    with served.client() as client:
+        added = client.post(
+            "/v1/memories", json={"title": "Sam's locker is number 4711", "people": ["Sam"], "tags": ["gym"]}
+        )
+        assert (added.status_code, added.json()["outcome"]) == (201, "added")
+        memory = f"/v1/memories/{added.json()['id']}"
+        assert (
+            client.post("/v1/memories", json={"title": "Sam's locker is number 4711"}).json()["outcome"] == "exact_dup"
+        )
+        [hit] = client.get("/v1/memories/search", params={"q": "which locker?"}).json()["data"]
+        assert 0 < hit["score"] <= 1
+        assert client.patch(memory, json={"title": "Sam's locker is number 12"}).json()["outcome"] == "updated"
+        assert client.get(memory).json()["title"] == "Sam's locker is number 12"
+        [version] = client.get(f"{memory}/history").json()["data"]
+        assert [each["kind"] for each in version["events"]][:2] == ["add", "mention"]
+        assert client.post(f"{memory}/confirm").status_code == 204
+        assert client.delete(memory).status_code == 204
+        assert client.get("/v1/memories/search", params={"q": "locker"}).json()["data"] == []
+        assert client.get(memory).json()["status"] == "deleted"
+        assert client.post(f"{memory}/restore").status_code == 204
+        assert client.get(memory).json()["status"] == "active"
+        assert client.delete(memory, params={"purge": "true"}).status_code == 204
+        assert client.get(memory).status_code == 404
+
+
+def test_what_has_changed_supersedes_and_both_stand_in_the_history(served: Served) -> None:
+    with served.client() as client:
+        old = client.post("/v1/memories", json={"title": "The office is in Oslo"}).json()["id"]
+        new = client.post("/v1/memories", json={"title": "The office is in Bergen", "supersedes": old}).json()["id"]
+        line = client.get(f"/v1/memories/{old}/history").json()["data"]
+        assert [each["memory"]["id"] for each in line] == [old, new]
+        assert line[0]["memory"]["superseded_by"] == new
+
+
+def test_memories_come_in_pages_and_can_be_narrowed_down(served: Served) -> None:
+    with served.client() as client:
+        made = [
+            client.post("/v1/memories", json={"title": f"Thing {number}", "tags": ["odd" if number % 2 else "even"]})
+            for number in range(7)
+        ]
+        ids = [each.json()["id"] for each in made][::-1]
+        assert _pages(client, "/v1/memories", limit=3, order="created") == ids
+        assert _pages(client, "/v1/memories", limit=2, tag="odd", order="created") == ids[1::2]
+        assert client.get("/v1/memories", params={"type": "nonsense"}).status_code == 422
+        assert client.get("/v1/memories", params={"tga": "odd"}).status_code == 422
+
+
+def test_delicate_memories_are_shown_to_who_asks(served: Served) -> None:
+    with served.client() as client:
+        added = client.post("/v1/memories", json={"title": "The diagnosis is secret", "sensitivity": "secret"}).json()
+        path = f"/v1/memories/{added['id']}"
+        assert client.get(path).status_code == 404
+        assert client.get(path, params={"ask": "secret"}).status_code == 200
+        assert client.get("/v1/memories").json()["data"] == []
+        assert len(client.get("/v1/memories", params={"ask": ["secret", "private"]}).json()["data"]) == 1
+
+
+def test_secrets_are_taken_out_and_that_is_told(served: Served) -> None:
+    with served.client() as client:
+        told = client.post("/v1/memories", json={"title": "The password: hunter2!x opens the shed"}).json()
+        assert told["redacted"]
+        assert "hunter2" not in client.get(f"/v1/memories/{told['id']}").text
+
+
+def test_people_with_their_aliases_and_facts(served: Served) -> None:
+    with served.client() as client:
+        client.post("/v1/memories", json={"title": "Maria plays chess", "people": ["Maria"]})
+        assert client.post("/v1/people", json={"name": "Maria", "alias": "Mary"}).status_code == 201
+        fact = client.post("/v1/facts", json={"subject": "Maria", "predicate": "plays", "object": "chess"}).json()
+        [person] = client.get("/v1/people", params={"q": "mary"}).json()["data"]
+        assert (person["name"], person["aliases"]) == ("Maria", ["Mary"])
+        assert [each["object"] for each in person["facts"]] == ["chess"]
+        assert client.get("/v1/facts", params={"subject": "maria", "predicate": "plays"}).json()["data"] == [fact]
+        assert client.delete(f"/v1/facts/{fact['id']}").status_code == 204
+        assert client.delete(f"/v1/facts/{fact['id']}").status_code == 404
+
+
+def test_tasks_are_written_down_and_ticked_off(served: Served) -> None:
+    with served.client() as client:
+        tasks = [
+            client.post("/v1/tasks", json={"title": f"Task {n}", "priority": "high" if n == 2 else "low"}).json()
+            for n in range(3)
+        ]
+        assert _pages(client, "/v1/tasks", limit=2)[0] == tasks[2]["id"]
+        done = client.patch(f"/v1/tasks/{tasks[2]['id']}", json={"status": "completed"})
+        assert done.json()["status"] == "completed"
+        assert tasks[2]["id"] not in _pages(client, "/v1/tasks", limit=2)
+        assert _pages(client, "/v1/tasks", limit=2, status="completed") == [tasks[2]["id"]]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/sessions/{}"),
+        ("PATCH", "/v1/sessions/{}"),
+        ("DELETE", "/v1/sessions/{}"),
+        ("POST", "/v1/sessions/{}/fork"),
+        ("POST", "/v1/sessions/{}/chat"),
+        ("GET", "/v1/sessions/{}/messages"),
+        ("GET", "/v1/memories/{}"),
+        ("PATCH", "/v1/memories/{}"),
+        ("DELETE", "/v1/memories/{}"),
+        ("POST", "/v1/memories/{}/restore"),
+        ("PATCH", "/v1/tasks/{}"),
+        ("DELETE", "/v1/facts/{}"),
+    ],
+)
+@pytest.mark.parametrize("wrong", [NOBODY, "nonsense", "0196D5E4", "a" * 99])
+def test_what_is_not_there_is_not_found(served: Served, method: str, path: str, wrong: str) -> None:
+    body = {"text": "x"} if path.endswith("chat") else {"status": "completed"} if "tasks" in path else {"title": "x"}
+    with served.client() as client:
+        response = client.request(method, path.format(wrong), json=body if method in {"POST", "PATCH"} else None)
+        assert response.status_code == 404, response.text
+        assert response.json()["error"]["type"] == "not_found_error"
+
+
+def test_an_agent_without_observations_says_so(http: Serve) -> None:
+    served = http(config='[agents.chat]\nmemory = ["basic_session"]\n')
+    with served.client() as client:
+        response = client.get("/v1/memories")
+        assert (response.status_code, response.json()["error"]["code"]) == (409, "unsupported_operation")
+        assert "memory = [" in response.json()["error"]["message"]
+        session_id = _session(client)
+        assert _say(client, session_id, "hello")["reply"] == "You said: hello"
+
+
+def test_an_agent_without_stores_keeps_no_sessions(http: Serve) -> None:
+    served = http(config="[agents.chat]\nmemory = []\n")
+    with served.client() as client:
+        response = client.post("/v1/sessions")
+        assert (response.status_code, response.json()["error"]["code"]) == (409, "unsupported_operation")
+
+
+def test_a_deleted_session_stops_its_turn_first(http: Serve) -> None:
+    served = http(["word " * 5000], delay_s=0.005)
+    with served.client() as client, served.client() as other:
+        session_id = _session(client)
+        path = f"/v1/sessions/{session_id}/chat"
+        with client.stream("POST", path, json={"text": "talk"}) as response:
+            told = events(response)
+            next(told)
+            assert other.delete(f"/v1/sessions/{session_id}").status_code == 204
+            assert list(told)[-1][0] == "error"
+        wait_until(lambda: other.get(f"/v1/sessions/{session_id}").status_code == 404)

@@ -1,0 +1,224 @@
+"""The official client of OpenAI, unchanged, against our server."""
+
+from collections.abc import Iterator
+
+import openai
+import pytest
+from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolParam
+
+from chatbot.errors import ContextTooLong, ProviderFailed
+from chatbot.messages import ToolCall
+from tests.servers.http_server import Serve, Served
+
+HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hello there"}]
+WEATHER: ChatCompletionToolParam = {
+    "type": "function",
+    "function": {"name": "weather", "parameters": {"type": "object", "properties": {"place": {"type": "string"}}}},
+}
+
+
+@pytest.fixture
+def served(http: Serve) -> Served:
+    return http()
+
+
+@pytest.fixture
+def client(served: Served) -> Iterator[openai.OpenAI]:
+    with _client(served) as client:
+        yield client
+
+
+def _client(served: Served, key: str = "none", retries: int = 0) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{served.url}/v1", api_key=key, max_retries=retries)
+
+
+@pytest.fixture
+def keyed(http: Serve) -> Iterator[openai.OpenAI]:
+    """A client with a token for `ada`."""
+    served = http(tokens=True)
+    with _client(served, served.token("ada")) as client:
+        yield client
+
+
+def test_models_are_the_identities_that_the_token_opens(keyed: openai.OpenAI) -> None:
+    assert [model.id for model in keyed.models.list()] == ["ada"]
+    assert keyed.models.retrieve("ada").id == "ada"
+    with pytest.raises(openai.NotFoundError, match="no model 'grace'"):
+        keyed.models.retrieve("grace")
+
+
+def test_a_whole_reply_with_its_usage(keyed: openai.OpenAI) -> None:
+    reply = keyed.chat.completions.create(model="ada", messages=HELLO)
+    assert reply.choices[0].message.content == "You said: hello there"
+    assert reply.choices[0].finish_reason == "stop"
+    assert reply.usage is not None
+    assert reply.usage.total_tokens == reply.usage.prompt_tokens + reply.usage.completion_tokens > 0
+
+
+def test_a_streamed_reply_with_its_usage(keyed: openai.OpenAI) -> None:
+    stream = keyed.chat.completions.create(
+        model="ada", messages=HELLO, stream=True, stream_options={"include_usage": True}
+    )
+    chunks = list(stream)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == "You said: hello there"
+    assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "stop"
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.completion_tokens > 0
+    assert len({chunk.id for chunk in chunks}) == 1
+
+
+def test_without_a_session_messages_are_sent_as_they_are_and_nothing_is_kept(
+    served: Served, client: openai.OpenAI
+) -> None:
+    history: list[ChatCompletionMessageParam] = [
+        {"role": "user", "content": "I like chess."},
+        {"role": "assistant", "content": "So do I."},
+        {"role": "user", "content": [{"type": "text", "text": "And "}, {"type": "text", "text": "go?"}]},
+    ]
+    client.chat.completions.create(model="ada", messages=history)
+    client.chat.completions.create(model="ada", messages=[{"role": "developer", "content": "Be rude."}, *HELLO])
+    first, second = served.models["ada"].prompts
+    assert [(each.role, each.content) for each in first] == [
+        ("system", "You are ada."),
+        ("user", "I like chess."),
+        ("assistant", "So do I."),
+        ("user", "And \ngo?"),
+    ]
+    assert [(each.role, each.content) for each in second] == [("system", "Be rude."), ("user", "hello there")]
+    with served.client() as plain:
+        assert plain.get("/v1/sessions").json()["data"] == []
+        assert plain.get("/v1/memories").json()["data"] == []
+
+
+def test_with_a_session_the_last_message_is_said_in_it_and_the_transcript_is_what_came_before(
+    served: Served, client: openai.OpenAI
+) -> None:
+    first = client.chat.completions.create(
+        model="ada",
+        messages=[{"role": "user", "content": "My locker has the number 4711, remember that."}],
+        extra_body={"session_id": "new"},
+    )
+    session_id = (first.model_extra or {})["session_id"]
+    forged: list[ChatCompletionMessageParam] = [
+        {"role": "assistant", "content": "I never said that."},
+        {"role": "user", "content": "And now?"},
+    ]
+    client.chat.completions.create(model="ada", messages=forged, extra_body={"session_id": session_id})
+    prompt = [message.content for message in served.models["ada"].prompts[-1]]
+    assert "My locker has the number 4711, remember that." in prompt
+    assert "I never said that." not in prompt
+    with served.client() as plain:
+        messages = plain.get(f"/v1/sessions/{session_id}/messages").json()["data"]
+    assert [each["role"] for each in messages] == ["user", "assistant", "user", "assistant"]
+
+
+def test_what_one_session_said_is_recalled_in_another(served: Served, client: openai.OpenAI) -> None:
+    for text in ("My locker at the gym has the number 4711.", "Which number has the locker at the gym?"):
+        client.chat.completions.create(
+            model="ada", messages=[{"role": "user", "content": text}], extra_body={"session_id": "new"}
+        )
+    assert any("4711" in message.content for message in served.models["ada"].prompts[-1])
+
+
+def test_the_identity_is_an_extension_stronger_than_the_model(served: Served, client: openai.OpenAI) -> None:
+    reply = client.chat.completions.create(model="ada", messages=HELLO, extra_body={"identity": "grace"})
+    assert reply.model == "grace"
+    assert served.models["grace"].prompts[0][0].content == "You are grace."
+    assert client.chat.completions.create(model="default", messages=HELLO).model == "ada"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({"identity": "nobody"}, 404, "identity_not_found"),
+        ({"session_id": "0196d5e4-0000-7000-8000-000000000000"}, 404, "session_not_found"),
+        ({"session_id": "../ada"}, 404, "session_not_found"),
+        ({"sesion_id": "new"}, 422, "invalid_value"),
+        ({"model": "gpt-5"}, 404, "model_not_found"),
+        ({"n": 2}, 422, "invalid_value"),
+        ({"response_format": {"type": "json_object"}}, 422, "invalid_value"),
+        ({"tools": [WEATHER], "session_id": "new"}, 422, "unsupported_value"),
+        ({"messages": []}, 422, "invalid_value"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, 422, None),
+        ({"messages": [{"role": "user", "content": " "}], "session_id": "new"}, 422, "invalid_value"),
+        ({"messages": [{"role": "assistant", "content": "x"}], "session_id": "new"}, 422, "unsupported_value"),
+    ],
+)
+def test_what_cannot_be_done_is_a_clear_error(
+    client: openai.OpenAI, body: dict[str, object], status: int, code: str | None
+) -> None:
+    with pytest.raises(openai.APIStatusError) as raised:
+        client.chat.completions.create(model="ada", messages=HELLO, extra_body=body)
+    assert raised.value.status_code == status
+    assert code in {None, raised.value.code}
+    assert raised.value.type
+    assert "{" not in raised.value.message.partition("{'error'")[0]
+
+
+def test_tool_calls_come_back_to_who_sent_the_tools(http: Serve) -> None:
+    call = ToolCall("call_a", "weather", '{"place": "Oslo"}')
+    served = http([call, "It rains."])
+    with _client(served) as client:
+        asked = client.chat.completions.create(model="ada", messages=HELLO, tools=[WEATHER])
+        assert asked.choices[0].finish_reason == "tool_calls"
+        [told] = asked.choices[0].message.tool_calls or []
+        assert told.type == "function"
+        assert (told.id, told.function.name, told.function.arguments) == ("call_a", "weather", '{"place": "Oslo"}')
+        answered: list[ChatCompletionMessageParam] = [
+            *HELLO,
+            asked.choices[0].message.model_dump(exclude_none=True),  # type: ignore[list-item]
+            {"role": "tool", "tool_call_id": "call_a", "content": "rain"},
+        ]
+        reply = client.chat.completions.create(model="ada", messages=answered, tools=[WEATHER])
+    assert reply.choices[0].message.content == "It rains."
+    sent = served.models["ada"].prompts[-1]
+    assert (sent[-2].tool_calls, sent[-1].tool_call_id) == ((call,), "call_a")
+
+
+def test_tool_calls_can_be_streamed(http: Serve) -> None:
+    with (
+        _client(http([ToolCall("call_a", "weather", '{"place": "Oslo"}')])) as client,
+        client.chat.completions.stream(model="ada", messages=HELLO, tools=[WEATHER]) as stream,
+    ):
+        final = stream.get_final_completion()
+    [call] = final.choices[0].message.tool_calls or []
+    assert (call.function.name, call.function.arguments) == ("weather", '{"place": "Oslo"}')
+
+
+def test_a_failure_before_the_first_word_has_its_status_also_in_a_stream(http: Serve) -> None:
+    with _client(http([ContextTooLong("too long"), ProviderFailed("down")])) as client:
+        with pytest.raises(openai.BadRequestError, match="too long") as raised:
+            client.chat.completions.create(model="ada", messages=HELLO, stream=True)
+        assert raised.value.code == "context_length_exceeded"
+        with pytest.raises(openai.InternalServerError, match="down"):
+            client.chat.completions.create(model="ada", messages=HELLO, extra_body={"session_id": "new"})
+
+
+def test_a_failure_in_the_middle_of_a_stream_is_raised_by_the_client(http: Serve) -> None:
+    from chatbot.messages import TextDelta
+
+    with _client(http([[TextDelta("Half a "), ProviderFailed("the line is dead")]])) as client:
+        stream = client.chat.completions.create(model="ada", messages=HELLO, stream=True)
+        with pytest.raises(openai.APIError, match="the line is dead"):
+            list(stream)
+
+
+def test_the_longest_reply_that_is_wanted_is_passed_on(served: Served, client: openai.OpenAI) -> None:
+    client.chat.completions.create(model="ada", messages=HELLO, max_completion_tokens=7)
+    client.chat.completions.create(model="ada", messages=HELLO, max_tokens=9, extra_body={"session_id": "new"})
+    assert served.models["ada"].limits == [7, 9]
+
+
+def test_every_call_is_on_the_bill(served: Served, client: openai.OpenAI) -> None:
+    client.chat.completions.create(model="ada", messages=HELLO)
+    list(client.chat.completions.create(model="ada", messages=HELLO, stream=True))
+    lines = served.house.setup.identity.memory.joinpath("usage.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 2
+
+
+def test_a_budget_refuses_with_a_status_that_is_not_tried_again(http: Serve) -> None:
+    served = http(config="[budget]\nday_tokens = 20\n")
+    with _client(served, retries=2) as client, pytest.raises(openai.APIStatusError) as raised:
+        client.chat.completions.create(model="ada", messages=[{"role": "user", "content": "How much? " * 50}])
+    assert (raised.value.status_code, raised.value.code) == (402, "budget_exceeded")
+    assert served.models["ada"].prompts == []

@@ -1,0 +1,162 @@
+"""`chatbot serve` and `chatbot token` as processes: where they listen, how they stop, and what a kill loses."""
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.servers.http_server import WAIT_S, events
+
+SCRIPT = "word " * 3000
+
+
+def _chatbot(*arguments: str, code: int = 0) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "chatbot", *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == code, done.stderr
+    return done.stdout if code == 0 else done.stderr
+
+
+@contextmanager
+def _serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    with subprocess.Popen(
+        [sys.executable, "-m", "chatbot", "serve", "-m", "scripted", "--port", "0", *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield process, process.stdout.readline().split()[0]
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
+def test_others_may_not_reach_it_while_nobody_has_a_token(host: str) -> None:
+    told = _chatbot("serve", "--host", host, code=3)
+    assert "can be reached from other machines" in told
+    assert "chatbot token add" in told
+
+
+def test_with_a_token_others_may_reach_it() -> None:
+    token = _chatbot("token", "add", "phone", "--clearance", "full").strip()
+    with _serving("--host", "0.0.0.0") as (_, url):
+        local = url.replace("0.0.0.0", "127.0.0.1")
+        for headers, status in (({}, 401), ({"Authorization": f"Bearer {token}"}, 200)):
+            assert httpx.get(f"{local}/v1/models", headers=headers, timeout=WAIT_S).status_code == status
+        assert httpx.get(f"{local}/v1/models", headers={"Host": "evil.example"}, timeout=WAIT_S).status_code == 421
+
+
+def test_a_port_that_is_taken_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert "cannot be listened on" in _chatbot("serve", "--port", str(taken.getsockname()[1]), code=3)
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
+def test_it_stops_in_order_and_keeps_what_was_said(end: signal.Signals) -> None:
+    _script(SCRIPT * 20)
+    with _serving() as (process, url), httpx.Client(base_url=url, timeout=WAIT_S) as client:
+        session = client.post("/v1/sessions", json={}).json()["id"]
+        with client.stream("POST", f"/v1/sessions/{session}/chat", json={"text": "talk to me"}) as response:
+            told = events(response)
+            next(told)
+            process.send_signal(end)
+            with suppress(httpx.HTTPError):  # it is cut off where it does not end in time
+                list(told)
+        assert process.wait(WAIT_S) in {0, 130, -end}
+    said = json.loads(_chatbot("sessions", "show", session, "--json"))["entries"]
+    assert [entry["role"] for entry in said] == ["user", "assistant"]
+    assert said[1]["content"].startswith("word word")
+
+
+def _script(reply: str) -> None:
+    stores = '[agents.chat]\nmemory = ["basic_session", "observations"]\n'
+    Path("config.toml").write_text(f'[model]\nname = "scripted"\nscript = ["{reply}"]\n{stores}', encoding="utf-8")
+
+
+def test_a_kill_in_the_middle_of_a_stream_loses_nothing_that_was_acknowledged() -> None:
+    _script(SCRIPT)
+    with _serving() as (process, url), httpx.Client(base_url=url, timeout=WAIT_S) as client:
+        session = client.post("/v1/sessions", json={"title": "mine"}).json()["id"]
+        kept = client.post("/v1/memories", json={"title": "The milk is in aisle 4"}).json()["id"]
+        done = client.post(f"/v1/sessions/{session}/chat", json={"text": "the first one", "stream": False}).json()
+        with client.stream("POST", f"/v1/sessions/{session}/chat", json={"text": "the second one"}) as response:
+            told = events(response)
+            for _ in range(40):
+                assert next(told)[0] == "text"
+            process.kill()
+            process.wait(WAIT_S)
+    shown = json.loads(_chatbot("sessions", "show", session, "--json"))
+    assert shown["title"] == "mine"
+    assert [entry["content"] for entry in shown["entries"]][:3] == ["the first one", done["reply"], "the second one"]
+    assert json.loads(_chatbot("memory", "get", kept, "--json"))[0]["title"] == "The milk is in aisle 4"
+    assert json.loads(_chatbot("why", "--session", session, "--json"))["turn"] == done["receipt"]["turn"]
+    with _serving() as (_, url):
+        said = {"text": "go on", "stream": False}
+        answer = httpx.post(f"{url}/v1/sessions/{session}/chat", json=said, timeout=WAIT_S)
+        assert answer.is_success
+
+
+def test_a_token_is_shown_once_and_kept_as_a_hash_that_others_cannot_read() -> None:
+    made: dict[str, Any] = json.loads(
+        _chatbot("token", "add", "phone", "--for", "ada", "--clearance", "familiar", "--rate", "7", "--json")
+    )
+    assert made["token"].startswith("cbt_")
+    assert (made["clearance"], made["rate_per_minute"], made["identities"]) == ("familiar", 7, ["ada"])
+    file = next(Path.home().rglob("tokens.json"))
+    assert made["token"] not in file.read_text(encoding="utf-8")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    listed = _chatbot("token", "list")
+    assert made["id"] in listed
+    assert "phone" in listed
+    assert made["token"] not in listed
+    assert "sha256" not in _chatbot("token", "list", "--json")
+    assert made["id"] in _chatbot("token", "revoke", "phone")
+    assert "no tokens yet" in _chatbot("token", "list")
+
+
+def test_what_is_wrong_with_a_token_is_told() -> None:
+    assert "--clearance" in _chatbot("token", "add", "phone", code=2)
+    assert "identity" in _chatbot("token", "add", "phone", "--clearance", "full", "--for", "nobody", code=4)
+    assert "0 tokens are called" in _chatbot("token", "revoke", "nothing", code=3)
+    for _ in range(2):
+        _chatbot("token", "add", "twin", "--clearance", "public")
+    assert "2 tokens are called" in _chatbot("token", "revoke", "twin", code=3)
+
+
+WITHOUT_EXTRA = """
+import sys
+sys.modules["fastapi"] = None
+from chatbot.cli.main import main
+raise SystemExit(main(["serve"]))
+"""
+
+
+def test_without_the_extra_the_one_command_that_brings_it_is_told() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_EXTRA], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 3
+    assert "pip install 'chatbot-runtime[web]'" in done.stderr
+
+
+def test_tokens_made_by_many_processes_at_once_are_all_kept() -> None:
+    makers = [
+        subprocess.Popen([sys.executable, "-m", "chatbot", "token", "add", f"n{n}", "--clearance", "public"],
+                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ.copy())
+        for n in range(6)
+    ]  # fmt: skip
+    assert [maker.wait(60) for maker in makers] == [0] * 6
+    assert len(json.loads(_chatbot("token", "list", "--json"))) == 6
