@@ -26,7 +26,8 @@ exit codes: 0 done, 1 failed, 2 usage, 3 configuration, 4 not found, 5 model, 6 
 def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
     """The whole grammar; `command` is None for the chat itself.
 
-    With `argv`, what only `chatbot memory` needs is left out unless it is named there: that takes time to build.
+    With `argv`, what only `chatbot memory` or `chatbot sessions` needs is left out unless it is named there: that takes
+    time to build.
     """
     parser = argparse.ArgumentParser(
         prog="chatbot",
@@ -41,7 +42,13 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
     _add_choice_of_session(parser)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     _add_ask(commands)
-    _add_sessions(commands)
+    sessions = _command(
+        commands, "sessions", "list, search, fork, compare, export, import, archive and delete sessions"
+    )
+    if argv is None or "sessions" in argv:
+        from chatbot.cli.sessions.grammar import add_sessions
+
+        add_sessions(sessions, _add_place)
     why = _command(commands, "why", "say what a turn recalled, and why")
     why.add_argument("turn", nargs="?", help="its number in the session, or the beginning of its id; default: the last")
     why.add_argument("--session", metavar="ID|TITLE", default=None, help="default: the session used last")
@@ -85,12 +92,15 @@ _PICK = ""
 """The value of a bare `-r`: let the user pick."""
 
 
-def _add_place(parser: argparse.ArgumentParser) -> None:
-    """Options that every command takes, before or after its name."""
+def _add_place(parser: argparse.ArgumentParser, *, agent: bool = True) -> None:
+    """Options that every command takes, before or after its name; `--agent` means another thing to some."""
     place = parser.add_argument_group("where")
     place.add_argument("--config", type=Path, metavar="FILE", default=argparse.SUPPRESS, help="the configuration file")
     place.add_argument("-i", "--identity", metavar="NAME", default=argparse.SUPPRESS, help="who answers")
-    place.add_argument("--agent", metavar="ID", default=argparse.SUPPRESS, help="an [agents.ID] of the configuration")
+    if agent:
+        place.add_argument(
+            "--agent", metavar="ID", default=argparse.SUPPRESS, help="an [agents.ID] of the configuration"
+        )
     place.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON, for scripts")
 
 
@@ -133,26 +143,6 @@ def _add_ask(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     _add_choice_of_session(ask)
 
 
-def _add_sessions(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    sessions = _command(commands, "sessions", "list, show, rename, fork and delete sessions")
-    actions = sessions.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
-    listing = _action(actions, "list", "the sessions used last")
-    listing.add_argument("--limit", type=count, default=20, metavar="N", help="how many (default 20; 0: all)")
-    show = _action(actions, "show", "what was said in a session")
-    _add_session(show)
-    show.add_argument("--last", type=count, default=0, metavar="N", help="only the last N entries")
-    rename = _action(actions, "rename", "give a session a title")
-    _add_session(rename)
-    rename.add_argument("title", help="the new title")
-    fork = _action(actions, "fork", "copy a session, to go on another way")
-    _add_session(fork)
-    fork.add_argument("--title", default="", help="the title of the copy")
-    delete = _action(actions, "delete", "erase sessions for good")
-    delete.add_argument("sessions", nargs="+", metavar="ID|TITLE", help="id, beginning of an id, or title")
-    delete.add_argument("--yes", "-y", action="store_true", help="do not ask")
-    _action(actions, "prune", "erase the sessions whose time to live is over")
-
-
 def _add_tools(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     tools = _command(commands, "tools", "list what the model may call")
     actions = tools.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
@@ -172,10 +162,6 @@ def _add_mcp(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     mcp.add_argument("--port", type=count, metavar="N", help="default 8808; 0: one that is free")
     mcp.add_argument("--allow-host", action="append", metavar="NAME", help="a further name that clients may call it by")
     mcp.add_argument("--token", metavar="TOKEN|env:VARIABLE", help="what clients must send; better: CHATBOT_MCP__TOKEN")
-
-
-def _add_session(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("session", metavar="ID|TITLE", help="id, beginning of an id, or title")
 
 
 def _command(

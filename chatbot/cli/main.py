@@ -16,7 +16,7 @@ _MODULES = {
     "mcp": "chatbot.cli.mcp",
     "memory": "chatbot.cli.memory.command",
     "prompt": "chatbot.cli.prompt",
-    "sessions": "chatbot.cli.sessions",
+    "sessions": "chatbot.cli.sessions.command",
     "stores": "chatbot.cli.stores",
     "tools": "chatbot.cli.tools",
     "usage": "chatbot.cli.usage",
