@@ -52,8 +52,9 @@ async def export_session(memory: MemorySystem, session_id: str, *, memories: boo
     receipts, billed = redact_all(receipts)
     title, named = redact_all(session.record.title)
     observations, facts = await _remembered(memory, session_id) if memories else ((), ())
+    used_at = max([session.record.used_at, *(entry.at for entry in entries[-1:])])
     return Exported(
-        replace(session.record, title=title),
+        replace(session.record, title=title, used_at=used_at),
         tuple(replace(entry, content=content) for entry, content in zip(entries, said, strict=True)),
         archived,
         tuple(replace(entry, value=value) for entry, value in zip(key_values, values, strict=True)),

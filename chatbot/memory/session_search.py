@@ -225,13 +225,12 @@ def _hit(
     score, number = top or (0.0, -1)
     own = _SESSIONS_PART * each.about
     row = rows.get(each.remembered[1])
-    if row is not None and each.remembered[0] > score:
-        line, ranges = snippet(row.text(), wanted)
-        return SessionHit(
-            record, each.remembered[0] + own, MEMORY, line, ranges, row.created_at, None, row.id, each.matches
-        )
+    score = max(score, each.remembered[0] if row else 0.0)
     if number < 0:
-        return None
+        if row is None:
+            return None
+        line, ranges = snippet(row.text(), wanted)
+        return SessionHit(record, score + own, MEMORY, line, ranges, row.created_at, None, row.id, each.matches)
     if number == 0:
         line, ranges = snippet(record.title, wanted)
         return SessionHit(record, score + own, TITLE, line, ranges, record.created_at, matches=each.matches)
