@@ -29,6 +29,7 @@ from chatbot.memory.remembering import Remembering
 from chatbot.memory.writing import Draft
 from stores.access import SENSITIVITIES, VISIBILITIES, Sensitivity, Visibility, default_visibility
 from stores.base import TranscriptStore
+from stores.errors import StoreError
 from stores.observation import STATUSES, Observation
 from stores.records import TranscriptEntry, format_time
 
@@ -224,14 +225,18 @@ class Importer:
             if said in known or fact.sensitivity == "unknown":
                 continue
             known.add(said)
-            self._report.facts += 1
-            if not self._dry_run:
-                await memories.store_fact(
-                    *said,
-                    confidence=fact.confidence,
-                    visibility=self._seen(fact.visibility),
-                    sensitivity=self._no_less(fact.sensitivity),
-                )
+            try:
+                if not self._dry_run:
+                    await memories.store_fact(
+                        *said,
+                        confidence=fact.confidence,
+                        visibility=self._seen(fact.visibility),
+                        sensitivity=self._no_less(fact.sensitivity),
+                    )
+            except StoreError as error:
+                self._report.skipped.append(Skipped(fact.id, str(error)))
+            else:
+                self._report.facts += 1
 
     def _draft_of(self, row: Observation, old: str, new: str) -> Draft:
         """A row of a bundle as something to be remembered here, no wider seen than what the caller says himself."""

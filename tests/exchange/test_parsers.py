@@ -184,7 +184,8 @@ def test_every_list_is_read_as_json_reads_it(values: list[Any]) -> None:
 
 
 def test_a_markdown_file_with_front_matter_is_one_memory() -> None:
-    text = '---\nname: "Prefers tabs"\ndescription: about code\ntype: preference\ntags: [code, style]\n---\n\nTabs.\n## Why\n'
+    head = '---\nname: "Prefers tabs"\ndescription: about code\ntype: preference\ntags: [code, style]\n---\n'
+    text = f"{head}\nTabs.\n## Why\n"
     [memory] = markdown_memories.read(text, "notes/tabs.md")
     draft = memory.draft
     assert (draft.title, draft.subtitle, draft.type) == ("Prefers tabs", "about code", "preference")
@@ -192,7 +193,8 @@ def test_a_markdown_file_with_front_matter_is_one_memory() -> None:
 
 
 def test_any_other_markdown_file_is_a_memory_for_each_section() -> None:
-    text = "intro\n\n# House\n\n## Heating\n- serviced in May\n```\n# no heading\n```\n## Empty\n# Garden\nroses\n# Garden\nmore"
+    text = "intro\n\n# House\n\n## Heating\n- serviced in May\n```\n# no heading\n```\n## Empty\n"
+    text += "# Garden\nroses\n# Garden\nmore"
     found = list(markdown_memories.read(text, "CLAUDE.md"))
     assert [memory.draft.title for memory in found] == ["CLAUDE", "House › Heating", "Garden", "Garden"]
     assert "# no heading" in found[1].draft.narrative
