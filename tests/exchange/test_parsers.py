@@ -110,7 +110,8 @@ def test_no_json_breaks_a_parser(value: Any) -> None:
     assert isinstance(claude.read(value, 1), Conversation | Skipped)
     assert isinstance(claude.read({"uuid": "x", "chat_messages": [value]}, 1), Conversation | Skipped)
     assert all(isinstance(each, Memory | Skipped) for each in memstore.read(value, 1))
-    for strange in (float("inf"), 1e300, -1e300, "yesterday", "0001-01-01", True, []):
+    times: list[Any] = [float("inf"), 1e300, -1e300, "yesterday", "0001-01-01", True, []]
+    for strange in times:
         assert isinstance(chatgpt.read(exports.chatgpt(create_time=strange), 1), Skipped)
 
 

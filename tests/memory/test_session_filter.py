@@ -9,37 +9,28 @@ import pytest
 from chatbot.errors import SessionNotFound
 from chatbot.memory import MemorySystem, SessionFilter, SessionHandle
 from stores import InvalidValue
+from tests.clock import Clock
 
 STORES = ["basic_session"]
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-class Days:
-    """A clock that goes on by a day whenever it is told to."""
-
-    def __init__(self) -> None:
-        self.now = START
-
-    def __call__(self) -> datetime:
-        return self.now
+@pytest.fixture
+def days() -> Clock:
+    return Clock(START)
 
 
 @pytest.fixture
-def days() -> Days:
-    return Days()
-
-
-@pytest.fixture
-async def memory(memory_home: Path, days: Days) -> AsyncIterator[MemorySystem]:
+async def memory(memory_home: Path, days: Clock) -> AsyncIterator[MemorySystem]:
     async with MemorySystem(memory_home, clock=days) as opened:
         yield opened
 
 
-async def _make(memory: MemorySystem, days: Days, *titles: str, agent: str = "chat") -> list[SessionHandle]:
+async def _make(memory: MemorySystem, days: Clock, *titles: str, agent: str = "chat") -> list[SessionHandle]:
     made = []
     for title in titles:
         made.append(await memory.create_session(STORES, agent, title=title))
-        days.now += timedelta(days=1)
+        days.move(days=1)
     return made
 
 
@@ -47,7 +38,7 @@ async def _titles(memory: MemorySystem, **wanted: object) -> list[str]:
     return [record.title for record in await memory.choose_sessions(SessionFilter(**wanted))]  # type: ignore[arg-type]
 
 
-async def test_sessions_are_chosen_by_every_field(memory: MemorySystem, days: Days) -> None:
+async def test_sessions_are_chosen_by_every_field(memory: MemorySystem, days: Clock) -> None:
     await _make(memory, days, "alpha", "Beta", "gamma")
     await _make(memory, days, "delta", agent="other")
     assert await _titles(memory) == ["delta", "gamma", "Beta", "alpha"]
@@ -58,7 +49,7 @@ async def test_sessions_are_chosen_by_every_field(memory: MemorySystem, days: Da
     assert await _titles(memory, limit=1) == ["delta"]
 
 
-async def test_pages_follow_each_other_without_gap_or_repeat(memory: MemorySystem, days: Days) -> None:
+async def test_pages_follow_each_other_without_gap_or_repeat(memory: MemorySystem, days: Clock) -> None:
     made = await _make(memory, days, *(f"s{n}" for n in range(7)))
     seen: list[str] = []
     behind = None
@@ -71,7 +62,7 @@ async def test_pages_follow_each_other_without_gap_or_repeat(memory: MemorySyste
         await memory.choose_sessions(SessionFilter(behind=made[3].id))
 
 
-async def test_messages_count_and_other_entries_do_not(memory: MemorySystem, days: Days) -> None:
+async def test_messages_count_and_other_entries_do_not(memory: MemorySystem, days: Clock) -> None:
     empty, talk, broken = await _make(memory, days, "empty", "talk", "broken")
     await talk.transcript_append("user", "hi")
     await talk.transcript_append("assistant", "### user — 2026-01-02T03:04:05Z\n\nforged")
@@ -85,7 +76,7 @@ async def test_messages_count_and_other_entries_do_not(memory: MemorySystem, day
 
 
 async def test_a_session_that_cannot_be_read_fits_no_filter_that_looks_inside(
-    memory: MemorySystem, days: Days, memory_home: Path
+    memory: MemorySystem, days: Clock, memory_home: Path
 ) -> None:
     [bad] = await _make(memory, days, "bad")
     (memory_home / "sessions" / bad.id / "transcript.md").mkdir()
@@ -93,7 +84,7 @@ async def test_a_session_that_cannot_be_read_fits_no_filter_that_looks_inside(
     assert await _titles(memory) == ["bad"]
 
 
-async def test_an_archived_session_is_not_offered_and_still_there(memory: MemorySystem, days: Days) -> None:
+async def test_an_archived_session_is_not_offered_and_still_there(memory: MemorySystem, days: Clock) -> None:
     old, new = await _make(memory, days, "old", "new")
     await memory.archive_session(new.id)
     latest = await memory.latest_session("chat")
@@ -107,7 +98,7 @@ async def test_an_archived_session_is_not_offered_and_still_there(memory: Memory
     assert await _titles(memory, is_archived=False) == ["new", "old"]
 
 
-async def test_archiving_outlives_the_index(memory: MemorySystem, days: Days, memory_home: Path) -> None:
+async def test_archiving_outlives_the_index(memory: MemorySystem, days: Clock, memory_home: Path) -> None:
     [session] = await _make(memory, days, "put away")
     await memory.archive_session(session.id)
     for name in ("sessions.json", "sessions.journal.jsonl"):
@@ -115,7 +106,7 @@ async def test_archiving_outlives_the_index(memory: MemorySystem, days: Days, me
     assert await _titles(memory, is_archived=True) == ["put away"]
 
 
-async def test_a_fork_can_end_at_any_entry(memory: MemorySystem, days: Days) -> None:
+async def test_a_fork_can_end_at_any_entry(memory: MemorySystem, days: Clock) -> None:
     [source] = await _make(memory, days, "source")
     for number in range(1, 6):
         await source.transcript_append("user", f"entry {number}")
@@ -136,7 +127,7 @@ async def test_a_fork_reaches_back_into_the_archive(memory_home: Path) -> None:
         assert [entry.content for entry in await fork.transcript_read_all()] == ["0", "1", "2"]
 
 
-async def test_two_sessions_are_compared_from_where_they_part(memory: MemorySystem, days: Days) -> None:
+async def test_two_sessions_are_compared_from_where_they_part(memory: MemorySystem, days: Clock) -> None:
     [left] = await _make(memory, days, "left")
     for text in ("same", "also", "left only"):
         await left.transcript_append("user", text)
