@@ -16,6 +16,7 @@ examples:
   chatbot ask "what is a monad?"      one question, one answer
   git diff | chatbot ask "review"     standard input joins the question
   chatbot ask -c "and shorter?"       ask in the last session
+  chatbot sessions search bicycle     which conversation was that in?
   chatbot sessions list --json        for scripts
   chatbot memory search "tax return"  what is remembered about it
 

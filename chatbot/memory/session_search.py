@@ -8,6 +8,7 @@ those that have changed since the last one. A score is that of `stores.bm25` for
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,8 @@ from stores.errors import StoreError
 from stores.observation import Observation
 from stores.query import Filter
 from stores.records import TranscriptEntry, format_time
+
+logger = logging.getLogger(__name__)
 
 SPOKEN = ("user", "assistant")
 """The roles whose words are searched: what tools were asked and answered is no conversation."""
@@ -97,7 +100,7 @@ async def search(
     best = sorted(found.values(), key=lambda each: (each.about, each.remembered), reverse=True)
     best = best[: max(limit * _READ_FOR_EACH, _LEAST_READ)]
     for each in best:
-        each.entries = await _entries(each.session)
+        each.entries = await _entries(each.session) or ()
     rows = await _rows(memories, [each.remembered[1] for each in best if each.remembered[1]])
     hits = await asyncio.to_thread(_ranked, best, asked, rows)
     return hits[:limit]
@@ -132,16 +135,17 @@ async def _learn(
 ) -> dict[str, tuple[int, ...]]:
     """Read sessions that are not known as they are now, and keep what they speak of."""
     read = [(session.id, stamp, await _entries(session)) for session, stamp in changed]
-    return await asyncio.to_thread(_keep, read, asked, known)
+    return await asyncio.to_thread(_keep, [each for each in read if each[2] is not None], asked, known)
 
 
 def _keep(
-    read: Sequence[tuple[str, str, Sequence[TranscriptEntry]]], asked: Sequence[str], known: SessionTerms
+    read: Sequence[tuple[str, str, Sequence[TranscriptEntry] | None]], asked: Sequence[str], known: SessionTerms
 ) -> dict[str, tuple[int, ...]]:
     answers: dict[str, tuple[int, ...]] = {}
     rows: list[Row] = []
     for session, stamp, entries in read:
-        held = Counter(term for entry in entries if entry.role in SPOKEN for term in set(terms(entry.content)))
+        spoken = [entry.content for entry in entries or () if entry.role in SPOKEN]
+        held = Counter(term for text in spoken for term in set(terms(text)))
         answers[session] = tuple(held[term] for term in asked)
         if stamp:
             rows.append((session, stamp, pack(held)))
@@ -156,12 +160,13 @@ async def _stamp(session: SessionHandle) -> str:
         return ""
 
 
-async def _entries(session: SessionHandle) -> Sequence[TranscriptEntry]:
-    """All that was said; nothing where the session keeps no transcript, or is being deleted."""
+async def _entries(session: SessionHandle) -> Sequence[TranscriptEntry] | None:
+    """All that was said; None where that cannot be read: it is damaged, or being deleted, and harms no other."""
     try:
         return await session.transcript_read_all() if session.supports(TranscriptStore) else ()
-    except FileNotFoundError:
-        return ()
+    except (StoreError, OSError) as error:
+        logger.warning("session %s was passed over: %s", session.id, error)
+        return None
 
 
 def _with_title(session: SessionHandle, asked: Sequence[str], counts: tuple[int, ...]) -> tuple[int, ...]:

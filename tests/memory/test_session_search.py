@@ -102,6 +102,17 @@ async def test_a_deleted_session_leaves_no_trace_in_the_cache(memory: MemorySyst
     assert _ids(cache) == {other.id}
 
 
+async def test_a_session_that_cannot_be_read_hides_no_other(memory: MemorySystem) -> None:
+    bad = await _said(memory, "a giraffe", title="bad giraffe")
+    await _said(memory, "a giraffe", title="good")
+    assert memory.home is not None
+    transcript = memory.home / "sessions" / bad.id / "transcript.md"
+    transcript.unlink()
+    transcript.mkdir()
+    assert set(await _found(memory, "giraffe")) == {"good", "bad giraffe"}  # the one by its title alone
+    assert (await memory.search_sessions("giraffe", wanted=SessionFilter(title="bad")))[0].role == "title"
+
+
 async def test_a_damaged_cache_is_begun_anew(memory: MemorySystem) -> None:
     await _said(memory, "a giraffe", title="zoo")
     await memory.search_sessions("giraffe")
