@@ -14,7 +14,7 @@ from chatbot.exchange.bundle import BundledSession
 from chatbot.exchange.items import Item, Skipped
 from chatbot.exchange.json_text import decoded, elements
 from chatbot.exchange.zip_file import ZipFile, opened_zip
-from stores.errors import DamagedFile, InvalidValue, StoreFailed, UnsafePath, did_you_mean
+from stores.errors import DamagedFile, InvalidValue, StoreError, StoreFailed, UnsafePath, did_you_mean
 
 BUNDLE = "bundle"
 KINDS = (BUNDLE, chatgpt.KIND, claude.KIND, markdown_memories.KIND, memstore.KIND)
@@ -43,6 +43,15 @@ def open_source(path: Path, kind: str | None = None) -> Source:
     """The source at `path`, of the kind that is given or that it looks like. Raises `InvalidValue` or `DamagedFile`."""
     if kind is not None and kind not in KINDS:
         raise InvalidValue(f"nothing can be imported from {kind!r}{did_you_mean(kind, KINDS)}")
+    try:
+        return _open(path, kind)
+    except OSError as error:
+        if isinstance(error, StoreError):
+            raise
+        raise StoreFailed(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _open(path: Path, kind: str | None) -> Source:
     if path.is_dir():
         return _open_folder(path, kind)
     if not path.exists():
@@ -100,7 +109,7 @@ class _MarkdownFolder(Source):
             else:
                 try:
                     yield from markdown_memories.read(decoded(path.read_bytes(), name), name)
-                except (DamagedFile, PermissionError) as error:
+                except (DamagedFile, OSError) as error:
                     yield Skipped(name, str(error))
 
 
@@ -110,6 +119,7 @@ def _open_folder(path: Path, kind: str | None) -> Source:
     if not exports or kind == markdown_memories.KIND:
         _check_kind(path, kind, markdown_memories.KIND)
         return _MarkdownFolder(path)
+    _check_json(path, kind)
     memories = path / _MEMORIES
     files = [*exports, *([memories] if memories.is_file() else [])]
     kind = kind or _recognised(_read_text(exports[0]), exports[0])
@@ -122,6 +132,7 @@ def _open_zip(path: Path, kind: str | None) -> Source:
             if bundle.MANIFEST not in archive.names:
                 raise DamagedFile(f"{path} has no {bundle.MANIFEST}, and so is no bundle")
             return _BundleFile(path, BUNDLE)
+        _check_json(path, kind)
         names = _export_names(archive)
         if not names:
             raise InvalidValue(f"{path} holds no bundle and no conversations.json: there is nothing to import")
@@ -166,6 +177,11 @@ def _read(kind: str, value: Any, number: int) -> Iterator[Item]:
         facts = memstore.facts_of(value)
         for place, fact in enumerate([value] if facts is None else facts, number):
             yield from memstore.read(fact, place)
+
+
+def _check_json(path: Path, kind: str | None) -> None:
+    if kind in {BUNDLE, markdown_memories.KIND}:
+        raise InvalidValue(f"{path} is no {kind}" + (": unpack it first" if path.is_file() else ""))
 
 
 def _check_kind(path: Path, kind: str | None, found: str) -> None:

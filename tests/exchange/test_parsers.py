@@ -1,6 +1,7 @@
 """Files from elsewhere, as they are written and as they are not: parsers give values, or say what is wrong."""
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -256,6 +257,33 @@ def test_what_cannot_be_recognised_says_so(
     (tmp_path / name).write_bytes(data)
     with pytest.raises(error, match=named):
         open_source(tmp_path / name)
+
+
+def test_a_kind_that_it_cannot_be_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "export"
+    folder.mkdir()
+    (folder / "conversations.json").write_bytes(exports.as_bytes([exports.chatgpt()]))
+    with zipfile.ZipFile(tmp_path / "export.zip", "w") as archive:
+        archive.write(folder / "conversations.json", "conversations.json")
+    assert open_source(folder).kind == open_source(tmp_path / "export.zip").kind == "chatgpt"
+    for path, kind in (
+        (folder, "bundle"),
+        (tmp_path / "export.zip", "markdown"),
+        (tmp_path / "export.zip", "bundle"),
+        (folder / "conversations.json", "bundle"),
+        (tmp_path / "nothing", None),
+        (folder, "chatgtp"),
+    ):
+        with pytest.raises(StoreError):
+            open_source(path, kind)
+
+
+def test_a_huge_conversation_is_read_whole() -> None:
+    messages = [exports.chatgpt_message("user", "word " * 50) for _ in range(5_000)]
+    messages.append(exports.chatgpt_message("assistant", "x" * 5_000_000))
+    [value] = elements(json.dumps([exports.chatgpt(*messages)]), "f")
+    said = _said(chatgpt.read(value, 1))
+    assert (len(said), len(said[-1][1])) == (5_001, 5_000_000)
 
 
 def test_links_in_a_folder_are_not_followed(tmp_path: Path) -> None:
