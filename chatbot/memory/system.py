@@ -412,11 +412,6 @@ class MemorySystem(AsyncResource, Remembering):
             turn_order=self._turn_orders.setdefault(record.id, asyncio.Lock()),
         )
 
-    @property
-    def clearance(self) -> Clearance:
-        """What may be seen of what is remembered, whoever asks."""
-        return self._caller.clearance
-
     def memories(self, agent_id: str = "", *, session_id: str | None = None) -> Memories:
         """What is remembered, for a caller without a session; what they write is of the agent `agent_id`.
 

@@ -18,7 +18,6 @@ from stores.base import TranscriptStore
 from stores.records import format_time
 
 
-
 class OpenSessions:
     """The sessions of one agent that were held where a caller of that clearance may see what is said."""
 
