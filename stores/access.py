@@ -30,9 +30,10 @@ CLEARANCES: tuple[Clearance, ...] = get_args(Clearance)
 VISIBILITIES: tuple[Visibility, ...] = get_args(Visibility)
 SENSITIVITIES: tuple[Sensitivity, ...] = get_args(Sensitivity)
 
-_SEEN: dict[str, frozenset[str]] = {
+SEEN: dict[str, frozenset[str]] = {
     clearance: frozenset(VISIBILITIES[position:]) for position, clearance in enumerate(CLEARANCES)
 }
+"""Which visibilities each clearance sees."""
 _EVERYTHING: frozenset[Sensitivity] = frozenset(SENSITIVITIES)
 
 Word = TypeVar("Word", bound=str)
@@ -81,7 +82,7 @@ class View:
     @property
     def visibilities(self) -> frozenset[str]:
         """What the clearance may see; nothing for a clearance that is not known."""
-        return _SEEN.get(self.clearance, frozenset())
+        return SEEN.get(self.clearance, frozenset())
 
     @property
     def sensitivities(self) -> frozenset[str]:

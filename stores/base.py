@@ -11,7 +11,7 @@ Every operation is safe to call from many tasks at once. A store that keeps file
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -74,6 +74,15 @@ class TranscriptStore(Store):
     async def transcript_read_all(self, session: SessionRef) -> list[TranscriptEntry]:
         """Every entry that is still known, oldest first, those past the cap included where the store keeps them."""
         return await self.transcript_read_last(session, 2**31)
+
+    async def transcript_count(self, session: SessionRef, roles: Collection[str] = ()) -> int:
+        """How many entries are still known; where roles are named, how many of those."""
+        entries = await self.transcript_read_all(session)
+        return sum(not roles or entry.role in roles for entry in entries)
+
+    async def transcript_stamp(self, session: SessionRef) -> str:  # noqa: ARG002 - for those that can tell
+        """What differs whenever the transcript has changed; empty where only reading it would tell."""
+        return ""
 
     async def transcript_drop_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
         """Remove the last `n` entries within the cap for good, and return them, oldest first. Durable on return."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from stores.base import KeyValueStore, TranscriptStore
@@ -16,7 +16,7 @@ from stores.group_commit import GroupCommit
 from stores.key_value_file import KeyValueFile
 from stores.open_folders import OpenFolders
 from stores.records import KeyValue, SessionRef, TranscriptEntry
-from stores.transcript_file import TranscriptFile
+from stores.transcript_file import TranscriptFile, transcript_stamp
 
 _WARM_SESSIONS = 256
 
@@ -69,6 +69,14 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
     async def transcript_read_all(self, session: SessionRef) -> list[TranscriptEntry]:
         """See `TranscriptStore`."""
         return await asyncio.to_thread(self._files(session).transcript.read_all)
+
+    async def transcript_count(self, session: SessionRef, roles: Collection[str] = ()) -> int:
+        """See `TranscriptStore`. Decodes no entry."""
+        return await asyncio.to_thread(self._files(session).transcript.count, roles)
+
+    async def transcript_stamp(self, session: SessionRef) -> str:
+        """See `TranscriptStore`. Looks at two files, which takes less time than a hop into a thread."""
+        return transcript_stamp(session.folder)
 
     async def transcript_drop_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
         """See `TranscriptStore`."""

@@ -51,7 +51,7 @@ class KeyValueFile:
             entries = _read_guarded(folder)
             entries.pop(entry.key, None)
             entries[entry.key] = entry
-            folder.replace(NAME, _render(self._cap, list(entries.values())[-self._cap :]))
+            folder.replace(NAME, render(self._cap, list(entries.values())[-self._cap :]))
 
     def delete(self, key: str) -> bool:
         """Remove `key`; whether it was there. Durable on return."""
@@ -60,7 +60,7 @@ class KeyValueFile:
             if key not in entries:
                 return False
             del entries[key]
-            folder.replace(NAME, _render(self._cap, list(entries.values())))
+            folder.replace(NAME, render(self._cap, list(entries.values())))
         return True
 
     def _read_or_set_aside(self) -> dict[str, KeyValue]:
@@ -85,12 +85,13 @@ def _read(folder: Folder) -> dict[str, KeyValue]:
     except FileNotFoundError:
         return {}
     try:
-        return {entry.key: entry for entry in _parse(data)}
+        return {entry.key: entry for entry in parse(data)}
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise DamagedFile(f"{folder.path / NAME} is damaged: {_reason(error)}") from error
 
 
-def _parse(data: bytes) -> list[KeyValue]:
+def parse(data: bytes) -> list[KeyValue]:
+    """The entries in a file; raises `KeyError`, `TypeError`, `ValueError` or `RecursionError` where it is damaged."""
     entries = json.loads(data)["entries"]
     if not isinstance(entries, list):
         raise TypeError("the entries should be a list")
@@ -107,7 +108,8 @@ def _reason(error: Exception) -> str:
     return f"there is no {error}" if isinstance(error, KeyError) else str(error)
 
 
-def _render(cap: int, entries: list[KeyValue]) -> bytes:
+def render(cap: int, entries: list[KeyValue]) -> bytes:
+    """The entries as a file, the one set longest ago first."""
     lines = [
         json.dumps({"key": entry.key, "value": entry.value, "ts": format_time(entry.at)}, ensure_ascii=False)
         for entry in entries

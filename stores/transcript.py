@@ -94,6 +94,11 @@ def starts(data: bytes) -> list[int]:
     return [header.start() for header in _HEADER.finditer(data)]
 
 
+def roles(data: bytes) -> list[str]:
+    """The roles of the entries in `data`, in order; much cheaper than reading them."""
+    return [header[1].decode() for header in _HEADER.finditer(data)]
+
+
 def mend(tail: bytes) -> tuple[int, bytes]:
     """How to make a transcript that ends in `tail` sound: how many bytes to cut off its end, then what to add.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from stores import transcript
@@ -83,6 +83,13 @@ class TranscriptFile:
             self._undo_killed_compaction(folder)
             parts = [_read_sound(folder, name) for name in (ARCHIVE_NAME, NAME)]
         return [entry for part in parts for entry in transcript.parse(part)]
+
+    def count(self, roles: Collection[str] = ()) -> int:
+        """How many entries there are, the archived ones included; where roles are named, how many of those."""
+        with locked(self._folder) as folder:
+            self._undo_killed_compaction(folder)
+            parts = [_read_sound(folder, name) for name in (ARCHIVE_NAME, NAME)]
+        return sum(not roles or role in roles for part in parts for role in transcript.roles(part))
 
     def drop_last(self, n: int) -> list[TranscriptEntry]:
         """Remove the last `n` entries within the cap, and return them."""
@@ -165,6 +172,14 @@ class TranscriptFile:
                 if folder.stamp(ARCHIVE_NAME) is not None:
                     folder.cut(ARCHIVE_NAME, int(name.removeprefix(_DRAFT).removesuffix(".tmp")))
                 folder.remove(name)
+
+
+def transcript_stamp(folder: Path) -> str:
+    """What differs whenever the transcript in the folder has changed; empty while another change could go unnoticed."""
+    stamps = [stamp(folder / name) for name in (NAME, ARCHIVE_NAME)]
+    if not all(each is None or each.is_settled() for each in stamps):
+        return ""
+    return " ".join("-" if each is None else f"{each.inode}.{each.size}.{each.mtime_ns}" for each in stamps)
 
 
 def _cut_last(folder: Folder, name: str, n: int) -> list[TranscriptEntry]:

@@ -16,6 +16,7 @@ examples:
   chatbot ask "what is a monad?"      one question, one answer
   git diff | chatbot ask "review"     standard input joins the question
   chatbot ask -c "and shorter?"       ask in the last session
+  chatbot sessions search bicycle     which conversation was that in?
   chatbot sessions list --json        for scripts
   chatbot memory search "tax return"  what is remembered about it
   chatbot serve                       answer over HTTP, also to clients of OpenAI
@@ -27,7 +28,8 @@ exit codes: 0 done, 1 failed, 2 usage, 3 configuration, 4 not found, 5 model, 6 
 def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
     """The whole grammar; `command` is None for the chat itself.
 
-    With `argv`, what only `chatbot memory` needs is left out unless it is named there: that takes time to build.
+    With `argv`, what only `chatbot memory` or `chatbot sessions` needs is left out unless it is named there: that takes
+    time to build.
     """
     parser = argparse.ArgumentParser(
         prog="chatbot",
@@ -42,7 +44,13 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
     _add_choice_of_session(parser)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     _add_ask(commands)
-    _add_sessions(commands)
+    sessions = _command(
+        commands, "sessions", "list, search, fork, compare, export, import, archive and delete sessions"
+    )
+    if argv is None or "sessions" in argv:
+        from chatbot.cli.sessions.grammar import add_sessions
+
+        add_sessions(sessions, _add_place)
     why = _command(commands, "why", "say what a turn recalled, and why")
     why.add_argument("turn", nargs="?", help="its number in the session, or the beginning of its id; default: the last")
     why.add_argument("--session", metavar="ID|TITLE", default=None, help="default: the session used last")
@@ -89,12 +97,15 @@ _PICK = ""
 """The value of a bare `-r`: let the user pick."""
 
 
-def _add_place(parser: argparse.ArgumentParser) -> None:
-    """Options that every command takes, before or after its name."""
+def _add_place(parser: argparse.ArgumentParser, *, agent: bool = True) -> None:
+    """Options that every command takes, before or after its name; `--agent` means another thing to some."""
     place = parser.add_argument_group("where")
     place.add_argument("--config", type=Path, metavar="FILE", default=argparse.SUPPRESS, help="the configuration file")
     place.add_argument("-i", "--identity", metavar="NAME", default=argparse.SUPPRESS, help="who answers")
-    place.add_argument("--agent", metavar="ID", default=argparse.SUPPRESS, help="an [agents.ID] of the configuration")
+    if agent:
+        place.add_argument(
+            "--agent", metavar="ID", default=argparse.SUPPRESS, help="an [agents.ID] of the configuration"
+        )
     place.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON, for scripts")
 
 
@@ -135,26 +146,6 @@ def _add_ask(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     ask.add_argument("text", nargs="*", help="the question; - or a pipe reads standard input")
     _add_conversation(ask)
     _add_choice_of_session(ask)
-
-
-def _add_sessions(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    sessions = _command(commands, "sessions", "list, show, rename, fork and delete sessions")
-    actions = sessions.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
-    listing = _action(actions, "list", "the sessions used last")
-    listing.add_argument("--limit", type=count, default=20, metavar="N", help="how many (default 20; 0: all)")
-    show = _action(actions, "show", "what was said in a session")
-    _add_session(show)
-    show.add_argument("--last", type=count, default=0, metavar="N", help="only the last N entries")
-    rename = _action(actions, "rename", "give a session a title")
-    _add_session(rename)
-    rename.add_argument("title", help="the new title")
-    fork = _action(actions, "fork", "copy a session, to go on another way")
-    _add_session(fork)
-    fork.add_argument("--title", default="", help="the title of the copy")
-    delete = _action(actions, "delete", "erase sessions for good")
-    delete.add_argument("sessions", nargs="+", metavar="ID|TITLE", help="id, beginning of an id, or title")
-    delete.add_argument("--yes", "-y", action="store_true", help="do not ask")
-    _action(actions, "prune", "erase the sessions whose time to live is over")
 
 
 def _add_tools(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -199,10 +190,6 @@ def _add_token(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     _action(actions, "list", "the tokens that there are, without their texts")
     revoke = _action(actions, "revoke", "take a token back; it opens nothing from the next request on")
     revoke.add_argument("token", metavar="ID|LABEL", help="its id, or its label")
-
-
-def _add_session(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("session", metavar="ID|TITLE", help="id, beginning of an id, or title")
 
 
 def _command(

@@ -17,7 +17,7 @@ _MODULES = {
     "memory": "chatbot.cli.memory.command",
     "prompt": "chatbot.cli.prompt",
     "serve": "chatbot.cli.serve",
-    "sessions": "chatbot.cli.sessions",
+    "sessions": "chatbot.cli.sessions.command",
     "stores": "chatbot.cli.stores",
     "token": "chatbot.cli.token",
     "tools": "chatbot.cli.tools",

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import sys
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
 from chatbot.memory.record import SessionRecord, utc_now
+from stores.errors import InvalidValue
+
+SHORTEST_ID = 13
+"""An id begins with the milliseconds at which it was made, in twelve digits and a dash: that tells nearly all apart."""
+_SHORTEST_SESSION_ID = 18
+"""Sessions that came in together were made in the same millisecond; twelve bits more tell them apart."""
 
 
 def say(text: str) -> None:
@@ -24,13 +32,17 @@ def say_json(value: Any) -> None:
     say(_STEERING.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
 
 
-def say_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table that fits the terminal, at the cost of its last column; in a pipe its cells are not cut."""
+def say_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, aside: bool = False) -> None:
+    """A table that fits the terminal, at the cost of its last column; in a pipe its cells are not cut.
+
+    With `aside` it goes to standard error, as what a question is about does.
+    """
     from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 10_000)
+    to = sys.stderr if aside else sys.stdout
+    console = Console(file=to, highlight=False, markup=False, width=None if to.isatty() else 10_000)
     cells = [[printable(cell) for cell in row] for row in rows]
     *others, _ = zip(head, *cells, strict=True)
     room = console.width - sum(max(map(cell_len, column)) + _GAP for column in others)
@@ -65,6 +77,51 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() or _is_harmless(char) else "�" for char in text)
 
 
+def check_can_ask(what: str) -> None:
+    """Raise `InvalidValue` where there is nobody to ask whether `what` is meant, such as "deleting"."""
+    if not sys.stdin.isatty():
+        raise InvalidValue(f"{what} needs --yes where there is no terminal to ask on")
+
+
+def is_sure(question: str) -> bool:
+    """Ask, on standard error, for a plain yes. The end of the input is a no, and Ctrl-C interrupts."""
+    # The event loop would only take note of Ctrl-C, and the question would wait on.
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        print(f"{question} type yes: ", end="", file=sys.stderr, flush=True)  # noqa: T201 - the one place that prints
+        return input().strip().lower() == "yes"
+    except EOFError:
+        return False
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+@contextmanager
+def progress(title: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on the terminal, told how far it is; nothing where standard error is none."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def say_marked(text: str, ranges: Iterable[tuple[int, int]], *, indent: str = "") -> None:
+    """A line in which some parts stand out on a terminal that shows colour."""
+    from rich.console import Console
+    from rich.text import Text
+
+    line = Text(printable(text).replace("\n", " "))
+    for begin, end in ranges:
+        line.stylize("bold yellow", begin, end)
+    width = None if sys.stdout.isatty() else 1_000_000
+    Console(highlight=False, markup=False, width=width).print(Text(indent) + line, soft_wrap=True)
+
+
 def age(moment: datetime, now: datetime | None = None) -> str:
     """How long ago, in one short word."""
     seconds = ((now or utc_now()) - moment).total_seconds()
@@ -76,10 +133,27 @@ def age(moment: datetime, now: datetime | None = None) -> str:
 
 def session_rows(records: Iterable[SessionRecord]) -> list[list[str]]:
     """Sessions for `say_table`: number, id, last use, agent, title."""
+    records = list(records)
+    ids = short_ids([record.id for record in records], shortest=_SHORTEST_SESSION_ID)
     return [
-        [str(number), record.id, age(record.used_at), record.agent_id, record.title or "–"]
-        for number, record in enumerate(records, 1)
+        [str(number), short, age(record.used_at), record.agent_id, _marked(record)]
+        for number, (short, record) in enumerate(zip(ids, records, strict=True), 1)
     ]
+
+
+def short_ids(ids: Sequence[str], *, shortest: int = SHORTEST_ID) -> list[str]:
+    """As much of each id as tells it from the others, on a terminal; in a pipe the whole of it."""
+    if not sys.stdout.isatty():
+        return list(ids)
+    length = next(
+        (size for size in range(shortest, 36) if len({each[:size] for each in ids}) == len(set(ids))),
+        36,
+    )
+    return [each[:length] for each in ids]
+
+
+def _marked(record: SessionRecord) -> str:
+    return (record.title or "–") + (" (archived)" if record.archived_at else "")
 
 
 SESSION_HEAD = ("#", "session", "used", "agent", "title")

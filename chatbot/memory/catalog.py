@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import shutil
 import time
 from abc import ABC, abstractmethod
@@ -32,6 +33,7 @@ logger = logging.getLogger(__name__)
 
 RECEIPTS_NAME = "receipts.jsonl"
 _STRAY_AFTER_S = 3600.0
+_OLD_AFTER_S = 60.0
 _GLANCE_BYTES = 16 * 1024
 
 Wanted = Callable[[SessionRecord], bool]
@@ -53,8 +55,8 @@ class SessionCatalog(ABC):
         """The record of a session. Raises `SessionNotFound` or `DamagedSession`."""
 
     @abstractmethod
-    async def find(self, wanted: Wanted, limit: int | None = None) -> list[SessionRecord]:
-        """The wanted sessions, the one used last first."""
+    async def find(self, wanted: Wanted, limit: int | None = None, *, behind: str | None = None) -> list[SessionRecord]:
+        """The wanted sessions, the one used last first; where `behind` names one, those that come after it."""
 
     @abstractmethod
     async def change(self, session_id: str, change: Change) -> SessionRecord:
@@ -67,6 +69,10 @@ class SessionCatalog(ABC):
     @abstractmethod
     async def delete(self, session_id: str) -> None:
         """Erase a session. Raises `SessionNotFound`."""
+
+    async def reorder(self) -> None:
+        """Bring sessions that came in with a past of their own into the order of their last use."""
+        return
 
     @abstractmethod
     async def append_receipt(self, session: SessionRef, receipt: dict[str, Any]) -> None:
@@ -115,11 +121,11 @@ class FolderCatalog(SessionCatalog):
         known = self._glance(session_id)
         return known if known is not None else await asyncio.to_thread(self._get, session_id)
 
-    async def find(self, wanted: Wanted, limit: int | None = None) -> list[SessionRecord]:
+    async def find(self, wanted: Wanted, limit: int | None = None, *, behind: str | None = None) -> list[SessionRecord]:
         """See `SessionCatalog`."""
         if not self._sessions.is_dir():
             return []
-        return await asyncio.to_thread(self._index.find, wanted, limit)
+        return await asyncio.to_thread(self._index.find, wanted, limit, behind=behind)
 
     async def change(self, session_id: str, change: Change) -> SessionRecord:
         """See `SessionCatalog`."""
@@ -134,6 +140,10 @@ class FolderCatalog(SessionCatalog):
         """See `SessionCatalog`."""
         await self._ready()
         await asyncio.to_thread(self._delete, session_id)
+
+    async def reorder(self) -> None:
+        """See `SessionCatalog`. The index is built anew when it is next needed."""
+        await asyncio.to_thread(self._reorder)
 
     async def append_receipt(self, session: SessionRef, receipt: dict[str, Any]) -> None:
         """See `SessionCatalog`."""
@@ -175,6 +185,8 @@ class FolderCatalog(SessionCatalog):
             folder.create(SESSION_NAME, _render(record))
 
     def _publish(self, draft: Path, record: SessionRecord) -> None:
+        if time.time() - record.used_at.timestamp() > _OLD_AFTER_S:
+            _backdate(draft, record.used_at)
         sync_folder(draft)
         with locked(self._home) as home:
             self._index.freshen(home)
@@ -182,6 +194,11 @@ class FolderCatalog(SessionCatalog):
             sync_folder(self._sessions)
             self._index.note_put(home, record)
             self._has_written = True
+
+    def _reorder(self) -> None:
+        if self._sessions.is_dir():
+            with locked(self._home):
+                self._index.distrust()
 
     def _read(self, session_id: str) -> SessionRecord:
         with opened(self._folder(session_id)) as folder:
@@ -281,9 +298,11 @@ class EphemeralCatalog(SessionCatalog):
             raise SessionNotFound(f"there is no session {session_id}")
         return self._records[session_id]
 
-    async def find(self, wanted: Wanted, limit: int | None = None) -> list[SessionRecord]:
+    async def find(self, wanted: Wanted, limit: int | None = None, *, behind: str | None = None) -> list[SessionRecord]:
         """See `SessionCatalog`."""
-        return list(filter(wanted, reversed(self._records.values())))[:limit]
+        records = list(reversed(self._records.values()))
+        begin = next((place + 1 for place, record in enumerate(records) if record.id == behind), len(records))
+        return list(filter(wanted, records[begin if behind else 0 :]))[:limit]
 
     async def change(self, session_id: str, change: Change) -> SessionRecord:
         """See `SessionCatalog`."""
@@ -323,6 +342,12 @@ def _render(record: SessionRecord) -> bytes:
 def _is_old(path: Path) -> bool:
     found = stamp(path)
     return found is not None and time.time() - found.mtime_ns / 1e9 > _STRAY_AFTER_S
+
+
+def _backdate(draft: Path, moment: datetime) -> None:
+    """Let the files of a session from elsewhere be as old as it is: when the index is built anew, it goes by that."""
+    for path in draft.iterdir():
+        os.utime(path, (moment.timestamp(), moment.timestamp()))
 
 
 def _erase(path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ from chatbot.memory.remembering import Remembering
 from chatbot.memory.scope import Caller, Scope
 from stores.access import Clearance, least_clearance
 from stores.base import CONTRACTS, KeyValueStore, ObservationStore, Store, TranscriptStore, contracts_of
-from stores.errors import UnsupportedOperation
+from stores.errors import InvalidValue, UnsupportedOperation
 from stores.files import contained, translated
 from stores.records import KeyValue, SessionRef, TranscriptEntry
 
@@ -124,6 +124,14 @@ class SessionHandle(Remembering):
         """Every entry that is still known, archived ones first."""
         return await self._keeper(TranscriptStore).transcript_read_all(self._ref)
 
+    async def transcript_count(self, roles: Collection[str] = ()) -> int:
+        """How many entries are still known, archived ones included; where roles are named, how many of those."""
+        return await self._keeper(TranscriptStore).transcript_count(self._ref, roles)
+
+    async def transcript_stamp(self) -> str:
+        """What differs whenever the transcript has changed; empty where only reading it would tell."""
+        return await self._keeper(TranscriptStore).transcript_stamp(self._ref)
+
     async def transcript_drop_last(self, n: int) -> list[TranscriptEntry]:
         """Remove the last `n` entries for good and return them, oldest first. Durable on return."""
         return await self._keeper(TranscriptStore).transcript_drop_last(self._ref, n)
@@ -155,16 +163,34 @@ class SessionHandle(Remembering):
                 while chunk := await file.read(_CHUNK_BYTES):
                     yield chunk
 
-    async def copy_to(self, other: SessionRef) -> None:
-        """Write everything that the session's stores keep into a session that is being made."""
+    async def copy_to(self, other: SessionRef, *, entries: int | None = None) -> None:
+        """Write everything that the session's stores keep into a session that is being made.
+
+        Of the transcript only the first `entries`, where that is given. Raises `InvalidValue` where it has fewer.
+        """
         if self.supports(KeyValueStore):
             store = self._keeper(KeyValueStore)
             for entry in await store.kv_entries(self._ref):
                 await store.kv_set(other, entry)
         if self.supports(TranscriptStore):
             transcripts = self._keeper(TranscriptStore)
-            if entries := await transcripts.transcript_read_all(self._ref):
-                await transcripts.transcript_append(other, entries)
+            if said := _first(await transcripts.transcript_read_all(self._ref), entries):
+                await transcripts.transcript_append(other, said)
+
+    async def take_in(
+        self,
+        entries: Sequence[TranscriptEntry],
+        key_values: Sequence[KeyValue] = (),
+        receipts: Sequence[dict[str, Any]] = (),
+    ) -> None:
+        """Write what a session holds that was held elsewhere. Raises `UnsupportedOperation` without a transcript."""
+        if entries:
+            await self._keeper(TranscriptStore).transcript_append(self._ref, entries)
+        if self.supports(KeyValueStore):
+            for entry in key_values:
+                await self._keeper(KeyValueStore).kv_set(self._ref, entry)
+        for receipt in receipts:
+            await self._catalog.append_receipt(self._ref, receipt)
 
     def _scope(self) -> Scope:
         store = self._keeper(ObservationStore)
@@ -185,6 +211,12 @@ class SessionHandle(Remembering):
         if self._catalog.used_last != self.id or now - self.record.used_at > _NOTED_FOR:
             self.record = self.record.used(now)
             await self._catalog.note_used(self.id, now)
+
+
+def _first(said: list[TranscriptEntry], entries: int | None) -> list[TranscriptEntry]:
+    if entries is not None and not 0 <= entries <= len(said):
+        raise InvalidValue(f"there is no entry {entries}: the session has {len(said)}")
+    return said if entries is None else said[:entries]
 
 
 def _list_files(ref: SessionRef) -> list[SessionFile]:

@@ -43,15 +43,20 @@ class SessionIndex:
         self._home = home
         self._sessions = sessions
 
-    def find(self, wanted: Callable[[SessionRecord], bool], limit: int | None = None) -> list[SessionRecord]:
-        """The sessions that are wanted, the one used last first; reads no further than it takes to find `limit`."""
+    def find(
+        self, wanted: Callable[[SessionRecord], bool], limit: int | None = None, *, behind: str | None = None
+    ) -> list[SessionRecord]:
+        """The sessions that are wanted, the one used last first; reads no further than it takes to find `limit`.
+
+        Only those that come behind the session `behind`, where one is named.
+        """
         with locked(self._home) as folder:
             try:
                 if self._is_fresh(folder):
-                    return list(islice(filter(wanted, _records_backwards(folder)), limit))
+                    return list(islice(filter(wanted, _behind(_records_backwards(folder), behind)), limit))
             except _DamagedIndexError as error:
                 logger.warning("%s is damaged (%s): rebuilding it", self._home / NAME, error)
-            return list(islice(filter(wanted, reversed(self._rebuild(folder))), limit))
+            return list(islice(filter(wanted, _behind(reversed(self._rebuild(folder)), behind)), limit))
 
     def freshen(self, folder: Folder) -> None:
         """Rebuild the index if the folders no longer match it. Needs the lock on `home`; call before changing them."""
@@ -155,6 +160,13 @@ def _records_backwards(folder: Folder) -> Iterator[SessionRecord]:
         if record.id not in seen:
             seen.add(record.id)
             yield record
+
+
+def _behind(records: Iterable[SessionRecord], session_id: str | None) -> Iterator[SessionRecord]:
+    records = iter(records)
+    if session_id is not None:
+        next((record for record in records if record.id == session_id), None)
+    return records
 
 
 def _journal_backwards(folder: Folder, dropped: set[str]) -> Iterator[dict[str, Any]]:

@@ -16,7 +16,7 @@ from stores.access import Sensitivity, View
 from stores.errors import InvalidValue, StoreError, UnknownObservation, UnsupportedOperation, did_you_mean
 from stores.events import Event
 from stores.observation import Observation
-from stores.query import Filter, Order, Page, Progress, Stats, Version, check_limit
+from stores.query import MOST_AT_ONCE, Filter, Order, Page, Progress, Stats, Version, check_limit
 from stores.records import check_time, format_time
 
 logger = logging.getLogger(__name__)
@@ -222,6 +222,17 @@ class Reading(Scoped):
         if embed and scope.meaning is not None:
             await scope.meaning.embed_again()
         return rows
+
+    async def every(self, *, ask: Collection[Sensitivity] = PUBLIC, **wanted: Any) -> list[Observation]:
+        """All that fits, the one made last first, however many there are; `wanted` are fields of `Filter`."""
+        rows: list[Observation] = []
+        cursor: str | None = None
+        while True:
+            page = await self.list_observations(order="created", limit=MOST_AT_ONCE, cursor=cursor, ask=ask, **wanted)
+            rows += page.rows
+            cursor = page.after
+            if cursor is None:
+                return rows
 
     async def _filter(self, wanted: dict[str, Any]) -> Filter:
         if people := wanted.get("people"):

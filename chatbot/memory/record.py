@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from stores.access import CLEARANCES, Clearance
+from stores.access import CLEARANCES, SEEN, Clearance, default_visibility
 from stores.errors import InvalidValue, LaterFormat
 from stores.records import check_text, format_time, parse_time
 
@@ -37,6 +37,10 @@ class SessionRecord:
     expires_at: datetime | None = None
     clearance: Clearance = "full"
     """What may be seen of what is remembered, whoever opens the session."""
+    archived_at: datetime | None = None
+    """When it was put away: it is not offered any more, and still there for who asks."""
+    origin: str = ""
+    """Of an imported session: where it comes from, as a key that stays the same; see `chatbot.exchange`."""
 
     def __post_init__(self) -> None:
         _check_id(self.id)
@@ -44,6 +48,7 @@ class SessionRecord:
             _check_id(self.parent)
         check_text(self.agent_id, "the agent's name")
         check_text(self.title, "the title")
+        check_text(self.origin, "the origin")
         if self.clearance not in CLEARANCES:
             raise InvalidValue(f"the clearance is {self.clearance!r}: it must be one of {', '.join(CLEARANCES)}")
         for name in self.store_types:
@@ -62,6 +67,10 @@ class SessionRecord:
         """The record of the session after something was added to it."""
         return replace(self, used_at=max(now, self.used_at))
 
+    def is_seen_with(self, clearance: Clearance) -> bool:
+        """Whether a caller of that clearance may see what was said: it belongs where its session could write."""
+        return default_visibility(self.clearance) in SEEN.get(clearance, frozenset())
+
     def as_json(self) -> dict[str, Any]:
         """The record as it stands in `session.json` and in the index."""
         return {
@@ -75,6 +84,8 @@ class SessionRecord:
             "parent": self.parent,
             "expires_at": None if self.expires_at is None else format_time(self.expires_at),
             "clearance": self.clearance,
+            "archived_at": None if self.archived_at is None else format_time(self.archived_at),
+            "origin": self.origin,
         }
 
 
@@ -101,6 +112,8 @@ def parse_record(fields: Mapping[str, Any]) -> SessionRecord:
             parent=fields.get("parent"),
             expires_at=parse_time(fields["expires_at"]) if fields.get("expires_at") else None,
             clearance=fields.get("clearance", "full"),
+            archived_at=parse_time(fields["archived_at"]) if fields.get("archived_at") else None,
+            origin=fields.get("origin") or "",
         )
     except KeyError as error:
         raise InvalidValue(f"it has no {error}") from error

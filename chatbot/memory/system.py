@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -14,17 +14,23 @@ from weakref import WeakValueDictionary
 from chatbot.embedding import Embedder
 from chatbot.errors import AmbiguousSession, SessionError, SessionExpired, SessionNotFound, WrongAgent
 from chatbot.memory.catalog import EphemeralCatalog, FolderCatalog, SessionCatalog
+from chatbot.memory.comparison import Comparison, compare
 from chatbot.memory.handle import SessionHandle
 from chatbot.memory.meaning import WEIGHT, Billing, Meaning
 from chatbot.memory.record import SessionRecord, is_session_id, new_id, utc_now
 from chatbot.memory.remembering import Memories, Remembering
 from chatbot.memory.scope import Caller, Scope
 from chatbot.memory.scoring import PROFILES, Profile
+from chatbot.memory.session_filter import MESSAGES, SessionFilter
+from chatbot.memory.session_search import SessionHit, search
+from chatbot.memory.session_terms import SessionTerms
 from stores.access import Clearance, least_clearance
 from stores.base import ObservationStore, Store
-from stores.errors import StoreError, UnsupportedOperation
+from stores.cache import Cache
+from stores.errors import InvalidValue, StoreError, UnsupportedOperation
 from stores.lifecycle import AsyncResource
 from stores.plugins import open_store
+from stores.records import KeyValue, TranscriptEntry
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -76,6 +82,7 @@ class MemorySystem(AsyncResource, Remembering):
         self._meanings: dict[int, Meaning] = {}
         self._observations = observations or ("in_memory" if home is None else "observations")
         self._catalog: SessionCatalog = EphemeralCatalog() if self.home is None else FolderCatalog(self.home)
+        self._terms = SessionTerms(None if self.home is None else Cache(self.home, self._cache_root()))
         self._stores: dict[str, Store] = {}
         self._turn_orders: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -98,6 +105,7 @@ class MemorySystem(AsyncResource, Remembering):
         Nobody sees more through it than `clearance` allows, now or later.
         """
         stores = self._open_stores(store_types)
+        clearance = least_clearance(self._caller.clearance, clearance)
         record = replace(self._new_record(tuple(store_types), agent_id, title, parent), clearance=clearance)
         async with self._catalog.making(record):
             pass
@@ -136,15 +144,70 @@ class MemorySystem(AsyncResource, Remembering):
         limit: int | None = None,
         wanted: Callable[[SessionRecord], bool] = lambda _: True,
     ) -> list[SessionRecord]:
-        """Sessions that are not expired, the one used last first; of all agents, or of one; only those `wanted`."""
+        """Sessions that are not expired, the one used last first; of all agents, or of one; only those `wanted`.
+
+        Archived ones are among them.
+        """
         now = self._clock()
         return await self._catalog.find(
             lambda record: not record.is_expired(now) and agent_id in {None, record.agent_id} and wanted(record), limit
         )
 
+    async def choose_sessions(self, wanted: SessionFilter) -> list[SessionRecord]:
+        """The sessions that fit, the one used last first. Only a filter by what was said opens any of them.
+
+        Raises `SessionNotFound` where the session that the page should begin behind is gone.
+        """
+        now = self._clock()
+        if wanted.behind is not None:
+            await self._catalog.get(wanted.behind)
+        records = await self._catalog.find(
+            lambda record: not record.is_expired(now) and wanted.fits(record),
+            None if wanted.looks_inside else wanted.limit,
+            behind=wanted.behind,
+        )
+        if not wanted.looks_inside:
+            return records
+        chosen: list[SessionRecord] = []
+        for record in records:
+            if wanted.limit is not None and len(chosen) >= wanted.limit:
+                break
+            if await self._is_filled_as(record, wanted):
+                chosen.append(record)
+        return chosen
+
+    async def search_sessions(
+        self,
+        text: str,
+        *,
+        limit: int = 10,
+        clearance: Clearance = "full",
+        wanted: SessionFilter | None = None,
+        exclude: Collection[str] = (),
+    ) -> list[SessionHit]:
+        """The sessions that speak of `text`, best first, each with the line that does so best.
+
+        What was said in a session is seen by who may see what was remembered there by default; `clearance` narrows
+        that. Archived sessions are searched too, unless `wanted` says otherwise.
+        """
+        wanted = wanted or SessionFilter()
+        clearance = least_clearance(self._caller.clearance, clearance)
+        every = await self._catalog.find(lambda _: True)
+        await asyncio.to_thread(self._terms.forget_others, {record.id for record in every})
+        if wanted != SessionFilter():
+            every = await self.choose_sessions(replace(wanted, limit=None))
+        now = self._clock()
+        sessions = [
+            handle
+            for record in every
+            if record.is_seen_with(clearance) and not record.is_expired(now) and record.id not in exclude
+            if (handle := self._openable(record)) is not None
+        ]
+        return await search(sessions, text, self._terms, self._observing(clearance), limit=limit)
+
     async def latest_session(self, agent_id: str) -> SessionHandle | None:
         """The agent's session that was used last, or None where it has none."""
-        records = await self.list_sessions(agent_id, limit=1)
+        records = await self.choose_sessions(SessionFilter(agent_id=agent_id, is_archived=False, limit=1))
         return await self.load_session(records[0].id, agent_id) if records else None
 
     async def find_session(self, text: str, agent_id: str | None = None) -> SessionRecord:
@@ -170,18 +233,64 @@ class MemorySystem(AsyncResource, Remembering):
         now = self._clock()
         return await self._catalog.change(session_id, lambda record: record.renamed(title).used(now))
 
-    async def fork_session(self, session_id: str, agent_id: str | None = None, *, title: str = "") -> SessionHandle:
+    async def archive_session(self, session_id: str, *, undo: bool = False) -> SessionRecord:
+        """Put a session away: it is not offered any more, and still opened and searched by who asks; or undo that."""
+        now = self._clock()
+        return await self._catalog.change(
+            session_id, lambda record: replace(record, archived_at=None if undo else record.archived_at or now)
+        )
+
+    async def fork_session(
+        self, session_id: str, agent_id: str | None = None, *, title: str = "", at: int | None = None
+    ) -> SessionHandle:
         """A new session that begins with everything the old one holds, and then goes its own way.
 
-        It belongs to `agent_id`, or to the old one's agent. Receipts stay behind: what they bill was spent only once.
+        With `at`, of what was said only the first entries up to that number, archived ones counted too; raises
+        `InvalidValue` where there are fewer. It belongs to `agent_id`, or to the old one's agent. Receipts stay behind:
+        what they bill was spent only once.
         """
         source = await self.load_session(session_id, any_agent=True)
         old = source.record
         record = self._new_record(old.store_types, agent_id or old.agent_id, title or old.title, old.id)
         record = replace(record, clearance=old.clearance)
         async with self._catalog.making(record) as draft:
-            await source.copy_to(draft)
+            await source.copy_to(draft, entries=at)
         return self._handle(record, self._open_stores(record.store_types))
+
+    async def compare_sessions(self, left: str, right: str) -> Comparison:
+        """What two sessions have in common, and how they go on from there."""
+        said = [
+            await (await self.load_session(session_id, any_agent=True)).transcript_read_all()
+            for session_id in (left, right)
+        ]
+        return compare(*said)
+
+    async def adopt_session(
+        self,
+        record: SessionRecord,
+        entries: Sequence[TranscriptEntry],
+        *,
+        key_values: Sequence[KeyValue] = (),
+        receipts: Sequence[dict[str, Any]] = (),
+    ) -> SessionHandle:
+        """Take in a session that was held elsewhere, whole or not at all, with the times that it has.
+
+        Nobody sees more through it than the system's clearance allows. Call `reorder_sessions` when all are in. Raises
+        `InvalidValue` where there is a session of that id.
+        """
+        if await self._is_taken(record.id):
+            raise InvalidValue(f"there is a session {record.id} already")
+        clearance = least_clearance(self._caller.clearance, record.clearance)
+        record = replace(record, clearance=clearance, expires_at=self._expiry())
+        stores = self._open_stores(record.store_types)
+        async with self._catalog.making(record) as draft:
+            handle = SessionHandle(record, draft, stores, self._catalog, caller=self._caller, turn_order=asyncio.Lock())
+            await handle.take_in(entries, key_values, receipts)
+        return self._handle(record, stores)
+
+    async def reorder_sessions(self) -> None:
+        """Bring adopted sessions into the order of their last use: the index is built anew when it is next read."""
+        await self._catalog.reorder()
 
     async def delete_session(self, session_id: str) -> None:
         """Erase a session, its files included. Raises `SessionNotFound`."""
@@ -190,12 +299,18 @@ class MemorySystem(AsyncResource, Remembering):
         for store in self._open_stores(record.store_types).values():
             await store.forget_session(ref)
         await self._catalog.delete(session_id)
+        await asyncio.to_thread(self._terms.forget, [session_id])
+
+    async def expired_sessions(self) -> list[SessionRecord]:
+        """The sessions whose time to live is over, and that are not erased yet."""
+        now = self._clock()
+        return await self._catalog.find(lambda record: record.is_expired(now))
 
     async def expire_sessions(self) -> list[str]:
         """Erase the sessions whose time to live is over, and return their ids. One that resists stops no other."""
         now = self._clock()
         erased = []
-        for record in await self._catalog.find(lambda record: record.is_expired(now)):
+        for record in await self.expired_sessions():
             try:
                 if (await self._catalog.get(record.id)).is_expired(now):  # the index can lag behind
                     await self.delete_session(record.id)
@@ -217,6 +332,56 @@ class MemorySystem(AsyncResource, Remembering):
             _, store = self._stores.popitem()
             await store.aclose()
         await self._catalog.aclose()
+
+    async def _is_taken(self, session_id: str) -> bool:
+        try:
+            await self._catalog.get(session_id)
+        except SessionNotFound:
+            return False
+        except (SessionError, StoreError):
+            return True  # by one that is damaged
+        return True
+
+    async def _is_filled_as(self, record: SessionRecord, wanted: SessionFilter) -> bool:
+        """Whether as much was said in a session as is wanted. One that cannot be read fits nothing."""
+        try:
+            session = self._handle(record, self._open_stores(record.store_types))
+            messages = await session.transcript_count(MESSAGES)
+            is_empty = not messages and not await session.transcript_count()
+        except (SessionError, StoreError) as error:
+            logger.warning("session %s was passed over: %s", record.id, error)
+            return False
+        return messages >= wanted.min_messages and wanted.is_empty in {None, is_empty}
+
+    def _openable(self, record: SessionRecord) -> SessionHandle | None:
+        try:
+            return self._handle(record, self._open_stores(record.store_types))
+        except StoreError as error:
+            logger.warning("session %s was passed over: %s", record.id, error)
+            return None
+
+    def _observing(self, clearance: Clearance) -> Scope | None:
+        """What the caller may see of what is remembered; None where nothing is."""
+        try:
+            return replace(self._scope(), clearance=clearance)
+        except UnsupportedOperation:
+            return None
+
+    def new_record(
+        self,
+        store_types: tuple[str, ...],
+        agent_id: str,
+        title: str,
+        *,
+        created_at: datetime,
+        used_at: datetime,
+        origin: str,
+    ) -> SessionRecord:
+        """The record of a session that was held elsewhere, to be adopted; no time in it lies in the future."""
+        record = self._new_record(store_types, agent_id, title, None)
+        now = record.created_at
+        used_at = min(used_at, now)
+        return replace(record, created_at=min(created_at, used_at), used_at=used_at, origin=origin)
 
     def _new_record(self, store_types: tuple[str, ...], agent_id: str, title: str, parent: str | None) -> SessionRecord:
         now = self._clock()
@@ -247,9 +412,12 @@ class MemorySystem(AsyncResource, Remembering):
             turn_order=self._turn_orders.setdefault(record.id, asyncio.Lock()),
         )
 
-    def memories(self, agent_id: str = "") -> Memories:
-        """What is remembered, for a caller without a session; what they write is of the agent `agent_id`."""
-        return Memories(replace(self._scope(), agent_id=agent_id))
+    def memories(self, agent_id: str = "", *, session_id: str | None = None) -> Memories:
+        """What is remembered, for a caller without a session; what they write is of the agent `agent_id`.
+
+        With `session_id` it is written of that session, whose own clearance is not asked.
+        """
+        return Memories(replace(self._scope(), agent_id=agent_id, session_id=session_id))
 
     def _scope(self) -> Scope:
         [store] = self._open_stores([self._observations]).values()
@@ -263,6 +431,11 @@ class MemorySystem(AsyncResource, Remembering):
                 self._embedder, store, weight=self._meaning_weight, bill=self._bill, clock=self._clock
             )
         return self._meanings.get(id(store))
+
+    def _cache_root(self) -> Path | None:
+        """Where the caches of the observations are, ours are too."""
+        root = self._settings.get(self._observations, {}).get("cache")
+        return Path(root).expanduser() if isinstance(root, str) and root else None
 
     def _open_stores(self, names: Sequence[str]) -> dict[str, Store]:
         return {name: self._stores.get(name) or self._open_store(name) for name in names}

@@ -17,13 +17,13 @@ from itertools import islice
 
 from stores.access import View, may_see
 from stores.bm25 import about
+from stores.cache import Cache
 from stores.caps import archiving, is_overfull, surplus, with_time_to_live
 from stores.errors import InvalidValue, StoreError, UnknownObservation
 from stores.events import Event, Outcome, applied, decide, implied, line_of
 from stores.files import Folder
 from stores.observation import Observation, Status, Triple, fold
 from stores.observations import snapshot
-from stores.observations.cache import Cache
 from stores.observations.journal import Journal, Writer, event_of
 from stores.observations.rewriting import counts, erasing, without_uses
 from stores.observations.search import Search

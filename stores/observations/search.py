@@ -15,11 +15,11 @@ from pathlib import Path
 from shutil import rmtree
 
 from stores.bm25 import Document
+from stores.cache import Cache
 from stores.documents import document_of
 from stores.errors import StoreError
 from stores.files import translated
 from stores.observation import Observation
-from stores.observations.cache import Cache
 from stores.observations.scan import Scan
 from stores.observations.text_index import FLUSH_ROWS, IndexUnusable, Plan, TextIndex, Written
 from stores.observations.visible import Visible

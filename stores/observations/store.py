@@ -8,10 +8,10 @@ from pathlib import Path
 
 from stores.access import View
 from stores.base import ObservationStore
+from stores.cache import Cache
 from stores.events import Event, Outcome
 from stores.group_commit import GroupCommit
 from stores.observation import Observation, Triple
-from stores.observations.cache import Cache
 from stores.observations.journal import Journal
 from stores.observations.keeper import Keeper, Request
 from stores.query import Facet, FactFilter, Filter, Labelled, Match, Order, Page, Progress, Stats, VectorStats, Version

@@ -22,9 +22,9 @@ from operator import itemgetter
 from struct import Struct
 from zlib import crc32
 
+from stores.cache import Cache
 from stores.errors import InvalidValue
 from stores.files import Stamp, opened, stamp, translated
-from stores.observations.cache import Cache
 from stores.vectors import Vector, alike, check_model, packed
 
 logger = logging.getLogger(__name__)

@@ -33,12 +33,12 @@ def memory_tools(session: SessionHandle, memory: MemorySystem | None = None) -> 
     if memory is None:
         return _over(session)
     sessions = OpenSessions(memory, session.agent_id, session.clearance)
-    return (*_over(session), *_looking_into(SessionTools(session, sessions, session)))
+    return (*_over(session), *_looking_into(SessionTools(sessions, session)))
 
 
 def agent_tools(memories: Remembering, sessions: OpenSessions) -> tuple[Tool, ...]:
     """The same tools for a caller who holds no session, and so writes into none."""
-    return (*_over(memories), *_looking_into(SessionTools(memories, sessions)))
+    return (*_over(memories), *_looking_into(SessionTools(sessions)))
 
 
 def offered(context: ToolContext) -> tuple[Tool, ...]:

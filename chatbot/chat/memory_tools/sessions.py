@@ -10,18 +10,12 @@ from pydantic import Field
 
 from chatbot.chat.memory_tools.answers import Answer, Id, listed, shortened
 from chatbot.errors import SessionError, SessionNotFound, ToolError
-from chatbot.memory import MemorySystem, SessionHandle, SessionRecord
+from chatbot.memory import MemorySystem, SessionFilter, SessionHandle, SessionHit, SessionRecord
 from chatbot.memory.record import utc_now
-from chatbot.memory.remembering import Remembering
 from chatbot.tools import Within
-from stores.access import Clearance, View, default_visibility
-from stores.analysis import terms
+from stores.access import Clearance
 from stores.base import TranscriptStore
-from stores.observation import Observation
 from stores.records import format_time
-
-_ROWS_FOR_A_SESSION = 10
-_LONGEST_LINE = 240
 
 
 class OpenSessions:
@@ -32,14 +26,13 @@ class OpenSessions:
     ) -> None:
         self.memory = memory
         self.agent_id = agent_id
-        self._clearance = clearance
+        self.clearance = clearance
         self._clock = clock
 
     def holds(self, record: SessionRecord) -> bool:
         """Whether this one is among them."""
-        now = self._clock()
-        is_seen = default_visibility(record.clearance) in View(self._clearance, now).visibilities
-        return is_seen and record.agent_id == self.agent_id and not record.is_expired(now)
+        is_seen = record.agent_id == self.agent_id and record.is_seen_with(self.clearance)
+        return is_seen and not record.is_expired(self._clock())
 
     async def find(self, session_id: str) -> SessionRecord | None:
         """The session, if it is among them. Raises `ToolError` where it cannot be read."""
@@ -55,8 +48,7 @@ class OpenSessions:
 class SessionTools:
     """What a model may ask about sessions, on behalf of one, or of none."""
 
-    def __init__(self, memories: Remembering, sessions: OpenSessions, own: SessionHandle | None = None) -> None:
-        self._memories = memories
+    def __init__(self, sessions: OpenSessions, own: SessionHandle | None = None) -> None:
         self._sessions = sessions
         self._own = own
 
@@ -68,24 +60,14 @@ class SessionTools:
         Args:
             query: keywords
         """
-        hits = await self._memories.search(
+        hits = await self._sessions.memory.search_sessions(
             query,
-            limit=limit * _ROWS_FOR_A_SESSION,
-            types=("exchange", "session_summary"),
-            agent_id=self._sessions.agent_id,
-            count_use=False,
+            limit=limit,
+            clearance=self._sessions.clearance,
+            wanted=SessionFilter(agent_id=self._sessions.agent_id),
+            exclude=[self._own.id] if self._own else [],
         )
-        best: dict[str, Observation] = {}
-        for hit in hits:
-            row = hit.observation
-            about = row.subject if row.type == "session_summary" else row.session_id
-            if about and (self._own is None or about != self._own.id):
-                best.setdefault(about, row)
-        found: list[Answer] = []
-        for session_id, row in best.items():
-            if len(found) < limit and (record := await self._sessions.find(session_id)):
-                found.append(_told(record, row, query))
-        return listed("sessions", found)
+        return listed("sessions", map(_told, hits))
 
     async def session_read(self, session_id: Id, *, last: Annotated[int, Within(1, 100)] = 20) -> Answer:
         """Read the end of what was said in a session, oldest first.
@@ -110,20 +92,13 @@ class SessionTools:
         return await self._sessions.memory.load_session(record.id, record.agent_id)
 
 
-def _told(record: SessionRecord, row: Observation, query: str) -> Answer:
+def _told(hit: SessionHit) -> Answer:
     return {
-        "session_id": record.id,
-        "title": record.title,
-        "used_at": format_time(record.used_at),
-        "line": shortened(_matching_line(row, query), _LONGEST_LINE),
+        "session_id": hit.record.id,
+        "title": hit.record.title,
+        "used_at": format_time(hit.record.used_at),
+        "line": hit.line,
     }
-
-
-def _matching_line(row: Observation, query: str) -> str:
-    """The line of what the row says that holds most of what was asked for; of several, the first."""
-    asked = set(terms(query))
-    lines = [line.strip() for text in row.said() for line in text.splitlines() if line.strip()]
-    return max(lines, key=lambda line: len(asked & set(terms(line))), default="")
 
 
 def _from_the_end(record: SessionRecord, entries: list[Answer]) -> Answer:

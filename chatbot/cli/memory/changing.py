@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
-import signal
 import subprocess
 import sys
 import tempfile
@@ -16,12 +15,12 @@ from typing import Any
 
 from chatbot.cli.memory.desk import Desk, warn_redacted
 from chatbot.cli.memory.tables import say_observations
-from chatbot.cli.output import say, say_json, warn
+from chatbot.cli.output import check_can_ask, is_sure, say, say_json, warn
 from chatbot.memory.writing import Remembered
 from stores.access import SENSITIVITIES
 from stores.errors import InvalidValue
 from stores.observation import STATUSES, Observation
-from stores.query import MOST_AT_ONCE, status_now
+from stores.query import status_now
 from stores.records import format_time
 
 _LISTS = {"fact": "facts", "tag": "tags", "concept": "concepts", "person": "people", "file": "files_read"}
@@ -131,8 +130,7 @@ async def _those(desk: Desk, verb: str, fits: Callable[[str], bool]) -> list[str
 
 async def _agree(desk: Desk, ids: Collection[str]) -> None:
     """Show all that would go, and ask. Raises `InvalidValue` unless the answer is yes."""
-    if not sys.stdin.isatty():
-        raise InvalidValue("purging needs --yes where there is no terminal to ask on")
+    check_can_ask("purging")
     rows = await _rows(desk, STATUSES)
     going = set(ids)
     while more := {row.id for row in rows if row.id not in going and not going.isdisjoint(row.derived_from)}:
@@ -140,33 +138,13 @@ async def _agree(desk: Desk, ids: Collection[str]) -> None:
     say_observations([row for row in rows if row.id in going])
     if derived := len(going) - len(ids):
         say(f"{derived} of these go too because they were derived from the others")
-    if not _is_sure():
+    if not is_sure("erase for good?"):
         raise InvalidValue("nothing was purged")
-
-
-def _is_sure() -> bool:
-    # The event loop would only take note of Ctrl-C, and the question would wait on.
-    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        return input("erase for good? type yes: ").strip().lower() == "yes"
-    except EOFError:
-        return False
-    finally:
-        signal.signal(signal.SIGINT, previous)
 
 
 async def _rows(desk: Desk, statuses: Collection[str]) -> list[Observation]:
     """Every observation of these statuses that the caller may see."""
-    rows: list[Observation] = []
-    after: str | None = None
-    while True:
-        page = await desk.memories.list_observations(
-            order="created", limit=MOST_AT_ONCE, cursor=after, ask=SENSITIVITIES, statuses=list(statuses)
-        )
-        rows += page.rows
-        after = page.after
-        if after is None:
-            return rows
+    return await desk.memories.every(ask=SENSITIVITIES, statuses=list(statuses))
 
 
 def _fields(desk: Desk, *, read_stdin: bool = False) -> dict[str, Any]:

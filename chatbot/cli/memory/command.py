@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from chatbot.cli.exits import Exit
 from chatbot.cli.memory import changing, facts, looking, people, tasks
 from chatbot.cli.memory.desk import Desk
+from chatbot.cli.sessions.moving import import_
 from chatbot.runtime import Options, Setup
 
 
@@ -15,7 +16,10 @@ async def run(args: argparse.Namespace) -> Exit:
     """Do one of them. Needs no model."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
     async with setup.open_memory(observations=setup.observation_store()) as memory:
-        await _ACTIONS[args.action](Desk.of(memory, setup.agent, args))
+        if args.action == "import":
+            await import_(setup, memory, args)
+        else:
+            await _ACTIONS[args.action](Desk.of(memory, setup.agent, args))
     return Exit.OK
 
 

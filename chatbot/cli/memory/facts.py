@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from chatbot.cli.memory.desk import Desk, redacting
-from chatbot.cli.memory.tables import short_ids
-from chatbot.cli.output import printable, say, say_json, say_table
+from chatbot.cli.output import printable, say, say_json, say_table, short_ids
 from stores.access import SENSITIVITIES
 from stores.errors import UnknownObservation
 from stores.observation import is_observation_id

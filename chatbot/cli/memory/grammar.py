@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
+from chatbot.cli.sessions.grammar import add_import
 from chatbot.cli.values import count, future, pair, past, share, words
 
 VISIBILITIES = ("private", "shared", "social")
@@ -25,6 +26,15 @@ def add_memory(memory: argparse.ArgumentParser, place: Place) -> None:
     _add_people(grammar)
     _add_tasks(grammar)
     _add_facts(grammar)
+    add_import(
+        grammar.action(
+            "import",
+            "take in Markdown memories, facts of Memstore, a bundle, or an export of ChatGPT or Claude",
+            "memory import CLAUDE.md --dry-run",
+            "memory import ~/notes --sensitivity private",
+            "memory import facts.json --from memstore",
+        )
+    )
     grammar.action("stats", "how much is remembered, and what it takes on the disk", "memory stats --json")
     reindex = grammar.action("reindex", "build the search index again from what is kept", "memory reindex")
     reindex.add_argument(

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 from chatbot.cli.memory.desk import Desk
 from chatbot.cli.memory.tables import say_history, say_hits, say_in_full, say_observations, say_timeline
-from chatbot.cli.output import say, say_json, say_table
-from stores.query import MOST_AT_ONCE, Progress
+from chatbot.cli.output import progress, say, say_json, say_table
+from stores.query import MOST_AT_ONCE
 
 
 async def search(desk: Desk) -> None:
@@ -127,20 +124,6 @@ async def stats(desk: Desk) -> None:
 
 async def reindex(desk: Desk) -> None:
     """Build the caches again."""
-    with _progress("indexing") as progress:
-        number = await desk.memories.reindex(progress, embed=desk.args.embed)
+    with progress("indexing") as told:
+        number = await desk.memories.reindex(told, embed=desk.args.embed)
     desk.tell({"observations": number}, f"indexed {number:,} observations")
-
-
-@contextmanager
-def _progress(title: str) -> Iterator[Progress | None]:
-    """A bar on the terminal; nothing where standard error is none."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-
-    with Bar(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from chatbot.cli.output import age, printable, say, say_table
+from chatbot.cli.output import age, printable, say, say_table, short_ids
 from chatbot.memory.reading import Hit
 from stores.observation import Observation
 from stores.query import Version, status_now
 from stores.records import format_time
-
-SHORTEST_ID = 13
-"""An id begins with the milliseconds at which it was made, in twelve digits and a dash: that tells nearly all apart."""
-
-
-def short_ids(ids: Sequence[str]) -> list[str]:
-    """As much of each id as tells it from the others, on a terminal; in a pipe the whole of it."""
-    if not sys.stdout.isatty():
-        return list(ids)
-    length = next(
-        (size for size in range(SHORTEST_ID, 36) if len({each[:size] for each in ids}) == len(set(ids))),
-        36,
-    )
-    return [each[:length] for each in ids]
 
 
 def headline(row: Observation) -> str:

@@ -6,8 +6,7 @@ from dataclasses import asdict
 from typing import get_args
 
 from chatbot.cli.memory.desk import Desk, redacting
-from chatbot.cli.memory.tables import short_ids
-from chatbot.cli.output import printable, say, say_json, say_table
+from chatbot.cli.output import printable, say, say_json, say_table, short_ids
 from chatbot.memory.tasks import OPEN, Task, TaskStatus
 
 _STATUS_AFTER: dict[str, TaskStatus] = {"start": "in_progress", "done": "completed", "cancel": "cancelled"}

@@ -1,0 +1,174 @@
+"""What may stand behind `chatbot sessions`. Imports nothing of ours but the values of options."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from chatbot.cli.sessions.filtering import add_filter
+from chatbot.cli.values import count
+
+EXPORTS = ("markdown", "jsonl", "html", "bundle")
+SOURCES = ("bundle", "chatgpt", "claude", "markdown", "memstore")
+
+Place = Callable[..., None]
+
+
+def add_sessions(sessions: argparse.ArgumentParser, place: Place) -> None:
+    """Fill in `chatbot sessions`; `place` adds the options that every command takes."""
+    grammar = _Grammar(sessions.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True), place)
+    _add_looking(grammar)
+    _add_changing(grammar)
+    _add_moving(grammar)
+    _add_erasing(grammar)
+
+
+def add_import(parser: argparse.ArgumentParser) -> None:
+    """The options of an import; `chatbot memory import` has the same."""
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a file or a folder")
+    parser.add_argument(
+        "--from", dest="kind", choices=SOURCES, help="what it is, where it cannot be recognised", metavar="KIND"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="say what would come in, and write nothing")
+    parser.add_argument(
+        "--sensitivity", choices=("public", "private", "secret"), default="public", help="at least so delicate"
+    )
+    parser.add_argument("--trust", action="store_true", help="let a bundle's memories be seen as widely as it says")
+
+
+class _Grammar:
+    """The actions, each with examples and the options that all of them take."""
+
+    def __init__(self, actions: Any, place: Place) -> None:
+        self._actions = actions
+        self._place = place
+
+    def action(self, name: str, summary: str, *examples: str, agent: bool = True) -> argparse.ArgumentParser:
+        parser: argparse.ArgumentParser = self._actions.add_parser(
+            name,
+            help=summary,
+            description=summary,
+            epilog="\n".join(("examples:", *(f"  chatbot sessions {example}" for example in examples))),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        self._place(parser, agent=agent)
+        return parser
+
+
+def _add_looking(grammar: _Grammar) -> None:
+    listing = grammar.action(
+        "list",
+        "the sessions used last",
+        "list --after 7d --min-messages 4",
+        "list --after-id 0195a1b2-c3d4",
+        agent=False,
+    )
+    add_filter(listing, limit=20, pages=True)
+    show = grammar.action("show", "what was said in a session", "show 0195a1b2", 'show "tax return" --last 4')
+    _add_session(show)
+    show.add_argument("--last", type=count, default=0, metavar="N", help="only the last N entries")
+    search = grammar.action(
+        "search",
+        "which sessions speak of something, best first, and how to go on with them",
+        "search bicycle --after 90d",
+        "search tax return --all --json",
+        agent=False,
+    )
+    search.add_argument("text", nargs="+", metavar="TEXT", help="words to look for")
+    add_filter(search, limit=10)
+    compare = grammar.action(
+        "compare", "what two sessions have in common, and where they part", "compare 0195a1b2 0195b7aa"
+    )
+    for name in ("left", "right"):
+        compare.add_argument(name, metavar="ID|TITLE", help=_WHICH)
+
+
+def _add_changing(grammar: _Grammar) -> None:
+    rename = grammar.action("rename", "give a session a title", 'rename 0195a1b2 "tax return"')
+    _add_session(rename)
+    rename.add_argument("title", help="the new title")
+    fork = grammar.action(
+        "fork",
+        "copy a session, to go on another way",
+        "fork 0195a1b2 --at 6",
+        'fork "tax return" --title "another try"',
+    )
+    _add_session(fork)
+    fork.add_argument("--at", type=count, metavar="N", help="only up to entry N, as `show` numbers them")
+    fork.add_argument("--title", default="", help="the title of the copy")
+
+
+def _add_moving(grammar: _Grammar) -> None:
+    export = grammar.action(
+        "export",
+        "write sessions to files: Markdown, JSON lines, a page, or a bundle that can be imported",
+        "export 0195a1b2 > talk.md",
+        "export 0195a1b2 -o talk.html",
+        "export --before 30d -o old.zip",
+        "export --title tax -o folder --format jsonl",
+        agent=False,
+    )
+    _add_sessions(export)
+    export.add_argument("-o", "--output", type=Path, metavar="PATH", help="a file, or for several a folder")
+    export.add_argument("--format", choices=EXPORTS, help="default: by the end of the file's name, or markdown")
+    export.add_argument(
+        "--no-memories", dest="memories", action="store_false", help="without what is remembered of them"
+    )
+    export.add_argument("--force", action="store_true", help="write over a file that is there")
+    export.add_argument("--dry-run", action="store_true", help="say which, and write nothing")
+    importing = grammar.action(
+        "import",
+        "take in a bundle, an export of ChatGPT or Claude, Markdown memories, or facts of Memstore",
+        "import chatgpt-export.zip --dry-run",
+        "import old.zip",
+        "import ~/notes --from markdown",
+    )
+    add_import(importing)
+
+
+def _add_erasing(grammar: _Grammar) -> None:
+    archive = grammar.action(
+        "archive",
+        "put sessions away: hidden from lists, still there for who asks",
+        "archive --before 90d",
+        "archive 0195a1b2 --undo",
+        agent=False,
+    )
+    _add_sessions(archive)
+    archive.add_argument("--undo", action="store_true", help="bring them back")
+    _add_bulk(archive)
+    delete = grammar.action(
+        "delete", "erase sessions for good", "delete 0195a1b2", "delete --title test --dry-run", agent=False
+    )
+    _add_sessions(delete)
+    _add_bulk(delete)
+    prune = grammar.action(
+        "prune",
+        "erase the sessions whose time to live is over, or those that fit a filter",
+        "prune",
+        "prune --empty --before 7d --yes",
+        "prune --before 2026-01-02 --dry-run",
+        agent=False,
+    )
+    add_filter(prune, limit=None)
+    prune.add_argument("--empty", action="store_true", help="those in which nothing was said")
+    _add_bulk(prune)
+
+
+_WHICH = "id, beginning of an id, or title"
+
+
+def _add_session(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("session", metavar="ID|TITLE", help=_WHICH)
+
+
+def _add_sessions(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("sessions", nargs="*", metavar="ID|TITLE", help=f"{_WHICH}; without any, those that are wanted")
+    add_filter(parser, limit=None)
+
+
+def _add_bulk(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="say which, and change nothing")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")

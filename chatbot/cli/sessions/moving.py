@@ -1,0 +1,194 @@
+"""Sessions on their way out, to files or standard output, and in."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import secrets
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from chatbot.cli.output import printable, progress, say, say_json, warn
+from chatbot.cli.sessions.filtering import chosen
+from chatbot.errors import ConfigError
+from chatbot.exchange import Importer, Report, export_session, open_source
+from chatbot.exchange.bundle import BundleWriter
+from chatbot.exchange.rendering import SUFFIXES, render
+from chatbot.memory import MemorySystem, SessionRecord
+from chatbot.memory.record import utc_now
+from chatbot.runtime import Setup
+from stores.errors import InvalidValue, StoreFailed
+from stores.files import FILE_MODE, FOLDER_MODE
+
+BUNDLE = "bundle"
+_FORMS = {suffix: form for form, suffix in SUFFIXES.items()} | {".zip": BUNDLE, ".markdown": "markdown"}
+_SHOWN = 20
+_ODD = re.compile(r"[^\w]+")
+
+
+async def export(memory: MemorySystem, args: argparse.Namespace) -> None:
+    """One session to standard output or a file, several to a folder, or any number to a bundle."""
+    records = await chosen(memory, args)
+    form = args.format or (_FORMS.get(args.output.suffix.lower(), "markdown") if args.output else "markdown")
+    if not records:
+        raise InvalidValue("there are no such sessions: nothing was written")
+    if args.dry_run:
+        _tell(records, [], form, args)
+    elif form == BUNDLE:
+        _tell(records, [await _bundle(memory, records, args)], form, args)
+    elif args.output is None:
+        await _print(memory, records, form, args)
+    else:
+        _tell(records, await _write(memory, records, form, args), form, args)
+
+
+async def import_(setup: Setup, memory: MemorySystem, args: argparse.Namespace) -> None:
+    """Take in what is at each path, and tell what became of it."""
+    try:
+        remembers = bool(setup.observation_store())
+    except ConfigError:
+        remembers = False
+    reports = []
+    for path in args.paths:
+        with progress(f"importing {path.name}") as told:
+            importer = Importer(
+                memory,
+                agent=setup.agent,
+                agents={name: agent.memory for name, agent in setup.config.agents.items()},
+                sensitivity=args.sensitivity,
+                trust=args.trust,
+                remembers=remembers,
+                dry_run=args.dry_run,
+                progress=told,
+            )
+            reports.append(await importer.run(open_source(path.expanduser(), args.kind)))
+    if args.json:
+        say_json([report.as_json() for report in reports])
+        return
+    for report in reports:
+        _say_report(report)
+
+
+async def _print(memory: MemorySystem, records: Sequence[SessionRecord], form: str, args: argparse.Namespace) -> None:
+    if len(records) > 1:
+        raise InvalidValue(f"these are {len(records)} sessions: name a folder or a .zip file for them with -o")
+    exported = await export_session(memory, records[0].id, memories=args.memories)
+    _warn_redacted(exported.redacted)
+    text = render(exported, form)
+    say(printable(text) if sys.stdout.isatty() else text.removesuffix("\n"))
+
+
+async def _write(
+    memory: MemorySystem, records: Sequence[SessionRecord], form: str, args: argparse.Namespace
+) -> list[Path]:
+    """A file for each session: the one that is named, or in the folder that is."""
+    written = []
+    for record, path in zip(records, _targets(records, args.output.expanduser(), SUFFIXES[form]), strict=True):
+        exported = await export_session(memory, record.id, memories=args.memories)
+        _warn_redacted(exported.redacted)
+        with _new_file(path, force=args.force) as file:
+            file.write(render(exported, form).encode())
+        written.append(path)
+    return written
+
+
+async def _bundle(memory: MemorySystem, records: Sequence[SessionRecord], args: argparse.Namespace) -> Path:
+    if args.output is None:
+        raise InvalidValue("a bundle is a file: name it with -o, as in -o sessions.zip")
+    path: Path = args.output.expanduser()
+    with progress("exporting") as told, _new_file(path, force=args.force) as file:
+        writer = BundleWriter(file, now=utc_now())
+        for done, record in enumerate(records, 1):
+            exported = await export_session(memory, record.id, memories=args.memories)
+            _warn_redacted(exported.redacted)
+            writer.add(exported)
+            if told:
+                told(done, len(records))
+        writer.close()
+    return path
+
+
+@contextmanager
+def _new_file(path: Path, *, force: bool) -> Iterator[BinaryIO]:
+    """A private file that is there once it is whole. Raises `InvalidValue` where there is one already."""
+    if path.exists() and not force:
+        raise InvalidValue(f"{path} is there already: name another, or write over it with --force")
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+    except OSError as error:
+        raise StoreFailed(f"{path} cannot be written: {error.strerror}") from error
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError as error:
+        raise StoreFailed(f"{path} cannot be written: {error.strerror or error}") from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _targets(records: Sequence[SessionRecord], output: Path, suffix: str) -> list[Path]:
+    """A file for each session: `output` itself, or in it where it is a folder or has to be one, which is then made."""
+    if len(records) == 1 and not output.is_dir() and output.suffix.lower() in _FORMS:
+        return [output]
+    try:
+        output.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreFailed(f"{output} cannot be made a folder: {error.strerror}") from error
+    return [output / _name(record, suffix) for record in records]
+
+
+def _name(record: SessionRecord, suffix: str) -> str:
+    """A file name that tells which session it is, whatever its title holds."""
+    title = _ODD.sub("-", record.title).strip("-")[:60]
+    return f"{record.used_at:%Y-%m-%d}-{title or 'untitled'}-{record.id[-6:]}{suffix}"
+
+
+def _tell(records: Sequence[SessionRecord], paths: Sequence[Path], form: str, args: argparse.Namespace) -> None:
+    if args.json:
+        say_json(
+            {
+                "sessions": [record.id for record in records],
+                "format": form,
+                "files": [str(path) for path in paths],
+                "dry_run": args.dry_run,
+            }
+        )
+        return
+    for record in records if args.dry_run else ():
+        say(f"would be exported {record.id} {printable(record.title)}".rstrip())
+    for path in paths:
+        say(f"wrote {path}")
+
+
+def _warn_redacted(kinds: Sequence[str]) -> None:
+    if kinds:
+        warn(f"secrets were taken out of what was exported: {', '.join(kinds)}")
+
+
+def _say_report(report: Report) -> None:
+    would = "would come in" if report.dry_run else "came in"
+    say(f"{report.path}: {report.kind}")
+    for count, what in (
+        (len(report.sessions), f"sessions {would}"),
+        (report.memories, f"memories {would}"),
+        (report.facts, f"facts {would}"),
+        (report.changed, "memories changed"),
+        (report.already, "were here already"),
+    ):
+        if count:
+            say(f"  {count:,} {what}")
+    for kinds, what in ((report.left_out, "left out of conversations"), (report.redacted, "secrets taken out")):
+        if kinds:
+            say(f"  {what}: " + ", ".join(f"{printable(kind)} ({count:,})" for kind, count in kinds.items()))
+    for each in report.skipped[:_SHOWN]:
+        say(f"  skipped {printable(each.what)}: {printable(each.why)}")
+    if len(report.skipped) > _SHOWN:
+        say(f"  and {len(report.skipped) - _SHOWN:,} more: --json lists them all")

@@ -1,0 +1,358 @@
+"""The one writer of what comes from elsewhere: looks first whether it is here already, and says what became of it.
+
+Importing twice adds nothing: a session knows its `origin`, a memory keeps `imported_from` and `imported_key` in its
+metadata. A conversation that has grown is gone on with, a memory that has changed is changed, and one that was
+forgotten here stays forgotten.
+
+Nothing that a file says opens a gate. Sessions get the stores and, unless it is known here, the agent that the caller
+names; no more is seen through them than the caller sees. Memories are redacted, are `public` in sensitivity unless the
+file or the caller says more, and belong where the caller's own words would; `trust` lets a bundle's stand as they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from chatbot.exchange.bundle import BundledSession
+from chatbot.exchange.items import Conversation, Memory, Skipped, as_json
+from chatbot.exchange.sources import BUNDLE, Source
+from chatbot.memory import MemorySystem, SessionRecord
+from chatbot.memory.comparison import is_same
+from chatbot.memory.record import is_session_id
+from chatbot.memory.remembering import Remembering
+from chatbot.memory.writing import Draft
+from stores.access import SENSITIVITIES, VISIBILITIES, Sensitivity, Visibility, default_visibility
+from stores.base import TranscriptStore
+from stores.errors import StoreError
+from stores.observation import STATUSES, Observation
+from stores.records import TranscriptEntry, format_time
+
+_BATCH = 200
+FROM, KEY, DIGEST = "imported_from", "imported_key", "imported_digest"
+Progress = Callable[[int, int], None]
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of an import; on a dry run, what would."""
+
+    kind: str
+    path: str
+    dry_run: bool
+    sessions: list[dict[str, Any]] = field(default_factory=list)
+    """The sessions that came in or grew: key, title, how many entries, and the id they have here."""
+    memories: int = 0
+    facts: int = 0
+    changed: int = 0
+    """Memories that were here and say something else by now."""
+    already: int = 0
+    skipped: list[Skipped] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+    """What is not taken over of the conversations, such as calls of tools."""
+    redacted: Counter[str] = field(default_factory=Counter)
+
+    def as_json(self) -> dict[str, Any]:
+        """The report in values that JSON knows."""
+        return {
+            "kind": self.kind,
+            "path": self.path,
+            "dry_run": self.dry_run,
+            "sessions": self.sessions,
+            "memories": self.memories,
+            "facts": self.facts,
+            "changed": self.changed,
+            "already": self.already,
+            "skipped": [{"what": each.what, "why": each.why} for each in self.skipped],
+            "left_out": dict(self.left_out),
+            "redacted": dict(self.redacted),
+        }
+
+
+class Importer:
+    """Writes into one memory on behalf of one agent. With `dry_run` it only says what it would do."""
+
+    def __init__(
+        self,
+        memory: MemorySystem,
+        *,
+        agent: str,
+        agents: Mapping[str, Sequence[str]],
+        sensitivity: Sensitivity = "public",
+        trust: bool = False,
+        remembers: bool = True,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        self._memory = memory
+        self._agent = agent
+        self._agents = agents
+        self._sensitivity = sensitivity
+        self._trust = trust
+        self._remembers = remembers
+        self._dry_run = dry_run
+        self._progress = progress or (lambda _done, _total: None)
+        self._origins: dict[str, SessionRecord] = {}
+        self._here: dict[str, SessionRecord] = {}
+        self._waiting: list[Memory] = []
+        self._known: dict[str, dict[str, Observation]] = {}
+
+    async def run(self, source: Source) -> Report:
+        """Import all that the source holds, read whole before anything is written: half a file adds nothing."""
+        total = sum(1 for _ in source.items())
+        self._report = Report(source.kind, str(source.path), self._dry_run)
+        records = await self._memory.list_sessions()
+        self._here = {record.id: record for record in records}
+        self._origins = {record.origin: record for record in records if record.origin}
+        for done, item in enumerate(source.items(), 1):
+            await self._take(item, source.kind)
+            self._progress(done, total)
+        await self._flush(source.kind)
+        if self._report.sessions and not self._dry_run:
+            await self._memory.reorder_sessions()
+        return self._report
+
+    async def _take(self, item: Conversation | Memory | Skipped | BundledSession, kind: str) -> None:
+        if isinstance(item, Skipped):
+            self._report.skipped.append(item)
+        elif isinstance(item, Memory):
+            self._waiting.append(item)
+            if len(self._waiting) >= _BATCH:
+                await self._flush(kind)
+        elif isinstance(item, Conversation):
+            await self._take_conversation(item, f"{kind}:{item.key}")
+        else:
+            await self._take_bundled(item)
+
+    async def _take_conversation(self, item: Conversation, origin: str) -> None:
+        if known := self._origins.get(origin):
+            await self._go_on(known, item)
+            return
+        record = self._record(self._agent, item.title, item.created_at, item.used_at, origin)
+        self._report.left_out.update(item.left_out)
+        await self._adopt(record, item.entries, as_json(item))
+
+    async def _go_on(self, known: SessionRecord, item: Conversation) -> None:
+        """Add what was said since the last import, unless the session went another way here."""
+        session = await self._memory.load_session(known.id, any_agent=True)
+        said = await session.transcript_read_all() if session.supports(TranscriptStore) else []
+        new = item.entries[len(said) :]
+        if not new or not all(map(is_same, said, item.entries)):
+            self._report.already += 1
+            return
+        self._report.sessions.append(as_json(item) | {"id": known.id, "entries": len(new)})
+        if not self._dry_run:
+            await session.transcript_extend(new)
+
+    async def _take_bundled(self, item: BundledSession) -> None:
+        if item.broken:
+            self._report.skipped.append(Skipped(f"{item.broken} lines of {item.record.id}", "they are no rows of ours"))
+        origin = f"{BUNDLE}:{item.record.id}:{_digest(item.entries)}"
+        here = self._origins.get(origin) or await self._same_here(item)
+        if here is not None:
+            self._report.already += 1
+        session_id = await self._adopt_bundled(item, origin) if here is None else here.id
+        if item.observations or item.facts:
+            await self._take_remembered(item, session_id)
+
+    async def _adopt_bundled(self, item: BundledSession, origin: str) -> str:
+        """Under its own id, unless another session has that by now."""
+        given = item.record
+        agent = given.agent_id if given.agent_id in self._agents else self._agent
+        record = self._record(agent, given.title, given.created_at, given.used_at, origin)
+        parent = given.parent if given.parent is not None and is_session_id(given.parent) else None
+        free = given.id if given.id not in self._here else record.id
+        record = replace(record, id=free, parent=parent, clearance=given.clearance, archived_at=given.archived_at)
+        told = {
+            "key": given.id,
+            "title": record.title,
+            "used_at": format_time(record.used_at),
+            "entries": len(item.entries),
+        }
+        receipts = [receipt | {"session": record.id} for receipt in item.receipts]
+        return await self._adopt(record, item.entries, told, key_values=item.key_values, receipts=receipts)
+
+    async def _same_here(self, item: BundledSession) -> SessionRecord | None:
+        """The session of that id, if it holds all that the bundle does, and whatever was said since."""
+        known = self._here.get(item.record.id)
+        if known is None:
+            return None
+        session = await self._memory.load_session(known.id, any_agent=True)
+        said = await session.transcript_read_all() if session.supports(TranscriptStore) else []
+        is_contained = len(said) >= len(item.entries) and all(map(is_same, said, item.entries))
+        return known if is_contained else None
+
+    def _record(self, agent: str, title: str, created_at: datetime, used_at: datetime, origin: str) -> SessionRecord:
+        return self._memory.new_record(
+            tuple(self._agents[agent]), agent, title, created_at=created_at, used_at=used_at, origin=origin
+        )
+
+    async def _adopt(
+        self, record: SessionRecord, entries: Sequence[TranscriptEntry], told: dict[str, Any], **parts: Any
+    ) -> str:
+        if not self._dry_run:
+            await self._memory.adopt_session(record, entries, **parts)
+        self._here[record.id] = self._origins[record.origin] = record
+        self._report.sessions.append(told | {"id": None if self._dry_run else record.id})
+        return record.id
+
+    async def _take_remembered(self, item: BundledSession, session_id: str) -> None:
+        """What is remembered of a bundled session, each row once."""
+        if not self._remembers:
+            self._report.skipped.append(Skipped(f"what {item.record.id} remembers", "the agent keeps no memories"))
+            return
+        memories = self._memory.memories(self._agent, session_id=session_id)
+        every = await memories.within(across=True).every(ask=SENSITIVITIES, statuses=STATUSES, session_id=session_id)
+        here = {row.id for row in every}
+        rows = [row for row in item.observations if row.id not in here]
+        self._report.already += len(item.observations) - len(rows)
+        drafts = [Memory(row.id, self._draft_of(row, item.record.id, session_id), row.namespace) for row in rows]
+        await self._remember_each(memories, drafts, BUNDLE)
+        await self._state(memories, item, session_id)
+
+    async def _state(self, memories: Remembering, item: BundledSession, session_id: str) -> None:
+        known = {
+            (fact.subject, fact.predicate, fact.object)
+            for fact in await memories.query_facts(session_id=session_id, ask=SENSITIVITIES, limit=1_000)
+        }
+        for fact in item.facts:
+            said = (fact.subject, fact.predicate, fact.object)
+            if said in known or fact.sensitivity == "unknown":
+                continue
+            known.add(said)
+            try:
+                if not self._dry_run:
+                    await memories.store_fact(
+                        *said,
+                        confidence=fact.confidence,
+                        visibility=self._seen(fact.visibility),
+                        sensitivity=self._no_less(fact.sensitivity),
+                    )
+            except StoreError as error:
+                self._report.skipped.append(Skipped(fact.id, str(error)))
+            else:
+                self._report.facts += 1
+
+    def _draft_of(self, row: Observation, old: str, new: str) -> Draft:
+        """A row of a bundle as something to be remembered here, no wider seen than what the caller says himself."""
+        return Draft(
+            title=row.title,
+            subtitle=row.subtitle,
+            narrative=row.narrative,
+            facts=row.facts,
+            type=row.type,
+            tags=row.tags,
+            concepts=row.concepts,
+            people=row.people,
+            subject=new if row.subject == old else row.subject,
+            category=row.category,
+            project=row.project,
+            metadata=row.metadata,
+            files_read=row.files_read,
+            files_modified=row.files_modified,
+            user_text=row.user_text,
+            assistant_text=row.assistant_text,
+            importance=row.importance,
+            visibility=self._seen(row.visibility),
+            sensitivity=row.sensitivity,
+            min_clearance=row.min_clearance,
+            expires_at=row.expires_at,
+            created_at=row.created_at,
+        )
+
+    async def _flush(self, kind: str) -> None:
+        """Remember what is waiting, namespace by namespace."""
+        waiting, self._waiting = self._waiting, []
+        if waiting and not self._remembers:
+            self._report.skipped += [Skipped(each.key, "the agent keeps no memories") for each in waiting]
+        elif waiting:
+            await self._remember_each(self._memory.memories(self._agent), waiting, kind)
+
+    async def _remember_each(self, memories: Remembering, items: Sequence[Memory], kind: str) -> None:
+        for namespace in dict.fromkeys(each.namespace for each in items):
+            own = memories.within(namespace=namespace) if namespace else memories
+            await self._remember(own, [each for each in items if each.namespace == namespace], kind)
+
+    async def _remember(self, memories: Remembering, items: Sequence[Memory], kind: str) -> None:
+        known = await self._keys(memories, kind, items)
+        new: list[tuple[Memory, Draft]] = []
+        for item in items:
+            if item.draft.sensitivity == "unknown":
+                self._report.skipped.append(Skipped(item.key, "it says of itself that nobody knows who may see it"))
+            elif (row := known.get(item.key)) is None:
+                new.append((item, self._marked(item, kind)))
+                known[item.key] = _PENDING
+            elif row is _PENDING or row.metadata.get(DIGEST) == item.digest():
+                self._report.already += 1
+            else:
+                await self._change(memories, row, item, kind)
+        if self._dry_run:
+            self._report.memories += len(new)
+        elif new:
+            await self._add(memories, new)
+
+    async def _add(self, memories: Remembering, new: Sequence[tuple[Memory, Draft]]) -> None:
+        for begin in range(0, len(new), _BATCH):
+            batch = new[begin : begin + _BATCH]
+            became = await memories.remember_all([draft for _, draft in batch], keep_going=True)
+            for (item, draft), each in zip(batch, became, strict=True):
+                self._report.redacted.update(each.redacted)
+                if each.outcome == "skipped":
+                    self._report.skipped.append(Skipped(item.key, each.reason))
+                elif each.outcome == "exact_dup":
+                    self._report.already += 1
+                    await memories.update(each.id, metadata=dict(draft.metadata or {}))
+                else:
+                    self._report.memories += 1
+
+    async def _change(self, memories: Remembering, row: Observation, item: Memory, kind: str) -> None:
+        """Bring a memory up to date that says something else in the file by now; one that is gone stays gone."""
+        if row.status != "active":
+            self._report.already += 1
+            return
+        self._report.changed += 1
+        if not self._dry_run:
+            draft = self._marked(item, kind)
+            await memories.update(
+                row.id, title=draft.title, subtitle=draft.subtitle, narrative=draft.narrative, metadata=draft.metadata
+            )
+
+    async def _keys(self, memories: Remembering, kind: str, items: Iterable[Memory]) -> dict[str, Observation]:
+        """What came from there before, by key, whatever became of it."""
+        namespace = next((each.namespace for each in items), "")
+        place = f"{kind}/{namespace}"
+        if place not in self._known:
+            rows = await memories.every(ask=SENSITIVITIES, statuses=STATUSES, metadata={FROM: kind})
+            self._known[place] = {str(row.metadata.get(KEY)): row for row in rows}
+        return self._known[place]
+
+    def _marked(self, item: Memory, kind: str) -> Draft:
+        """What is to be remembered, with where it comes from."""
+        marks = {FROM: kind, KEY: item.key, DIGEST: item.digest()}
+        return replace(
+            item.draft,
+            source=f"import:{kind}",
+            sensitivity=self._no_less(item.draft.sensitivity),
+            metadata={**(item.draft.metadata or {}), **marks},
+        )
+
+    def _seen(self, visibility: Visibility) -> Visibility:
+        """Where a row belongs that says of itself where: no wider than the caller's own words, unless it is trusted."""
+        own = default_visibility(self._memory.clearance)
+        return visibility if self._trust else min(visibility, own, key=VISIBILITIES.index)
+
+    def _no_less(self, sensitivity: Sensitivity) -> Sensitivity:
+        return max(sensitivity, self._sensitivity, key=SENSITIVITIES.index)
+
+
+_PENDING: Any = object()
+
+
+def _digest(entries: Iterable[TranscriptEntry]) -> str:
+    said = [[entry.role, entry.content, format_time(entry.at)] for entry in entries]
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:32]

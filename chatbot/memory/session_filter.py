@@ -1,0 +1,53 @@
+"""Which sessions are wanted: the one grammar of filters that listing, searching, exporting and erasing share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from chatbot.memory.record import SessionRecord
+
+MESSAGES = ("user", "assistant")
+"""The roles that count as messages; calls of tools and errors are none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionFilter:
+    """A session is wanted if it fits every field that is set. Times are about its last use.
+
+    `after` is inclusive, `before` exclusive; `title` is a part of the title, whatever the case.
+    """
+
+    after: datetime | None = None
+    before: datetime | None = None
+    agent_id: str | None = None
+    title: str = ""
+    min_messages: int = 0
+    is_empty: bool | None = None
+    """Whether nothing at all was said in it; None for both kinds."""
+    is_archived: bool | None = None
+    """None for both kinds."""
+    limit: int | None = None
+    """At most so many, those used last."""
+    behind: str | None = None
+    """Only those that come after this session in the list: the next page."""
+
+    def fits(self, record: SessionRecord) -> bool:
+        """Whether what is known without opening the session fits."""
+        return (
+            (self.after is None or record.used_at >= self.after)
+            and (self.before is None or record.used_at < self.before)
+            and self.agent_id in {None, record.agent_id}
+            and self.title.casefold() in record.title.casefold()
+            and self.is_archived in {None, record.archived_at is not None}
+        )
+
+    @property
+    def looks_inside(self) -> bool:
+        """Whether sessions have to be opened to tell whether they fit."""
+        return self.min_messages > 0 or self.is_empty is not None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it lets every session through: nothing that is done to many may be asked for by that."""
+        return self == SessionFilter(is_archived=self.is_archived, limit=self.limit)

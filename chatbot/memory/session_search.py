@@ -1,0 +1,244 @@
+"""Which sessions speak of something: transcripts, archives, titles and what is remembered of each, ranked together.
+
+First the sessions are ranked by how many of their entries hold the terms, which `session_terms` knows without reading
+any; of the best few the entries are read and ranked. So a search reads as many transcripts as it answers with, and
+those that have changed since the last one. A score is that of `stores.bm25` for the entry, and half of its session's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from chatbot.memory.handle import SessionHandle
+from chatbot.memory.record import SessionRecord
+from chatbot.memory.scope import Scope
+from chatbot.memory.session_terms import Row, SessionTerms, pack
+from chatbot.memory.snippets import Range, snippet
+from stores.analysis import terms
+from stores.base import TranscriptStore
+from stores.bm25 import about, rank
+from stores.errors import StoreError
+from stores.observation import Observation
+from stores.query import Filter
+from stores.records import TranscriptEntry, format_time
+
+logger = logging.getLogger(__name__)
+
+SPOKEN = ("user", "assistant")
+"""The roles whose words are searched: what tools were asked and answered is no conversation."""
+MEMORY = "memory"
+TITLE = "title"
+_SESSIONS_PART = 0.5
+_READ_FOR_EACH = 2
+"""How many sessions are read for each that is asked for."""
+_LEAST_READ = 10
+_MATCHES = 500
+_BATCH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class SessionHit:
+    """A session that speaks of what was asked for, and where it does so best.
+
+    `role` is that of the entry, or `memory` for something remembered of the session, or `title`. `number` counts the
+    entries from 1, archived ones first; None where it is no entry. `ranges` are the matches in `line`, in characters.
+    """
+
+    record: SessionRecord
+    score: float
+    role: str
+    line: str
+    ranges: tuple[Range, ...]
+    at: datetime
+    number: int | None = None
+    observation: str | None = None
+    """The id of what is remembered, where that is what was found."""
+    matches: int = 0
+    """How many entries of the session hold any of the words."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The hit in values that JSON knows."""
+        return {
+            "session": self.record.as_json(),
+            "score": round(self.score, 4),
+            "role": self.role,
+            "number": self.number,
+            "observation": self.observation,
+            "at": format_time(self.at),
+            "line": self.line,
+            "ranges": [list(each) for each in self.ranges],
+            "matches": self.matches,
+        }
+
+
+@dataclass(slots=True)
+class _Found:
+    """What is known of one session while it is ranked."""
+
+    session: SessionHandle
+    about: float = 0.0
+    matches: int = 0
+    remembered: tuple[float, str] = (0.0, "")
+    entries: Sequence[TranscriptEntry] = field(default_factory=tuple)
+
+
+async def search(
+    sessions: Sequence[SessionHandle], query: str, known: SessionTerms, memories: Scope | None, *, limit: int
+) -> list[SessionHit]:
+    """The best of `sessions`, best first; none for a text without a topic. `memories` is what may be seen of those."""
+    asked = list(dict.fromkeys(terms(query)))
+    if not asked or not sessions:
+        return []
+    found = await _candidates(sessions, asked, known)
+    await _add_remembered(found, sessions, asked, memories)
+    best = sorted(found.values(), key=lambda each: (each.about, each.remembered), reverse=True)
+    best = best[: max(limit * _READ_FOR_EACH, _LEAST_READ)]
+    for each in best:
+        each.entries = await _entries(each.session) or ()
+    rows = await _rows(memories, [each.remembered[1] for each in best if each.remembered[1]])
+    hits = await asyncio.to_thread(_ranked, best, asked, rows)
+    return hits[:limit]
+
+
+async def _candidates(
+    sessions: Sequence[SessionHandle], asked: Sequence[str], known: SessionTerms
+) -> dict[str, _Found]:
+    """The sessions whose entries or titles hold any of the terms, with how much they are about them."""
+    looked = await asyncio.to_thread(known.look, asked)
+    counts: dict[str, tuple[int, ...]] = {}
+    changed: list[tuple[SessionHandle, str]] = []
+    for session in sessions:
+        stamp = await _stamp(session)
+        if stamp and session.id in looked and looked[session.id][0] == stamp:
+            counts[session.id] = looked[session.id][1]
+        else:
+            changed.append((session, stamp))
+    for begin in range(0, len(changed), _BATCH):
+        counts |= await _learn(changed[begin : begin + _BATCH], asked, known)
+    held = {session.id: _with_title(session, asked, counts.get(session.id, ())) for session in sessions}
+    scores = about([{each: held[each][place] for each in held if held[each][place]} for place in range(len(asked))])
+    return {
+        session.id: _Found(session, scores[session.id], max(counts.get(session.id, ()), default=0))
+        for session in sessions
+        if session.id in scores
+    }
+
+
+async def _learn(
+    changed: Sequence[tuple[SessionHandle, str]], asked: Sequence[str], known: SessionTerms
+) -> dict[str, tuple[int, ...]]:
+    """Read sessions that are not known as they are now, and keep what they speak of."""
+    read = [(session.id, stamp, await _entries(session)) for session, stamp in changed]
+    return await asyncio.to_thread(_keep, [each for each in read if each[2] is not None], asked, known)
+
+
+def _keep(
+    read: Sequence[tuple[str, str, Sequence[TranscriptEntry] | None]], asked: Sequence[str], known: SessionTerms
+) -> dict[str, tuple[int, ...]]:
+    answers: dict[str, tuple[int, ...]] = {}
+    rows: list[Row] = []
+    for session, stamp, entries in read:
+        spoken = [entry.content for entry in entries or () if entry.role in SPOKEN]
+        held = Counter(term for text in spoken for term in set(terms(text)))
+        answers[session] = tuple(held[term] for term in asked)
+        if stamp:
+            rows.append((session, stamp, pack(held)))
+    known.put(rows)
+    return answers
+
+
+async def _stamp(session: SessionHandle) -> str:
+    try:
+        return await session.transcript_stamp() if session.supports(TranscriptStore) else "-"
+    except StoreError:
+        return ""
+
+
+async def _entries(session: SessionHandle) -> Sequence[TranscriptEntry] | None:
+    """All that was said; None where that cannot be read: it is damaged, or being deleted, and harms no other."""
+    try:
+        return await session.transcript_read_all() if session.supports(TranscriptStore) else ()
+    except (StoreError, OSError) as error:
+        logger.warning("session %s was passed over: %s", session.id, error)
+        return None
+
+
+def _with_title(session: SessionHandle, asked: Sequence[str], counts: tuple[int, ...]) -> tuple[int, ...]:
+    title = set(terms(session.record.title)) if session.record.title else set()
+    return tuple(count + (term in title) for term, count in zip(asked, counts or (0,) * len(asked), strict=True))
+
+
+async def _add_remembered(
+    found: dict[str, _Found], sessions: Sequence[SessionHandle], asked: Sequence[str], memories: Scope | None
+) -> None:
+    """Note for each session what is remembered of it that fits best, as far as the caller may see it."""
+    if memories is None:
+        return
+    wanted = {session.id: session for session in sessions}
+    matches = await memories.store.match(memories.view(), asked, Filter(agent_id=None), limit=_MATCHES)
+    summaries = await _rows(memories, [match.id for match in matches if match.type == "session_summary"])
+    for match in matches:
+        of = summaries[match.id].subject if match.id in summaries else match.session_id
+        if of in wanted:
+            each = found.setdefault(of, _Found(wanted[of]))
+            each.remembered = max(each.remembered, (match.score, match.id))
+
+
+async def _rows(memories: Scope | None, ids: Sequence[str]) -> dict[str, Observation]:
+    if memories is None or not ids:
+        return {}
+    return {row.id: row for row in await memories.store.get(memories.view(), ids)}
+
+
+def _ranked(best: Sequence[_Found], asked: Sequence[str], rows: Mapping[str, Observation]) -> list[SessionHit]:
+    wanted = set(asked)
+    places: list[tuple[_Found, int]] = []
+    documents: dict[int, dict[str, list[str]]] = {}
+    for each in best:
+        for number, role, text in _said(each):
+            if not wanted.isdisjoint(words := terms(text)):
+                documents[len(places)] = {role: words}
+                places.append((each, number))
+    scores = rank(documents, asked)
+    top: dict[str, tuple[float, int]] = {}
+    for document, (each, number) in enumerate(places):
+        if scores[document] > top.get(each.session.id, (0.0, 0))[0]:
+            top[each.session.id] = (scores[document], number)
+    hits = [hit for each in best if (hit := _hit(each, top.get(each.session.id), wanted, rows))]
+    return sorted(hits, key=lambda hit: (hit.score, hit.record.used_at), reverse=True)
+
+
+def _said(each: _Found) -> Iterable[tuple[int, str, str]]:
+    """What may be found of a session: its title as number 0, then its entries; the field that each is scored in."""
+    if each.session.record.title:
+        yield 0, "title", each.session.record.title
+    for number, entry in enumerate(each.entries, 1):
+        if entry.role in SPOKEN:
+            yield number, entry.role, entry.content
+
+
+def _hit(
+    each: _Found, top: tuple[float, int] | None, wanted: set[str], rows: Mapping[str, Observation]
+) -> SessionHit | None:
+    record = each.session.record
+    score, number = top or (0.0, -1)
+    own = _SESSIONS_PART * each.about
+    row = rows.get(each.remembered[1])
+    score = max(score, each.remembered[0] if row else 0.0)
+    if number < 0:
+        if row is None:
+            return None
+        line, ranges = snippet(row.text(), wanted)
+        return SessionHit(record, score + own, MEMORY, line, ranges, row.created_at, None, row.id, each.matches)
+    if number == 0:
+        line, ranges = snippet(record.title, wanted)
+        return SessionHit(record, score + own, TITLE, line, ranges, record.created_at, matches=each.matches)
+    entry = each.entries[number - 1]
+    line, ranges = snippet(entry.content, wanted)
+    return SessionHit(record, score + own, entry.role, line, ranges, entry.at, number, None, each.matches)

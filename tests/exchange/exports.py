@@ -1,0 +1,109 @@
+"""Export files in the shape in which the services write them, in miniature."""
+
+import json
+from typing import Any
+
+
+def chatgpt_message(
+    role: str, *parts: Any, at: float | None = 1_700_000_000.5, kind: str = "text", **more: Any
+) -> dict[str, Any]:
+    content: dict[str, Any] = {"content_type": kind}
+    content |= (
+        {"parts": list(parts)} if kind in {"text", "multimodal_text"} else {"language": "python", "text": parts[0]}
+    )
+    return {
+        "id": f"m-{role}-{parts!r:.20}",
+        "author": {"role": role, "name": None, "metadata": {}},
+        "create_time": at,
+        "update_time": None,
+        "content": content,
+        "status": "finished_successfully",
+        "end_turn": None,
+        "weight": 1.0,
+        "metadata": {},
+        "recipient": "all",
+        "channel": None,
+        **more,
+    }
+
+
+def chatgpt(*messages: dict[str, Any], key: str = "c-1", title: str = "Deploy timeout", **more: Any) -> dict[str, Any]:
+    """A conversation in one line, below a root without a message and a hidden system message."""
+    hidden = chatgpt_message("system", "", at=None, metadata={"is_visually_hidden_from_conversation": True})
+    mapping: dict[str, Any] = {"root": {"id": "root", "message": None, "parent": None, "children": []}}
+    last = "root"
+    for number, message in enumerate((hidden, *messages)):
+        name = f"n{number}"
+        mapping[name] = {"id": name, "message": message, "parent": last, "children": []}
+        mapping[last]["children"].append(name)
+        last = name
+    return {
+        "title": title,
+        "create_time": 1_700_000_000.5,
+        "update_time": 1_700_000_900.25,
+        "mapping": mapping,
+        "moderation_results": [],
+        "current_node": last,
+        "plugin_ids": None,
+        "conversation_id": key,
+        "conversation_template_id": None,
+        "gizmo_id": None,
+        "is_archived": False,
+        "safe_urls": [],
+        "default_model_slug": "gpt-4o",
+        "id": key,
+        **more,
+    }
+
+
+def claude_message(sender: str, text: str, **more: Any) -> dict[str, Any]:
+    at = "2024-05-06T07:08:09.123456Z"
+    block = {"start_timestamp": at, "stop_timestamp": at, "type": "text", "text": text, "citations": []}
+    return {
+        "uuid": f"u-{sender}-{text[:10]}",
+        "text": text,
+        "content": [block],
+        "sender": sender,
+        "created_at": at,
+        "updated_at": at,
+        "attachments": [],
+        "files": [],
+        **more,
+    }
+
+
+def claude(*messages: dict[str, Any], key: str = "k-1", name: str = "Bread", **more: Any) -> dict[str, Any]:
+    return {
+        "uuid": key,
+        "name": name,
+        "summary": "",
+        "created_at": "2024-05-06T07:08:09.123456Z",
+        "updated_at": "2024-05-06T08:00:00.000000Z",
+        "account": {"uuid": "a-1"},
+        "chat_messages": list(messages),
+        **more,
+    }
+
+
+def memstore_fact(number: int, content: str, **more: Any) -> dict[str, Any]:
+    return {
+        "id": number,
+        "namespace": "default",
+        "content": content,
+        "subject": "sam",
+        "category": "preference",
+        "metadata": None,
+        "superseded_by": None,
+        "superseded_at": None,
+        "confirmed_count": 0,
+        "last_confirmed_at": None,
+        "use_count": 3,
+        "last_used_at": "2026-01-02T03:04:05Z",
+        "embedding": None,
+        "created_at": "2026-01-02T03:04:05Z",
+        **more,
+    }
+
+
+def as_bytes(value: Any) -> bytes:
+    return json.dumps(value).encode()

@@ -1,0 +1,253 @@
+"""Searching across sessions: what is found, where, for whom; and that the cache is never believed above the files."""
+
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatbot.memory import MemorySystem, SessionFilter, SessionHandle
+from chatbot.memory.session_terms import SessionTerms, number_of, pack
+from chatbot.memory.snippets import snippet
+from stores.access import Clearance
+from stores.analysis import terms
+
+STORES = ["basic_session", "observations"]
+
+
+@pytest.fixture
+async def memory(memory_home: Path) -> AsyncIterator[MemorySystem]:
+    async with MemorySystem(memory_home, settings={"basic_session": {"transcript_cap": 4}}) as opened:
+        yield opened
+
+
+async def _said(memory: MemorySystem, *lines: str, title: str = "", **options: str) -> SessionHandle:
+    session = await memory.create_session(STORES, options.get("agent", "chat"), title=title)
+    for number, line in enumerate(lines):
+        await session.transcript_append("assistant" if number % 2 else "user", line)
+    return session
+
+
+async def _found(memory: MemorySystem, text: str, **options: object) -> list[str]:
+    return [hit.record.title for hit in await memory.search_sessions(text, **options)]  # type: ignore[arg-type]
+
+
+async def test_the_session_that_speaks_of_it_is_found_with_its_line(memory: MemorySystem) -> None:
+    await _said(memory, "the weather", "rain")
+    tax = await _said(
+        memory, "my tax return", "First gather receipts.\nThen deduct the bicycle.\nSend it.", title="tax"
+    )
+    [hit] = await memory.search_sessions("bicycles")
+    assert (hit.record.id, hit.role, hit.number) == (tax.id, "assistant", 2)
+    assert hit.line == "Then deduct the bicycle."
+    assert [hit.line[begin:end] for begin, end in hit.ranges] == ["bicycle"]
+
+
+async def test_what_the_cap_moved_to_the_archive_is_found_with_its_number(memory: MemorySystem) -> None:
+    session = await _said(memory, "a giraffe", *(f"line {n}" for n in range(20)))
+    assert (await session.transcript_read_last(100))[0].content != "a giraffe"
+    [hit] = await memory.search_sessions("giraffe")
+    assert hit.number == 1
+
+
+async def test_a_title_and_what_is_remembered_lead_to_a_session_too(memory: MemorySystem) -> None:
+    await _said(memory, "hello", title="Giraffes of Kenya")
+    remembered = await _said(memory, "hello again")
+    await remembered.remember("The locker has the number 4711")
+    [by_title] = await memory.search_sessions("giraffe")
+    assert (by_title.role, by_title.number) == ("title", None)
+    [by_memory] = await memory.search_sessions("locker")
+    assert (by_memory.record.id, by_memory.role) == (remembered.id, "memory")
+    assert by_memory.observation is not None
+
+
+async def test_more_that_is_said_of_it_ranks_higher(memory: MemorySystem) -> None:
+    await _said(memory, "once a bicycle", *(f"other things {n} entirely" for n in range(9)), title="little")
+    await _said(memory, "a bicycle", "which bicycle?", "the red bicycle with gears", title="much")
+    assert await _found(memory, "red bicycle") == ["much", "little"]
+
+
+async def test_an_answer_never_comes_from_a_transcript_that_has_changed(
+    memory: MemorySystem, memory_home: Path
+) -> None:
+    session = await _said(memory, "a giraffe", title="zoo")
+    _settle(memory)
+    assert await _found(memory, "giraffe") == ["zoo"]
+    await session.transcript_append("user", "an okapi")
+    assert await _found(memory, "okapi") == ["zoo"]
+    transcript = memory_home / "sessions" / session.id / "transcript.md"
+    transcript.write_text(transcript.read_text("utf-8").replace("giraffe", "zebra"), "utf-8")
+    assert await _found(memory, "giraffe") == []
+    assert await _found(memory, "zebra") == ["zoo"]
+
+
+async def test_a_deleted_session_leaves_no_trace_in_the_cache(memory: MemorySystem) -> None:
+    session = await _said(memory, "a giraffe")
+    other = await _said(memory, "another giraffe")
+    by_hand = await _said(memory, "a third giraffe")
+    _settle(memory)
+    await memory.search_sessions("giraffe")
+    [cache] = _caches()
+    assert _ids(cache) == {session.id, other.id, by_hand.id}
+    await memory.delete_session(session.id)
+    assert memory.home is not None
+    shutil.rmtree(memory.home / "sessions" / by_hand.id)
+    assert session.id.encode() not in cache.read_bytes()
+    assert [hit.record.id for hit in await memory.search_sessions("giraffe")] == [other.id]
+    assert _ids(cache) == {other.id}
+
+
+async def test_a_session_that_cannot_be_read_hides_no_other(memory: MemorySystem) -> None:
+    bad = await _said(memory, "a giraffe", title="bad giraffe")
+    await _said(memory, "a giraffe", title="good")
+    assert memory.home is not None
+    transcript = memory.home / "sessions" / bad.id / "transcript.md"
+    transcript.unlink()
+    transcript.mkdir()
+    assert set(await _found(memory, "giraffe")) == {"good", "bad giraffe"}  # the one by its title alone
+    assert (await memory.search_sessions("giraffe", wanted=SessionFilter(title="bad")))[0].role == "title"
+
+
+async def test_a_damaged_cache_is_begun_anew(memory: MemorySystem) -> None:
+    await _said(memory, "a giraffe", title="zoo")
+    await memory.search_sessions("giraffe")
+    [cache] = _caches()
+    cache.write_bytes(b"SQLite format 3\0" + b"nonsense" * 1_000)
+    assert await _found(memory, "giraffe") == ["zoo"]
+    assert await _found(memory, "giraffe") == ["zoo"]
+
+
+async def test_without_a_cache_folder_the_search_works_all_the_same(
+    memory: MemorySystem, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    nowhere = tmp_path / "file"
+    nowhere.write_text("not a folder", "utf-8")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(nowhere))
+    async with MemorySystem(memory.home) as second:
+        await _said(second, "a giraffe", title="zoo")
+        assert await _found(second, "giraffe") == ["zoo"]
+
+
+@pytest.mark.parametrize(
+    ("clearance", "seen"),
+    [
+        ("full", {"private", "shared", "social"}),
+        ("inner", {"shared", "social"}),
+        ("familiar", {"social"}),
+        ("public", set()),
+    ],
+)
+async def test_a_session_is_found_by_who_may_see_what_was_said_there(
+    memory: MemorySystem, clearance: Clearance, seen: set[str]
+) -> None:
+    held: dict[str, Clearance] = {"private": "full", "shared": "inner", "social": "familiar"}
+    for title, own in held.items():
+        session = await memory.create_session(STORES, "chat", title=title, clearance=own)
+        await session.transcript_append("user", "a giraffe")
+    assert set(await _found(memory, "giraffe", clearance=clearance)) == seen
+
+
+async def test_a_session_of_an_identity_that_sees_less_is_found_by_it(memory_home: Path) -> None:
+    async with MemorySystem(memory_home, clearance="inner") as memory:
+        await _said(memory, "a giraffe", title="zoo")
+        assert await _found(memory, "giraffe") == ["zoo"]
+        assert await _found(memory, "giraffe", clearance="familiar") == []
+
+
+async def test_a_secret_memory_leads_nobody_to_its_session(memory: MemorySystem) -> None:
+    session = await _said(memory, "hello")
+    await session.remember("the giraffe is hidden", sensitivity="secret")
+    await session.remember("the okapi is hidden", sensitivity="private")
+    assert await memory.search_sessions("giraffe") == []
+    assert await memory.search_sessions("okapi") == []
+
+
+async def test_filters_hold_for_searches_too(memory: MemorySystem) -> None:
+    await _said(memory, "a giraffe", title="one")
+    two = await _said(memory, "a giraffe", "indeed", title="two")
+    await _said(memory, "a giraffe", title="other", agent="other")
+    await memory.archive_session(two.id)
+    assert set(await _found(memory, "giraffe")) == {"one", "two", "other"}
+    assert await _found(memory, "giraffe", wanted=SessionFilter(min_messages=2)) == ["two"]
+    assert set(await _found(memory, "giraffe", wanted=SessionFilter(is_archived=False))) == {"one", "other"}
+    assert await _found(memory, "giraffe", wanted=SessionFilter(agent_id="other")) == ["other"]
+    assert await _found(memory, "giraffe", exclude=[two.id], wanted=SessionFilter(title="TW")) == []
+
+
+async def test_words_without_a_topic_find_nothing(memory: MemorySystem) -> None:
+    await _said(memory, "what is it about")
+    assert await memory.search_sessions("what is it about") == []
+    assert await memory.search_sessions("") == []
+
+
+async def test_tools_and_errors_are_no_conversation(memory: MemorySystem) -> None:
+    session = await memory.create_session(STORES, "chat")
+    await session.transcript_append("tool", "giraffe")
+    await session.transcript_append("error", "giraffe")
+    assert await memory.search_sessions("giraffe") == []
+
+
+async def test_an_ephemeral_memory_is_searched_too() -> None:
+    async with MemorySystem(None) as memory:
+        session = await memory.create_session(["in_memory"], "chat", title="zoo")
+        await session.transcript_append("user", "a giraffe")
+        assert await _found(memory, "giraffe") == ["zoo"]
+    assert _caches() == []
+
+
+def test_the_line_is_cut_around_what_was_asked_for() -> None:
+    line, ranges = snippet("x " * 500 + "the giraffe eats" + " y" * 500, set(terms("giraffe")))
+    assert [line[begin:end] for begin, end in ranges] == ["giraffe"]
+    assert line.startswith("…")
+    assert line.endswith("…")
+    assert len(line) < 260
+
+
+def test_signs_of_a_script_without_spaces_are_marked_one_by_one() -> None:
+    line, ranges = snippet("今天我骑自行车去湖边", set(terms("自行车")))
+    assert [line[begin:end] for begin, end in ranges] == ["自行车"]
+
+
+@given(st.text(max_size=400), st.lists(st.text(min_size=1, max_size=8), max_size=4))
+def test_ranges_always_lie_in_the_line(text: str, wanted: list[str]) -> None:
+    line, ranges = snippet(text, {*wanted, *terms(text[:40])})
+    assert all(0 <= begin < end <= len(line) for begin, end in ranges)
+    assert [*ranges] == sorted(ranges)
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=12), st.integers(1, 400), max_size=60))
+def test_what_is_packed_is_counted_as_it_was(counts: dict[str, int]) -> None:
+    known = SessionTerms(None)
+    known.put([("a", "-", pack(counts))])
+    asked = [*counts, "never said"]
+    numbers = [number_of(term) for term in asked]
+    expected = tuple(
+        min(sum(count for other, count in counts.items() if number_of(other) == number), 255) for number in numbers
+    )
+    assert known.look(asked) == {"a": ("-", expected)}
+
+
+def _settle(memory: MemorySystem) -> None:
+    """Let the transcripts look as if nobody had written to them for a while, so that they are cached."""
+    assert memory.home is not None
+    long_ago = time.time() - 100
+    for path in memory.home.rglob("transcript*.md"):
+        os.utime(path, (long_ago, long_ago))
+
+
+def _caches() -> list[Path]:
+    from platformdirs import user_cache_path
+
+    return list(user_cache_path("chatbot").glob("*/sessions.sqlite"))
+
+
+def _ids(cache: Path) -> set[str]:
+    with sqlite3.connect(cache) as database:
+        found = {session for (session,) in database.execute("SELECT id FROM spoken")}
+    database.close()
+    return found

@@ -1,0 +1,293 @@
+"""`chatbot sessions` as people and scripts use it: what it prints, asks and refuses, and its exit codes."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import zipfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+
+from chatbot.cli import arguments
+from chatbot.cli.sessions import grammar
+from chatbot.exchange import KINDS
+from chatbot.exchange.rendering import FORMATS
+from chatbot.memory import MemorySystem
+from tests import command
+from tests.exchange import exports
+
+CONFIG = """
+[model]
+name = "scripted"
+[agents.chat]
+memory = ["basic_session", "observations"]
+[agents.other]
+memory = ["basic_session"]
+"""
+NOW = datetime.now(UTC)
+HOME = Path("identities/ada/memory")
+
+
+@pytest.fixture(autouse=True)
+def _project() -> None:
+    Path("config.toml").write_text(CONFIG, encoding="utf-8")
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return command.run("sessions", *arguments)
+
+
+def ok(*arguments: str) -> str:
+    return command.ok("sessions", *arguments)
+
+
+def from_json(*arguments: str) -> Any:
+    return json.loads(ok(*arguments, "--json"))
+
+
+def fails(code: int, named: str, *arguments: str) -> None:
+    done = run(*arguments)
+    assert (done.returncode, done.stdout) == (code, ""), done.stdout
+    assert named in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def make(*titles: str, agent: str = "chat", days_ago: int = 0, said: int = 2) -> list[str]:
+    """Sessions with some messages, used last some days ago."""
+    return asyncio.run(_make(titles, agent, NOW - timedelta(days=days_ago), said))
+
+
+async def _make(titles: tuple[str, ...], agent: str, now: datetime, said: int) -> list[str]:
+    made = []
+    async with MemorySystem(HOME, clock=lambda: now) as memory:
+        for title in titles:
+            session = await memory.create_session(["basic_session", "observations"], agent, title=title)
+            for number in range(said):
+                await session.transcript_append("assistant" if number % 2 else "user", f"{title} says {number}")
+            made.append(session.id)
+    return made
+
+
+def titles(*arguments: str) -> list[str]:
+    return [record["title"] for record in from_json(*arguments)]
+
+
+def terminal(*arguments: str, columns: int = 80) -> pexpect.spawn:  # type: ignore[type-arg]
+    return pexpect.spawn(
+        sys.executable,
+        ["-m", "chatbot", "sessions", *arguments],
+        dimensions=(24, columns),
+        encoding="utf-8",
+        timeout=30,
+        env={name: value for name, value in os.environ.items() if name != "COLUMNS"} | {"TERM": "xterm-256color"},
+    )
+
+
+def test_one_grammar_of_filters_chooses_sessions_everywhere() -> None:
+    make("old tax", days_ago=30)
+    make("new tax", "long talk", said=4)
+    make("other", agent="other")
+    assert set(titles("list")) == {"old tax", "new tax", "long talk", "other"}
+    assert titles("list", "--before", "7d") == ["old tax"]
+    assert set(titles("list", "--after", "7d", "--title", "TAX")) == {"new tax"}
+    assert titles("list", "--agent", "other") == ["other"]
+    assert set(titles("list", "--min-messages", "3")) == {"new tax", "long talk"}
+    assert titles("list", "--before", "2001-02-03") == []
+    assert [hit["session"]["title"] for hit in from_json("search", "tax", "--before", "7d")] == ["old tax"]
+    for action in ("archive", "delete", "prune"):
+        told = from_json(action, "--before", "7d", "--dry-run")
+        assert (len(told.pop("deleted", told.get("archived"))), told["dry_run"]) == (1, True)
+    assert len(from_json("export", "--before", "7d", "--dry-run")["sessions"]) == 1
+    assert len(titles("list")) == 4
+
+
+def test_pages_can_be_asked_for_one_by_one() -> None:
+    make(*(f"s{number}" for number in range(5)))
+    first = ok("list", "--limit", "2")
+    after = first.rpartition("--after-id ")[2].strip()
+    assert len(titles("list", "--limit", "2", "--after-id", after)) == 2
+    assert "that is all" in ok("list", "--after-id", from_json("list")[-1]["id"])
+    fails(4, "no session", "list", "--after-id", "nothing")
+
+
+def test_what_erases_many_needs_a_yes_and_a_word_of_which() -> None:
+    make("one", "two")
+    fails(2, "--yes", "delete", "--title", "one")
+    fails(2, "--yes", "prune", "--before", "0m")
+    fails(2, "--yes", "archive", "one", "two")
+    fails(2, "name sessions", "delete", "--yes")
+    fails(2, "one", "delete", "one", "--title", "two", "--yes")
+    fails(4, "no session", "delete", "one", "three", "--yes")
+    assert len(titles("list")) == 2
+    assert len(from_json("delete", "--all", "--yes")["deleted"]) == 2
+
+
+def test_pruning_takes_the_empty_and_the_old() -> None:
+    make("empty", days_ago=9, said=0)
+    make("old", days_ago=90)
+    make("new")
+    assert "would be erased" in ok("prune", "--empty", "--dry-run")
+    assert len(from_json("prune", "--empty", "--before", "7d", "--yes")["deleted"]) == 1
+    assert titles("list") == ["new", "old"]
+    assert len(from_json("prune", "--before", "30d", "--yes")["deleted"]) == 1
+    assert ok("prune") == "nothing to erase\n"
+
+
+def test_archived_sessions_are_out_of_the_way_and_come_back() -> None:
+    [old] = make("old")
+    assert ok("archive", "old") == f"archived {old}\n"
+    assert titles("list") == []
+    assert titles("list", "--archived") == titles("list", "--all") == ["old"]
+    assert from_json("search", "old") == []
+    assert len(from_json("search", "old", "--all")) == 1
+    assert "old says 0" in ok("show", "old")
+    assert ok("archive", "--all") == "nothing to change\n"
+    assert ok("archive", "old", "--undo") == f"brought back {old}\n"
+    assert titles("list") == ["old"]
+
+
+def test_a_search_says_how_to_go_on() -> None:
+    [session] = make("about giraffes")
+    found = ok("search", "giraffe")
+    assert "entry 1, user: about giraffes says 0" in found
+    assert f"chatbot -r {session}" in found
+    assert ok("search", "nothing", "of", "the", "kind") == "no session speaks of that\n"
+
+
+def test_a_fork_ends_where_it_is_told_to_and_is_compared() -> None:
+    make("source", said=4)
+    fork = from_json("fork", "source", "--at", "2", "--title", "fork")
+    assert len(from_json("show", "fork")["entries"]) == 2
+    assert fork["parent"]
+    compared = from_json("compare", "fork", "source")
+    assert (compared["common"], compared["left"], [entry["number"] for entry in compared["right"]]) == (2, [], [3, 4])
+    assert "the first 2 entries are the same" in ok("compare", "fork", "source")
+    fails(2, "has 4", "fork", "source", "--at", "5")
+
+
+def test_exports_are_files_that_only_we_can_read() -> None:
+    make("Tea / cake: ünï", "two")
+    ok("export", "two", "-o", "two.html")
+    assert Path("two.html").stat().st_mode & 0o077 == 0
+    fails(2, "is there already", "export", "two", "-o", "two.html")
+    ok("export", "two", "-o", "two.html", "--force")
+    assert ok("export", "two").startswith("# two\n")
+    assert ok("export", "two", "--format", "jsonl").count("\n") == 3
+    files = from_json("export", "--all", "-o", "folder")["files"]
+    assert sorted(Path(file).name[11:].rpartition("-")[0] for file in files) == ["Tea-cake-ünï", "two"]
+    assert {Path(file).parent.name for file in files} == {"folder"}
+    fails(2, "name a folder", "export", "--all")
+    fails(2, "name it with -o", "export", "two", "--format", "bundle")
+    fails(2, "no such sessions", "export", "--title", "nothing")
+    fails(7, "cannot be written", "export", "two", "-o", "nowhere/two.md")
+    assert not list(Path().glob(".*.tmp"))
+
+
+def test_a_bundle_brings_sessions_back() -> None:
+    [session, *_] = make("one", "two", days_ago=3)
+    ok("export", "--all", "-o", "all.zip")
+    ok("delete", "--all", "--yes")
+    assert "2 sessions would come in" in ok("import", "all.zip", "--dry-run")
+    assert titles("list") == []
+    [report] = from_json("import", "all.zip")
+    assert session in {each["id"] for each in report["sessions"]}
+    assert titles("list") == ["two", "one"]
+    assert "2 were here already" in ok("import", "all.zip")
+    assert "one says 1" in ok("show", session[:23])
+
+
+def test_an_export_of_chatgpt_comes_in_and_what_is_broken_does_not() -> None:
+    value = [exports.chatgpt(exports.chatgpt_message("user", "why a timeout?")), {"mapping": {}}]
+    with zipfile.ZipFile("export.zip", "w") as archive:
+        archive.writestr("conversations.json", exports.as_bytes(value))
+    told = ok("import", "export.zip")
+    assert "1 sessions came in" in told
+    assert "skipped conversation 2: it has no id" in told
+    assert [hit["session"]["title"] for hit in from_json("search", "timeout")] == ["Deploy timeout"]
+    Path("broken.json").write_bytes(exports.as_bytes(value)[:-9])
+    fails(7, "no valid JSON", "import", "broken.json")
+    fails(2, "there is no file", "import", "nothing.json")
+    Path("odd.json").write_text("[1]", encoding="utf-8")
+    fails(2, "--from", "import", "odd.json")
+
+
+def test_memories_come_in_by_their_own_command() -> None:
+    Path("CLAUDE.md").write_text("# Style\nTabs, not spaces.", encoding="utf-8")
+    assert "1 memories came in" in command.ok("memory", "import", "CLAUDE.md")
+    assert [hit["title"] for hit in json.loads(command.ok("memory", "search", "tabs", "--json"))] == ["Style"]
+
+
+@pytest.mark.parametrize(("answer", "code", "left"), [("yes\n", 0, 0), ("y\n", 2, 1), ("\x04", 2, 1), ("\x03", 130, 1)])
+def test_a_question_takes_a_plain_yes_and_ctrl_c_and_ctrl_d_for_no(answer: str, code: int, left: int) -> None:
+    make("one")
+    child = terminal("delete", "one")
+    child.expect("erase for good\\? type yes: ")
+    child.send(answer)
+    child.expect(pexpect.EOF)
+    child.close()
+    assert (child.exitstatus, "Traceback" in (child.before or "")) == (code, False)
+    assert len(titles("list")) == left
+
+
+def test_an_interrupt_by_signal_ends_the_question_too() -> None:
+    make("one")
+    child = terminal("delete", "one")
+    child.expect("type yes: ")
+    child.kill(signal.SIGINT)
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 130
+
+
+@pytest.mark.parametrize("columns", [30, 60, 80])
+def test_a_table_fits_the_terminal_with_wide_characters_too(columns: int) -> None:
+    from rich.cells import cell_len
+
+    make("税务申报的文件和所有相关的收据还有自行车的费用" * 3, "👩‍🔬" * 30, "plain " * 30)
+    child = terminal("list", columns=columns)
+    child.expect(pexpect.EOF)
+    lines = (child.before or "").replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines()
+    assert len([line for line in lines if line.strip()]) == 4
+    assert max(cell_len(line) for line in lines) <= columns
+
+
+def test_matches_are_marked_where_colour_is_shown_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    make("a giraffe")
+    child = terminal("search", "giraffe")
+    child.expect(pexpect.EOF)
+    assert "\x1b[1;33mgiraffe" in (child.before or "")
+    monkeypatch.setenv("NO_COLOR", "1")
+    child = terminal("search", "giraffe")
+    child.expect(pexpect.EOF)
+    assert "33m" not in (child.before or "")
+    assert "\x1b" not in ok("search", "giraffe")
+
+
+def test_a_list_of_many_sessions_reads_the_end_of_the_index_alone() -> None:
+    make("first")
+    index = HOME / "sessions.json"
+    with index.open() as file:
+        told = json.load(file)
+    record = told["sessions"][0]
+    crowd = [record | {"id": f"{number:08x}{record['id'][8:]}", "title": f"s{number}"} for number in range(10_000)]
+    lines = ",\n".join(json.dumps(each) for each in [*crowd, record])
+    index.write_text(f'{{"version": 1, "folders": "{told["folders"]}", "sessions": [\n{lines}\n]}}\n', encoding="utf-8")
+    assert titles("list", "--limit", "3") == ["first", "s9999", "s9998"]
+
+
+def test_what_the_grammar_offers_is_what_there_is() -> None:
+    assert grammar.SOURCES == KINDS
+    assert (*FORMATS, "bundle") == grammar.EXPORTS
+    help_text = arguments.build_parser().format_help()
+    assert "sessions" in help_text
+
+
+def test_every_action_has_examples() -> None:
+    for action in ("list", "search", "export", "import", "archive", "delete", "prune", "fork", "compare"):
+        assert f"examples:\n  chatbot sessions {action}" in ok(action, "--help")
