@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from chatbot.chat.dialogue import USER
+from chatbot.chat.events import Alone, Publisher
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.prompt import PromptBundle
 from chatbot.chat.receipts import Receipt
@@ -36,6 +37,7 @@ class Chat:
         rules: Rules,
         ledger: Ledger,
         tools: Toolbox | None = None,
+        publisher: Publisher | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self.model = model
@@ -43,6 +45,7 @@ class Chat:
         self.rules = rules
         self._ledger = ledger
         self._tools = tools or Toolbox()
+        self._publisher = publisher or Alone()
         self._clock = clock
         self._order = asyncio.Lock() if session is None else session.turn_order
         self._receipts: list[Receipt] = []
@@ -58,6 +61,8 @@ class Chat:
         if not check_text(text, "the message").strip():
             raise InvalidValue("the message is empty")
         async with self._order:
+            if self.session is not None:
+                await self._publisher.begin(self.session)
             turn, receipt = self._turn(text, emit)
             self._receipts.append(receipt)
             return await turn.run()
@@ -87,6 +92,7 @@ class Chat:
             ledger=self._ledger,
             window=self._window,
             remembrance=self._remembrance,
+            publisher=self._publisher,
             receipt=receipt,
             emit=emit,
             clock=self._clock,

@@ -16,6 +16,7 @@ from datetime import datetime
 from chatbot.chat.budget import reply_within_budget
 from chatbot.chat.dialogue import ASSISTANT, ERROR, USER, Said, messages_of, said_tool_calls, said_tool_result
 from chatbot.chat.episode import summarize_episode
+from chatbot.chat.events import Kept, PromptSubmit, Publisher, ToolPost, TurnEnd
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.memory_block import system_notice
 from chatbot.chat.prompt import Aside, PromptBundle, build_prompt
@@ -93,6 +94,7 @@ class Turn:
         ledger: Ledger,
         window: Window,
         remembrance: Remembrance | None,
+        publisher: Publisher,
         receipt: Receipt,
         emit: Emit,
         clock: Callable[[], datetime],
@@ -105,12 +107,15 @@ class Turn:
         self._ledger = ledger
         self._window = window
         self._remembrance = remembrance
+        self._publisher = publisher
         self._receipt = receipt
         self._emit = emit
         self._clock = clock
         self._started = time.monotonic()
         self._written = 0
         self._unsaved: list[Said] = []
+        self._results: list[ToolResult] = []
+        self._is_dry_run = False
         self._recalled: Recalled | None = None
         self._aside = Aside()
         self._offered: tuple[ToolSpec, ...] | None = None
@@ -135,6 +140,7 @@ class Turn:
 
     async def prompt(self) -> PromptBundle:
         """What the model would be sent. Writes nothing and asks nobody."""
+        self._is_dry_run = True
         self._unsaved.append((USER, self._text))
         return await self._prompt()
 
@@ -206,6 +212,11 @@ class Turn:
         for result in results:
             self._receipt.tools.append({"name": result.call.name, "error": result.is_error})
             self._emit(ToolFinished(result))
+            if self._session is not None:
+                at = self._clock()
+                event = ToolPost(session=self._session, turn=self._receipt.turn, at=at, result=result)
+                await self._publisher.publish(event)
+        self._results += results
 
     async def _prompt(self) -> PromptBundle:
         entries = await self._read_window()
@@ -240,16 +251,22 @@ class Turn:
         return self._rules.persona if self._remembrance is None else f"{self._rules.persona}\n\n{system_notice()}"
 
     async def _recall(self, said: list[Said]) -> Recalled:
-        """What memory holds on this; nothing where it fails, which is told."""
-        if self._remembrance is None:
+        """What memory holds on this, if anybody answers."""
+        if self._session is None:
             return Recalled()
-        asked = [content for role, content in said if role == USER][-_RECENT_QUESTIONS:]
-        try:
-            room = await self._model.context_window() // _MEMORY_SHARE
-            recalled = await self._remembrance.recall(asked, since=self._window.since, most_tokens=room)
-        except StoreError as error:
-            self._notice(f"memory cannot be searched, so this turn goes without it: {error}")
-            return Recalled()
+        event = PromptSubmit(
+            session=self._session,
+            turn=self._receipt.turn,
+            at=self._asked_at,
+            said=tuple(content for role, content in said if role == USER)[-_RECENT_QUESTIONS:],
+            since=self._window.since,
+            most_tokens=await self._model.context_window() // _MEMORY_SHARE,
+            dry_run=self._is_dry_run,
+            remembrance=self._remembrance,
+            notice=self._notice,
+        )
+        answers = await self._publisher.publish(event)
+        recalled = next((answer for answer in answers if isinstance(answer, Recalled)), Recalled())
         self._receipt.memory = recalled.record
         return recalled
 
@@ -264,16 +281,24 @@ class Turn:
         return Aside(summary=summary, block=recalled.text, earlier_block=earlier)
 
     async def _remember(self) -> None:
-        """Keep the exchange, so that it can be recalled when it is long out of the window."""
-        if self._remembrance is None or self._recalled is None:
+        """Count what was recalled as used, and tell what was said, so that it can be recalled later."""
+        if self._session is None or self._recalled is None:
             return
-        try:
+        if self._remembrance is not None:
             await self._remembrance.note_use(self._recalled)
-            self._receipt.remembered = await self._remembrance.keep(
-                self._asked_at, self._text, self._receipt.reply, self._recalled
-            )
-        except StoreError as error:
-            self._notice(f"this exchange could not be remembered: {error}")
+        event = TurnEnd(
+            session=self._session,
+            turn=self._receipt.turn,
+            at=self._asked_at,
+            text=self._text,
+            reply=self._receipt.reply,
+            tools=tuple(self._results),
+            recalled=self._recalled,
+            remembrance=self._remembrance,
+            notice=self._notice,
+        )
+        answers = await self._publisher.publish(event)
+        self._receipt.remembered = next((answer.id for answer in answers if isinstance(answer, Kept)), None)
 
     async def _read_window(self) -> list[TranscriptEntry]:
         """The last entries, and all of this turn however many tools it ran."""
