@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar
 
-from chatbot.chat.remembrance import Recalled, Remembrance
+from chatbot.chat.remembrance import Choose, Recalled, Remembrance
 from chatbot.memory import SessionHandle
+from chatbot.memory.memorability import Memorability
 from chatbot.tools import ToolResult
 from stores.errors import StoreError
 
@@ -54,12 +55,14 @@ class PromptSubmit:
     notice: Callable[[str], None]
     """Tells the user something, and the receipt."""
 
-    async def recall(self) -> Recalled | None:
-        """What memory holds on it; None where it fails, which is told."""
+    async def recall(self, choose: Choose | None = None) -> Recalled | None:
+        """What memory holds on it; None where it fails, which is told. `choose` picks among what is worth showing."""
         if self.remembrance is None:
             return None
         try:
-            return await self.remembrance.recall(self.said, since=self.since, most_tokens=self.most_tokens)
+            return await self.remembrance.recall(
+                self.said, since=self.since, most_tokens=self.most_tokens, choose=choose
+            )
         except StoreError as error:
             self.notice(f"memory cannot be searched, so this turn goes without it: {error}")
             return None
@@ -103,13 +106,20 @@ class TurnEnd:
     """What the prompt held from memory."""
     remembrance: Remembrance | None
     notice: Callable[[str], None]
+    answers: tuple[object, ...] = ()
+    """What those answered who were waited for; only who runs in the background hears it."""
 
-    async def keep(self) -> Kept | None:
+    @property
+    def kept(self) -> str | None:
+        """The observation that keeps the exchange, as far as is known."""
+        return next((answer.id for answer in self.answers if isinstance(answer, Kept)), None)
+
+    async def keep(self, memorability: Memorability | None = None) -> Kept | None:
         """Remember the exchange; None where it is not worth it, or where that fails, which is told."""
         if self.remembrance is None:
             return None
         try:
-            kept = await self.remembrance.keep(self.at, self.text, self.reply, self.recalled)
+            kept = await self.remembrance.keep(self.at, self.text, self.reply, self.recalled, memorability=memorability)
         except StoreError as error:
             self.notice(f"this exchange could not be remembered: {error}")
             return None

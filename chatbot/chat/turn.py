@@ -10,13 +10,13 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from chatbot.chat.budget import reply_within_budget
 from chatbot.chat.dialogue import ASSISTANT, ERROR, USER, Said, messages_of, said_tool_calls, said_tool_result
 from chatbot.chat.episode import summarize_episode
-from chatbot.chat.events import Kept, PromptSubmit, Publisher, ToolPost, TurnEnd
+from chatbot.chat.events import PromptSubmit, Publisher, ToolPost, TurnEnd
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.memory_block import system_notice
 from chatbot.chat.prompt import Aside, PromptBundle, build_prompt
@@ -297,8 +297,8 @@ class Turn:
             remembrance=self._remembrance,
             notice=self._notice,
         )
-        answers = await self._publisher.publish(event)
-        self._receipt.remembered = next((answer.id for answer in answers if isinstance(answer, Kept)), None)
+        answered = replace(event, answers=tuple(await self._publisher.publish(event)))
+        self._receipt.remembered = answered.kept
 
     async def _read_window(self) -> list[TranscriptEntry]:
         """The last entries, and all of this turn however many tools it ran."""

@@ -42,7 +42,7 @@ class MemorySystem(AsyncResource, Remembering):
 
     `home` is the identity's memory folder, made when first needed; None keeps everything in memory and writes nothing.
     `embedder` lets rows be found by their meaning too, and is closed along; `bill` is told of its calls.
-    `profiles` weigh what was found: `search`, `recent`, `inject` and any of one's own. `tell` is told of each operation.
+    `profiles` weigh what was found: `search`, `recent`, `inject` and any of one's own. `tell` hears of each operation.
     `settings` configures stores by name, `ttl` lets sessions expire that long after their last use. Open with
     `async with`; any number of processes may share one `home`.
     """

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
 from functools import partial
@@ -68,9 +68,11 @@ class Bus:
         """Call who listens, wait for those that are waited for, and return what they answered. Raises nothing."""
         listeners = self.listeners(event.topic)
         answers = [await self._call(each, event) for each in listeners if not each.background]
-        self._follow_up(event, [each for each in listeners if each.background])
+        answers = [answer for answer in answers if answer is not None]
+        if behind := [each for each in listeners if each.background]:
+            self._follow_up(replace(event, answers=tuple(answers)) if _takes_answers(event) else event, behind)
         self._tell_late(event)
-        return [answer for answer in answers if answer is not None]
+        return answers
 
     def tell(self, event: Any) -> None:
         """Call who listens, and wait for nobody."""
@@ -89,8 +91,6 @@ class Bus:
 
     def _follow_up(self, event: Any, listeners: list[Subscription]) -> None:
         """Call them in the background, after what is under way in that session."""
-        if not listeners:
-            return
         key = _session_of(event)
         task = asyncio.create_task(self._run(event, listeners, self._last.get(key)))
         self._last[key] = task
@@ -145,6 +145,10 @@ class Bus:
         if notice is not None:
             for text in self._untold.pop(_session_of(event), ()):
                 notice(text)
+
+
+def _takes_answers(event: Any) -> bool:
+    return is_dataclass(event) and hasattr(event, "answers")
 
 
 def _session_of(event: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from chatbot.chat.events import TURN_END, Kept, TurnEnd
+from chatbot.memory.memorability import Memorability
 from chatbot.pipeline.hook import Hook
 
 
@@ -15,4 +16,5 @@ class Exchange(Hook):
 
     async def handle(self, event: TurnEnd) -> Kept | None:
         """The observation that keeps the exchange, where it is worth keeping."""
-        return await event.keep()
+        memorability: Memorability | None = self.context.capabilities.find("memory.memorability")
+        return await event.keep(memorability or Memorability(gate=0))

@@ -59,7 +59,7 @@ class Hook(ABC):
     """
 
     topics: ClassVar[tuple[str, ...]]
-    """What it hears; `*` stands for any text: `memory.*.update`."""
+    """What it hears; `*` stands for any text: `memory.*.update`. None for one that only has something to offer."""
     priority: ClassVar[int] = 100
     """Lower ones come first; of equals the one whose name comes first."""
     timeout_s: ClassVar[float] = 10.0

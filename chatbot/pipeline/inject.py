@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chatbot.chat.events import PROMPT_SUBMIT, PromptSubmit
-from chatbot.chat.remembrance import Recalled
+from chatbot.chat.remembrance import Choose, Recalled
 from chatbot.pipeline.hook import Hook
 
 
@@ -16,4 +16,5 @@ class Inject(Hook):
 
     async def handle(self, event: PromptSubmit) -> Recalled | None:
         """The memory block, and how it was chosen."""
-        return await event.recall()
+        choose: Choose | None = self.context.capabilities.find("memory.temporal")
+        return await event.recall(choose)

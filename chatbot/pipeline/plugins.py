@@ -24,8 +24,13 @@ from stores.plugin_settings import checked_settings, settings_of
 HOOKS = PluginPoint(
     group="chatbot.hooks",
     own={
+        "boundaries": "chatbot.pipeline.boundaries:Boundaries",
+        "capture": "chatbot.pipeline.capture:Capture",
         "exchange": "chatbot.pipeline.exchange:Exchange",
         "inject": "chatbot.pipeline.inject:Inject",
+        "memorability": "chatbot.pipeline.memorable:Memorable",
+        "summarize": "chatbot.pipeline.summarize:Summarize",
+        "temporal": "chatbot.pipeline.temporal:Temporal",
     },
     noun="hook",
     unknown=ConfigError,
@@ -44,6 +49,10 @@ class Planned:
     timeout_s: float
     settings: Mapping[str, Any]
 
+    def all_settings(self) -> dict[str, Any]:
+        """Its own settings, as they stand or by default."""
+        return {name: self.settings.get(name, found.default) for name, found in settings_of(self.hook).items()}
+
     def make(self, context: HookContext) -> Hook:
         """The hook itself. Raises `ConfigError`."""
         try:
@@ -59,9 +68,8 @@ def load(name: str, *, beside: Path | None = None) -> type[Hook]:
     found = HOOKS.load(name, beside=beside)
     if not (inspect.isclass(found) and issubclass(found, Hook)):
         raise ConfigError(f"the hook {name!r} is {found!r:.80}: it should be a class that inherits pipeline.Hook")
-    topics = getattr(found, "topics", ())
-    if isinstance(topics, str) or not topics:
-        raise ConfigError(f"the hook {name!r} listens to nothing: its topics should be a tuple of names")
+    if not isinstance(getattr(found, "topics", None), tuple):
+        raise ConfigError(f"the hook {name!r} does not say what it hears: its topics should be a tuple of names")
     return found
 
 
