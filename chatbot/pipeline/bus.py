@@ -140,11 +140,12 @@ class Bus:
             logger.warning("the failure of the hook %s could not be written down: %s", hook, error)
 
     def _tell_late(self, event: Any) -> None:
-        """What failed in the background is told with the next event that somebody reads notices of."""
+        """What failed unheard is told with the next event that somebody reads notices of."""
         notice: Callable[[str], None] | None = getattr(event, "notice", None)
         if notice is not None:
-            for text in self._untold.pop(_session_of(event), ()):
-                notice(text)
+            for session in ("", _session_of(event)):
+                for text in self._untold.pop(session, ()):
+                    notice(text)
 
 
 def _takes_answers(event: Any) -> bool:

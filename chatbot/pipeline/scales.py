@@ -62,7 +62,7 @@ def allocated(
         if held[rival.scale] >= places.get(rival.scale, 0):
             continue
         surplus = [each for each in chosen if held[each.scale] > places.get(each.scale, 0)]
-        if surplus and (weakest := min(surplus, key=lambda each: each.score)).score - rival.score <= margin:
+        if surplus and (weakest := min(reversed(surplus), key=lambda each: each.score)).score - rival.score <= margin:
             chosen[chosen.index(weakest)] = rival
             held.update({rival.scale: 1, weakest.scale: -1})
     return [each.id for each in sorted(chosen, key=lambda each: -each.score)]

@@ -170,8 +170,13 @@ class ToolRun:
 
 
 def _cleaned(text: str) -> str:
-    """Without memory blocks and secrets. A long text is cut first, and later cut again far from where it was."""
-    return redact(without_blocks(text)[:_READ])[0]
+    """Without memory blocks and secrets. Of a text that is looked at in part, what follows a half is left out again.
+
+    For a secret may have been cut in two there, and what stands before it may have become shorter.
+    """
+    text = without_blocks(text)
+    clean, _ = redact(text[:_READ])
+    return clean if len(text) <= _READ else clean[: -_READ // 2]
 
 
 def _task(run: ToolRun) -> str:
