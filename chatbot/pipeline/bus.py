@@ -130,7 +130,7 @@ class Bus:
         """Log a failure, keep it for `doctor`, and tell it once a session."""
         message, _ = redact(message)
         session = _session_of(event)
-        logger.warning("the hook %s failed at %s: %s", hook, event.topic, message)
+        logger.info("the hook %s failed at %s: %s", hook, event.topic, message)
         if (session, hook) not in self._told:
             self._told.add((session, hook))
             self._untold.setdefault(session, []).append(f"the hook {hook!r} failed, and was passed over: {message}")
