@@ -104,6 +104,7 @@ class Chat:
         if self.session is None or not self.session.supports(TranscriptStore):
             return []
         async with self._order:
+            await self._publisher.settle(self.session)
             n = _ENTRIES_AT_A_TIME
             while True:
                 entries = await self.session.transcript_read_last(n)

@@ -148,6 +148,10 @@ class Publisher(ABC):
     async def publish(self, event: Any) -> Sequence[object]:
         """Tell of an event, and return what was answered, in the order of the listeners. Raises nothing."""
 
+    @abstractmethod
+    async def settle(self, session: SessionHandle) -> None:
+        """Wait until everything is done that events of the session set going."""
+
 
 class Alone(Publisher):
     """A conversation without hooks: it recalls, and keeps exchanges."""
@@ -162,3 +166,6 @@ class Alone(Publisher):
         else:
             answer = await event.keep() if isinstance(event, TurnEnd) else None
         return [] if answer is None else [answer]
+
+    async def settle(self, session: SessionHandle) -> None:
+        """Nothing: everything is done at once."""

@@ -22,12 +22,13 @@ from chatbot.chat.memory_block import system_notice
 from chatbot.chat.prompt import Aside, PromptBundle, build_prompt
 from chatbot.chat.receipts import Receipt
 from chatbot.chat.remembrance import Recalled, Remembrance
+from chatbot.chat.reply import Reply
 from chatbot.chat.usage import Bill, Call, bill_of, calls_in
 from chatbot.chat.window import Window
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ModelError
 from chatbot.memory import SessionHandle
-from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCall, ToolCallDelta, ToolSpec, Usage
+from chatbot.messages import Delta, Message, TextDelta, ToolCall, ToolSpec, Usage
 from chatbot.models.base import Model
 from chatbot.tools import Toolbox, ToolResult
 from stores.base import TranscriptStore
@@ -156,7 +157,7 @@ class Turn:
         """One model call. Writes down what was said, and returns the tools to run before the next one."""
         prompt = await self._prompt()
         reply_tokens = await self._affordable(prompt)
-        reply = _Reply()
+        reply = Reply()
         started = time.monotonic()
         try:
             stream = self._model.stream(prompt.messages, tools=await self._specs(), max_output_tokens=reply_tokens)
@@ -170,14 +171,14 @@ class Turn:
         await self._bill(usage, time.monotonic() - started)
         return await self._write_reply(reply, may_run_tools=may_run_tools)
 
-    def _take(self, delta: Delta, reply: _Reply) -> None:
+    def _take(self, delta: Delta, reply: Reply) -> None:
         reply.take(delta)
         if isinstance(delta, TextDelta):
             if self._receipt.first_text_seconds is None:
                 self._receipt.first_text_seconds = time.monotonic() - self._started
             self._emit(delta)
 
-    async def _write_reply(self, reply: _Reply, *, may_run_tools: bool) -> list[ToolCall]:
+    async def _write_reply(self, reply: Reply, *, may_run_tools: bool) -> list[ToolCall]:
         self._receipt.reply = reply.text
         reason = reply.finished.reason if reply.finished else "stop"
         self._receipt.finish = "stop" if reason == "tool_calls" else reason
@@ -196,7 +197,7 @@ class Turn:
             await self._write(*said)
         return calls if may_run_tools else []
 
-    async def _break_off(self, reply: _Reply, prompt: PromptBundle, started: float, error: BaseException) -> None:
+    async def _break_off(self, reply: Reply, prompt: PromptBundle, started: float, error: BaseException) -> None:
         """Keep what had arrived when the call was cancelled or failed, and bill it as well as we can."""
         self._receipt.reply = reply.text
         if reply.text or isinstance(error, asyncio.CancelledError):
@@ -330,7 +331,7 @@ class Turn:
             price=await self._model.price(),
         )
 
-    async def _estimate(self, prompt: PromptBundle, reply: _Reply) -> Usage:
+    async def _estimate(self, prompt: PromptBundle, reply: Reply) -> Usage:
         written = await self._model.count_tokens([Message("assistant", reply.text)])
         price = await self._model.price()
         cost = None if price is None else prompt.tokens * price.input_usd + written * price.output_usd
@@ -379,32 +380,6 @@ class Turn:
     def _notice(self, text: str) -> None:
         self._receipt.notices.append(text)
         self._emit(Notice(text))
-
-
-class _Reply:
-    """What has arrived of a reply."""
-
-    def __init__(self) -> None:
-        self.text = ""
-        self.finished: Finished | None = None
-        self._calls: dict[int, list[str]] = {}
-
-    def take(self, delta: Delta) -> None:
-        if isinstance(delta, TextDelta):
-            self.text += delta.text
-        elif isinstance(delta, ToolCallDelta):
-            call = self._calls.setdefault(delta.index, ["", "", ""])
-            call[0] = delta.id or call[0]
-            call[1] = delta.name or call[1]
-            call[2] += delta.arguments
-        else:
-            self.finished = delta
-
-    def calls(self) -> list[ToolCall]:
-        return [
-            ToolCall(call_id or f"call_{index}", name, arguments)
-            for index, (call_id, name, arguments) in sorted(self._calls.items())
-        ]
 
 
 def _title(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 
 from chatbot.chat.events import TOOL_POST, ToolPost
@@ -31,7 +30,7 @@ class Capture(Hook):
     def __init__(self, context: HookContext, *, checkpoints: bool = True) -> None:
         super().__init__(context)
         self._checkpoints = checkpoints
-        self._captured: Sittings[deque[str]] = Sittings(lambda: deque(maxlen=_COMPARED))
+        self._captured: Sittings[dict[str, str]] = Sittings(dict)
 
     async def handle(self, event: ToolPost) -> None:
         """Keep the run, then the milestones that it reaches."""
@@ -50,10 +49,11 @@ class Capture(Hook):
         before = self._captured[session.id]
         memorability: Memorability | None = self.context.capabilities.find("memory.memorability")
         if memorability is not None:
-            scores = memorability.of_text(run.substance, run.type, known=list(before))
+            there = {row.id for row in await session.get(list(before), ask=SENSITIVITIES, count_use=False)}
+            known = [said for captured, said in before.items() if captured in there]
+            scores = memorability.of_text(run.substance, run.type, known=known)
             if not memorability.passes(scores):
                 return None
-        before.append(run.substance)
         remembered = await session.remember(
             type=run.type,
             title=run.title,
@@ -67,6 +67,9 @@ class Capture(Hook):
             files_read=() if run.writes else run.files,
             files_modified=run.files if run.writes else (),
         )
+        before[remembered.id] = run.substance
+        while len(before) > _COMPARED:
+            before.pop(next(iter(before)))
         return remembered.id
 
     async def _mark(self, session: SessionHandle, milestones: Iterable[Milestone], sources: Sequence[str]) -> None:

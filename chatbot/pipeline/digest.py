@@ -17,7 +17,7 @@ _LOOKED_AT = 20_000
 _SENTENCE = re.compile(r"(?<=[.!?。！？])\s*(?=\S)|\n+")
 _DECIDED = re.compile(
     r"\b(?:(?:i|we)(?:'ve|’ve| have)? (?:decided|chose|agreed|settled)|decision:|decided (?:to|on|against)|"
-    r"let(?:'|’)?s (?:go with|use|stick with|keep)|we(?:'ll| will|’ll) (?:go with|use|stick with)|going with)\b|"
+    r"let(?:'|’)?s (?:go with|use|stick with)|we(?:'ll| will|’ll) (?:go with|use|stick with)|going with)\b|"
     r"决定|選んだ|決めた",
     re.IGNORECASE,
 )

@@ -63,6 +63,10 @@ class Pipeline(Publisher, AsyncResource):
                 await self.bus.note_failure(name, _Making(), why)
         return await self.bus.publish(event)
 
+    async def settle(self, session: SessionHandle) -> None:
+        """Wait for what runs in the background in that session."""
+        await self.bus.drain(session.id)
+
     def tell(self, event: Any) -> None:
         """Tell of an event and wait for nobody; of none before the first turn."""
         if self._hooks is not None:

@@ -10,6 +10,9 @@ boundary of its session belongs to an earlier episode, and so to the session at 
 
 Places are a tie-break. A row takes the place that its scale has free only where the row that has to go scores hardly
 more: kept strictly, one place for everything older than two hours would throw four of five good answers away.
+
+On LoCoMo's questions, its sessions moved to 40 minutes apart, R@5 is 63.6 without places, 63.9 with a margin of 0.01 to
+0.05, and 63.6 from 0.1 on. With their own dates all rows are of one scale, and nothing changes.
 """
 
 from __future__ import annotations

@@ -373,6 +373,9 @@ async def test_taking_a_turn_back_takes_what_was_captured_in_it() -> None:
         session = await new(runtime)
         chat = runtime.chat(session)
         await chat.turn("How often does the uploader try again?")
+        await chat.take_back()
+        assert (await session.list_observations()).rows == ()
+        await chat.turn("How often does the uploader try again?")
         await runtime.pipeline.bus.drain()
         assert len((await session.list_observations()).rows) == 2
         await chat.take_back()
