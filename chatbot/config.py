@@ -223,6 +223,8 @@ class Config(Section):
     agents: dict[str, AgentSettings] = {"chat": AgentSettings(memory=("basic_session", "observations"))}
     memory: dict[str, Table] = {}
     """`[memory.<store>]`: the settings of each store, checked by the store."""
+    hooks: dict[str, Table] = {}
+    """`[hooks.<name>]`: `enabled`, `priority`, `timeout_s` and the settings of each hook, checked by the hook."""
     embedding: EmbeddingSettings = EmbeddingSettings()
     profiles: ProfilesSettings = ProfilesSettings()
     sessions: SessionSettings = SessionSettings()

@@ -21,9 +21,12 @@ from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.record import utc_now
 from chatbot.memory.remembering import Memories
 from chatbot.memory.scoring import PROFILES, Profile, tuned
+from chatbot.memory.told import MemoryEvent, Tell
 from chatbot.messages import Delta, Message, ToolSpec, Usage
 from chatbot.models import open_model
 from chatbot.models.base import Model
+from chatbot.pipeline.pipeline import Pipeline
+from chatbot.pipeline.plugins import plan
 from chatbot.tools import Confirm, Tool, Toolbox
 from chatbot.tools.mcp import McpServers
 from chatbot.tools.plugins import TOOLS, tools_of
@@ -128,8 +131,18 @@ class Setup:
             raise ConfigError(f"the identity {self.identity.name!r} allows {allowed}, and {asked} is more than that")
         return asked or allowed
 
+    def check_hooks(self) -> None:
+        """Check that every hook in the configuration exists and knows its settings. Raises `ConfigError`."""
+        for name, table in self.config.hooks.items():
+            plan(name, table, beside=self.settings.folder)
+
     def open_memory(
-        self, *, ephemeral: bool = False, observations: str | None = None, clearance: Clearance | None = None
+        self,
+        *,
+        ephemeral: bool = False,
+        observations: str | None = None,
+        clearance: Clearance | None = None,
+        tell: Tell | None = None,
     ) -> MemorySystem:
         """The identity's sessions, or a memory that writes nothing; `observations` is the store of what is remembered.
 
@@ -148,6 +161,7 @@ class Setup:
             meaning_weight=embedding.weight,
             bill=self._bill_embedding,
             profiles=self._profiles(),
+            tell=tell,
         )
 
     def _profiles(self) -> dict[str, Profile]:
@@ -188,14 +202,27 @@ class Runtime(AsyncResource):
         self.setup = Setup.resolve(options)
         self.setup.check_stores()
         self.setup.check_tools()
+        self.setup.check_hooks()
         self._persona = options.persona or self.setup.identity.persona
         self._ephemeral = options.ephemeral
         self.model = model or open_model(self.setup.config.model)
-        self.memory = self.setup.open_memory(ephemeral=options.ephemeral, observations=self._observations())
+        self.memory = self.setup.open_memory(
+            ephemeral=options.ephemeral, observations=self._observations(), tell=self._tell
+        )
         self.ledger = Ledger(self.setup.identity.memory)
         self._tools = tools
         self._confirm = confirm
         self._servers = McpServers(self.config.mcp.servers, self.setup.settings.folder)
+        self.pipeline = Pipeline(
+            config=self.config,
+            identity=self.setup.identity.name,
+            agent=self.agent,
+            memory=self.memory,
+            model=self.model,
+            ledger=self.ledger,
+            home=self.memory.home,
+            plugins_beside=self.setup.settings.folder,
+        )
 
     @property
     def config(self) -> Config:
@@ -252,7 +279,22 @@ class Runtime(AsyncResource):
             budget=self.config.budget,
             max_output_tokens=self.config.model.max_output_tokens,
         )
-        return Chat(model=self.model, session=session, rules=rules, ledger=self.ledger, tools=self.tools(session))
+        return Chat(
+            model=self.model,
+            session=session,
+            rules=rules,
+            ledger=self.ledger,
+            tools=self.tools(session),
+            publisher=self.pipeline,
+        )
+
+    def _tell(self, event: MemoryEvent) -> None:
+        self.pipeline.tell(event)
+
+    async def leave(self, session: SessionHandle | None) -> None:
+        """Tell the hooks that a session is over for now, if it began. What is left open ends with `aclose`."""
+        if session is not None:
+            await self.pipeline.end(session.id)
 
     def answer(
         self, messages: Sequence[Message], *, tools: Sequence[ToolSpec] = (), max_output_tokens: int | None = None
@@ -292,8 +334,9 @@ class Runtime(AsyncResource):
             return None  # the agent keeps none, and `memories` says so
 
     async def aclose(self) -> None:
-        """Close the memory and the model, and end the servers of tools. May be called twice."""
+        """End the sessions that were used, close memory and model, end the servers of tools. May be called twice."""
         try:
+            await self.pipeline.aclose()
             await self._servers.aclose()
         finally:
             await self.memory.aclose()

@@ -8,11 +8,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from stores.base import Store, contracts_of
-from stores.errors import BrokenStore, InvalidSettings, StoreError, UnknownStore, did_you_mean
+from stores.errors import BrokenStore, InvalidSettings, StoreError, UnknownStore
 from stores.plugin_point import PluginPoint
+from stores.plugin_settings import checked_settings, settings_of
+
+__all__ = ["STORES", "check_settings", "load", "open_store", "settings_of"]
 
 STORES = PluginPoint(
     group="chatbot.stores",
@@ -52,34 +55,6 @@ def open_store(name: str, home: Path, settings: Mapping[str, Any], *, beside: Pa
         raise BrokenStore(f"the store {name!r} could not be opened: {error}") from error
 
 
-def settings_of(store: type[Store]) -> dict[str, inspect.Parameter]:
-    """The settings of a store: the keyword-only arguments of its constructor."""
-    parameters = inspect.signature(store).parameters.values()
-    return {found.name: found for found in parameters if found.kind is found.KEYWORD_ONLY}
-
-
 def check_settings(name: str, store: type[Store], settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings, converted to what the constructor's annotations ask for. Raises `InvalidSettings`."""
-    if not settings:
-        return {}
-    known = settings_of(store)
-    for key in settings:
-        if key not in known:
-            raise InvalidSettings(f"[memory.{name}] has no setting {key!r}{did_you_mean(key, known)}")
-    from pydantic import TypeAdapter, ValidationError
-
-    hints = _annotations(name, store)
-    checked = {}
-    for key, value in settings.items():
-        try:
-            checked[key] = TypeAdapter(hints.get(key, Any)).validate_python(value)
-        except ValidationError as error:
-            raise InvalidSettings(f"[memory.{name}] {key} = {value!r}: {error.errors()[0]['msg']}") from error
-    return checked
-
-
-def _annotations(name: str, store: type[Store]) -> dict[str, Any]:
-    try:
-        return get_type_hints(store.__init__, include_extras=True)
-    except NameError as error:
-        raise BrokenStore(f"the settings of the store {name!r} cannot be read from its annotations: {error}") from error
+    return checked_settings(f"[memory.{name}]", store, settings, invalid=InvalidSettings, broken=BrokenStore)

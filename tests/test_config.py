@@ -11,6 +11,8 @@ from pydantic import BaseModel
 from chatbot.config import AgentSettings, Config, McpServerSettings, ProfileSettings, Settings, merge
 from chatbot.errors import ConfigError
 from chatbot.memory.scoring import PROFILES, tuned
+from chatbot.pipeline.plugins import HOOKS
+from chatbot.pipeline.plugins import load as load_hook
 from stores.plugins import load, settings_of
 
 SHIPPED = Path(__file__).parents[1] / "config.toml"
@@ -144,6 +146,15 @@ def test_the_shipped_file_shows_every_setting_and_knows_them_all() -> None:
     assert set(shown["agents"]["chat"]) == set(AgentSettings.model_fields)  # type: ignore[index]
     for store in ("basic_session", "in_memory"):
         assert set(shown["memory"][store]) == set(settings_of(load(store)))  # type: ignore[index]
+    assert set(shown["hooks"]) == set(HOOKS.own)  # type: ignore[call-overload]
+    for hook in HOOKS.own:
+        own = set(settings_of(load_hook(hook)))
+        assert set(shown["hooks"][hook]) == {"enabled", "priority", "timeout_s"} | own  # type: ignore[index]
+
+
+def _listed(value: Any) -> Any:
+    """As TOML has it."""
+    return list(value) if isinstance(value, tuple) else value
 
 
 def test_the_shipped_file_shows_the_defaults() -> None:
@@ -152,11 +163,16 @@ def test_the_shipped_file_shows_the_defaults() -> None:
     assert shown.model.model_dump(exclude=without_default) == Config().model.model_dump(exclude=without_default)
     for name, changes in shown.profiles.model_dump().items():
         assert tuned(PROFILES[name], changes) == PROFILES[name]
-    others: Any = {"model": True, "memory": True, "embedding": {"usd_per_million"}, "profiles": True}
+    others: Any = {"model": True, "memory": True, "hooks": True, "embedding": {"usd_per_million"}, "profiles": True}
     assert shown.model_dump(exclude=others) == Config().model_dump(exclude=others)
     for store in ("basic_session", "in_memory"):
         defaults = {name: setting.default for name, setting in settings_of(load(store)).items()}
         assert shown.memory[store] == defaults
+    for name in HOOKS.own:
+        hook = load_hook(name)
+        defaults = {key: _listed(setting.default) for key, setting in settings_of(hook).items()}
+        common = {"enabled": hook.enabled, "priority": hook.priority, "timeout_s": hook.timeout_s}
+        assert shown.hooks[name] == defaults | common
 
 
 def test_the_shipped_file_shows_a_server_of_tools_with_every_setting() -> None:
@@ -172,5 +188,5 @@ def test_the_shipped_file_shows_a_server_of_tools_with_every_setting() -> None:
 
 def test_the_shipped_file_as_it_stands_changes_nothing() -> None:
     assert Config.model_validate(tomllib.loads(SHIPPED.read_text(encoding="utf-8"))).model_dump(
-        exclude={"memory"}
-    ) == Config().model_dump(exclude={"memory"})
+        exclude={"memory", "hooks"}
+    ) == Config().model_dump(exclude={"memory", "hooks"})

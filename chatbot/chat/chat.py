@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from chatbot.chat.dialogue import USER
+from chatbot.chat.events import Alone, Publisher
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.prompt import PromptBundle
 from chatbot.chat.receipts import Receipt
@@ -37,6 +38,7 @@ class Chat:
         rules: Rules,
         ledger: Ledger,
         tools: Toolbox | None = None,
+        publisher: Publisher | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self.model = model
@@ -44,6 +46,7 @@ class Chat:
         self.rules = rules
         self._ledger = ledger
         self._tools = tools or Toolbox()
+        self._publisher = publisher or Alone()
         self._clock = clock
         self._order = asyncio.Lock() if session is None else session.turn_order
         self._receipts: list[Receipt] = []
@@ -60,6 +63,8 @@ class Chat:
         if not check_text(text, "the message").strip():
             raise InvalidValue("the message is empty")
         async with self._order:
+            if self.session is not None:
+                await self._publisher.begin(self.session)
             turn, receipt = self._turn(text, emit, max_output_tokens)
             self._receipts.append(receipt)
             return await turn.run()
@@ -92,6 +97,7 @@ class Chat:
             ledger=self._ledger,
             window=self._window,
             remembrance=self._remembrance,
+            publisher=self._publisher,
             receipt=receipt,
             emit=emit,
             clock=self._clock,
@@ -103,6 +109,7 @@ class Chat:
         if self.session is None or not self.session.supports(TranscriptStore):
             return []
         async with self._order:
+            await self._publisher.settle(self.session)
             n = _ENTRIES_AT_A_TIME
             while True:
                 entries = await self.session.transcript_read_last(n)

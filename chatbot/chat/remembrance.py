@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from chatbot.chat.memory_block import MemoryBlock, build_block
+from chatbot.chat.memory_block import MemoryBlock, build_block, without_blocks
 from chatbot.config import AgentSettings
 from chatbot.memory import SessionHandle
+from chatbot.memory.memorability import Memorability
+from chatbot.memory.recall import OVER_LIMIT, RECALLED
+from chatbot.memory.recall import Recalled as Hit
 from chatbot.models.tokens import estimate_text
 from stores.access import View
-from stores.analysis import terms
 from stores.base import ObservationStore
 from stores.observation import Observation
 
 EXCHANGE = "exchange"
-_PLEASANTRIES = "hi hello hey good morning evening night day thanks thank you bye welcome nice great cool"
-_LEAST_ASKED = 2
-_LEAST_ANSWERED = 6
-"""An exchange with fewer content words in both, pleasantries aside, is small talk and not kept."""
-_REPEATED = 0.8
-"""Share of a reply's words that may stand in what was recalled before it counts as a mere repetition."""
+AUTO = "auto"
+"""The source of what hooks captured by themselves."""
+_MOST_SHOWN = 200
+_DEFAULT = Memorability()
+Choose = Callable[[SessionHandle, Sequence[Hit], int, datetime], Awaitable[Sequence[Hit]]]
+"""Which hits of a session, at most so many of them, a prompt of now shall hold."""
 _TASKS_SHOWN = 3
 _LONGEST = 100_000
 _TOLD = 30
@@ -67,19 +69,24 @@ class Remembrance:
             return None
         return cls(session, settings, clock)
 
-    async def recall(self, said: Sequence[str], *, since: datetime | None, most_tokens: int) -> Recalled:
+    async def recall(
+        self, said: Sequence[str], *, since: datetime | None, most_tokens: int, choose: Choose | None = None
+    ) -> Recalled:
         """What is remembered about what the user said last; `said` ends with the message to be answered.
 
         What the window shows from `since` on is left out, and so is what the last turn was given, for the model still
         sees it. In the first turn of a session, tasks that surface at start-up come first.
+        `choose` picks among twice as many hits as there are places; without it the best are taken.
         """
         if not self._settings.recall_rows:
             return Recalled()
-        shown = await self._shown(since)
-        recollection = await self._session.recall(
-            said, limit=self._settings.recall_rows, exclude={*shown, *self.before.injected}
-        )
-        rows = [(each.observation, each.score) for each in recollection.hits if each.observation is not None]
+        most = self._settings.recall_rows
+        exclude = {*await self._shown(since), *await self._own_summaries(), *self.before.injected}
+        recollection = await self._session.recall(said, limit=most if choose is None else 2 * most, exclude=exclude)
+        hits = recollection.hits
+        if choose is not None:
+            hits = tuple(await choose(self._session, hits, most, self._clock()))
+        rows = [(each.observation, each.score) for each in hits if each.observation is not None]
         if len(said) == 1:
             rows = [(row, 1.0) for row in await self._startup_tasks()] + rows
         now = self._clock()
@@ -92,8 +99,14 @@ class Remembrance:
             most=self._settings.recall_rows,
             count=estimate_text,
         )
+        chosen = {each.id for each in hits}
         considered = [
-            {"id": each.id, "score": round(each.score, 4), "parts": _rounded(each.parts), "verdict": each.verdict}
+            {
+                "id": each.id,
+                "score": round(each.score, 4),
+                "parts": _rounded(each.parts),
+                "verdict": OVER_LIMIT if each.verdict == RECALLED and each.id not in chosen else each.verdict,
+            }
             for each in recollection.considered[:_TOLD]
         ]
         record = {
@@ -109,9 +122,23 @@ class Remembrance:
         self.before = recalled
         await self._session.note_use(recalled.injected)
 
-    async def keep(self, asked_at: datetime, text: str, reply: str, recalled: Recalled) -> str | None:
-        """Remember an exchange, word for word; its id, or None for small talk and mere repetition."""
-        if not self._settings.remember_exchanges or not is_worth_keeping(text, reply, recalled.rows):
+    async def keep(
+        self,
+        asked_at: datetime,
+        text: str,
+        reply: str,
+        recalled: Recalled,
+        *,
+        memorability: Memorability | None = None,
+    ) -> str | None:
+        """Remember an exchange, word for word; its id, or None for small talk and mere repetition.
+
+        A memory block that somebody repeats is left out: what memory gave is never remembered as new.
+        """
+        text, reply = without_blocks(text), without_blocks(reply)
+        gate = memorability or _DEFAULT
+        known = [row.text() for row in recalled.rows]
+        if not self._settings.remember_exchanges or not gate.passes(gate.of_exchange(text, reply, known)):
             return None
         kept = await self._session.remember(
             type=EXCHANGE,
@@ -123,8 +150,8 @@ class Remembrance:
         return kept.id
 
     async def take_back(self, since: datetime) -> None:
-        """Erase the exchanges that were kept from `since` on."""
-        ids = await self._exchanges(since)
+        """Erase the exchanges that were kept from `since` on, and what was captured beside them."""
+        ids = await self._shown(since)
         if ids:
             await self._session.purge(*ids)
         self.before = Recalled()
@@ -135,24 +162,17 @@ class Remembrance:
         return await self._session.get([task.id for task in tasks[:_TASKS_SHOWN]], count_use=False)
 
     async def _shown(self, since: datetime | None) -> Collection[str]:
-        return await self._exchanges(since) if since is not None else ()
-
-    async def _exchanges(self, since: datetime) -> list[str]:
+        """What the transcript shows anyway: exchanges, and what was captured of them and of tools."""
+        if since is None:
+            return ()
         page = await self._session.list_observations(
-            session_id=self._session.id, types=(EXCHANGE,), after=since, limit=100, ask=("public", "private", "secret")
+            session_id=self._session.id, after=since, limit=_MOST_SHOWN, ask=("public", "private", "secret")
         )
-        return [row.id for row in page.rows]
+        return [row.id for row in page.rows if row.type == EXCHANGE or row.source == AUTO]
 
-
-def is_worth_keeping(text: str, reply: str, recalled: Sequence[Observation] = ()) -> bool:
-    """Whether an exchange says anything: no small talk, no question whose answer only repeats what was recalled."""
-    pleasantries = set(terms(_PLEASANTRIES))
-    asked, answered = set(terms(text)) - pleasantries, set(terms(reply)) - pleasantries
-    if len(asked) < _LEAST_ASKED and len(answered) < _LEAST_ANSWERED:
-        return False
-    known = {word for row in recalled for word in terms(row.text())}
-    is_question = text.rstrip().endswith(("?", "?"))
-    return not (known and answered and is_question and len(answered & known) >= _REPEATED * len(answered))
+    async def _own_summaries(self) -> Collection[str]:
+        """What sums up this very session: its window and the summary of what left that tell it better."""
+        return [row.id for row in await self._session.session_summaries(session_id=self._session.id)]
 
 
 def _rounded(parts: Any) -> dict[str, float]:

@@ -10,24 +10,26 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from chatbot.chat.answer import estimated_usage
 from chatbot.chat.budget import reply_within_budget
 from chatbot.chat.dialogue import ASSISTANT, ERROR, USER, Said, messages_of, said_tool_calls, said_tool_result
 from chatbot.chat.episode import summarize_episode
+from chatbot.chat.events import PromptSubmit, Publisher, ToolPost, TurnEnd
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.memory_block import system_notice
 from chatbot.chat.prompt import Aside, PromptBundle, build_prompt
 from chatbot.chat.receipts import Receipt
 from chatbot.chat.remembrance import Recalled, Remembrance
+from chatbot.chat.reply import Reply
 from chatbot.chat.usage import Bill, Call, bill_of, calls_in
 from chatbot.chat.window import Window
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ModelError
 from chatbot.memory import SessionHandle
-from chatbot.messages import Delta, Finished, TextDelta, ToolCall, ToolCallDelta, ToolSpec, Usage
+from chatbot.messages import Delta, TextDelta, ToolCall, ToolSpec, Usage
 from chatbot.models.base import Model
 from chatbot.tools import Toolbox, ToolResult
 from stores.base import TranscriptStore
@@ -94,6 +96,7 @@ class Turn:
         ledger: Ledger,
         window: Window,
         remembrance: Remembrance | None,
+        publisher: Publisher,
         receipt: Receipt,
         emit: Emit,
         clock: Callable[[], datetime],
@@ -106,12 +109,15 @@ class Turn:
         self._ledger = ledger
         self._window = window
         self._remembrance = remembrance
+        self._publisher = publisher
         self._receipt = receipt
         self._emit = emit
         self._clock = clock
         self._started = time.monotonic()
         self._written = 0
         self._unsaved: list[Said] = []
+        self._results: list[ToolResult] = []
+        self._is_dry_run = False
         self._recalled: Recalled | None = None
         self._aside = Aside()
         self._offered: tuple[ToolSpec, ...] | None = None
@@ -136,6 +142,7 @@ class Turn:
 
     async def prompt(self) -> PromptBundle:
         """What the model would be sent. Writes nothing and asks nobody."""
+        self._is_dry_run = True
         self._unsaved.append((USER, self._text))
         return await self._prompt()
 
@@ -151,7 +158,7 @@ class Turn:
         """One model call. Writes down what was said, and returns the tools to run before the next one."""
         prompt = await self._prompt()
         reply_tokens = await self._affordable(prompt)
-        reply = _Reply()
+        reply = Reply()
         started = time.monotonic()
         try:
             stream = self._model.stream(prompt.messages, tools=await self._specs(), max_output_tokens=reply_tokens)
@@ -165,14 +172,14 @@ class Turn:
         await self._bill(usage, time.monotonic() - started)
         return await self._write_reply(reply, may_run_tools=may_run_tools)
 
-    def _take(self, delta: Delta, reply: _Reply) -> None:
+    def _take(self, delta: Delta, reply: Reply) -> None:
         reply.take(delta)
         if isinstance(delta, TextDelta):
             if self._receipt.first_text_seconds is None:
                 self._receipt.first_text_seconds = time.monotonic() - self._started
             self._emit(delta)
 
-    async def _write_reply(self, reply: _Reply, *, may_run_tools: bool) -> list[ToolCall]:
+    async def _write_reply(self, reply: Reply, *, may_run_tools: bool) -> list[ToolCall]:
         self._receipt.reply = reply.text
         reason = reply.finished.reason if reply.finished else "stop"
         self._receipt.finish = "stop" if reason == "tool_calls" else reason
@@ -191,7 +198,7 @@ class Turn:
             await self._write(*said)
         return calls if may_run_tools else []
 
-    async def _break_off(self, reply: _Reply, prompt: PromptBundle, started: float, error: BaseException) -> None:
+    async def _break_off(self, reply: Reply, prompt: PromptBundle, started: float, error: BaseException) -> None:
         """Keep what had arrived when the call was cancelled or failed, and bill it as well as we can."""
         self._receipt.reply = reply.text
         if reply.text or isinstance(error, asyncio.CancelledError):
@@ -207,6 +214,11 @@ class Turn:
         for result in results:
             self._receipt.tools.append({"name": result.call.name, "error": result.is_error})
             self._emit(ToolFinished(result))
+            if self._session is not None:
+                at = self._clock()
+                event = ToolPost(session=self._session, turn=self._receipt.turn, at=at, result=result)
+                await self._publisher.publish(event)
+        self._results += results
 
     async def _prompt(self) -> PromptBundle:
         entries = await self._read_window()
@@ -241,16 +253,22 @@ class Turn:
         return self._rules.persona if self._remembrance is None else f"{self._rules.persona}\n\n{system_notice()}"
 
     async def _recall(self, said: list[Said]) -> Recalled:
-        """What memory holds on this; nothing where it fails, which is told."""
-        if self._remembrance is None:
+        """What memory holds on this, if anybody answers."""
+        if self._session is None:
             return Recalled()
-        asked = [content for role, content in said if role == USER][-_RECENT_QUESTIONS:]
-        try:
-            room = await self._model.context_window() // _MEMORY_SHARE
-            recalled = await self._remembrance.recall(asked, since=self._window.since, most_tokens=room)
-        except StoreError as error:
-            self._notice(f"memory cannot be searched, so this turn goes without it: {error}")
-            return Recalled()
+        event = PromptSubmit(
+            session=self._session,
+            turn=self._receipt.turn,
+            at=self._asked_at,
+            said=tuple(content for role, content in said if role == USER)[-_RECENT_QUESTIONS:],
+            since=self._window.since,
+            most_tokens=await self._model.context_window() // _MEMORY_SHARE,
+            dry_run=self._is_dry_run,
+            remembrance=self._remembrance,
+            notice=self._notice,
+        )
+        answers = await self._publisher.publish(event)
+        recalled = next((answer for answer in answers if isinstance(answer, Recalled)), Recalled())
         self._receipt.memory = recalled.record
         return recalled
 
@@ -265,16 +283,24 @@ class Turn:
         return Aside(summary=summary, block=recalled.text, earlier_block=earlier)
 
     async def _remember(self) -> None:
-        """Keep the exchange, so that it can be recalled when it is long out of the window."""
-        if self._remembrance is None or self._recalled is None:
+        """Count what was recalled as used, and tell what was said, so that it can be recalled later."""
+        if self._session is None or self._recalled is None:
             return
-        try:
+        if self._remembrance is not None:
             await self._remembrance.note_use(self._recalled)
-            self._receipt.remembered = await self._remembrance.keep(
-                self._asked_at, self._text, self._receipt.reply, self._recalled
-            )
-        except StoreError as error:
-            self._notice(f"this exchange could not be remembered: {error}")
+        event = TurnEnd(
+            session=self._session,
+            turn=self._receipt.turn,
+            at=self._asked_at,
+            text=self._text,
+            reply=self._receipt.reply,
+            tools=tuple(self._results),
+            recalled=self._recalled,
+            remembrance=self._remembrance,
+            notice=self._notice,
+        )
+        answered = replace(event, answers=tuple(await self._publisher.publish(event)))
+        self._receipt.remembered = answered.kept
 
     async def _read_window(self) -> list[TranscriptEntry]:
         """The last entries, and all of this turn however many tools it ran."""
@@ -306,7 +332,7 @@ class Turn:
             price=await self._model.price(),
         )
 
-    async def _estimate(self, prompt: PromptBundle, reply: _Reply) -> Usage:
+    async def _estimate(self, prompt: PromptBundle, reply: Reply) -> Usage:
         return await estimated_usage(self._model, prompt.tokens, reply.text)
 
     async def _bill(self, usage: Usage, seconds: float) -> None:
@@ -352,32 +378,6 @@ class Turn:
     def _notice(self, text: str) -> None:
         self._receipt.notices.append(text)
         self._emit(Notice(text))
-
-
-class _Reply:
-    """What has arrived of a reply."""
-
-    def __init__(self) -> None:
-        self.text = ""
-        self.finished: Finished | None = None
-        self._calls: dict[int, list[str]] = {}
-
-    def take(self, delta: Delta) -> None:
-        if isinstance(delta, TextDelta):
-            self.text += delta.text
-        elif isinstance(delta, ToolCallDelta):
-            call = self._calls.setdefault(delta.index, ["", "", ""])
-            call[0] = delta.id or call[0]
-            call[1] = delta.name or call[1]
-            call[2] += delta.arguments
-        else:
-            self.finished = delta
-
-    def calls(self) -> list[ToolCall]:
-        return [
-            ToolCall(call_id or f"call_{index}", name, arguments)
-            for index, (call_id, name, arguments) in sorted(self._calls.items())
-        ]
 
 
 def _title(text: str) -> str:

@@ -67,6 +67,7 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
     usage = _command(commands, "usage", "show what was spent, by session or in all")
     usage.add_argument("session", nargs="?", help="id, beginning of an id, or title; default: everything")
     _command(commands, "stores", "list the store plug-ins, what they keep and their settings")
+    _command(commands, "hooks", "list what happens around a conversation, in its order")
     _add_tools(commands)
     _add_mcp(commands)
     _add_serve(commands)

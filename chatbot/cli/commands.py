@@ -120,7 +120,10 @@ class Commands:
         return Next(leave=True)
 
     async def _enter(self, session: SessionHandle | None, how: str) -> None:
+        former = self.chat.session
         self.chat = self._runtime.chat(session)
+        if former is not None and (session is None or former.id != session.id):
+            await self._runtime.leave(former)
         await show_session(self._screen, session, how, self._runtime.config.terminal.shown_on_resume)
 
     def _session(self) -> SessionHandle:

@@ -14,6 +14,8 @@ from chatbot.cli.output import say, say_json
 from chatbot.errors import ChatbotError
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.models import open_model
+from chatbot.pipeline.failures import NAME as FAILURES
+from chatbot.pipeline.failures import Failures
 from chatbot.runtime import Options, Setup
 from stores.base import KeyValueStore, TranscriptStore
 from stores.errors import StoreError
@@ -46,12 +48,14 @@ async def examine(options: Options) -> AsyncIterator[Finding]:
     try:
         setup = Setup.resolve(options)
         setup.check_stores()
+        setup.check_hooks()
     except ChatbotError as error:
         yield Finding("configuration", "bad", str(error))
         return
     yield Finding("configuration", "ok", str(setup.settings.path or "defaults"))
     yield Finding("identity", "ok", f"{setup.identity.name} in {setup.identity.folder}")
     yield await _model(setup)
+    yield _hooks(setup)
     for finding in _files(setup.identity.memory):
         yield finding
     async for finding in _sessions(setup):
@@ -66,6 +70,19 @@ async def _model(setup: Setup) -> Finding:
         except ChatbotError as error:
             return Finding("model", "bad", str(error))
     return Finding("model", "ok", settings.name)
+
+
+def _hooks(setup: Setup) -> Finding:
+    """What failed of late, the last failure of each hook."""
+    try:
+        last = {failure.hook: failure for failure in Failures(setup.identity.memory).read()}
+    except StoreError as error:
+        return Finding("hooks", "bad", str(error))
+    if not last:
+        return Finding("hooks", "ok", "none failed")
+    failed = "; ".join(f"{each.hook} at {each.topic}, {each.at}: {each.message}" for each in last.values())
+    path = setup.identity.memory / FAILURES
+    return Finding("hooks", "bad", f"{failed}. Mend them, or set enabled = false in [hooks], and delete {path}")
 
 
 def _files(memory: Path) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ _MODULES = {
     "ask": "chatbot.cli.ask",
     "config": "chatbot.cli.config",
     "doctor": "chatbot.cli.doctor",
+    "hooks": "chatbot.cli.hooks",
     "mcp": "chatbot.cli.mcp",
     "memory": "chatbot.cli.memory.command",
     "prompt": "chatbot.cli.prompt",

@@ -107,8 +107,10 @@ class Reading(Scoped):
                 vectors=[vector] if vector else [],
             )
             answers.append(_within(await _hits(scope, view, found, limit), max_tokens))
+        found_ids = list(dict.fromkeys(hit.observation.id for hits in answers for hit in hits))
+        scope.retrieved("search", found_ids)
         if count_use:
-            await self.note_use(list(dict.fromkeys(hit.observation.id for hits in answers for hit in hits)))
+            await self.note_use(found_ids)
         return answers
 
     async def recall(
@@ -138,9 +140,9 @@ class Reading(Scoped):
         ids = [row.match.id for row, verdict in verdicts if verdict == RECALLED]
         rows = {row.id: row for row in await scope.store.get(view, ids)}
         considered = tuple(Recalled(row, rows.get(row.match.id), verdict) for row, verdict in verdicts)
-        return Recollection(
-            tuple(each for each in considered if each.verdict == RECALLED and each.observation), considered
-        )
+        hits = tuple(each for each in considered if each.verdict == RECALLED and each.observation)
+        scope.retrieved("recall", [each.id for each in hits])
+        return Recollection(hits, considered)
 
     async def get(
         self, ids: Sequence[str], *, ask: Collection[Sensitivity] = PUBLIC, count_use: bool = True
@@ -148,6 +150,7 @@ class Reading(Scoped):
         """Observations in full, in the order asked for; what is missing, forgotten or hidden is left out."""
         scope = self._scope()
         rows = await scope.store.get(scope.view(ask), ids)
+        scope.retrieved("get", [row.id for row in rows])
         if count_use:
             await self.note_use([row.id for row in rows])
         return rows

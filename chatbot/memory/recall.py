@@ -25,6 +25,7 @@ _MOST_TERMS = 32
 _MOST_WEIGHED = 128
 """How many words of a message are thought of at all, at its beginning and again at its end."""
 RECALLED = "recalled"
+OVER_LIMIT = "over limit"
 _EARLIER = 0.4
 """What a word of an earlier message counts, beside one of the last."""
 
@@ -131,7 +132,7 @@ def judged(rows: Sequence[Scored], profile: Profile, limit: int, exclude: frozen
         elif row.evidence < floor:
             verdict = "below relative floor"
         elif recalled >= limit:
-            verdict = "over limit"
+            verdict = OVER_LIMIT
         else:
             verdict = RECALLED
             recalled += 1

@@ -20,7 +20,7 @@ _URL_PASSWORD = re.compile(r"(?<=://)([^\s/:@]+):([^\s/@]+)(?=@)")
 _LABELLED = re.compile(
     r"""(?i)((?:password|passwd|passphrase|pwd)["']?\s*[:=]\s*["']?)(?=[^\s"',;]*[\d!@#$%^&*?])[^\s"',;]{4,}"""
 )
-_WORTH_A_LOOK = re.compile(r"(?=\S*\d)\S{10,}|-----|curl", re.IGNORECASE)
+_WORTH_A_LOOK = re.compile(r"(?<!\S)(?=\S*\d)\S{10,}|-----|curl", re.IGNORECASE)
 """What every secret that the rules know holds, and few sentences do: it spares those the search for keywords."""
 _INVISIBLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]")
 _UNPORTABLE = {"(?i)": "", r"\z": r"\Z"}

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Literal
 from uuid import UUID
 
 from chatbot.memory.meaning import Meaning
 from chatbot.memory.scoring import PROFILES, Profile
+from chatbot.memory.told import MemoryEvent, Tell
 from stores.access import Clearance, Sensitivity, View
 from stores.base import ObservationStore
 from stores.events import Event, Outcome
@@ -28,6 +30,8 @@ class Caller:
     meaning_of: Callable[[ObservationStore], Meaning | None] = lambda _: None
     """What finds rows of a store by their meaning, if anything does."""
     profiles: Mapping[str, Profile] = field(default_factory=lambda: PROFILES)
+    tell: Tell | None = None
+    """Who is told of each operation."""
 
     def scope(
         self,
@@ -48,6 +52,7 @@ class Caller:
             namespace=self.namespace,
             meaning=self.meaning_of(store),
             profiles=self.profiles,
+            tell=self.tell,
         )
 
 
@@ -64,6 +69,7 @@ class Scope:
     namespace: str = ""
     meaning: Meaning | None = None
     profiles: Mapping[str, Profile] = field(default_factory=lambda: PROFILES)
+    tell: Tell | None = None
     across: bool = False
     """Whether rows of all namespaces are read, not only those of `namespace`."""
 
@@ -72,12 +78,28 @@ class Scope:
         spaces = None if self.across else frozenset({self.namespace})
         return View(self.clearance, self.clock(), frozenset(ask), spaces)
 
+    def changed(self, operation: str, ids: Sequence[str]) -> None:
+        """Tell that these rows were changed."""
+        if ids:
+            self._tell("update", operation, ids)
+
+    def retrieved(self, operation: str, ids: Iterable[str]) -> None:
+        """Tell that these rows were returned; of none, that nothing was found."""
+        self._tell("retrieve", operation, ids)
+
+    def _tell(self, action: Literal["update", "retrieve"], operation: str, ids: Iterable[str]) -> None:
+        if self.tell is not None:
+            at = self.clock()
+            self.tell(MemoryEvent(action, operation, self.session_id or "", self.agent_id, tuple(ids), at))
+
     async def commit(self, *events: Event) -> list[Outcome]:
         """Make changes; raises the error of the first that was refused."""
         outcomes = await self.store.commit(self.view().asking_all(), events)
         for outcome in outcomes:
             if outcome.error is not None:
                 raise outcome.error
+        for event, outcome in zip(events, outcomes, strict=True):
+            self.changed(event.kind, event.ids or (outcome.id,))
         return outcomes
 
 

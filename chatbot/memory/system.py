@@ -24,6 +24,7 @@ from chatbot.memory.scoring import PROFILES, Profile
 from chatbot.memory.session_filter import MESSAGES, SessionFilter
 from chatbot.memory.session_search import SessionHit, search
 from chatbot.memory.session_terms import SessionTerms
+from chatbot.memory.told import Tell
 from stores.access import Clearance, least_clearance
 from stores.base import ObservationStore, Store
 from stores.cache import Cache
@@ -47,7 +48,7 @@ class MemorySystem(AsyncResource, Remembering):
 
     `home` is the identity's memory folder, made when first needed; None keeps everything in memory and writes nothing.
     `embedder` lets rows be found by their meaning too, and is closed along; `bill` is told of its calls.
-    `profiles` weigh what was found: `search`, `recent`, `inject` and any of one's own.
+    `profiles` weigh what was found: `search`, `recent`, `inject` and any of one's own. `tell` hears of each operation.
     `settings` configures stores by name, `ttl` lets sessions expire that long after their last use. Open with
     `async with`; any number of processes may share one `home`.
     """
@@ -68,6 +69,7 @@ class MemorySystem(AsyncResource, Remembering):
         meaning_weight: float = WEIGHT,
         bill: Billing | None = None,
         profiles: Mapping[str, Profile] = PROFILES,
+        tell: Tell | None = None,
     ) -> None:
         self.home = None if home is None else Path(home)
         self._settings = settings or {}
@@ -75,7 +77,7 @@ class MemorySystem(AsyncResource, Remembering):
         self._clock = clock
         self._new_id = new_id
         self._plugins_beside = plugins_beside
-        self._caller = Caller(clearance, namespace, clock, new_id, self._meaning_of, profiles)
+        self._caller = Caller(clearance, namespace, clock, new_id, self._meaning_of, profiles, tell)
         self._embedder = embedder
         self._meaning_weight = meaning_weight
         self._bill = bill

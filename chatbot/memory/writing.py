@@ -138,7 +138,9 @@ class Writing(Scoped):
         A transcript that holds the same words is not touched: that belongs to its session.
         """
         scope = self._scope()
-        return await scope.store.purge(scope.view(), ids)
+        gone = await scope.store.purge(scope.view(), ids)
+        scope.changed("purge", gone)
+        return gone
 
     async def purge_expired(self) -> list[str]:
         """Erase what is past its time, as far as the caller can see; the ids that are gone."""
@@ -147,6 +149,7 @@ class Writing(Scoped):
         view = scope.view(SENSITIVITIES)
         while rows := (await scope.store.find(view, Filter(statuses=("expired",)), limit=_BATCH)).rows:
             gone += await scope.store.purge(view, [row.id for row in rows])
+        scope.changed("purge", gone)
         return gone
 
     async def _change(self, kind: Any, ids: Sequence[str]) -> Outcome:
@@ -171,7 +174,9 @@ async def _remember(scope: Scope, drafts: Sequence[Draft], *, keep_going: bool) 
         if outcome.error is not None and not keep_going:
             raise outcome.error
         answers[number] = Remembered(outcome.kind, outcome.id, outcome.reason, redacted, warning)
-    return [answer for answer in answers if answer is not None]
+    kept = [answer for answer in answers if answer is not None]
+    scope.changed("remember", [answer.id for answer in kept if answer.outcome != "skipped"])
+    return kept
 
 
 def _event(scope: Scope, draft: Draft) -> tuple[Event, tuple[str, ...], str]:

@@ -8,9 +8,9 @@ import pytest
 
 from chatbot.chat import Chat, Receipt, Rules
 from chatbot.chat.ledger import Ledger
-from chatbot.chat.remembrance import is_worth_keeping
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.memory.memorability import Memorability
 from chatbot.models import ScriptedModel
 from stores.access import Clearance
 from tests.clock import Clock
@@ -183,6 +183,11 @@ async def test_a_thousand_turns_later_a_prompt_is_no_longer_than_before(memory: 
         await chat.turn(f"Fact number {number}: the crate {number * 31 % 97} holds {number} green bottles.")
         sizes.append(sum(len(message.content) for message in model.prompts[-1]))
     assert max(sizes[-40:]) <= 1.5 * max(sizes[30:70])
+
+
+def is_worth_keeping(text: str, reply: str) -> bool:
+    gate = Memorability()
+    return gate.passes(gate.of_exchange(text, reply))
 
 
 @pytest.mark.parametrize("text", ["hi", "ok thanks!", "hello?", "yes", "lol", "good morning"])

@@ -1,0 +1,64 @@
+"""`chatbot hooks`: what happens around a conversation: which hooks hear what, in which order, and what failed."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+from typing import Any
+
+from chatbot.cli.exits import Exit
+from chatbot.cli.output import say_json, say_table
+from chatbot.pipeline.failures import Failure, Failures
+from chatbot.pipeline.plugins import HOOKS, Planned, planned
+from chatbot.runtime import Options, Setup
+
+
+async def run(args: argparse.Namespace) -> Exit:
+    """Print the hooks by topic, in the order in which they are called."""
+    setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
+    plans = planned(setup.config.hooks, beside=setup.settings.folder)
+    failures = {failure.hook: failure for failure in Failures(setup.identity.memory).read()}
+    described = [_describe(plan, failures.get(plan.name)) for plan in plans]
+    if args.json:
+        say_json(described)
+        return Exit.OK
+    rows = [
+        [
+            topic or "(asked by others)",
+            str(hook["priority"]),
+            hook["name"],
+            "on" if hook["enabled"] else "off",
+            hook["source"],
+            _failed(hook),
+            hook["about"],
+        ]
+        for topic in sorted({topic for hook in described for topic in hook["topics"] or [""]})
+        for hook in described
+        if topic in (hook["topics"] or [""])
+    ]
+    say_table(("topic", "order", "hook", "", "source", "last failure", "about"), rows)
+    return Exit.OK
+
+
+def _describe(plan: Planned, failure: Failure | None) -> dict[str, Any]:
+    return {
+        "name": plan.name,
+        "topics": list(plan.hook.topics),
+        "priority": plan.priority,
+        "timeout_s": plan.timeout_s,
+        "enabled": plan.enabled,
+        "background": plan.hook.background,
+        "settings": {key: _plain(value) for key, value in plan.all_settings().items()},
+        "source": HOOKS.own.get(plan.name) or f"{plan.hook.__module__}:{plan.hook.__qualname__}",
+        "last_failure": failure and {"at": failure.at, "topic": failure.topic, "message": failure.message},
+        "about": (inspect.getdoc(plan.hook) or "").partition("\n")[0],
+    }
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if hasattr(value, "keys") else value
+
+
+def _failed(hook: dict[str, Any]) -> str:
+    failure = hook["last_failure"]
+    return f"{failure['at']} {failure['message']}" if failure else ""

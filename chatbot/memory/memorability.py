@@ -1,0 +1,107 @@
+"""Whether something is worth remembering: a number from 0 to 1, and a gate. Pure.
+
+    score = substance x distinctiveness x (1 + salience + weight of the type) / 3
+
+Substance is how much is said, counted in content words without pleasantries; it saturates. Distinctiveness is how much
+of it is not known already, salience how much of it is about what is going on. (The four dimensions, the weights of
+types and the gate are LetsGo's; the way they are multiplied is ours, so that many words about nothing new, and few
+about everything, both stay out.)
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from functools import cache
+
+from stores.analysis import terms
+
+GATE = 0.30
+TYPE_WEIGHTS: Mapping[str, float] = {
+    "decision": 0.8,
+    "discovery": 0.7,
+    "bugfix": 0.5,
+    "feature": 0.5,
+    "refactor": 0.3,
+    "change": 0.3,
+}
+OTHER_TYPE = 0.5
+NEUTRAL = 0.5
+"""The salience of what nobody can compare with anything."""
+_PLEASANTRIES = (
+    "hi hello hey good morning evening night day thanks thank you bye welcome nice great cool okay fine sure yep yeah"
+)
+_ASKED_WORDS = 2
+_WORDS = 6
+"""As many content words make a substance of a half: of a message, and of anything else."""
+_ABOUT_ONESELF = re.compile(r"\b(?:i|i'm|i’m|im|my|mine|we|we're|we’re|our|ours|me|us)\b", re.IGNORECASE)
+_QUESTION_MARKS = ("?", "？")
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """The four dimensions, each from 0 to 1."""
+
+    substance: float
+    distinctiveness: float = 1.0
+    salience: float = NEUTRAL
+    type_weight: float = OTHER_TYPE
+
+    @property
+    def total(self) -> float:
+        """The memorability, from 0 to 1."""
+        return self.substance * self.distinctiveness * (1 + self.salience + self.type_weight) / 3
+
+
+@dataclass(frozen=True, slots=True)
+class Memorability:
+    """The gate, and how much each type counts."""
+
+    gate: float = GATE
+    type_weights: Mapping[str, float] = field(default_factory=lambda: TYPE_WEIGHTS)
+
+    def of_exchange(self, text: str, reply: str, known: Iterable[str] = ()) -> Scores:
+        """An exchange; `known` are the texts that the prompt held, which a reply to a question may merely repeat."""
+        asked, answered = _content(text), _content(reply)
+        states = bool(asked) and not _is_question(text) and _ABOUT_ONESELF.search(text) is not None
+        measure = max((len(asked) + states) / _ASKED_WORDS, len(answered) / _WORDS)
+        new = _share_unknown(answered, known) if _is_question(text) and answered else 1.0
+        return Scores(saturated(measure), math.sqrt(new))
+
+    def of_text(self, text: str, type_: str, *, known: Iterable[str] = (), about: Collection[str] = ()) -> Scores:
+        """Anything else of that type; `about` are the words of what is going on."""
+        words = _content(text)
+        salience = len(words & set(about)) / len(words) if words and about else NEUTRAL
+        new = min((_share_unknown(words, [each]) for each in known), default=1.0)
+        weight = self.type_weights.get(type_, OTHER_TYPE)
+        return Scores(saturated(len(words) / _WORDS), math.sqrt(new), max(salience, NEUTRAL), weight)
+
+    def passes(self, scores: Scores) -> bool:
+        """Whether it is worth remembering."""
+        return scores.total >= self.gate
+
+
+def saturated(measure: float) -> float:
+    """A share that grows with the measure: a half at 1, towards 1."""
+    return 1 - math.exp2(-max(0.0, measure))
+
+
+def _share_unknown(words: AbstractSet[str], known: Iterable[str]) -> float:
+    seen = {word for text in known for word in terms(text)}
+    return 1 - len(words & seen) / len(words) if words else 1.0
+
+
+def _content(text: str) -> AbstractSet[str]:
+    return set(terms(text)) - _pleasantries()
+
+
+def _is_question(text: str) -> bool:
+    return text.rstrip().endswith(_QUESTION_MARKS)
+
+
+@cache
+def _pleasantries() -> frozenset[str]:
+    return frozenset(terms(_PLEASANTRIES))

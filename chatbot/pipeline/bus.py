@@ -1,0 +1,157 @@
+"""The bus: who hears what, in which order, and that nobody's failure is anybody else's.
+
+A hook never hears what arises from its own run, however many others stand between: so hooks that write to the store
+they were called from, or publish what they listen to, come to an end, after at most as many steps as there are hooks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, is_dataclass, replace
+from datetime import datetime
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Any
+
+from chatbot.memory.redaction import redact
+from chatbot.pipeline.failures import Failure, Failures
+from stores.errors import StoreError
+from stores.plugin_point import told
+from stores.records import format_time
+
+logger = logging.getLogger(__name__)
+
+_running: ContextVar[tuple[str, ...]] = ContextVar("_running", default=())
+"""The hooks that the present code was called by, outermost first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A hook, as the bus knows it."""
+
+    name: str
+    topics: tuple[str, ...]
+    handle: Callable[[Any], Awaitable[object]]
+    priority: int = 100
+    timeout_s: float = 10.0
+    background: bool = False
+
+    def hears(self, topic: str) -> bool:
+        """Whether it listens to that topic."""
+        return any(topic == each or ("*" in each and fnmatchcase(topic, each)) for each in self.topics)
+
+
+class Bus:
+    """Calls hooks in the order of their priorities, those of one priority in the order of their names."""
+
+    def __init__(self, failures: Failures, clock: Callable[[], datetime]) -> None:
+        self._failures = failures
+        self._clock = clock
+        self._subscriptions: list[Subscription] = []
+        self._last: dict[str, asyncio.Task[None]] = {}
+        self._told: set[tuple[str, str]] = set()
+        self._untold: dict[str, list[str]] = {}
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Let a hook hear what it listens to, from now on."""
+        self._subscriptions = sorted([*self._subscriptions, subscription], key=lambda each: (each.priority, each.name))
+
+    def listeners(self, topic: str) -> list[Subscription]:
+        """Who hears that topic now, in order: not those that the present code was called by."""
+        running = _running.get()
+        return [each for each in self._subscriptions if each.name not in running and each.hears(topic)]
+
+    async def publish(self, event: Any) -> list[object]:
+        """Call who listens, wait for those that are waited for, and return what they answered. Raises nothing."""
+        listeners = self.listeners(event.topic)
+        answers = [await self._call(each, event) for each in listeners if not each.background]
+        answers = [answer for answer in answers if answer is not None]
+        if behind := [each for each in listeners if each.background]:
+            self._follow_up(replace(event, answers=tuple(answers)) if _takes_answers(event) else event, behind)
+        self._tell_late(event)
+        return answers
+
+    def tell(self, event: Any) -> None:
+        """Call who listens, and wait for nobody."""
+        if listeners := self.listeners(event.topic):
+            self._follow_up(event, listeners)
+
+    async def drain(self, session_id: str | None = None) -> None:
+        """Wait for what runs in the background, of one session or of all. Each hook has its time-out."""
+        while waiting := [task for key, task in self._last.items() if session_id in {None, key}]:
+            await asyncio.wait(waiting)
+
+    def forget(self, session_id: str) -> None:
+        """The session is over: what was told in it may be told again in the next one."""
+        self._told = {each for each in self._told if each[0] != session_id}
+        self._untold.pop(session_id, None)
+
+    def _follow_up(self, event: Any, listeners: list[Subscription]) -> None:
+        """Call them in the background, after what is under way in that session."""
+        key = _session_of(event)
+        task = asyncio.create_task(self._run(event, listeners, self._last.get(key)))
+        self._last[key] = task
+        task.add_done_callback(partial(self._forget, key))
+
+    def _forget(self, key: str, task: asyncio.Task[None]) -> None:
+        if self._last.get(key) is task:
+            del self._last[key]
+
+    async def _run(self, event: Any, listeners: list[Subscription], before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        for each in listeners:
+            await self._call(each, event)
+
+    async def _call(self, subscription: Subscription, event: Any) -> object:
+        token = _running.set((*_running.get(), subscription.name))
+        limit = asyncio.timeout(subscription.timeout_s)
+        try:
+            async with limit:
+                return await subscription.handle(event)
+        except TimeoutError as error:
+            late = f"it did not finish within {subscription.timeout_s:g} s"
+            await self.note_failure(subscription.name, event, late if limit.expired() else told(error))
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is None or task.cancelling():
+                raise
+            await self.note_failure(subscription.name, event, "it cancelled itself")
+        except Exception as error:  # a stranger's hook may raise anything, and the conversation shall go on
+            logger.debug("the hook %s failed", subscription.name, exc_info=True)
+            await self.note_failure(subscription.name, event, told(error))
+        finally:
+            _running.reset(token)
+        return None
+
+    async def note_failure(self, hook: str, event: Any, message: str) -> None:
+        """Log a failure, keep it for `doctor`, and tell it once a session."""
+        message, _ = redact(message)
+        session = _session_of(event)
+        logger.info("the hook %s failed at %s: %s", hook, event.topic, message)
+        if (session, hook) not in self._told:
+            self._told.add((session, hook))
+            self._untold.setdefault(session, []).append(f"the hook {hook!r} failed, and was passed over: {message}")
+        try:
+            await self._failures.add(Failure(format_time(self._clock()), hook, event.topic, session, message))
+        except StoreError as error:
+            logger.warning("the failure of the hook %s could not be written down: %s", hook, error)
+
+    def _tell_late(self, event: Any) -> None:
+        """What failed unheard is told with the next event that somebody reads notices of."""
+        notice: Callable[[str], None] | None = getattr(event, "notice", None)
+        if notice is not None:
+            for session in ("", _session_of(event)):
+                for text in self._untold.pop(session, ()):
+                    notice(text)
+
+
+def _takes_answers(event: Any) -> bool:
+    return is_dataclass(event) and hasattr(event, "answers")
+
+
+def _session_of(event: Any) -> str:
+    session = getattr(event, "session", None)
+    return str(getattr(session, "id", "") or getattr(event, "session_id", "") or "")

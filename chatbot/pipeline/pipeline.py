@@ -1,0 +1,125 @@
+"""The hooks of one identity, from the first turn in this process to the end of its sessions.
+
+Nothing is loaded before the first turn. A session begins with its first turn in this process and ends once, when its
+owner leaves it or everything is closed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from chatbot.chat.events import Publisher, SessionEnd, SessionStart
+from chatbot.chat.ledger import Ledger
+from chatbot.config import Config
+from chatbot.errors import ConfigError
+from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.memory.record import utc_now
+from chatbot.models.base import Model
+from chatbot.pipeline.bus import Bus, Subscription
+from chatbot.pipeline.failures import Failures
+from chatbot.pipeline.hook import Capabilities, Hook, HookContext
+from chatbot.pipeline.plugins import Planned, planned
+from stores.lifecycle import AsyncResource
+
+logger = logging.getLogger(__name__)
+
+MEMORY_STORE = "memory.store"
+
+
+class Pipeline(Publisher, AsyncResource):
+    """Tells hooks what happens. `home` is where failures are kept; None keeps them in memory."""
+
+    def __init__(
+        self,
+        *,
+        config: Config,
+        identity: str,
+        agent: str,
+        memory: MemorySystem,
+        model: Model,
+        ledger: Ledger,
+        home: Path | None,
+        plugins_beside: Path | None = None,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._clock = clock
+        self._beside = plugins_beside
+        self.failures = Failures(home)
+        self.bus = Bus(self.failures, clock)
+        self.capabilities = Capabilities()
+        self.capabilities.provide(MEMORY_STORE, memory)
+        self._context = HookContext(config, identity, agent, memory, model, ledger, clock, self.capabilities, self)
+        self._hooks: list[Hook] | None = None
+        self._sessions: dict[str, tuple[SessionHandle, datetime]] = {}
+
+    async def publish(self, event: Any) -> Sequence[object]:
+        """Tell of an event, and return what was answered. Raises nothing."""
+        if self._hooks is None:
+            for name, why in self._open():
+                await self.bus.note_failure(name, _Making(), why)
+        return await self.bus.publish(event)
+
+    async def settle(self, session: SessionHandle) -> None:
+        """Wait for what runs in the background in that session."""
+        await self.bus.drain(session.id)
+
+    def tell(self, event: Any) -> None:
+        """Tell of an event and wait for nobody; of none before the first turn."""
+        if self._hooks is not None:
+            self.bus.tell(event)
+
+    async def begin(self, session: SessionHandle) -> None:
+        """Tell that a session begins, unless it has begun."""
+        if session.id not in self._sessions:
+            at = self._clock()
+            self._sessions[session.id] = (session, at)
+            await self.publish(SessionStart(session=session, at=at))
+
+    async def end(self, session_id: str) -> None:
+        """Tell that a session is left, once what it left behind is done; nothing where it never began."""
+        session, began = self._sessions.pop(session_id, (None, None))
+        if session is None or began is None:
+            return
+        await self.bus.drain(session_id)
+        await self.publish(SessionEnd(session=session, began=began, at=self._clock()))
+        self.bus.forget(session_id)
+
+    async def aclose(self) -> None:
+        """End all sessions, wait for what is under way, and close the hooks. May be called twice."""
+        for session_id in list(self._sessions):
+            await self.end(session_id)
+        await self.bus.drain()
+        while self._hooks:
+            hook = self._hooks.pop()
+            try:
+                await hook.aclose()
+            except Exception:  # a stranger's hook may raise anything, and the others shall close
+                logger.exception("the hook %s could not be closed", type(hook).__name__)
+
+    def _open(self) -> list[tuple[str, str]]:
+        """Make the hooks; the names of those that could not be made, and why."""
+        self._hooks = []
+        failed = []
+        for plan in planned(self._context.config.hooks, beside=self._beside):
+            try:
+                if plan.enabled:
+                    self._subscribe(plan, plan.make(self._context))
+            except ConfigError as error:
+                failed.append((plan.name, str(error)))
+        return failed
+
+    def _subscribe(self, plan: Planned, hook: Hook) -> None:
+        self._hooks = [*(self._hooks or []), hook]
+        self.bus.subscribe(
+            Subscription(plan.name, hook.topics, hook.handle, plan.priority, plan.timeout_s, hook.background)
+        )
+
+
+class _Making:
+    """Where a hook failed that could not even be made."""
+
+    topic = "start"

@@ -1,0 +1,54 @@
+"""A summary of each session, brought up to date from time to time."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from chatbot.chat.events import SESSION_END, TURN_END, SessionEnd, TurnEnd
+from chatbot.memory import SessionHandle
+from chatbot.pipeline.capture import can_write
+from chatbot.pipeline.digest import Digest
+from chatbot.pipeline.hook import Hook, HookContext
+from chatbot.pipeline.sittings import Sittings
+from stores.access import SENSITIVITIES
+from stores.base import ObservationStore
+
+Turns = Annotated[int, Field(ge=1)]
+
+
+class Summarize(Hook):
+    """Sums up a session by rule, every so many turns and at its end: request, outcome, decisions, open items."""
+
+    topics = (TURN_END, SESSION_END)
+    priority = 150
+    background = True
+
+    def __init__(self, context: HookContext, *, every: Turns = 10, least: Turns = 4) -> None:
+        super().__init__(context)
+        self._every = every
+        self._least = least
+        self._digests: Sittings[Digest] = Sittings(Digest)
+
+    async def handle(self, event: TurnEnd | SessionEnd) -> None:
+        """Take in a turn, and write the summary when it is time."""
+        session = event.session
+        if not (session.supports(ObservationStore) and can_write(session)):
+            return
+        if isinstance(event, TurnEnd):
+            digest = self._digests[session.id].extended(event.text, event.reply)
+            self._digests[session.id] = digest
+            if digest.turns >= self._every:
+                await self._write(session, digest)
+        elif (left := self._digests.pop(session.id)) is not None and left.turns >= self._least:
+            await self._write(session, left)
+
+    async def _write(self, session: SessionHandle, digest: Digest) -> None:
+        for earlier in await session.session_summaries(session_id=session.id, limit=1, ask=SENSITIVITIES):
+            digest = digest.after(earlier.metadata)
+        if digest.request:
+            await session.summarize_session(
+                digest.request, digest.outcome, decisions=digest.decisions, open_items=digest.open_items
+            )
+            self._digests[session.id] = Digest()

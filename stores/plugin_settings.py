@@ -1,0 +1,48 @@
+"""The settings of a plug-in: the keyword-only arguments of its constructor, checked against their annotations."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, get_type_hints
+
+from stores.errors import did_you_mean
+
+
+def settings_of(plugin: type) -> dict[str, inspect.Parameter]:
+    """The settings of a plug-in, by name."""
+    parameters = inspect.signature(plugin).parameters.values()
+    return {found.name: found for found in parameters if found.kind is found.KEYWORD_ONLY}
+
+
+def checked_settings(
+    table: str,
+    plugin: type,
+    settings: Mapping[str, Any],
+    *,
+    invalid: type[Exception],
+    broken: type[Exception],
+) -> dict[str, Any]:
+    """The settings, converted to what the annotations ask for; `table` is what errors call the place they are in.
+
+    Raises `invalid` for a setting that is unknown or wrong, `broken` for annotations that cannot be read.
+    """
+    if not settings:
+        return {}
+    known = settings_of(plugin)
+    for key in settings:
+        if key not in known:
+            raise invalid(f"{table} has no setting {key!r}{did_you_mean(key, known)}")
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        hints = get_type_hints(plugin.__init__, include_extras=True)  # type: ignore[misc]
+    except NameError as error:
+        raise broken(f"the settings in {table} cannot be read from the annotations: {error}") from error
+    checked = {}
+    for key, value in settings.items():
+        try:
+            checked[key] = TypeAdapter(hints.get(key, Any)).validate_python(value)
+        except ValidationError as error:
+            raise invalid(f"{table} {key} = {value!r}: {error.errors()[0]['msg']}") from error
+    return checked

@@ -1,0 +1,115 @@
+"""What is worth remembering: bounds, the gate, and what must and must not pass it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatbot.memory.memorability import GATE, TYPE_WEIGHTS, Memorability, Scores, saturated
+from stores.observation import TYPES
+
+SHARES = st.floats(0, 1)
+TEXTS = st.text(max_size=300)
+
+
+@given(SHARES, SHARES, SHARES, SHARES)
+def test_a_score_is_a_share(substance: float, distinctiveness: float, salience: float, weight: float) -> None:
+    assert 0 <= Scores(substance, distinctiveness, salience, weight).total <= 1
+
+
+@given(SHARES, SHARES, SHARES, SHARES, SHARES)
+def test_more_of_any_dimension_never_scores_less(a: float, b: float, x: float, y: float, z: float) -> None:
+    less, more = sorted((a, b))
+    assert Scores(less, x, y, z).total <= Scores(more, x, y, z).total
+    assert Scores(x, less, y, z).total <= Scores(x, more, y, z).total
+    assert Scores(x, y, less, z).total <= Scores(x, y, more, z).total
+    assert Scores(x, y, z, less).total <= Scores(x, y, z, more).total
+
+
+@given(st.floats(0, 1e6), st.floats(0, 1e6))
+def test_substance_grows_and_saturates(a: float, b: float) -> None:
+    less, more = sorted((a, b))
+    assert 0 <= saturated(less) <= saturated(more) <= 1
+
+
+@given(TEXTS, TEXTS, st.lists(TEXTS, max_size=3), SHARES)
+def test_whatever_is_said_the_gate_agrees_with_the_score(text: str, reply: str, known: list[str], gate: float) -> None:
+    memorability = Memorability(gate)
+    for scores in (
+        memorability.of_exchange(text, reply, known),
+        memorability.of_text(text, "note", known=known, about=reply.split()),
+    ):
+        assert 0 <= scores.total <= 1
+        assert memorability.passes(scores) is (scores.total >= gate)
+
+
+@given(TEXTS, st.lists(st.sampled_from(["tariff", "granite", "violin", "harbour", "otter"]), unique=True))
+def test_saying_more_never_makes_a_text_less_memorable(text: str, more: list[str]) -> None:
+    memorability = Memorability()
+    longer = f"{text} {' '.join(more)}"
+    assert memorability.of_text(text, "note").substance <= memorability.of_text(longer, "note").substance
+
+
+@given(TEXTS, TEXTS, st.sampled_from(TYPES))
+def test_what_is_known_is_never_more_memorable_than_what_is_new(text: str, known: str, type_: str) -> None:
+    memorability = Memorability()
+    assert memorability.of_text(text, type_, known=[known]).total <= memorability.of_text(text, type_).total
+
+
+def test_the_weights_and_the_gate_are_those_of_the_design() -> None:
+    assert GATE == 0.30
+    assert TYPE_WEIGHTS == {
+        "decision": 0.8,
+        "discovery": 0.7,
+        "bugfix": 0.5,
+        "feature": 0.5,
+        "refactor": 0.3,
+        "change": 0.3,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "reply"),
+    [
+        ("My PIN is 4711", "Noted."),
+        ("I'm vegetarian", "Got it."),
+        ("I’m vegetarian", "OK"),
+        ("allergic to nuts", "ok"),
+        ("Remember: 4711", "ok"),
+        ("我吃素", "好的"),
+        ("東京に行きました", "はい"),
+        ("I moved to Lisbon", "Fine."),
+    ],
+)
+def test_facts_pass_in_short_form_and_in_other_scripts(text: str, reply: str) -> None:
+    assert Memorability().passes(Memorability().of_exchange(text, reply))
+
+
+@pytest.mark.parametrize(
+    ("text", "reply"),
+    [
+        ("", ""),
+        ("hi", "Hello!"),
+        ("thanks so much", "You're welcome! Happy to help anytime."),
+        ("how are you?", "I'm fine, thanks for asking! How can I help you today?"),
+        ("ok", "Great."),
+        ("yes", "Nice to hear."),
+        ("🙂", "🙂"),
+    ],
+)
+def test_small_talk_does_not(text: str, reply: str) -> None:
+    assert not Memorability().passes(Memorability().of_exchange(text, reply))
+
+
+def test_a_question_whose_answer_repeats_what_was_recalled_does_not_and_a_statement_does() -> None:
+    known = ["The spare key hangs in the green cabinet behind the kitchen door."]
+    reply = "The spare key hangs in the green cabinet behind the kitchen door."
+    memorability = Memorability()
+    assert not memorability.passes(memorability.of_exchange("Where is the spare key?", reply, known))
+    assert memorability.passes(memorability.of_exchange("Where is the spare key?", reply))
+    assert memorability.passes(memorability.of_exchange("The spare key moved to the garage.", reply, known))
+
+
+def test_the_type_decides_among_equals() -> None:
+    text = "retry granite harbour violin"
+    scores = {type_: Memorability().of_text(text, type_).total for type_ in ("decision", "discovery", "note", "change")}
+    assert scores["decision"] > scores["discovery"] > scores["note"] > scores["change"]

@@ -1,0 +1,85 @@
+"""`chatbot hooks`, and what `chatbot doctor` says of failures in another process."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+OWN = """
+from chatbot.pipeline import Hook
+
+class Raises(Hook):
+    '''Raises whatever happens.'''
+    topics = ("turn:end",)
+    def __init__(self, context, *, why: str = "no reason"):
+        super().__init__(context)
+        self.why = why
+    async def handle(self, event):
+        raise RuntimeError(self.why)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _project() -> None:
+    Path("config.toml").write_text(
+        '[model]\nname = "scripted"\nscript = ["Noted."]\n'
+        '[agents.chat]\nmemory = ["basic_session", "observations"]\n'
+        '[hooks."own_hooks:Raises"]\nwhy = "the moon is full"\npriority = 10\n[hooks.capture]\nenabled = false\n',
+        encoding="utf-8",
+    )
+    Path("own_hooks.py").write_text(OWN, encoding="utf-8")
+    Path("identities", "ada").mkdir(parents=True)
+    Path("identities", "ada", "identity.toml").write_text('persona = "You are ada."', encoding="utf-8")
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "chatbot", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def test_hooks_are_listed_by_topic_in_their_order_and_nothing_is_written() -> None:
+    done = run("hooks")
+    assert (done.returncode, done.stderr) == (0, "")
+    at_turn_end = [line.split() for line in done.stdout.splitlines() if line.startswith("turn:end")]
+    names = [line[2] for line in at_turn_end]
+    assert names == ["own_hooks:Raises", "exchange", "boundaries", "summarize"]
+    listed = {hook["name"]: hook for hook in json.loads(run("hooks", "--json").stdout)}
+    assert listed["capture"]["enabled"] is False
+    assert listed["inject"]["priority"] == 50
+    own = listed["own_hooks:Raises"]
+    assert (own["settings"], own["about"]) == ({"why": "the moon is full"}, "Raises whatever happens.")
+    assert own["last_failure"] is None
+    assert not Path("identities/ada/memory").exists()
+
+
+def test_what_failed_in_one_process_is_shown_in_another() -> None:
+    asked = run("ask", "Is the herring of Gotland pickled?")
+    assert asked.returncode == 0
+    assert asked.stdout == "Noted.\n"
+    assert asked.stderr.count("the moon is full") == 1
+    listed = {hook["name"]: hook for hook in json.loads(run("hooks", "--json").stdout)}
+    assert "the moon is full" in listed["own_hooks:Raises"]["last_failure"]["message"]
+    assert "the moon is full" in run("hooks").stdout
+    doctor = run("doctor")
+    assert doctor.returncode == 1
+    assert "own_hooks:Raises at turn:end" in doctor.stdout
+    Path("identities/ada/memory/hook_failures.jsonl").unlink()
+    assert "none failed" in run("doctor").stdout
+
+
+def test_a_wrong_hook_is_an_error_of_configuration_everywhere() -> None:
+    with Path("config.toml").open("a", encoding="utf-8") as file:
+        file.write("[hooks.injekt]\n")
+    for command in (["hooks"], ["ask", "x"]):
+        done = run(*command)
+        assert done.returncode == 3
+        assert "did you mean 'inject'" in done.stderr
+    assert "did you mean 'inject'" in run("doctor").stdout
