@@ -30,6 +30,10 @@ from stores.plugins import open_store
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from chatbot.memory.policy import Policy
+    from chatbot.memory.report import Report
+    from chatbot.memory.upkeep import UpkeepFile
+
 logger = logging.getLogger(__name__)
 
 _SHOWN_MATCHES = 5
@@ -79,6 +83,7 @@ class MemorySystem(AsyncResource, Remembering):
         self._observations = observations or ("in_memory" if home is None else "observations")
         self._catalog: SessionCatalog = EphemeralCatalog() if self.home is None else FolderCatalog(self.home)
         self._stores: dict[str, Store] = {}
+        self._upkeep: UpkeepFile | None = None
         self._turn_orders: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @property
@@ -207,6 +212,26 @@ class MemorySystem(AsyncResource, Remembering):
             except (SessionError, StoreError) as error:
                 logger.warning("session %s is expired and could not be erased: %s", record.id, error)
         return erased
+
+    async def maintain(
+        self,
+        policy: Policy | None = None,
+        *,
+        dry_run: bool = False,
+        unless_within: timedelta = timedelta(0),
+        whole: bool = False,
+    ) -> Report:
+        """Let what is remembered fade, merge and go, as the policy says; what was done, or would be in a dry run.
+
+        Looks at a bounded number of rows and goes on behind them the next time; `whole` takes as many runs as it needs.
+        Does nothing, and says so, where another process is at it, or was less than `unless_within` ago.
+        """
+        from chatbot.memory.policy import Policy
+        from chatbot.memory.upkeep import UpkeepFile, Wish, maintain
+
+        self._upkeep = self._upkeep or UpkeepFile(self.home)
+        wish = Wish(dry_run=dry_run, unless_within=unless_within, whole=whole)
+        return await maintain(self._scope(), self._upkeep, policy or Policy(), wish)
 
     async def aclose(self) -> None:
         """Close every store. May be called twice."""
