@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from chatbot.chat import Chat, Rules
 from chatbot.chat.ledger import Ledger
@@ -33,6 +33,10 @@ from stores.base import ObservationStore
 from stores.errors import InvalidValue, StoreError, did_you_mean
 from stores.lifecycle import AsyncResource
 from stores.plugins import check_settings, load
+
+if TYPE_CHECKING:
+    from chatbot.memory.policy import Policy
+    from chatbot.memory.report import Report
 
 IN_MEMORY = "in_memory"
 
@@ -110,6 +114,14 @@ class Setup:
         raise ConfigError(
             f"no store of the agent {self.agent!r} keeps observations: set [agents.{self.agent}] memory = [{stores}]"
         )
+
+    @property
+    def policy(self) -> Policy:
+        """What maintenance goes by."""
+        from chatbot.memory.policy import Policy, Rule
+
+        given = self.config.maintenance.model_dump(exclude={"every_hours", "rules"})
+        return Policy(**given, rules=tuple(Rule(**rule.model_dump()) for rule in self.config.maintenance.rules))
 
     def check_tools(self) -> None:
         """Check that the tools of every agent can be loaded. Raises `ConfigError`."""
@@ -295,6 +307,11 @@ class Runtime(AsyncResource):
             sources=[self._servers] if self._uses_servers else [],
             confirm=self._confirm,
         )
+
+    async def maintain(self) -> Report:
+        """Maintain what is remembered, if that was not done for as long as `[maintenance] every_hours` says."""
+        every = timedelta(hours=self.config.maintenance.every_hours)
+        return await self.memory.maintain(self.setup.policy, unless_within=every)
 
     async def aclose(self) -> None:
         """End the sessions that were used, close memory and model, and end the servers of tools. May be called twice."""
