@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -36,7 +37,6 @@ from stores.plugins import check_settings, load
 
 if TYPE_CHECKING:
     from chatbot.memory.policy import Policy
-    from chatbot.memory.report import Report
 
 IN_MEMORY = "in_memory"
 
@@ -118,10 +118,9 @@ class Setup:
     @property
     def policy(self) -> Policy:
         """What maintenance goes by."""
-        from chatbot.memory.policy import Policy, Rule
+        from chatbot.memory.policy import configured
 
-        given = self.config.maintenance.model_dump(exclude={"every_hours", "rules"})
-        return Policy(**given, rules=tuple(Rule(**rule.model_dump()) for rule in self.config.maintenance.rules))
+        return configured(self.config.maintenance)
 
     def check_tools(self) -> None:
         """Check that the tools of every agent can be loaded. Raises `ConfigError`."""
@@ -148,6 +147,8 @@ class Setup:
         observations: str | None = None,
         clearance: Clearance | None = None,
         tell: Tell | None = None,
+        tell: Tell | None = None,
+        clock: Callable[[], datetime] = utc_now,
     ) -> MemorySystem:
         """The identity's sessions, or a memory that writes nothing; `observations` is the store of what is remembered.
 
@@ -167,6 +168,7 @@ class Setup:
             bill=self._bill_embedding,
             profiles=self._profiles(),
             tell=tell,
+            clock=clock,
         )
 
     def _profiles(self) -> dict[str, Profile]:
@@ -202,6 +204,7 @@ class Runtime(AsyncResource):
         model: Model | None = None,
         tools: tuple[Tool, ...] = (),
         confirm: Confirm | None = None,
+        clock: Callable[[], datetime] = utc_now,
     ) -> None:
         options = options or Options()
         self.setup = Setup.resolve(options)
@@ -211,7 +214,8 @@ class Runtime(AsyncResource):
         self._persona = options.persona or self.setup.identity.persona
         self._ephemeral = options.ephemeral
         self.model = model or open_model(self.setup.config.model)
-        self.memory = self.setup.open_memory(ephemeral=options.ephemeral, tell=self._tell)
+        self.memory = self.setup.open_memory(ephemeral=options.ephemeral, tell=self._tell, clock=clock)
+        self._clock = clock
         self.ledger = Ledger(self.setup.identity.memory)
         self._tools = tools
         self._confirm = confirm
@@ -225,6 +229,7 @@ class Runtime(AsyncResource):
             ledger=self.ledger,
             home=self.memory.home,
             plugins_beside=self.setup.settings.folder,
+            clock=clock,
         )
 
     @property
@@ -283,6 +288,7 @@ class Runtime(AsyncResource):
             ledger=self.ledger,
             tools=self.tools(session),
             publisher=self.pipeline,
+            clock=self._clock,
         )
 
     def _tell(self, event: MemoryEvent) -> None:
@@ -307,11 +313,6 @@ class Runtime(AsyncResource):
             sources=[self._servers] if self._uses_servers else [],
             confirm=self._confirm,
         )
-
-    async def maintain(self) -> Report:
-        """Maintain what is remembered, if that was not done for as long as `[maintenance] every_hours` says."""
-        every = timedelta(hours=self.config.maintenance.every_hours)
-        return await self.memory.maintain(self.setup.policy, unless_within=every)
 
     async def aclose(self) -> None:
         """End the sessions that were used, close memory and model, and end the servers of tools. May be called twice."""

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from stores.caps import surplus, weigh
 from stores.observation import PROTECTED_TYPES, Observation
 
+if TYPE_CHECKING:
+    from chatbot.config import MaintenanceSettings
+
 Fate = Literal["archive", "delete"]
+Part = Literal["", "consolidation", "compression"]
+"""All of maintenance, what changes how important rows are, or what merges, retires and erases them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +63,14 @@ class Policy:
     seconds_per_run: float = 2.0
     """Past that a run begins nothing more, and the next one goes on."""
 
+    def only(self, part: Part) -> Policy:
+        """The policy with one part of it alone."""
+        if part == "consolidation":
+            return replace(
+                self, similarity=0, summarize_after_days=0, max_per_session=0, erase_after_days=0, rules=()
+            )
+        return replace(self, decay_per_day=0) if part == "compression" else self
+
     def rule_for(self, row: Observation) -> Rule | None:
         """The rule that holds for the row."""
         return next((rule for rule in self.rules if rule.covers(row)), None)
@@ -70,6 +83,12 @@ class Sentence:
     fate: Fate
     ids: tuple[str, ...]
     why: str
+
+
+def configured(settings: MaintenanceSettings) -> Policy:
+    """The policy that the configuration asks for."""
+    given = settings.model_dump(exclude={"every_hours", "rules"})
+    return Policy(**given, rules=tuple(Rule(**rule.model_dump()) for rule in settings.rules))
 
 
 def aged(rows: Iterable[Observation], policy: Policy, now: datetime) -> list[Sentence]:

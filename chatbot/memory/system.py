@@ -30,7 +30,7 @@ from stores.plugins import open_store
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from chatbot.memory.policy import Policy
+    from chatbot.memory.policy import Part, Policy
     from chatbot.memory.report import Report
     from chatbot.memory.upkeep import UpkeepFile
 
@@ -217,6 +217,8 @@ class MemorySystem(AsyncResource, Remembering):
         self,
         policy: Policy | None = None,
         *,
+        part: Part = "",
+        stores: Sequence[str] | None = None,
         dry_run: bool = False,
         unless_within: timedelta = timedelta(0),
         whole: bool = False,
@@ -224,14 +226,15 @@ class MemorySystem(AsyncResource, Remembering):
         """Let what is remembered fade, merge and go, as the policy says; what was done, or would be in a dry run.
 
         Looks at a bounded number of rows and goes on behind them the next time; `whole` takes as many runs as it needs.
-        Does nothing, and says so, where another process is at it, or was less than `unless_within` ago.
+        `part` is what of it is wanted. The rows are those of the first of `stores` that keeps observations. Does
+        nothing, and says so, where another process is at it, or was less than `unless_within` ago.
         """
         from chatbot.memory.policy import Policy
         from chatbot.memory.upkeep import UpkeepFile, Wish, maintain
 
         self._upkeep = self._upkeep or UpkeepFile(self.home)
-        wish = Wish(dry_run=dry_run, unless_within=unless_within, whole=whole)
-        return await maintain(self._scope(), self._upkeep, policy or Policy(), wish)
+        wish = Wish(part=part, dry_run=dry_run, unless_within=unless_within, whole=whole)
+        return await maintain(self._scope(stores), self._upkeep, policy or Policy(), wish)
 
     async def aclose(self) -> None:
         """Close every store. May be called twice."""
@@ -278,10 +281,13 @@ class MemorySystem(AsyncResource, Remembering):
         """What is remembered, for a caller without a session; what they write is of the agent `agent_id`."""
         return Memories(replace(self._scope(), agent_id=agent_id))
 
-    def _scope(self) -> Scope:
-        [store] = self._open_stores([self._observations]).values()
-        if not isinstance(store, ObservationStore):
-            raise UnsupportedOperation(f"the store {self._observations!r} keeps no observations")
+    def _scope(self, names: Sequence[str] | None = None) -> Scope:
+        opened = self._open_stores([self._observations] if names is None else names).values()
+        store = next((each for each in opened if isinstance(each, ObservationStore)), None)
+        if store is None:
+            raise UnsupportedOperation(
+                f"of the stores {', '.join(names or [self._observations])} none keeps observations"
+            )
         return self._caller.scope(store)
 
     def _meaning_of(self, store: ObservationStore) -> Meaning | None:

@@ -8,14 +8,15 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from chatbot.memory.maintenance import Place, Run, WordsOf
-from chatbot.memory.policy import Policy
+from chatbot.memory.policy import Part, Policy
 from chatbot.memory.report import Report, together
 from chatbot.memory.scope import Scope
 from stores.errors import InvalidValue, StoreBusy
@@ -27,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 NAME = "maintenance.json"
 LOCK_NAME = ".maintenance.lock"
+_PARTS: tuple[Part, ...] = ("consolidation", "compression")
 
 
 class UnderWay(StoreBusy):
@@ -37,6 +39,7 @@ class UnderWay(StoreBusy):
 class Wish:
     """How maintenance is asked for; see `MemorySystem.maintain`."""
 
+    part: Part = ""
     dry_run: bool = False
     unless_within: timedelta = timedelta(0)
     whole: bool = False
@@ -59,17 +62,22 @@ class UpkeepFile:
 
     def __init__(self, home: Path | None) -> None:
         self._home = home
-        self._kept = Upkeep()
+        self._kept: dict[Part, Upkeep] = {}
         self._folder: Folder | None = None
         self._alone = asyncio.Lock()
         self.words: WordsOf = {}
         """What one run leaves to the next in the same process, to save work."""
 
-    async def read(self) -> Upkeep:
-        """What the last run left behind, whichever process that was in."""
+    async def is_due(self, part: Part, now: datetime, every: timedelta) -> bool:
+        """Whether it is time again. Reads nothing where this process knows that it is not."""
+        known = self._kept.get(part, Upkeep())
+        return known.is_due(now, every) and (await self.read(part)).is_due(now, every)
+
+    async def read(self, part: Part) -> Upkeep:
+        """What the last run of that part left behind, whichever process that was in."""
         if self._home is not None:
             self._kept = await asyncio.to_thread(_read, self._home / NAME)
-        return self._kept
+        return self._kept.get(part, Upkeep())
 
     @asynccontextmanager
     async def claimed(self) -> AsyncIterator[None]:
@@ -84,11 +92,11 @@ class UpkeepFile:
                 finally:
                     self._folder = None
 
-    async def keep(self, upkeep: Upkeep) -> None:
-        """Leave it to the next run. Needs the claim."""
-        self._kept = upkeep
+    async def keep(self, part: Part, upkeep: Upkeep) -> None:
+        """Leave it to the next run; one of all is one of each part. Needs the claim."""
+        self._kept |= dict.fromkeys((part,) if part else _PARTS, upkeep)
         if self._folder is not None:
-            await asyncio.to_thread(self._folder.replace, NAME, _written(upkeep))
+            await asyncio.to_thread(self._folder.replace, NAME, _written(self._kept))
 
     def _lock(self, stack: ExitStack) -> Folder | None:
         if self._home is None:
@@ -103,14 +111,14 @@ class UpkeepFile:
 async def maintain(scope: Scope, file: UpkeepFile, policy: Policy, wish: Wish) -> Report:
     """One run, or as many as it takes, unless somebody is at it or was; see `MemorySystem.maintain`."""
     not_due = Report(dry_run=wish.dry_run, skipped="not due")
-    if not (await file.read()).is_due(scope.clock(), wish.unless_within):
+    if not await file.is_due(wish.part, scope.clock(), wish.unless_within):
         return not_due
     try:
         async with file.claimed():
-            upkeep = await file.read()  # again, for another process may have been at it a moment ago
+            upkeep = await file.read(wish.part)  # again, for another process may have been at it a moment ago
             if not upkeep.is_due(scope.clock(), wish.unless_within):
                 return not_due
-            return await _runs(scope, file, policy, wish, Place() if wish.whole else upkeep.place)
+            return await _runs(scope, file, policy.only(wish.part), wish, Place() if wish.whole else upkeep.place)
     except UnderWay:
         return Report(dry_run=wish.dry_run, skipped="under way")
 
@@ -122,28 +130,35 @@ async def _runs(scope: Scope, file: UpkeepFile, policy: Policy, wish: Wish, plac
         report, after = await run.go(place)
         reports.append(report)
         if not wish.dry_run:
-            await file.keep(Upkeep(scope.clock(), after))
+            await file.keep(wish.part, Upkeep(scope.clock(), after))
         is_stuck = after == place and not report.deeds
         if report.finished or is_stuck or not wish.whole:
             return together(reports)
         place = after
 
 
-def _written(upkeep: Upkeep) -> bytes:
-    done_at = None if upkeep.done_at is None else format_time(upkeep.done_at)
-    record = {"v": 1, "done_at": done_at, "active": upkeep.place.active, "resting": upkeep.place.resting}
-    return json.dumps(record, indent=1).encode() + b"\n"
+def _written(kept: Mapping[Part, Upkeep]) -> bytes:
+    parts = {
+        part: {"done_at": format_time(each.done_at), "active": each.place.active, "resting": each.place.resting}
+        for part, each in kept.items()
+        if each.done_at is not None
+    }
+    return json.dumps({"v": 1, **parts}, indent=1).encode() + b"\n"
 
 
-def _read(path: Path) -> Upkeep:
+def _read(path: Path) -> dict[Part, Upkeep]:
     try:
         record = json.loads(path.read_bytes())
-        return Upkeep(parse_time(record["done_at"]), Place(_id(record["active"]), _id(record["resting"])))
+        return {part: _parsed(record[part]) for part in _PARTS if part in record}
     except FileNotFoundError:
-        return Upkeep()
+        return {}
     except (OSError, ValueError, KeyError, TypeError, RecursionError, InvalidValue) as error:
         logger.warning("%s cannot be read, so maintenance begins again at the oldest row: %s", path, error)
-        return Upkeep()
+        return {}
+
+
+def _parsed(record: dict[str, Any]) -> Upkeep:
+    return Upkeep(parse_time(record["done_at"]), Place(_id(record["active"]), _id(record["resting"])))
 
 
 def _id(text: object) -> str | None:

@@ -21,8 +21,8 @@ from stores.observation import TYPES, parse_triple
 from stores.observations.table import Table, micros
 
 NAME = "table"
-VERSION = 2
-_MAGIC = b"chatbot table 2\n"
+VERSION = 3
+_MAGIC = b"chatbot table 3\n"
 _COLUMNS = {
     "class_of": "H",
     "starts": "Q",
