@@ -66,9 +66,7 @@ class Policy:
     def only(self, part: Part) -> Policy:
         """The policy with one part of it alone."""
         if part == "consolidation":
-            return replace(
-                self, similarity=0, summarize_after_days=0, max_per_session=0, erase_after_days=0, rules=()
-            )
+            return replace(self, similarity=0, summarize_after_days=0, max_per_session=0, erase_after_days=0, rules=())
         return replace(self, decay_per_day=0) if part == "compression" else self
 
     def rule_for(self, row: Observation) -> Rule | None:
