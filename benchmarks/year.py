@@ -71,10 +71,46 @@ CHANGING = {
     "rent of the warehouse": ["900 euros", "950 euros", "1010 euros", "1100 euros"],
 }
 PLACES = ["kitchen", "cellar", "garden", "office", "workshop", "garage", "attic", "balcony", "studio", "barn"]
-THINGS = ["lamp", "drill", "kettle", "ladder", "printer", "bicycle", "heater", "saw", "camera", "router", "scanner", "sofa", "shelf", "mower", "radio"]
-STATES = ["broken", "repaired", "painted", "moved", "sold", "cleaned", "measured", "borrowed", "returned", "insured", "photographed", "labelled"]
+THINGS = [
+    "lamp",
+    "drill",
+    "kettle",
+    "ladder",
+    "printer",
+    "bicycle",
+    "heater",
+    "saw",
+    "camera",
+    "router",
+    "scanner",
+    "sofa",
+    "shelf",
+    "mower",
+    "radio",
+]
+STATES = [
+    "broken",
+    "repaired",
+    "painted",
+    "moved",
+    "sold",
+    "cleaned",
+    "measured",
+    "borrowed",
+    "returned",
+    "insured",
+    "photographed",
+    "labelled",
+]
 PEOPLE = ["Anna", "Bruno", "Chiara", "Deniz", "Emil", "Farida", "Goran", "Hanne", "Ivo", "Jun"]
-WHYS = ["before the visit", "after the storm", "for the exhibition", "because of the noise", "to save money", "by mistake"]
+WHYS = [
+    "before the visit",
+    "after the storm",
+    "for the exhibition",
+    "because of the noise",
+    "to save money",
+    "by mistake",
+]
 CHATTER = ["hi", "thanks!", "good morning", "ok", "lol", "see you", "great, thank you"]
 SUITES = ["api", "billing", "search", "login", "export", "mobile"]
 CONFIG = """

@@ -148,8 +148,10 @@ class RetentionSettings(Section):
 class MaintenanceSettings(Section):
     """`[maintenance]`: how memory fades, what is merged, and how long what is kept; 0 turns a step off."""
 
-    every_hours: float = Field(24, ge=0)
-    """How long after a run the next one is due, at the end or the start of a session; 0: after every session."""
+    consolidate_every_hours: float = Field(72, ge=0)
+    """How long after memory has faded it does again, as a session ends or begins; 0: with every session."""
+    compress_every_hours: float = Field(168, ge=0)
+    """The same for merging, retiring and erasing."""
     decay_per_day: float = Field(0.05, ge=0, le=1)
     """What of its strength a row loses on a day without use; what is meant to last loses half of it."""
     compression_min_age_days: float = Field(7, ge=0)

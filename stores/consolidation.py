@@ -33,12 +33,14 @@ def consolidated(row: Observation, at: datetime, decay_per_day: float) -> float 
     if not 0 <= decay_per_day < _STEEPEST:
         raise InvalidValue(f"decay_per_day is {decay_per_day!r:.80}: it must be a number of 0 or more")
     since = row.consolidated_at or row.updated_at
-    if at <= since:
+    elapsed = (at - since).total_seconds() / 86_400
+    new = row.touches - row.consolidated_touches
+    if elapsed <= 0 or (new <= 0 and row.standing <= FLOOR * row.importance):
         return None
     touched = max(since, min(at, row.touched_at))
     rate = decay_per_day / 2 if row.type in LASTING_TYPES else decay_per_day
     faded = rate * (at - touched).total_seconds() / 86_400
-    grown = BOOST * math.log1p(max(0, row.touches - row.consolidated_touches))
+    grown = BOOST * math.log1p(max(0, new))
     floor = FLOOR * row.importance
     strength = round(max(floor, min(1.0, row.standing + grown) - faded), 4)
     return strength if abs(strength - row.standing) >= _worth(strength, floor) else None

@@ -51,10 +51,12 @@ def _candidates(texts: Sequence[Words], similarity: float) -> Iterable[tuple[int
         size = len(texts[number])
         shortest = similarity * size - _ROUNDING
         rarest = sorted(texts[number], key=lambda word: (held[word], word))[: size - math.ceil(shortest) + 1]
-        near = {other for word in rarest for other in holders[word] if len(texts[other]) >= shortest}
-        yield from ((number, other) for other in sorted(near))
+        near: set[int] = set()
         for word in rarest:
+            near.update(holders[word])
             holders[word].append(number)
+        near.discard(number)
+        yield from ((number, other) for other in near if len(texts[other]) >= shortest)
 
 
 class _Links:

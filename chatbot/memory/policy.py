@@ -85,7 +85,7 @@ class Sentence:
 
 def configured(settings: MaintenanceSettings) -> Policy:
     """The policy that the configuration asks for."""
-    given = settings.model_dump(exclude={"every_hours", "rules"})
+    given = settings.model_dump(exclude={"consolidate_every_hours", "compress_every_hours", "rules"})
     return Policy(**given, rules=tuple(Rule(**rule.model_dump()) for rule in settings.rules))
 
 

@@ -70,14 +70,13 @@ class UpkeepFile:
 
     async def is_due(self, part: Part, now: datetime, every: timedelta) -> bool:
         """Whether it is time again. Reads nothing where this process knows that it is not."""
-        known = self._kept.get(part, Upkeep())
-        return known.is_due(now, every) and (await self.read(part)).is_due(now, every)
+        return self._of(part).is_due(now, every) and (await self.read(part)).is_due(now, every)
 
     async def read(self, part: Part) -> Upkeep:
         """What the last run of that part left behind, whichever process that was in."""
         if self._home is not None:
             self._kept = await asyncio.to_thread(_read, self._home / NAME)
-        return self._kept.get(part, Upkeep())
+        return self._of(part)
 
     @asynccontextmanager
     async def claimed(self) -> AsyncIterator[None]:
@@ -97,6 +96,11 @@ class UpkeepFile:
         self._kept |= dict.fromkeys((part,) if part else _PARTS, upkeep)
         if self._folder is not None:
             await asyncio.to_thread(self._folder.replace, NAME, _written(self._kept))
+
+    def _of(self, part: Part) -> Upkeep:
+        """What is known of a part; of all of them where they were done together."""
+        known = [self._kept.get(each, Upkeep()) for each in ((part,) if part else _PARTS)]
+        return known[0] if known[0] == known[-1] else Upkeep()
 
     def _lock(self, stack: ExitStack) -> Folder | None:
         if self._home is None:

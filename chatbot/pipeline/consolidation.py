@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from chatbot.config import MaintenanceSettings
 from chatbot.pipeline.upkeep import Maintaining
 
 
 class Consolidation(Maintaining):
-    """Lets memory fade with time and grow stronger with use, at most once a day, as [maintenance] says."""
+    """Lets memory fade with time and grow stronger with use, every few days, as [maintenance] says."""
 
     priority = 200
     part = "consolidation"
+
+    @staticmethod
+    def hours(settings: MaintenanceSettings) -> float:
+        """See `Maintaining`."""
+        return settings.consolidate_every_hours

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from datetime import timedelta
 from typing import Any, ClassVar
 
 from chatbot.chat.events import SESSION_END, SESSION_START, SessionEnd, SessionStart
+from chatbot.config import MaintenanceSettings
 from chatbot.memory.policy import Part, configured
 from chatbot.memory.report import Report
 from chatbot.pipeline.hook import Hook, HookContext
@@ -24,8 +26,13 @@ class Maintaining(Hook):
         super().__init__(context)
         settings = context.config.maintenance
         self._policy = configured(settings)
-        self._every = timedelta(hours=settings.every_hours)
+        self._every = timedelta(hours=self.hours(settings))
         context.capabilities.provide(f"memory.{self.part}", self.run)
+
+    @staticmethod
+    @abstractmethod
+    def hours(settings: MaintenanceSettings) -> float:
+        """How long after a run the next one is due."""
 
     async def handle(self, event: SessionStart | SessionEnd) -> Any:
         """Do it for the memory that the session uses, if it uses one."""

@@ -546,7 +546,10 @@ class Keeper:
             self._keep_body(number, row)
         else:
             self._bodies.move_to_end(number)
-        return self._table.counted(row, number)
+        now = self._table.counted(row, number)
+        if now is not row:
+            self._bodies[number] = now
+        return now
 
     def _keep_body(self, number: int, row: Observation) -> None:
         self._bodies[number] = row

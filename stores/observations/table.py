@@ -181,9 +181,9 @@ class Table:
 
     def counted(self, row: Observation, number: int) -> Observation:
         """The row with the uses and the strength that only the table knows."""
-        uses = self.uses[number]
-        if not uses and not self.consolidated[number]:
-            return row
+        uses, strength = self.uses[number], self.strength[number]
+        if uses == row.use_count and strength == (_UNCHANGED if row.strength is None else row.strength):
+            return row  # which no count changes alone
         used = (uses, moment(self.used[number]) if self.used[number] else None)
         return counted(row, used, self._consolidation(number))
 
