@@ -326,6 +326,7 @@ class Year:
             "corrected": (newest, len(CHANGING)),
             "unexplained": await self._unexplained(memories, rows),
             "statuses": dict(Counter(row.status for row in rows)),
+            "counted": dict((await memories.stats(ask=SENSITIVITIES)).by_status),
             "active": sum(row.is_current(self.now) for row in rows),
         }
 

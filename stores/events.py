@@ -458,13 +458,16 @@ def _superseding(event: Event, old: Observation, new: Observation, known: Known)
 
 
 def implied(event: Event) -> list[Event]:
-    """What happens along with an event: an added row takes the place of another one, or of several."""
-    if event.row is None:
+    """What happens along with an event: an added row takes the place of another one, or of several.
+
+    It has done so where it was erased since, too: what it stood for does not come back by that.
+    """
+    if event.row is None and event.kind != "purge":
         return []
     along: list[tuple[Kind, tuple[str, ...]]] = [("compress", event.compresses)]
     if event.supersedes is not None:
         along.append(("supersede", (event.supersedes,)))
-    by, who, why = event.row.id, event.who, event.why
+    by, who, why = event.row.id if event.row else event.ids[0], event.who, event.why
     return [Event(kind=kind, at=event.at, ids=ids, by=by, who=who, why=why) for kind, ids in along if ids]
 
 

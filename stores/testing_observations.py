@@ -158,6 +158,27 @@ class ObservationStoreContract:
 
         self.run(tmp_path, check)
 
+    def test_what_a_summary_or_a_newer_row_stood_for_does_not_come_back_when_that_is_erased(
+        self, tmp_path: Path
+    ) -> None:
+        async def write(store: ObservationStore) -> bool:
+            await store.commit(OWNER, adding(*(observation(number) for number in range(4))))
+            await store.commit(OWNER, [_compressing(observation(5), *_IDS[:3])])
+            newer = Event(kind="add", at=NOW, row=observation(6), supersedes=_IDS[3])
+            await store.commit(OWNER, [newer])
+            await store.purge(OWNER, _IDS[5:7], who="maintenance", why="old")
+            await check(store)
+            return store.keeps_files
+
+        async def check(store: ObservationStore) -> None:
+            found = await store.find(OWNER, Filter(statuses=STATUSES), order="created", ascending=True)
+            assert [row.id for row in found.rows] == _IDS[:4]
+            assert [row.status for row in found.rows] == [*["compressed"] * 3, "superseded"]
+            assert await store.get(OWNER, _IDS[:7]) == []
+
+        if self.run(tmp_path, write):
+            self.run(tmp_path, check)
+
     def test_a_summary_stands_for_nothing_that_is_gone_or_guarded_otherwise(self, tmp_path: Path) -> None:
         async def check(store: ObservationStore) -> None:
             everything = replace(OWNER, asked=_ALL, namespaces=None)

@@ -495,6 +495,8 @@ class Keeper:
         elif event.kind == "purge":
             for each in event.ids:
                 table.add_erased(each)
+            for along in implied(event):
+                self._fold_change(along, place)
         elif event.kind in {"triple", "retract"}:
             table.fold_triples(event)
         elif event.kind in {"use", "counts", "consolidate"}:

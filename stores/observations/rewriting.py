@@ -78,7 +78,8 @@ def _without(event: Event, gone: Collection[str], purge: Event, line: bytes) -> 
     if event.row is not None:
         if event.row.id not in gone:
             return line  # it only refers to one of them, by its id
-        return encode(replace(purge, ids=(event.row.id,)).as_json()).rstrip(b"\n")
+        rest = replace(purge, ids=(event.row.id,), compresses=event.compresses, supersedes=event.supersedes)
+        return encode(rest.as_json()).rstrip(b"\n")
     if event.triple is not None:
         return None if event.triple.source in gone else line
     left = tuple(each for each in event.ids if each not in gone)

@@ -16,6 +16,7 @@ async def test_after_a_year_what_matters_is_known_and_what_is_gone_is_explained(
     assert result["corrected"] == (5, 5)
     assert result["active"] <= 330
     assert result["unexplained"] == []
+    assert result["statuses"] == result["counted"]
     assert all(year.counts[kind] for kind in ("consolidate", "archive", "delete", "compress", "erase"))
     (_, _, half, _), (_, _, whole, _) = year.growth[1], year.growth[3]
     assert whole < 2.5 * half  # it grows by what is said, and no faster
