@@ -23,10 +23,10 @@ from chatbot.memory.told import MemoryEvent, Tell
 from chatbot.messages import Usage
 from chatbot.models import open_model
 from chatbot.models.base import Model
-from chatbot.tools import Confirm, Tool, Toolbox
-from chatbot.tools.mcp import McpServers
 from chatbot.pipeline.pipeline import Pipeline
 from chatbot.pipeline.plugins import plan
+from chatbot.tools import Confirm, Tool, Toolbox
+from chatbot.tools.mcp import McpServers
 from chatbot.tools.plugins import TOOLS, tools_of
 from chatbot.tools.plugins import load as load_tools
 from stores.access import Clearance, least_clearance
@@ -146,7 +146,6 @@ class Setup:
         ephemeral: bool = False,
         observations: str | None = None,
         clearance: Clearance | None = None,
-        tell: Tell | None = None,
         tell: Tell | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> MemorySystem:
@@ -315,7 +314,7 @@ class Runtime(AsyncResource):
         )
 
     async def aclose(self) -> None:
-        """End the sessions that were used, close memory and model, and end the servers of tools. May be called twice."""
+        """End the sessions that were used, close memory and model, end the servers of tools. May be called twice."""
         try:
             await self.pipeline.aclose()
             await self._servers.aclose()

@@ -278,7 +278,7 @@ async def test_two_at_once_are_one_who_does_it_and_one_who_says_so(memory: Memor
     await memory.alike(3)
     memory.now += timedelta(days=30)
     first, second = await asyncio.gather(memory.system.maintain(), memory.system.maintain())
-    assert [report.skipped for report in (first, second)] == ["", "under way"]
+    assert [report.counts()["compress"] for report in (first, second) if report.deeds] == [3]
     with locked(memory.home, name=LOCK_NAME):
         async with memory.opened() as other:
             assert (await other.maintain()).skipped == "under way"
