@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from chatbot.errors import ConfigError
 from stores.errors import did_you_mean
+from stores.observation import Type
 
 FILE_NAME = "config.toml"
 FILE_VARIABLE = "CHATBOT_CONFIG"
@@ -132,6 +133,45 @@ class SessionSettings(Section):
     """Days after its last use at which a session is erased; 0 keeps it for ever."""
 
 
+class RetentionSettings(Section):
+    """`[[maintenance.rules]]`: how long some rows are kept; see `chatbot.memory.policy.Rule`."""
+
+    types: tuple[Type, ...] = ()
+    """Empty: all types but decision, identity, preference and task."""
+    agent: str | None = None
+    namespace: str | None = None
+    archive_after_days: float = Field(0, ge=0)
+    delete_after_days: float = Field(0, ge=0)
+    max_rows: int = Field(0, ge=0)
+
+
+class MaintenanceSettings(Section):
+    """`[maintenance]`: how memory fades, what is merged, and how long what is kept; 0 turns a step off."""
+
+    consolidate_every_hours: float = Field(72, ge=0)
+    """How long after memory has faded it does again, as a session ends or begins; 0: with every session."""
+    compress_every_hours: float = Field(168, ge=0)
+    """The same for merging, retiring and erasing."""
+    decay_per_day: float = Field(0.05, ge=0, le=1)
+    """What of its strength a row loses on a day without use; what is meant to last loses half of it."""
+    compression_min_age_days: float = Field(7, ge=0)
+    """How old rows must be to be merged."""
+    similarity: float = Field(0.5, ge=0, le=1)
+    """The share of common words from which on three rows or more are merged into one; 0: none are."""
+    summarize_after_days: float = Field(0, ge=0)
+    """Days after which what is left of a session is rolled up into a few rows."""
+    max_per_session: int = Field(0, ge=0)
+    """How many rows of one session stay active."""
+    erase_after_days: float = Field(0, ge=0)
+    """Days after which what was deleted or has expired is erased for good, from history too."""
+    rows_per_run: int = Field(2000, ge=1)
+    """How many rows a run looks at; the next one goes on behind them."""
+    seconds_per_run: float = Field(2.0, gt=0)
+    """How long a run may take, about."""
+    rules: tuple[RetentionSettings, ...] = ()
+    """The first one that covers a row holds."""
+
+
 class BudgetSettings(Section):
     """`[budget]`: limits that a model call may not pass; 0 sets none. Days are UTC."""
 
@@ -228,6 +268,7 @@ class Config(Section):
     embedding: EmbeddingSettings = EmbeddingSettings()
     profiles: ProfilesSettings = ProfilesSettings()
     sessions: SessionSettings = SessionSettings()
+    maintenance: MaintenanceSettings = MaintenanceSettings()
     budget: BudgetSettings = BudgetSettings()
     terminal: TerminalSettings = TerminalSettings()
     mcp: McpSettings = McpSettings()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from chatbot.chat import Chat, Rules
 from chatbot.chat.answer import answer
@@ -36,6 +36,9 @@ from stores.base import ObservationStore
 from stores.errors import InvalidValue, StoreError, did_you_mean
 from stores.lifecycle import AsyncResource
 from stores.plugins import check_settings, load
+
+if TYPE_CHECKING:
+    from chatbot.memory.policy import Policy
 
 IN_MEMORY = "in_memory"
 
@@ -118,6 +121,13 @@ class Setup:
             f"no store of the agent {self.agent!r} keeps observations: set [agents.{self.agent}] memory = [{stores}]"
         )
 
+    @property
+    def policy(self) -> Policy:
+        """What maintenance goes by."""
+        from chatbot.memory.policy import configured
+
+        return configured(self.config.maintenance)
+
     def check_tools(self) -> None:
         """Check that the tools of every agent can be loaded. Raises `ConfigError`."""
         names = {name for agent in self.config.agents.values() for name in agent.tools}
@@ -143,6 +153,7 @@ class Setup:
         observations: str | None = None,
         clearance: Clearance | None = None,
         tell: Tell | None = None,
+        clock: Callable[[], datetime] = utc_now,
     ) -> MemorySystem:
         """The identity's sessions, or a memory that writes nothing; `observations` is the store of what is remembered.
 
@@ -162,6 +173,7 @@ class Setup:
             bill=self._bill_embedding,
             profiles=self._profiles(),
             tell=tell,
+            clock=clock,
         )
 
     def _profiles(self) -> dict[str, Profile]:
@@ -197,6 +209,7 @@ class Runtime(AsyncResource):
         model: Model | None = None,
         tools: tuple[Tool, ...] = (),
         confirm: Confirm | None = None,
+        clock: Callable[[], datetime] = utc_now,
     ) -> None:
         options = options or Options()
         self.setup = Setup.resolve(options)
@@ -207,8 +220,9 @@ class Runtime(AsyncResource):
         self._ephemeral = options.ephemeral
         self.model = model or open_model(self.setup.config.model)
         self.memory = self.setup.open_memory(
-            ephemeral=options.ephemeral, observations=self._observations(), tell=self._tell
+            ephemeral=options.ephemeral, observations=self._observations(), tell=self._tell, clock=clock
         )
+        self._clock = clock
         self.ledger = Ledger(self.setup.identity.memory)
         self._tools = tools
         self._confirm = confirm
@@ -222,6 +236,7 @@ class Runtime(AsyncResource):
             ledger=self.ledger,
             home=self.memory.home,
             plugins_beside=self.setup.settings.folder,
+            clock=clock,
         )
 
     @property
@@ -286,6 +301,7 @@ class Runtime(AsyncResource):
             ledger=self.ledger,
             tools=self.tools(session),
             publisher=self.pipeline,
+            clock=self._clock,
         )
 
     def _tell(self, event: MemoryEvent) -> None:

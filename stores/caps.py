@@ -18,14 +18,14 @@ class Weighed:
     id: str
     number: int
     type: str
-    importance: float
+    standing: float
     uses: int
     """Uses and mentions together."""
 
     @property
     def weight(self) -> tuple[bool, float, int]:
-        """The lower, the sooner it goes: protected types last, then by importance and use, then the oldest."""
-        return (self.type in PROTECTED_TYPES, self.importance + 0.1 * math.log1p(self.uses), self.number)
+        """The lower, the sooner it goes: protected types last, then by standing and use, then the oldest."""
+        return (self.type in PROTECTED_TYPES, self.standing + 0.1 * math.log1p(self.uses), self.number)
 
 
 def surplus(rows: Iterable[Weighed], cap: int) -> list[str]:
@@ -39,9 +39,9 @@ def is_overfull(active: int, cap: int) -> bool:
     return cap > 0 and active > cap + cap // 10
 
 
-def archiving(ids: list[str], at: datetime) -> Event:
+def archiving(ids: list[str], at: datetime, cap: int) -> Event:
     """The event by which a cap is kept."""
-    return Event(kind="archive", at=at, ids=tuple(ids), who="cap")
+    return Event(kind="archive", at=at, ids=tuple(ids), who="cap", why=f"more than {cap:,} observations")
 
 
 def with_time_to_live(event: Event, ttl_days: float) -> Event:
@@ -58,4 +58,4 @@ def with_time_to_live(event: Event, ttl_days: float) -> Event:
 
 def weigh(row: Observation, number: int) -> Weighed:
     """The row, weighed."""
-    return Weighed(row.id, number, row.type, row.importance, row.use_count + row.mention_count)
+    return Weighed(row.id, number, row.type, row.standing, row.use_count + row.mention_count)

@@ -13,7 +13,8 @@ write, so that two writers at once come out as one after the other.
     expire, archive, delete, restore      what the words say; the row stays in the history
     compress   it was merged into a summary
     triple, retract      a fact about subject, predicate and object was stated, or taken back
-    counts     uses so far, in place of the events that compaction removed
+    consolidate          time and use have changed how important many rows are; see `stores.consolidation`
+    counts     uses and strength so far, in place of the events that compaction removed
     purge      rows were erased for good; only their ids are known
 """
 
@@ -25,14 +26,17 @@ from datetime import datetime
 from typing import Any, Literal, Protocol, get_args
 
 from stores.access import Guard, View, may_see, may_write, strictest
+from stores.consolidation import consolidated
 from stores.errors import AccessDenied, ConflictingChange, InvalidValue, LaterFormat, StoreError, UnknownObservation
 from stores.observation import (
+    MOST_COUNTED,
     WRITTEN_DEFAULTS,
     Observation,
     Status,
     Triple,
     changed,
     check_id,
+    counted,
     parse_observation,
     parse_triple,
 )
@@ -52,6 +56,7 @@ Kind = Literal[
     "delete",
     "restore",
     "compress",
+    "consolidate",
     "triple",
     "retract",
     "counts",
@@ -84,10 +89,13 @@ _FIXED = frozenset(
         "last_used_at",
         "confirmed_count",
         "last_confirmed_at",
+        "strength",
+        "consolidated_at",
+        "consolidated_touches",
         "hash",
     }
 )
-_COUNTED = frozenset({"use_count", "last_used_at"})
+_COUNTED = frozenset({"use_count", "last_used_at", "strength", "consolidated_at", "consolidated_touches"})
 _MERGED = ("tags", "concepts", "files_read", "files_modified", "people")
 
 
@@ -104,13 +112,19 @@ class Event:
     """Of supersede and compress: the observation that stands for the old ones from now on."""
     supersedes: str | None = None
     """Of add: the observation whose place the new row takes."""
+    compresses: tuple[str, ...] = ()
+    """Of add: the observations that the new row stands for from now on; it and they change places in one step."""
     triple: Triple | None = None
     who: str = ""
     """Who made the change."""
+    why: str = ""
+    """What for, where that is not plain."""
 
     def as_json(self) -> dict[str, Any]:
         """The event as a line of the journal."""
         line: dict[str, Any] = {"v": VERSION, "event": self.kind, "at": format_time(self.at)}
+        if self.kind == "consolidate":
+            return line | {"set": {each: self.fields[each] for each in self.ids}}
         if self.ids:
             line |= {"id": self.ids[0]} if len(self.ids) == 1 else {"ids": list(self.ids)}
         if self.row is not None:
@@ -119,7 +133,9 @@ class Event:
             line["triple"] = self.triple.as_json()
         if self.fields:
             line["set"] = dict(self.fields)
-        optional = {"by": self.by, "supersedes": self.supersedes, "who": self.who}
+        if self.compresses:
+            line["compresses"] = list(self.compresses)
+        optional = {"by": self.by, "supersedes": self.supersedes, "who": self.who, "why": self.why}
         return line | {name: value for name, value in optional.items() if value}
 
 
@@ -159,10 +175,13 @@ def parse_event(line: Mapping[str, Any]) -> Event:
         raise InvalidValue("the event has no time")
     ids = line.get("ids", [line["id"]] if "id" in line else [])
     fields, row, triple = line.get("set", {}), line.get("row"), line.get("triple")
-    if not isinstance(ids, list) or not isinstance(fields, dict):
+    compresses = line.get("compresses", [])
+    if not all(isinstance(each, list) for each in (ids, compresses)) or not isinstance(fields, dict):
         raise InvalidValue("the event's ids or fields have the wrong form")
+    if kind == "consolidate":
+        ids = list(fields)
     by, supersedes = line.get("by"), line.get("supersedes")
-    for each in (*ids, *(other for other in (by, supersedes) if other is not None)):
+    for each in (*ids, *compresses, *(other for other in (by, supersedes) if other is not None)):
         check_id(each)
     event = Event(
         kind=kind,
@@ -172,20 +191,24 @@ def parse_event(line: Mapping[str, Any]) -> Event:
         fields=fields,
         by=by,
         supersedes=supersedes,
+        compresses=tuple(compresses),
         triple=parse_triple(triple) if kind == "triple" and isinstance(triple, dict) else None,
         who=str(line.get("who", "")),
+        why=str(line.get("why", "")),
     )
     _check_whole(event)
     return event
 
 
-def applied(observation: Observation, event: Event) -> Observation:  # noqa: PLR0911 - one for each kind of event
+def applied(observation: Observation, event: Event) -> Observation:  # noqa: C901, PLR0911 - one for each kind of event
     """The observation after a kept event. Raises `InvalidValue` where the event's fields are impossible."""
     kind, at = event.kind, event.at
     if fixed := event.fields.keys() & (_FIXED - _COUNTED if kind == "counts" else _FIXED):
         raise InvalidValue(f"{', '.join(sorted(fixed))} cannot be changed by the event {kind!r}")
     if kind in {"update", "mention"} and event.fields:
         observation = changed(observation, event.fields)
+        if "importance" in event.fields:
+            observation = replace(observation, strength=None)
     if kind == "update":
         return replace(observation, updated_at=at)
     if kind == "mention":
@@ -194,6 +217,10 @@ def applied(observation: Observation, event: Event) -> Observation:  # noqa: PLR
         return replace(observation, use_count=observation.use_count + 1, last_used_at=at)
     if kind == "counts":
         return changed(observation, {name: event.fields[name] for name in _COUNTED & event.fields.keys()})
+    if kind == "consolidate":
+        return counted(
+            observation, (observation.use_count, observation.last_used_at), strength_in(event, observation.id)
+        )
     if kind == "confirm":
         return replace(observation, confirmed_count=observation.confirmed_count + 1, last_confirmed_at=at)
     if kind in {"supersede", "compress"}:
@@ -220,7 +247,8 @@ def _check_asked(event: Event) -> None:
     """Refuse what could not be written, before others who write in the same breath suffer from it."""
     check_time(event.at)
     check_text(event.who, "who")
-    for each in (*event.ids, event.by or "", event.supersedes or ""):
+    check_text(event.why, "why")
+    for each in (*event.ids, *event.compresses, event.by or "", event.supersedes or ""):
         if not isinstance(each, str):
             raise InvalidValue(f"{each!r:.80} is not an id")
     if not event.ids and event.kind not in {"add", "triple"}:
@@ -235,6 +263,8 @@ def _add(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
         raise ConflictingChange(f"there is an observation {row.id} already")
     row = _inheriting(row, known)
     _check_writable(row, view)
+    if event.compresses:
+        return [_compressing(replace(event, row=row), row, view, known)], Outcome("added", row.id)
     if (twin := known.twin(row, view)) is not None:
         kept = [replace(event, kind="mention", ids=(twin.id,), row=None, supersedes=None, fields=_merge(twin, row))]
         if event.supersedes not in {None, twin.id}:
@@ -285,6 +315,34 @@ def _compress(event: Event, view: View, known: Known) -> tuple[list[Event], Outc
     return _kept(event, [row.id for row in rows], "updated")
 
 
+def _compressing(event: Event, row: Observation, view: View, known: Known) -> Event:
+    """The event by which `row` stands for others, if it may: all of them are there, and alike in who may see them."""
+    rows = _each_visible(event.compresses, view, known)
+    if len(rows) != len(set(event.compresses)) or not all(each.is_current(view.now) for each in rows):
+        raise ConflictingChange(f"not all that {row.id} stands for is active")
+    if not {each.id for each in rows} <= set(row.derived_from):
+        raise ConflictingChange(f"{row.id} does not name all of its sources")
+    if {(each.agent_id, Guard.of(each)) for each in rows} != {(row.agent_id, Guard.of(row))}:
+        raise ConflictingChange(f"{row.id} stands for observations of several agents, or seen by others than it is")
+    if event.supersedes is not None or known.twin(row, view) is not None:
+        raise ConflictingChange(f"{row.id} says what is remembered already, or takes another's place")
+    return replace(event, compresses=tuple(each.id for each in rows))
+
+
+def _consolidate(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
+    rate = event.fields.get("decay_per_day", 0)
+    if isinstance(rate, bool) or not isinstance(rate, int | float):
+        raise InvalidValue(f"decay_per_day is {rate!r:.80}, not a number")
+    new = {
+        row.id: [strength, row.touches]
+        for row in _each_visible(event.ids, view, known)
+        if row.is_current(view.now) and (strength := consolidated(row, event.at, rate)) is not None
+    }
+    if not new:
+        return [], Outcome("skipped", event.ids[0], "nothing changed")
+    return [replace(event, ids=tuple(new), fields=new)], Outcome("updated", next(iter(new)))
+
+
 def _set_status(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
     allowed: Callable[[Observation], bool] = {
         "delete": lambda row: row.status != "deleted",
@@ -333,6 +391,7 @@ _DECISIONS: dict[str, Callable[[Event, View, Known], tuple[list[Event], Outcome]
     "confirm": _count,
     "supersede": _supersede,
     "compress": _compress,
+    "consolidate": _consolidate,
     "expire": _set_status,
     "archive": _set_status,
     "delete": _set_status,
@@ -399,10 +458,30 @@ def _superseding(event: Event, old: Observation, new: Observation, known: Known)
 
 
 def implied(event: Event) -> list[Event]:
-    """What happens along with an event: an added row that supersedes another one also supersedes it."""
-    if event.row is None or event.supersedes is None:
+    """What happens along with an event: an added row takes the place of another one, or of several.
+
+    It has done so where it was erased since, too: what it stood for does not come back by that.
+    """
+    if event.row is None and event.kind != "purge":
         return []
-    return [Event(kind="supersede", at=event.at, ids=(event.supersedes,), by=event.row.id, who=event.who)]
+    along: list[tuple[Kind, tuple[str, ...]]] = [("compress", event.compresses)]
+    if event.supersedes is not None:
+        along.append(("supersede", (event.supersedes,)))
+    by, who, why = event.row.id if event.row else event.ids[0], event.who, event.why
+    return [Event(kind=kind, at=event.at, ids=ids, by=by, who=who, why=why) for kind, ids in along if ids]
+
+
+def strength_in(event: Event, observation_id: str) -> tuple[float, datetime, int]:
+    """What an event of consolidation says of a row: its strength, as of when, with which touches in it.
+
+    Raises `InvalidValue` where it says nothing that could be.
+    """
+    match event.fields.get(observation_id):
+        case [int() | float() as strength, int() as touches] if (
+            0 <= strength <= 1 and -MOST_COUNTED < touches < MOST_COUNTED
+        ):
+            return (float(strength), event.at, touches)
+    raise InvalidValue(f"the event {event.kind!r} does not say how strong {observation_id} is")
 
 
 def line_of(start: str, after: Callable[[str], str | None], before: Callable[[str], Iterable[str]]) -> list[str]:

@@ -304,10 +304,10 @@ def opened(path: Path) -> Iterator[Folder]:
 
 
 @contextmanager
-def locked(path: Path, *, timeout_s: float = LOCK_TIMEOUT_S) -> Iterator[Folder]:
-    """Open the folder at `path` and be alone in it among all who lock it, in this process and in others."""
+def locked(path: Path, *, timeout_s: float = LOCK_TIMEOUT_S, name: str = LOCK_NAME) -> Iterator[Folder]:
+    """Open the folder at `path` and be alone in it among all who lock it by `name`, in this process and in others."""
     with opened(path) as folder:
-        folder.lock(timeout_s)
+        folder.lock(timeout_s, name)
         try:
             yield folder
         finally:

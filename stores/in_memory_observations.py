@@ -61,7 +61,7 @@ class InMemoryObservations(ObservationStore):
         active = [row for row in self._rows.values() if row.status == "active"]
         if events and is_overfull(len(active), self.max_observations):
             weighed = [weigh(row, self._numbers[row.id]) for row in active]
-            self._apply([archiving(surplus(weighed, self.max_observations), events[-1].at)])
+            self._apply([archiving(surplus(weighed, self.max_observations), events[-1].at, self.max_observations)])
         return outcomes
 
     async def get(self, view: View, ids: Sequence[str]) -> list[Observation]:
@@ -231,7 +231,7 @@ class InMemoryObservations(ObservationStore):
         found = sorted(row.id for row in self._rows.values() if row.id.startswith(prefix) and may_see(row, view))
         return found[: check_limit(limit)]
 
-    async def purge(self, view: View, ids: Sequence[str]) -> list[str]:
+    async def purge(self, view: View, ids: Sequence[str], *, who: str = "", why: str = "") -> list[str]:  # noqa: ARG002
         """See `ObservationStore`."""
         everything = view.asking_all()
         gone = [each for each in dict.fromkeys(ids) if each in self._rows and may_see(self._rows[each], everything)]
@@ -302,7 +302,7 @@ class InMemoryObservations(ObservationStore):
                 continue
             for each in event.ids:
                 self._rows[each] = applied(self._rows[each], event)
-                if event.kind != "use":
+                if event.kind not in {"use", "consolidate"}:
                     self._events[each].append(event)
 
     def _add(self, event: Event, row: Observation) -> None:

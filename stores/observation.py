@@ -111,6 +111,11 @@ class Observation:
     last_used_at: datetime | None = None
     confirmed_count: int = 0
     last_confirmed_at: datetime | None = None
+    strength: float | None = None
+    """Its importance as time and use have changed it; None as long as they have not."""
+    consolidated_at: datetime | None = None
+    """When `strength` was worked out, and `consolidated_touches` the touches that it holds."""
+    consolidated_touches: int = 0
     hash: str = ""
     """SHA-256 of what it says, in hexadecimal; see `content_hash`."""
 
@@ -119,6 +124,8 @@ class Observation:
         self._clean()
         _check_words(self, _WORDS)
         _check_share(self.importance, "importance")
+        if self.strength is not None:
+            _check_share(self.strength, "strength")
         if not (self.title or self.narrative or self.facts or self.user_text or self.assistant_text):
             raise InvalidValue("an observation needs a title, a narrative or a fact")
         if self.token_count < 1:
@@ -143,6 +150,22 @@ class Observation:
             _check_count(getattr(self, name), name)
         if self.metadata != {}:
             _set(self, "metadata", _clean_metadata(self.metadata))
+
+    @property
+    def standing(self) -> float:
+        """How important it is by now, from 0 to 1."""
+        return self.importance if self.strength is None else self.strength
+
+    @property
+    def touches(self) -> int:
+        """How often it was used, mentioned or confirmed."""
+        return self.use_count + self.mention_count + self.confirmed_count
+
+    @property
+    def touched_at(self) -> datetime:
+        """When it was last written, used, mentioned or confirmed."""
+        others = (self.last_used_at, self.last_mentioned_at, self.last_confirmed_at)
+        return max([self.updated_at, *(at for at in others if at is not None)])
 
     def text(self) -> str:
         """Everything that it says, a line or more each."""
@@ -223,6 +246,24 @@ def changed(observation: Observation, written: Mapping[str, Any]) -> Observation
     if not _SAID.isdisjoint(values):
         values.setdefault("token_count", 0)  # to be estimated again
     return replace(observation, **values)
+
+
+def counted(
+    observation: Observation, uses: tuple[int, datetime | None], strength: tuple[float | None, datetime, int] | None
+) -> Observation:
+    """The observation with other counts: its uses and the last of them, its strength, of when, with which touches.
+
+    Nothing that was checked when it was made is checked again, for rows are counted each time that they are read.
+    """
+    copy: Observation = object.__new__(Observation)
+    for name in _DEFAULTS:
+        _set(copy, name, getattr(observation, name))
+    _set(copy, "use_count", uses[0])
+    _set(copy, "last_used_at", uses[1])
+    if strength is not None:
+        for name, value in zip(("strength", "consolidated_at", "consolidated_touches"), strength, strict=True):
+            _set(copy, name, value)
+    return copy
 
 
 def content_hash(observation: Observation) -> str:
@@ -378,8 +419,8 @@ def _from_json(name: str, value: Any) -> Any:
         if not isinstance(value, str):
             raise InvalidValue(f"{name} is {value!r:.80}, not a time")
         return parse_time(value)
-    if name in _NUMBERS:
-        wanted = int | float if name in {"importance", "confidence"} else int
+    if name in _NUMBERS and (name, value) != ("strength", None):
+        wanted = int | float if name in {"importance", "strength", "confidence"} else int
         if isinstance(value, bool) or not isinstance(value, wanted) or not 0 <= value < math.inf:
             raise InvalidValue(f"{name} is {value!r:.80}, not a number")
     if name in _IDS and value is not None:
@@ -403,10 +444,11 @@ _TIMES = (
     "last_mentioned_at",
     "last_used_at",
     "last_confirmed_at",
+    "consolidated_at",
 )
 _ALWAYS = ("created_at", "updated_at")
-_COUNTS = ("token_count", "mention_count", "use_count", "confirmed_count")
-_NUMBERS = ("importance", "confidence", *_COUNTS)
+_COUNTS = ("token_count", "mention_count", "use_count", "confirmed_count", "consolidated_touches")
+_NUMBERS = ("importance", "strength", "confidence", *_COUNTS)
 _IDS = ("id", "superseded_by")
 _WORDS: dict[str, tuple[str, ...]] = {
     "type": TYPES,

@@ -43,6 +43,7 @@ class Filter:
     concepts: tuple[str, ...] = ()
     people: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    derived_from: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """Keys that must be there, with exactly these values."""
     visibilities: tuple[str, ...] = ()
@@ -71,6 +72,7 @@ class Match:
     created_at: datetime
     updated_at: datetime
     importance: float = 0.5
+    """As time and use have changed it."""
     mention_count: int = 0
     use_count: int = 0
     confirmed_count: int = 0
@@ -85,7 +87,7 @@ class Match:
             row.session_id,
             row.created_at,
             row.updated_at,
-            row.importance,
+            row.standing,
             row.mention_count,
             row.use_count,
             row.confirmed_count,
@@ -165,6 +167,7 @@ def fits(row: Observation, wanted: Filter, now: datetime) -> bool:
             for asked in [getattr(wanted, name)]
         )
         and all(_any(getattr(wanted, name), values_of(row, name)) for name in ("tags", "concepts", "people", "files"))
+        and (not wanted.derived_from or not set(wanted.derived_from).isdisjoint(row.derived_from))
         and all(
             key in row.metadata and written(row.metadata[key]) == written(asked)
             for key, asked in wanted.metadata.items()

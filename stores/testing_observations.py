@@ -137,6 +137,115 @@ class ObservationStoreContract:
 
         self.run(tmp_path, check)
 
+    def test_a_summary_and_what_it_stands_for_change_places_in_one_step(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            rows = [observation(number, agent_id="chat") for number in range(1, 4)]
+            await store.commit(OWNER, adding(*rows))
+            [outcome] = await store.commit(OWNER, [_compressing(observation(5, agent_id="chat"), *_IDS[1:4])])
+            assert outcome == Outcome("added", _IDS[5])
+            assert [row.id for row in (await store.find(OWNER, Filter())).rows] == [_IDS[5]]
+            compressed = await store.find(OWNER, Filter(statuses=("compressed",)), order="created", ascending=True)
+            assert [(row.id, row.superseded_by) for row in compressed.rows] == [(each, _IDS[5]) for each in _IDS[1:4]]
+            line = await store.history(OWNER, _IDS[5])
+            assert {version.observation.id for version in line} == {*_IDS[1:4], _IDS[5]}
+            old, new = await store.history(OWNER, _IDS[2])
+            assert (old.observation.id, new.observation.id) == (_IDS[2], _IDS[5])
+            [last] = old.events[1:]
+            assert (last.kind, last.by, last.who, last.why) == ("compress", _IDS[5], "maintenance", "alike")
+            made_from = await store.find(OWNER, Filter(derived_from=(_IDS[2], _IDS[9])))
+            assert [row.id for row in made_from.rows] == [_IDS[5]]
+            assert (await store.find(OWNER, Filter(derived_from=(_IDS[5],)))).rows == ()
+
+        self.run(tmp_path, check)
+
+    def test_what_a_summary_or_a_newer_row_stood_for_does_not_come_back_when_that_is_erased(
+        self, tmp_path: Path
+    ) -> None:
+        async def write(store: ObservationStore) -> bool:
+            await store.commit(OWNER, adding(*(observation(number) for number in range(4))))
+            await store.commit(OWNER, [_compressing(observation(5), *_IDS[:3])])
+            newer = Event(kind="add", at=NOW, row=observation(6), supersedes=_IDS[3])
+            await store.commit(OWNER, [newer])
+            await store.purge(OWNER, _IDS[5:7], who="maintenance", why="old")
+            await check(store)
+            return store.keeps_files
+
+        async def check(store: ObservationStore) -> None:
+            found = await store.find(OWNER, Filter(statuses=STATUSES), order="created", ascending=True)
+            assert [row.id for row in found.rows] == _IDS[:4]
+            assert [row.status for row in found.rows] == [*["compressed"] * 3, "superseded"]
+            assert await store.get(OWNER, _IDS[:7]) == []
+
+        if self.run(tmp_path, write):
+            self.run(tmp_path, check)
+
+    def test_a_summary_stands_for_nothing_that_is_gone_or_guarded_otherwise(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            everything = replace(OWNER, asked=_ALL, namespaces=None)
+            others: list[dict[str, Any]] = [
+                {"agent_id": "other"},
+                {"visibility": "shared"},
+                {"sensitivity": "private"},
+                {"min_clearance": "inner"},
+                {"namespace": "work"},
+            ]
+            rows = [observation(number, **fields) for number, fields in enumerate(others, 2)]
+            await store.commit(everything, adding(observation(0), observation(1), *rows, observation(8)))
+            await store.commit(everything, [Event(kind="archive", at=NOW, ids=(_IDS[8],))])
+            for other in (*(row.id for row in rows), _IDS[8], _IDS[20]):
+                [outcome] = await store.commit(everything, [_compressing(observation(9), _IDS[0], _IDS[1], other)])
+                assert outcome.kind == "skipped", other
+                assert outcome.error is not None
+            active = await store.find(everything, Filter(), order="created", ascending=True)
+            assert [row.id for row in active.rows] == _IDS[:7]
+
+        self.run(tmp_path, check)
+
+    def test_what_is_used_grows_stronger_and_what_is_not_fades_once_for_the_same_time(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            rows = [observation(0), observation(1, type="discovery"), observation(2, sensitivity="secret")]
+            await store.commit(OWNER, adding(*rows))
+            later = replace(OWNER, now=NOW + timedelta(days=4))
+            await store.commit(later, [Event(kind="use", at=later.now, ids=(_IDS[0],))])
+            [outcome] = await store.commit(later, [_consolidating(later, *_IDS[:2])])
+            assert outcome.kind == "updated"
+            used, unused = await store.get(later, _IDS[:2])
+            assert (used.strength, unused.strength) == (0.5693, 0.4)
+            assert (used.importance, used.updated_at) == (0.5, rows[0].updated_at)
+            [outcome] = await store.commit(later, [_consolidating(later, *_IDS[:2])])
+            assert outcome.kind == "skipped"
+            back = replace(later, now=NOW)
+            [outcome] = await store.commit(back, [_consolidating(back, *_IDS[:2])])
+            assert outcome.kind == "skipped"
+            assert await store.get(later, _IDS[:2]) == [used, unused]
+            assert [each.importance for each in await store.outline(later, _IDS[:2], Filter())] == [0.5693, 0.4]
+            await store.commit(later, [Event(kind="update", at=later.now, ids=(_IDS[1],), fields={"importance": 0.9})])
+            [unused] = await store.get(later, [_IDS[1]])
+            assert unused.standing == 0.9
+            hidden = replace(later, clearance="familiar")
+            [outcome] = await store.commit(hidden, [_consolidating(hidden, _IDS[2])])
+            assert isinstance(outcome.error, UnknownObservation)
+            for rate in (-1, float("nan"), float("inf"), True, "x"):
+                [outcome] = await store.commit(later, [_consolidating(later, _IDS[0], rate=rate)])
+                assert isinstance(outcome.error, InvalidValue)
+
+        self.run(tmp_path, check)
+
+    def test_strength_survives_closing(self, tmp_path: Path) -> None:
+        later = replace(OWNER, now=NOW + timedelta(days=4))
+
+        async def write(store: ObservationStore) -> bool:
+            await store.commit(OWNER, adding(observation(0), observation(1)))
+            await store.commit(later, [_consolidating(later, *_IDS[:2])])
+            await store.commit(later, [Event(kind="update", at=later.now, ids=(_IDS[1],), fields={"tags": ["a"]})])
+            return store.keeps_files
+
+        async def read(store: ObservationStore) -> list[float]:
+            return [row.standing for row in await store.get(later, _IDS[:2])]
+
+        keeps_files = self.run(tmp_path, write)
+        assert self.run(tmp_path, read) == ([0.3, 0.3] if keeps_files else [])
+
     @pytest.mark.parametrize("limit", [-1, -(2**70)])
     def test_a_negative_limit_is_an_error(self, tmp_path: Path, limit: int) -> None:
         async def check(store: ObservationStore) -> None:
@@ -447,6 +556,15 @@ def _bringing_about(status: str) -> list[Event]:
     }[status]
 
 
+def _compressing(summary: Observation, *ids: str) -> Event:
+    row = replace(summary, type="compressed_summary", derived_from=ids)
+    return Event(kind="add", at=NOW, row=row, compresses=ids, who="maintenance", why="alike")
+
+
+def _consolidating(view: View, *ids: str, rate: Any = 0.05) -> Event:
+    return Event(kind="consolidate", at=view.now, ids=ids, fields={"decay_per_day": rate})
+
+
 _WORDS = ["tea", "green", "Ada", "runs", "running", "sqlite.go", "the", "東京", "x"]
 _TEXTS = st.lists(st.sampled_from(_WORDS), max_size=4).map(" ".join)
 _NAMES = st.lists(st.sampled_from(["Ada", "ada", "Grace", "b c"]), max_size=2)
@@ -491,6 +609,7 @@ _FILTERS = st.builds(
     tags=st.sampled_from([(), (), ("ADA",)]),
     people=st.sampled_from([(), (), ("grace", "b  c")]),
     files=st.sampled_from([(), (), ("A.py",)]),
+    derived_from=st.sampled_from([(), (), (_IDS[1],), (_IDS[2], _IDS[3])]),
     metadata=st.sampled_from([{}, {}, {"n": 1}, {"n": True}, {"kind": "task"}]),
     visibilities=st.sampled_from([(), (), ("shared", "social")]),
     after=st.sampled_from([None, None, NOW + timedelta(seconds=5)]),
@@ -576,6 +695,21 @@ class ObservationMachine(RuleBasedStateMachine):
     )
     def change(self, kind: Any, numbers: list[str], view: Any) -> None:
         self._commit(view, Event(kind=kind, at=self._tick(), ids=tuple(numbers)))
+
+    @rule(numbers=st.lists(_ID, min_size=1, max_size=4), view=_VIEWS, rate=st.sampled_from([0.0, 2e3, 2e4]))
+    def consolidate(self, numbers: list[str], view: Any, rate: float) -> None:
+        fields = {"decay_per_day": rate}
+        self._commit(view, Event(kind="consolidate", at=self._tick(), ids=tuple(numbers), fields=fields))
+
+    @rule(number=_ID, sources=st.lists(_ID, min_size=1, max_size=3, unique=True), view=_VIEWS,
+          visibility=st.sampled_from(VISIBILITIES), space=st.sampled_from(["", "work"]))  # fmt: skip
+    def compress(self, number: str, sources: list[str], view: Any, visibility: Any, space: str) -> None:
+        now = self._tick()
+        row = Observation(
+            id=number, created_at=now, updated_at=now, agent_id="chat", namespace=space, title=f"all {now}",
+            type="compressed_summary", derived_from=tuple(sources), visibility=visibility, sensitivity="public",
+        )  # fmt: skip
+        self._commit(view, Event(kind="add", at=now, row=row, compresses=tuple(sources), why="alike"))
 
     @rule(kind=st.sampled_from(["supersede", "compress"]), number=_ID, by=_ID, view=_VIEWS)
     def replace_by(self, kind: Any, number: str, by: str, view: Any) -> None:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from chatbot.cli.values import count, usd
+from chatbot.cli.values import count, days, usd
 
 _EXAMPLES = """\
 examples:
@@ -64,6 +64,7 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
         from chatbot.cli.memory.grammar import add_memory
 
         add_memory(memory, _add_place)
+    _add_maintain(commands)
     usage = _command(commands, "usage", "show what was spent, by session or in all")
     usage.add_argument("session", nargs="?", help="id, beginning of an id, or title; default: everything")
     _command(commands, "stores", "list the store plug-ins, what they keep and their settings")
@@ -147,6 +148,20 @@ def _add_ask(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     ask.add_argument("text", nargs="*", help="the question; - or a pipe reads standard input")
     _add_conversation(ask)
     _add_choice_of_session(ask)
+
+
+def _add_maintain(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    maintain = _command(commands, "maintain", "let memory fade, merge what is alike, retire what is old: [maintenance]")
+    maintain.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+    maintain.add_argument(
+        "--summarize-old",
+        type=days,
+        metavar="DAYS",
+        nargs="?",
+        const=30.0,
+        default=None,
+        help="also roll up what is left of sessions that are as old as that (default 30)",
+    )
 
 
 def _add_tools(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -15,6 +15,7 @@ _MODULES = {
     "doctor": "chatbot.cli.doctor",
     "hooks": "chatbot.cli.hooks",
     "mcp": "chatbot.cli.mcp",
+    "maintain": "chatbot.cli.maintain",
     "memory": "chatbot.cli.memory.command",
     "prompt": "chatbot.cli.prompt",
     "serve": "chatbot.cli.serve",

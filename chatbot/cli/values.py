@@ -28,6 +28,14 @@ def count(text: str) -> int:
     return number
 
 
+def days(text: str) -> float:
+    """A number of days, more than none."""
+    number = float(text)
+    if not 0 < number < 1e6:
+        raise argparse.ArgumentTypeError(f"{text} should be a number of days, more than 0")
+    return number
+
+
 def share(text: str) -> float:
     """A number from 0 to 1."""
     number = float(text)

@@ -36,6 +36,10 @@ from stores.records import KeyValue, TranscriptEntry
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from chatbot.memory.policy import Part, Policy
+    from chatbot.memory.report import Report
+    from chatbot.memory.upkeep import UpkeepFile
+
 logger = logging.getLogger(__name__)
 
 _SHOWN_MATCHES = 5
@@ -86,6 +90,7 @@ class MemorySystem(AsyncResource, Remembering):
         self._catalog: SessionCatalog = EphemeralCatalog() if self.home is None else FolderCatalog(self.home)
         self._terms = SessionTerms(None if self.home is None else Cache(self.home, self._cache_root()))
         self._stores: dict[str, Store] = {}
+        self._upkeep: UpkeepFile | None = None
         self._turn_orders: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @property
@@ -323,6 +328,29 @@ class MemorySystem(AsyncResource, Remembering):
                 logger.warning("session %s is expired and could not be erased: %s", record.id, error)
         return erased
 
+    async def maintain(
+        self,
+        policy: Policy | None = None,
+        *,
+        part: Part = "",
+        stores: Sequence[str] | None = None,
+        dry_run: bool = False,
+        unless_within: timedelta = timedelta(0),
+        whole: bool = False,
+    ) -> Report:
+        """Let what is remembered fade, merge and go, as the policy says; what was done, or would be in a dry run.
+
+        Looks at a bounded number of rows and goes on behind them the next time; `whole` takes as many runs as it needs.
+        `part` is what of it is wanted. The rows are those of the first of `stores` that keeps observations. Does
+        nothing, and says so, where another process is at it, or was less than `unless_within` ago.
+        """
+        from chatbot.memory.policy import Policy
+        from chatbot.memory.upkeep import UpkeepFile, Wish, maintain
+
+        self._upkeep = self._upkeep or UpkeepFile(self.home)
+        wish = Wish(part=part, dry_run=dry_run, unless_within=unless_within, whole=whole)
+        return await maintain(self._scope(stores), self._upkeep, policy or Policy(), wish)
+
     async def aclose(self) -> None:
         """Close every store. May be called twice."""
         while self._meanings:
@@ -421,10 +449,13 @@ class MemorySystem(AsyncResource, Remembering):
         """
         return Memories(replace(self._scope(), agent_id=agent_id, session_id=session_id))
 
-    def _scope(self) -> Scope:
-        [store] = self._open_stores([self._observations]).values()
-        if not isinstance(store, ObservationStore):
-            raise UnsupportedOperation(f"the store {self._observations!r} keeps no observations")
+    def _scope(self, names: Sequence[str] | None = None) -> Scope:
+        opened = self._open_stores([self._observations] if names is None else names).values()
+        store = next((each for each in opened if isinstance(each, ObservationStore)), None)
+        if store is None:
+            raise UnsupportedOperation(
+                f"of the stores {', '.join(names or [self._observations])} none keeps observations"
+            )
         return self._caller.scope(store)
 
     def _meaning_of(self, store: ObservationStore) -> Meaning | None:

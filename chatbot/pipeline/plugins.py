@@ -26,6 +26,8 @@ HOOKS = PluginPoint(
     own={
         "boundaries": "chatbot.pipeline.boundaries:Boundaries",
         "capture": "chatbot.pipeline.capture:Capture",
+        "compression": "chatbot.pipeline.compression:Compression",
+        "consolidation": "chatbot.pipeline.consolidation:Consolidation",
         "exchange": "chatbot.pipeline.exchange:Exchange",
         "inject": "chatbot.pipeline.inject:Inject",
         "memorability": "chatbot.pipeline.memorable:Memorable",

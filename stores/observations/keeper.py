@@ -20,12 +20,12 @@ from stores.bm25 import about
 from stores.cache import Cache
 from stores.caps import archiving, is_overfull, surplus, with_time_to_live
 from stores.errors import InvalidValue, StoreError, UnknownObservation
-from stores.events import Event, Outcome, applied, decide, implied, line_of
+from stores.events import Event, Outcome, applied, decide, implied, line_of, strength_in
 from stores.files import Folder
 from stores.observation import Observation, Status, Triple, fold
 from stores.observations import snapshot
 from stores.observations.journal import Journal, Writer, event_of
-from stores.observations.rewriting import counts, erasing, without_uses
+from stores.observations.rewriting import counts, erasing, without_counts
 from stores.observations.search import Search
 from stores.observations.table import PURGED, Place, Table, moment, text_digest
 from stores.observations.vectors import Vectors
@@ -53,7 +53,9 @@ _KEPT_BODIES = 2_048
 _SNAPSHOT_AFTER = 500
 """Lines of the journal that are worth a new snapshot."""
 _COMPACTED_FROM = 2_000
-"""Lines that only count uses, from which on compaction is thought of."""
+"""Lines that only count, from which on compaction is thought of."""
+_COUNTED_IN_A_LINE = 10
+"""A line that counts many rows is as long as if so many of them had a line."""
 
 
 @dataclass(slots=True)
@@ -303,7 +305,7 @@ class Keeper:
             seen = [each for each in found if self._table.number_seen(each, view) is not None]
         return seen[: check_limit(limit)]
 
-    def purge(self, view: View, ids: Sequence[str]) -> list[str]:
+    def purge(self, view: View, ids: Sequence[str], *, who: str = "", why: str = "") -> list[str]:
         """See `ObservationStore`."""
         everything = view.asking_all()
         with self._alone() as folder:
@@ -317,7 +319,7 @@ class Keeper:
             numbers = {self._table.numbers[row.id] for row in rows}
             self.search.erase(numbers)
             self._vectors.erase(numbers)
-            moved = self._journal.rewrite(folder, erasing(gone, view.now))
+            moved = self._journal.rewrite(folder, erasing(gone, view.now, who=who, why=why))
             for row in rows:
                 self._bodies.pop(self._table.numbers[row.id], None)
                 self._table.erase(row)
@@ -365,7 +367,7 @@ class Keeper:
         return rows
 
     def compact(self) -> None:
-        """Put one line in the place of all that count the uses of a row. History is kept. Failures are for later."""
+        """Put one line in the place of all that count for a row. History is kept. Failures are for later."""
         try:
             with self._alone() as folder:
                 if self._is_compaction_due():
@@ -478,7 +480,7 @@ class Keeper:
         cap = self._max_observations
         if is_overfull(self._table.count_active(), cap):
             weighed = map(self._table.weighed, self._table.active())
-            self._write(archiving(surplus(weighed, cap), requests[-1].events[-1].at), writer)
+            self._write(archiving(surplus(weighed, cap), requests[-1].events[-1].at, cap), writer)
 
     def _fold_safely(self, event: Event, place: Place) -> None:
         try:
@@ -493,10 +495,12 @@ class Keeper:
         elif event.kind == "purge":
             for each in event.ids:
                 table.add_erased(each)
+            for along in implied(event):
+                self._fold_change(along, place)
         elif event.kind in {"triple", "retract"}:
             table.fold_triples(event)
-        elif event.kind in {"use", "counts"}:
-            self._fold_uses(event)
+        elif event.kind in {"use", "counts", "consolidate"}:
+            self._fold_counts(event)
         else:
             self._fold_change(event, place)
 
@@ -509,15 +513,20 @@ class Keeper:
         for each in implied(event):
             self._fold_change(each, place)
 
-    def _fold_uses(self, event: Event) -> None:
-        numbers = [number for each in event.ids if (number := self._table.numbers.get(each)) is not None]
-        for number in numbers:
+    def _fold_counts(self, event: Event) -> None:
+        table = self._table
+        for each in event.ids:
+            number = table.numbers.get(each)
+            if number is None:
+                continue  # erased meanwhile
             if event.kind == "use":
-                self._table.use(number, event.at)
+                table.use(number, event.at)
+            elif event.kind == "consolidate":
+                table.consolidate(number, *strength_in(event, each))
             else:
-                row = applied(self._row(number), event)
-                self._table.set_uses(number, row.use_count, row.last_used_at)
-        self._table.use_lines += event.kind == "use"
+                table.set_counts(number, applied(self._row(number), event))
+        if event.kind != "counts":
+            table.use_lines += 1 + len(event.ids) // _COUNTED_IN_A_LINE
 
     def _fold_change(self, event: Event, place: Place) -> None:
         for each in event.ids:
@@ -539,7 +548,10 @@ class Keeper:
             self._keep_body(number, row)
         else:
             self._bodies.move_to_end(number)
-        return self._table.counted(row, number)
+        now = self._table.counted(row, number)
+        if now is not row:
+            self._bodies[number] = now
+        return now
 
     def _keep_body(self, number: int, row: Observation) -> None:
         self._bodies[number] = row
@@ -556,10 +568,10 @@ class Keeper:
         return row
 
     def _events(self, number: int) -> list[Event]:
-        """What happened to a row, uses aside."""
+        """What happened to a row, counts aside."""
         first, *later = map(self._journal.event_at, self._table.places(number))
-        own = [implied(event)[0] if event.row is not None else event for event in later]
-        return [first, *own]
+        row_id = self._table.ids[number]
+        return [first, *(_about(row_id, event) for event in later)]
 
     def _document_row(self, number: int) -> Observation | None:
         """The row whose text is to be indexed, or None for one that was erased."""
@@ -592,10 +604,13 @@ class Keeper:
 
     def _compact(self, folder: Folder) -> None:
         table = self._table
-        used = [self._row(number) for number in table.numbers.values() if table.uses[number]]
+        used = [
+            self._row(number) for number in table.numbers.values() if table.uses[number] or table.consolidated[number]
+        ]
         at = max((row.last_used_at for row in used if row.last_used_at), default=moment(0))
-        table.relocate(self._journal.rewrite(folder, without_uses, counts(used, at)))
-        table.lines += len(used) - table.use_lines
+        moved = self._journal.rewrite(folder, without_counts, counts(used, at))
+        table.relocate(moved)
+        table.lines = len(moved) + len(used)
         table.use_lines = 0
 
     @contextmanager
@@ -605,6 +620,11 @@ class Keeper:
             with self._journal.appending(folder):
                 self._catch_up()
             yield folder
+
+
+def _about(row_id: str, event: Event) -> Event:
+    """What the line of an event means for one row."""
+    return next((each for each in implied(event) if row_id in each.ids), event)
 
 
 def best(scores: dict[int, float], limit: int) -> list[tuple[float, int]]:

@@ -21,8 +21,8 @@ from stores.observation import TYPES, parse_triple
 from stores.observations.table import Table, micros
 
 NAME = "table"
-VERSION = 2
-_MAGIC = b"chatbot table 2\n"
+VERSION = 3
+_MAGIC = b"chatbot table 3\n"
 _COLUMNS = {
     "class_of": "H",
     "starts": "Q",
@@ -36,6 +36,9 @@ _COLUMNS = {
     "mentions": "I",
     "confirms": "I",
     "importance": "d",
+    "strength": "d",
+    "consolidated": "q",
+    "consolidated_touches": "I",
     "types": "B",
     "session_of": "I",
 }
@@ -136,7 +139,7 @@ def _check(table: Table, rows: int, size: int) -> None:
     columns: list[Sized] = [getattr(table, name) for name in _COLUMNS]
     places = [place for each in table.later.values() for place in each]
     texts = [*table.after, *table.after.values(), *(each for each in table.sessions if each is not None)]
-    moments = [getattr(table, name) for name in ("created", "updated", "used")]
+    moments = [getattr(table, name) for name in ("created", "updated", "used", "consolidated")]
     sound = (
         len(table.ids) == rows
         and all(len(column) == rows for column in columns)

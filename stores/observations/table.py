@@ -11,7 +11,6 @@ import hashlib
 from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from weakref import WeakKeyDictionary
 
@@ -19,17 +18,18 @@ from stores.access import Guard, View, may_see
 from stores.caps import Weighed
 from stores.documents import SEARCHED
 from stores.events import Event
-from stores.observation import TYPES, Observation, Status, Triple
+from stores.observation import TYPES, Observation, Status, Triple, counted
 from stores.observations.visible import Lines, Visible
 from stores.query import EXACT, Filter, Labelled, Match, Order, key_of, values_of, written
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _NEVER = 2**62
+_UNCHANGED = -1.0
 _KEPT_MASKS = 8
 _FOLDED = ("type", "project", "subject", "category", "tags", "concepts", "people", "files")
 _FILTERED = {"types": "type", "agent_id": "agent_id", "session_id": "session_id"} | {
-    name: name for name in ("project", "subject", "category", "tags", "concepts", "people", "files")
+    name: name for name in ("project", "subject", "category", "tags", "concepts", "people", "files", "derived_from")
 }
 PURGED = "purged"
 """The status of a number whose row was erased."""
@@ -61,6 +61,10 @@ class Table:
         self.mentions = array("I")
         self.confirms = array("I")
         self.importance = array("d")
+        self.strength = array("d")
+        """Importance as time and use have changed it, or below 0 where they have not."""
+        self.consolidated = array("q")
+        self.consolidated_touches = array("I")
         self.types = array("B")
         self.twin_keys = bytearray()
         self.labels: dict[str, array[int]] = {}
@@ -103,6 +107,10 @@ class Table:
         self.mentions.append(row.mention_count)
         self.confirms.append(row.confirmed_count)
         self.importance.append(row.importance)
+        self.strength.append(_UNCHANGED)
+        self.consolidated.append(0)
+        self.consolidated_touches.append(0)
+        self._set_strength(number, row)
         self.types.append(TYPES.index(row.type))
         self.twin_keys += twin_key(row)
         for label in labels_of(row):
@@ -116,11 +124,12 @@ class Table:
         self.ids.append(observation_id)
         self.class_of.append(self._class(PURGED, _NOBODYS))
         self.twin_keys += bytes(16)
-        counts = (self.uses, self.mentions, self.confirms, self.types)
+        counts = (self.uses, self.mentions, self.confirms, self.types, self.consolidated_touches)
         for column in (*counts, self.starts, self.lengths, self.texts, self.session_of):
             column.append(0)
-        for column in (self.created, self.updated, self.used):
+        for column in (self.created, self.updated, self.used, self.consolidated):
             column.append(0)
+        self.strength.append(_UNCHANGED)
         self.expires.append(_NEVER)
         self.importance.append(0)
         self._note_added(len(self.ids) - 1)
@@ -135,6 +144,7 @@ class Table:
         self.confirms[number] = after.confirmed_count
         self.used[number] = 0 if after.last_used_at is None else micros(after.last_used_at)
         self.importance[number] = after.importance
+        self._set_strength(number, after)
         self.types[number] = TYPES.index(after.type)
         self.texts[number] = text_digest(after)
         self._set_twin_key(number, twin_key(after))
@@ -170,10 +180,23 @@ class Table:
         self.later.setdefault(number, []).append(place)
 
     def counted(self, row: Observation, number: int) -> Observation:
-        """The row with the uses that only the table knows."""
-        if not self.uses[number]:
-            return row
-        return replace(row, use_count=self.uses[number], last_used_at=moment(self.used[number]))
+        """The row with the uses and the strength that only the table knows."""
+        uses, strength = self.uses[number], self.strength[number]
+        if uses == row.use_count and strength == (_UNCHANGED if row.strength is None else row.strength):
+            return row  # which no count changes alone
+        used = (uses, moment(self.used[number]) if self.used[number] else None)
+        return counted(row, used, self._consolidation(number))
+
+    def consolidate(self, number: int, strength: float, at: datetime, touches: int) -> None:
+        """Time and use have changed how important a row is."""
+        self.strength[number] = strength
+        self.consolidated[number] = micros(at)
+        self.consolidated_touches[number] = max(0, touches)
+
+    def standing(self, number: int) -> float:
+        """How important the row is by now."""
+        strength = self.strength[number]
+        return self.importance[number] if strength < 0 else strength
 
     def guard(self, number: int) -> tuple[str, Guard]:
         """Status and guard of a row."""
@@ -252,7 +275,7 @@ class Table:
             self.sessions[self.session_of[number]],
             moment(self.created[number]),
             moment(self.updated[number]),
-            self.importance[number],
+            self.standing(number),
             self.mentions[number],
             self.uses[number],
             self.confirms[number],
@@ -300,10 +323,11 @@ class Table:
         """The rows that were made from that one."""
         return list(self.labels.get(_label("derived_from", observation_id), ()))
 
-    def set_uses(self, number: int, count: int, at: datetime | None) -> None:
-        """How often a row was handed out so far, and when last."""
-        self.uses[number] = count
-        self.used[number] = 0 if at is None else micros(at)
+    def set_counts(self, number: int, row: Observation) -> None:
+        """How often a row was handed out so far, and when last, and how strong it is."""
+        self.uses[number] = row.use_count
+        self.used[number] = 0 if row.last_used_at is None else micros(row.last_used_at)
+        self._set_strength(number, row)
 
     def relocate(self, moved: Mapping[int, Place]) -> None:
         """The lines of the journal stand elsewhere now; what stands nowhere any more is forgotten."""
@@ -316,7 +340,7 @@ class Table:
     def weighed(self, number: int) -> Weighed:
         """The row, weighed for a cap."""
         uses = self.uses[number] + self.mentions[number]
-        return Weighed(self.ids[number], number, TYPES[self.types[number]], self.importance[number], uses)
+        return Weighed(self.ids[number], number, TYPES[self.types[number]], self.standing(number), uses)
 
     def is_current(self, number: int, now: datetime) -> bool:
         """Whether the row is active and not past its time."""
@@ -341,6 +365,18 @@ class Table:
         self._sizes = [sizes[number] for number in range(len(self.classes))]
         for earlier, later in self.after.items():
             self.before.setdefault(later, []).append(earlier)
+
+    def _set_strength(self, number: int, row: Observation) -> None:
+        self.strength[number] = _UNCHANGED if row.strength is None else row.strength
+        self.consolidated[number] = 0 if row.consolidated_at is None else micros(row.consolidated_at)
+        self.consolidated_touches[number] = max(0, row.consolidated_touches)
+
+    def _consolidation(self, number: int) -> tuple[float | None, datetime, int] | None:
+        if not self.consolidated[number]:
+            return None
+        strength = self.strength[number]
+        at = moment(self.consolidated[number])
+        return (None if strength < 0 else strength, at, self.consolidated_touches[number])
 
     def _class(self, status: str, guard: Guard) -> int:
         key = (status, guard)

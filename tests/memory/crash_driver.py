@@ -23,7 +23,7 @@ import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 from typing import ClassVar
@@ -39,12 +39,14 @@ import whoosh.formats
 import whoosh.index
 import whoosh.reading  # noqa: F401
 
+import chatbot.memory.upkeep  # noqa: F401
 from chatbot.memory import MemorySystem
+from chatbot.memory.policy import Policy, Rule
 from stores import KeyValue, SessionRef, TranscriptEntry
 from stores.access import View
 from stores.basic_session import BasicSessionStore
 from stores.events import Event
-from stores.observation import Observation, Triple
+from stores.observation import STATUSES, Observation, Triple
 from stores.observations.store import ObservationFileStore
 from stores.query import Filter
 from stores.transcript_file import TranscriptFile
@@ -352,6 +354,67 @@ class Purging(Remembering):
         self.next = max([self.next, *(number % 1_000_000 for number in found)]) + 2
 
 
+class Maintaining(Remembering):
+    """Rows that are alike are merged, and old ones put away; no row and its summary are both active, or both gone."""
+
+    life_s = 0.3
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        asyncio.run(self.some(1, 0))  # so that no child spends its short life on what is loaded when it is needed
+
+    async def work(self, worker: int, ack: Ack) -> None:
+        await self.some(1_000_000, worker, ack)
+
+    async def some(self, times: int, worker: int, ack: Ack = lambda _: None) -> None:
+        """Add rows and maintain them, again and again."""
+        hours = count()
+        policy = Policy(compression_min_age_days=0, rules=(Rule(types=("event",), archive_after_days=0.1),))
+        async with (
+            self.open() as store,
+            MemorySystem(
+                self.folder / "memory",
+                settings={"observations": {"cache": str(self.folder / "cache")}},
+                clock=lambda: NOW + timedelta(hours=next(hours)),
+            ) as memory,
+        ):
+            for number in range(times):
+                words = f"{os.getpid()}x{worker}x{number}"
+                rows = _alike(f"{words}a {words}b {words}c")
+                await store.commit(OWNER, [Event(kind="add", at=NOW, row=row) for row in rows])
+                ack(" ".join(row.id for row in rows))
+                await memory.maintain(policy)
+
+    def verify(self, acked: list[str]) -> None:
+        asyncio.run(self.check([each for line in acked for each in line.split()]))
+
+    async def check(self, acked: list[str]) -> None:
+        """Every row is either as it was, or as it was to be."""
+        async with self.open() as store:
+            rows: dict[str, Observation] = {}
+            after = None
+            while not rows or after is not None:
+                page = await store.find(LATER, Filter(statuses=STATUSES), order="created", limit=1000, after=after)
+                rows |= {row.id: row for row in page.rows}
+                after = page.after
+                if not page.rows:
+                    break
+            assert rows.keys() >= set(acked)
+            for row in rows.values():
+                assert row.status in ({"active"} if row.derived_from else {"active", "compressed", "archived"})
+                assert all(rows[each].status == "compressed" for each in row.derived_from)
+                assert all(rows[each].superseded_by == row.id for each in row.derived_from)
+                if row.status == "compressed":
+                    assert row.superseded_by is not None
+                    assert row.id in rows[row.superseded_by].derived_from
+                    assert [each.observation.id for each in await store.history(LATER, row.id)][-1] == row.superseded_by
+                if row.status == "archived":
+                    [version] = await store.history(LATER, row.id)
+                    assert (version.events[-1].who, version.events[-1].why[:5]) == ("maintenance", "event")
+            merged = sum(bool(row.derived_from) for row in rows.values())
+            assert len(rows) < 100 or merged > len(rows) // 40, "nothing is merged, so nothing is tested"
+
+
 class Saving(Remembering):
     """Every row is followed by a snapshot of all of them."""
 
@@ -456,6 +519,7 @@ def _children(scenario: Scenario, rest_s: float = 0) -> Iterator[list[Child]]:
 
 OWNER = View("full", datetime(2026, 3, 4, tzinfo=UTC))
 NOW = OWNER.now
+LATER = View("full", NOW + timedelta(days=10_000))
 
 
 def _adding(number: int, word: str = "") -> Event:
@@ -470,6 +534,16 @@ def _adding(number: int, word: str = "") -> Event:
         sensitivity="public",
     )
     return Event(kind="add", at=NOW, ids=(observation_id,), row=row)
+
+
+def _alike(words: str) -> list[Observation]:
+    """Three rows that are alike, and one that is to be archived."""
+    given = [{"title": f"{words} {number}"} for number in range(3)]
+    given.append({"title": f"{words} happened", "type": "event", "narrative": "north south east west up down"})
+    return [
+        Observation(id=str(uuid4()), created_at=NOW, updated_at=NOW, sensitivity="public", **each)  # type: ignore[arg-type]
+        for each in given
+    ]
 
 
 def _fact(fact_id: str) -> Triple:
@@ -570,6 +644,7 @@ SCENARIOS: dict[str, type[Scenario]] = {
     "use": Using,
     "purge": Purging,
     "snapshot": Saving,
+    "maintain": Maintaining,
 }
 
 

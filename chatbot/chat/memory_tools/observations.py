@@ -174,7 +174,13 @@ def _version(version: Version, seen: Collection[str]) -> Answer:
     """A version; what took its place is named only where it may be seen."""
     row = version.observation
     events = [
-        {"kind": event.kind, "at": format_time(event.at), "who": event.who, "changed": sorted(event.fields)}
+        {
+            "kind": event.kind,
+            "at": format_time(event.at),
+            "who": event.who,
+            "why": event.why,
+            "changed": sorted(event.fields),
+        }
         for event in version.events
         if event.kind != "use"
     ]

@@ -68,7 +68,8 @@ def say_history(line: Sequence[Version]) -> None:
         say(f"{row.id}  {printable(headline(row))} ({status_now(row, datetime.now(UTC))})")
         for event in version.events:
             what = [event.kind, *([f"by {event.by}"] if event.by else []), ", ".join(event.fields)]
-            who = f" ({event.who})" if event.who else ""
+            told = ": ".join(filter(None, (event.who, event.why)))
+            who = f" ({told})" if told else ""
             say(printable(f"  {format_time(event.at)}  {' '.join(filter(None, what))}{who}"))
 
 

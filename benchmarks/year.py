@@ -1,0 +1,399 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["chatbot-runtime"]
+#
+# [tool.uv.sources]
+# chatbot-runtime = { path = ".." }
+# ///
+"""A year of a memory's life in some minutes: what is still known at its end, what it weighs, and what upkeep cost.
+
+    uv run benchmarks/year.py --sessions 2000
+
+Sessions of real turns through `Runtime`, with an injected clock, a model that reads its replies from the script, a tool
+that runs, and all hooks on: chatter, statements, the same said again, nearly the same said again, tool runs, facts that
+change and are superseded. On the first day decisions and preferences are remembered. At the end they are asked for, the
+facts that changed are asked for, and every row that is gone has to be explained by the journal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from chatbot.memory import SessionHandle
+from chatbot.memory.report import KINDS, Report
+from chatbot.messages import Delta, TextDelta, ToolCallDelta
+from chatbot.models.scripted import ScriptedModel
+from chatbot.runtime import Options, Runtime
+from chatbot.tools import FunctionTool
+from stores.access import SENSITIVITIES
+from stores.observation import STATUSES, Observation
+
+BEGIN = datetime(2026, 1, 1, 8, tzinfo=UTC)
+CAP = 1_000
+DECISIONS = [
+    ("Invoices are written in Typst, never in Word", "what do we write invoices with?"),
+    ("The archive moves to the basement in Graz", "where does the archive move?"),
+    ("Backups go to two disks, one of them at Mira's", "where do backups go?"),
+    ("Payroll closes on the twentieth", "when does payroll close?"),
+    ("The newsletter stays monthly", "how often does the newsletter come?"),
+    ("New hires get a ThinkPad with Debian", "which laptop do new hires get?"),
+    ("Support answers within four hours", "how fast does support answer?"),
+    ("The logo keeps its teal heron", "which animal is in the logo?"),
+]
+PREFERENCES = [
+    ("Ilse takes her coffee with cardamom", "how does Ilse take her coffee?"),
+    ("Ilse wants reports as tables without colours", "how does Ilse want reports?"),
+    ("Ilse never books flights before nine", "how early does Ilse book flights?"),
+    ("Ilse likes her vegetables roasted with za'atar", "how does Ilse like vegetables?"),
+    ("Ilse reads papers on the e-ink tablet", "what does Ilse read papers on?"),
+    ("Ilse prefers aisle seats near the door", "which seats does Ilse prefer?"),
+]
+CHANGING = {
+    "port of the staging server": ["8100", "8200", "8300", "9100", "9200", "9300"],
+    "phone number of the plumber": ["555-0100", "555-0111", "555-0122", "555-0133"],
+    "password rotation interval": ["30 days", "45 days", "60 days", "90 days"],
+    "name of the release manager": ["Oda", "Pavel", "Quirin", "Rosa", "Sven"],
+    "rent of the warehouse": ["900 euros", "950 euros", "1010 euros", "1100 euros"],
+}
+PLACES = ["kitchen", "cellar", "garden", "office", "workshop", "garage", "attic", "balcony", "studio", "barn"]
+THINGS = [
+    "lamp",
+    "drill",
+    "kettle",
+    "ladder",
+    "printer",
+    "bicycle",
+    "heater",
+    "saw",
+    "camera",
+    "router",
+    "scanner",
+    "sofa",
+    "shelf",
+    "mower",
+    "radio",
+]
+STATES = [
+    "broken",
+    "repaired",
+    "painted",
+    "moved",
+    "sold",
+    "cleaned",
+    "measured",
+    "borrowed",
+    "returned",
+    "insured",
+    "photographed",
+    "labelled",
+]
+PEOPLE = ["Anna", "Bruno", "Chiara", "Deniz", "Emil", "Farida", "Goran", "Hanne", "Ivo", "Jun"]
+WHYS = [
+    "before the visit",
+    "after the storm",
+    "for the exhibition",
+    "because of the noise",
+    "to save money",
+    "by mistake",
+]
+CHATTER = ["hi", "thanks!", "good morning", "ok", "lol", "see you", "great, thank you"]
+SUITES = ["api", "billing", "search", "login", "export", "mobile"]
+CONFIG = """
+[agents.chat]
+memory = ["basic_session", "observations"]
+tools = []
+
+[memory.observations]
+max_observations = {cap}
+cache = "{cache}"
+
+[maintenance]
+erase_after_days = 60
+rules = [
+    {{types = ["technical", "exchange", "note"], archive_after_days = 90, delete_after_days = 150}},
+    {{archive_after_days = 120, delete_after_days = 240}},
+]
+"""
+
+
+@dataclass
+class Said:
+    """One turn: what the user says, what the model answers, and what is remembered by name beside it."""
+
+    user: str
+    reply: str
+    suite: str = ""
+    remember: dict[str, Any] = field(default_factory=dict)
+
+
+class Script:
+    """What is said in the sessions of a year; the same for the same seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self._told: list[str] = []
+
+    def session(self) -> Iterator[Said]:
+        """One session of three to six turns."""
+        for _ in range(self._random.randint(3, 6)):
+            kind = self._random.choices((self.chatter, self.statement, self.repeat, self.run), (2, 5, 1, 2))[0]
+            yield kind()
+
+    def chatter(self) -> Said:
+        return Said(self._random.choice(CHATTER), "You are welcome.")
+
+    def statement(self) -> Said:
+        pick = self._random.choice
+        text = f"{pick(PEOPLE)} says the {pick(THINGS)} in the {pick(PLACES)} was {pick(STATES)} {pick(WHYS)}"
+        self._told.append(text)
+        remember = {"title": text, "type": "note", "importance": self._random.choice((0.3, 0.5, 0.7))}
+        return Said(f"{text}.", f"Noted: {text}.", remember=remember if self._random.random() < 0.5 else {})
+
+    def repeat(self) -> Said:
+        text = self._random.choice(self._told or ["Nothing yet"])
+        return Said(f"{text}.", f"Noted: {text}.", remember={"title": text, "type": "note"})
+
+    def run(self) -> Said:
+        suite = self._random.choice(SUITES)
+        return Said(f"run the {suite} tests", f"The {suite} tests ran.", suite=suite)
+
+
+class Voice:
+    """The model's side of the script: it streams what the turn under way says, a tool call first where there is one."""
+
+    def __init__(self) -> None:
+        self.said = Said("", "")
+        self._called = False
+
+    def begin(self, said: Said) -> None:
+        self.said, self._called = said, False
+
+    async def speak(self) -> AsyncIterator[Delta]:
+        if self.said.suite and not self._called:
+            self._called = True
+            yield ToolCallDelta(0, uuid4().hex, "run_tests", json.dumps({"suite": self.said.suite}))
+        else:
+            yield TextDelta(self.said.reply)
+
+
+class Year:
+    """The life of one memory."""
+
+    def __init__(self, home: Path, sessions: int, seed: int, cap: int) -> None:
+        self.home = home
+        self.sessions = sessions
+        self.cap = cap
+        self.now = BEGIN
+        self.step = timedelta(days=365) / sessions
+        self.script = Script(seed)
+        self.voice = Voice()
+        self.model = ScriptedModel([self.voice.speak])
+        self.random = random.Random(seed)
+        self.upkeep_s = 0.0
+        self.counts: Counter[str] = Counter()
+        self.runs = 0
+        self.explained: dict[str, tuple[str, str]] = {}
+        self.seen: set[str] = set()
+        self.growth: list[tuple[int, int, int, int]] = []
+
+    async def live(self) -> dict[str, Any]:
+        """Live it, and say what came of it."""
+        begun = time.perf_counter()
+        async with self._runtime() as runtime:
+            runtime.memory.maintain = self._timed(runtime.memory.maintain)  # type: ignore[method-assign]
+            await self._first_day(runtime)
+            for number in range(self.sessions):
+                await self._session(runtime, number)
+                if number % max(1, self.sessions // 4) == max(1, self.sessions // 4) - 1:
+                    self.growth.append(await self._weigh(runtime, number + 1))
+            lived = time.perf_counter() - begun
+            return {"seconds": lived, **await self._look_back(runtime)}
+
+    def _runtime(self) -> Runtime:
+        identity = self.home / "identities" / "ada"
+        identity.mkdir(parents=True)
+        (identity / "identity.toml").write_text('persona = "You are Ada."\n', encoding="utf-8")
+        config = self.home / "config.toml"
+        config.write_text(CONFIG.format(cap=self.cap, cache=self.home / "cache"), encoding="utf-8")
+
+        async def run_tests(suite: str) -> str:
+            """Run a suite of tests.
+
+            Args:
+                suite: its name
+            """
+            failed = self.random.choice((0, 0, 0, 1, 2))
+            return f"collected {40 + failed} items of {suite}: {failed} failed, {40 - failed} passed"
+
+        options = Options(config=config, identity="ada")
+        return Runtime(options, model=self.model, tools=(FunctionTool(run_tests),), clock=lambda: self.now)
+
+    async def _first_day(self, runtime: Runtime) -> None:
+        session = await self._begin(runtime)
+        for text, _ in DECISIONS:
+            await self._remember(session, title=text, type="decision")
+        for text, _ in PREFERENCES:
+            await self._remember(session, title=text, type="preference")
+        for subject, values in CHANGING.items():
+            await self._remember(session, title=f"The {subject} is {values[0]}", type="identity", subject=subject)
+        await runtime.leave(session)
+
+    async def _session(self, runtime: Runtime, number: int) -> None:
+        session = await self._begin(runtime)
+        chat = runtime.chat(session)
+        for said in self.script.session():
+            self.voice.begin(said)
+            await chat.turn(said.user)
+            if said.remember:
+                await self._remember(session, **said.remember)
+            self.now += timedelta(minutes=2)
+        await self._correct(session, number)
+        await runtime.leave(session)
+        await runtime.pipeline.bus.drain()
+        self.model.prompts.clear()
+        self.model.limits.clear()
+        self.now = max(self.now, BEGIN + (number + 1) * self.step)
+
+    async def _correct(self, session: SessionHandle, number: int) -> None:
+        """Let what changed take the place of what was, spread over the year."""
+        for subject, values in CHANGING.items():
+            turns = [self.sessions * at // len(values) for at in range(1, len(values))]
+            if number in turns:
+                value = values[turns.index(number) + 1]
+                [old] = (await session.list_observations(subject=subject, types=("identity",))).rows
+                await self._remember(
+                    session, title=f"The {subject} is {value}", type="identity", subject=subject, supersedes=old.id
+                )
+
+    async def _begin(self, runtime: Runtime) -> SessionHandle:
+        session = await runtime.new_session()
+        assert session is not None
+        return session
+
+    async def _remember(self, session: SessionHandle, **draft: Any) -> None:
+        self.seen.add((await session.remember(**draft)).id)
+
+    def _timed(self, maintain: Any) -> Any:
+        async def timed(*args: Any, **options: Any) -> Report:
+            begun = time.perf_counter()
+            report: Report = await maintain(*args, **options)
+            self.upkeep_s += time.perf_counter() - begun
+            self.runs += not report.skipped
+            self.counts.update(report.counts())
+            return report
+
+        return timed
+
+    async def _weigh(self, runtime: Runtime, number: int) -> tuple[int, int, int, int]:
+        """Sessions so far, active rows, bytes of the journal and of the cache."""
+        stats = await runtime.memory.memories().stats(ask=SENSITIVITIES)
+        return number, stats.by_status.get("active", 0), stats.journal_bytes, stats.cache_bytes
+
+    async def _look_back(self, runtime: Runtime) -> dict[str, Any]:
+        memories = runtime.memory.memories("chat")
+        found = {}
+        for name, asked in (("decisions", DECISIONS), ("preferences", PREFERENCES)):
+            hits = [
+                any(hit.observation and hit.observation.title == text for hit in (await memories.recall(question)).hits)
+                for text, question in asked
+            ]
+            found[name] = (sum(hits), len(hits))
+        newest = 0
+        for subject, values in CHANGING.items():
+            hits_now = [each.observation for each in (await memories.recall(f"what is the {subject}?")).hits]
+            told = [row.title for row in hits_now if row is not None and row.subject == subject]
+            newest += told == [f"The {subject} is {values[-1]}"] and await self._is_behind(
+                memories, hits_now, subject, values
+            )
+        rows = [row async for row in _all(memories)]
+        return {
+            **found,
+            "corrected": (newest, len(CHANGING)),
+            "unexplained": await self._unexplained(memories, rows),
+            "statuses": dict(Counter(row.status for row in rows)),
+            "counted": dict((await memories.stats(ask=SENSITIVITIES)).by_status),
+            "active": sum(row.is_current(self.now) for row in rows),
+        }
+
+    async def _is_behind(self, memories: Any, hits: list[Observation | None], subject: str, values: list[str]) -> bool:
+        """Whether the whole history of a fact stands behind what is recalled of it."""
+        row = next(row for row in hits if row is not None and row.subject == subject)
+        line = [version.observation.title for version in await memories.history(row.id)]
+        return line == [f"The {subject} is {value}" for value in values]
+
+    async def _unexplained(self, memories: Any, rows: list[Observation]) -> list[str]:
+        """Rows that are gone or put away, and the journal does not say who did it and why."""
+        bad = []
+        for row in rows:
+            if row.status in {"archived", "deleted", "compressed"}:
+                version = next(
+                    each for each in await memories.history(row.id, ask=SENSITIVITIES) if each.observation.id == row.id
+                )
+                last = version.events[-1]
+                if not (last.who and last.why):
+                    bad.append(row.id)
+        erased = dict(self._erased())
+        left = {row.id for row in rows}
+        bad += [each for each, why in erased.items() if not why]
+        return bad + [each for each in self.seen - left if each not in erased]
+
+    def _erased(self) -> Iterator[tuple[str, str]]:
+        with (self.home / "identities/ada/memory/observations.jsonl").open(encoding="utf-8") as journal:
+            for line in journal:
+                event = json.loads(line)
+                if event["event"] == "purge":
+                    yield event["id"], event.get("why", "")
+
+
+async def _all(memories: Any) -> AsyncIterator[Observation]:
+    after = None
+    while True:
+        page = await memories.list_observations(limit=1000, cursor=after, ask=SENSITIVITIES, statuses=STATUSES)
+        for row in page.rows:
+            yield row
+        after = page.after
+        if after is None:
+            return
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sessions", type=int, default=2_000)
+    parser.add_argument("--cap", type=int, default=CAP)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as home:
+        year = Year(Path(home), args.sessions, args.seed, args.cap)
+        print_result(year, asyncio.run(year.live()))
+
+
+def print_result(year: Year, result: dict[str, Any]) -> None:
+    print(f"{year.sessions:,} sessions in {result['seconds']:.1f} s")
+    for name in ("decisions", "preferences", "corrected"):
+        print(f"  {name:12} {result[name][0]} of {result[name][1]} found as they should be")
+    print(f"  active       {result['active']:,} rows, cap {year.cap:,} and a tenth; {result['statuses']}")
+    print(f"  unexplained  {len(result['unexplained'])} rows that are gone")
+    for number, active, journal, cache in year.growth:
+        print(f"  after {number:,} sessions: {active:,} active, journal {journal:,} bytes, cache {cache:,} bytes")
+    share = year.upkeep_s / result["seconds"]
+    print(f"  maintenance  {year.runs} runs, {year.upkeep_s:.2f} s, {share:.2%} of all; rows by kind:")
+    print("              ", ", ".join(f"{kind} {year.counts[kind]:,}" for kind in KINDS))
+
+
+if __name__ == "__main__":
+    main()

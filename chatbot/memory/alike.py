@@ -1,0 +1,78 @@
+"""Which texts are alike: groups by single linkage over the share of content words that two have in common. Pure.
+
+Exact, without comparing each with each: two sets of which a share of `similarity` is common have one of their rarest
+words in common, and one is not much larger than the other; only such pairs are compared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+Words = frozenset[str]
+
+_ROUNDING = 1e-9
+"""Products of shares and sizes may come out a little too high, which must not lose a pair."""
+
+
+def jaccard(one: Words, other: Words) -> float:
+    """The share of all words that both have, from 0 to 1; 0 where there are none."""
+    common = len(one & other)
+    return common / (len(one) + len(other) - common) if common else 0.0
+
+
+def groups(texts: Sequence[Words], similarity: float, *, least: int = 3) -> list[list[int]]:
+    """The positions of texts that hang together, in groups of at least `least`; each in order, and the groups too.
+
+    Two hang together where their `jaccard` is at least `similarity`, which must lie above 0, or by way of others.
+    A text without words is like no other.
+    """
+    twins: defaultdict[Words, list[int]] = defaultdict(list)
+    for position, words in enumerate(texts):
+        if words:
+            twins[words].append(position)
+    different = list(twins)
+    links = _Links(len(different))
+    for one, other in _candidates(different, similarity):
+        if not links.joined(one, other) and jaccard(different[one], different[other]) >= similarity:
+            links.join(one, other)
+    found: defaultdict[int, list[int]] = defaultdict(list)
+    for number, words in enumerate(different):
+        found[links.root(number)] += twins[words]
+    return sorted(sorted(group) for group in found.values() if len(group) >= least)
+
+
+def _candidates(texts: Sequence[Words], similarity: float) -> Iterable[tuple[int, int]]:
+    """Pairs that share one of their rarest words and are about as long; all that are alike are among them."""
+    held = Counter(word for words in texts for word in words)
+    holders: defaultdict[str, list[int]] = defaultdict(list)
+    for number in sorted(range(len(texts)), key=lambda each: len(texts[each])):
+        size = len(texts[number])
+        shortest = similarity * size - _ROUNDING
+        rarest = sorted(texts[number], key=lambda word: (held[word], word))[: size - math.ceil(shortest) + 1]
+        near: set[int] = set()
+        for word in rarest:
+            near.update(holders[word])
+            holders[word].append(number)
+        near.discard(number)
+        yield from ((number, other) for other in near if len(texts[other]) >= shortest)
+
+
+class _Links:
+    """Which texts hang together so far."""
+
+    def __init__(self, size: int) -> None:
+        self._above = list(range(size))
+
+    def root(self, number: int) -> int:
+        while self._above[number] != number:
+            self._above[number] = self._above[self._above[number]]
+            number = self._above[number]
+        return number
+
+    def joined(self, one: int, other: int) -> bool:
+        return self.root(one) == self.root(other)
+
+    def join(self, one: int, other: int) -> None:
+        self._above[self.root(one)] = self.root(other)

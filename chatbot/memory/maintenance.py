@@ -1,0 +1,270 @@
+"""One run of maintenance: memory fades and grows stronger, what is alike is merged, what was kept for long enough goes.
+
+A run looks at a bounded number of rows, oldest first, and the next one goes on behind them. Each change is decided by
+the store at the moment that it is made, each is one line of the journal, and each says who made it and why: a run that
+is killed leaves every row either as it was or as it is to be, and the next one finds the rest to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from chatbot.memory.alike import Words, groups
+from chatbot.memory.digest import Key, digest, kinship, may_be_merged, portions
+from chatbot.memory.policy import Policy, Sentence, aged, crowded, days_since
+from chatbot.memory.report import Deed, Kind, Report
+from chatbot.memory.scope import Scope
+from stores.access import SENSITIVITIES
+from stores.analysis import terms
+from stores.consolidation import consolidated
+from stores.errors import UnknownObservation
+from stores.events import Event
+from stores.observation import Observation, Status
+from stores.query import MOST_AT_ONCE, FactFilter, Filter
+
+logger = logging.getLogger(__name__)
+
+WHO = "maintenance"
+_LEAST = 3
+"""How many rows are worth a digest."""
+_KEPT_WORDS = 20_000
+_ERASED_AT_ONCE = 500
+_DAYS_TO_GATHER = 7
+"""Erasing rewrites the journal: unless many rows are due, it waits so long for more."""
+
+WordsOf = dict[str, tuple[str, Words]]
+"""The words of rows, by id, with the hash of the text that they are of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How far the last run came: the last row that it looked at, among active rows and among those that rest."""
+
+    active: str | None = None
+    resting: str | None = None
+
+
+class Run:
+    """One run over what `scope` sees. `words` is kept by the caller from run to run, to save work."""
+
+    def __init__(
+        self, scope: Scope, policy: Policy, *, dry_run: bool = False, eager: bool = False, words: WordsOf | None = None
+    ) -> None:
+        self._scope = replace(scope, across=True)
+        self._view = self._scope.view(SENSITIVITIES)
+        self._policy = policy
+        self._dry_run = dry_run
+        self._eager = eager
+        self._words = {} if words is None else words
+        self._deeds: list[Deed] = []
+        self._begun = time.monotonic()
+
+    async def go(self, place: Place) -> tuple[Report, Place]:
+        """Do what is due from `place` on; what was done, and where the next run goes on."""
+        active, next_active = await self._rows(("active",), place.active)
+        await self._take(active, self._consolidate, self._retire, self._compress, self._summarize)
+        resting, next_resting = await self._rows(("archived", "expired", "deleted"), place.resting)
+        await self._take(resting, self._age, self._erase)
+        on_time = not self._is_late()
+        report = Report(
+            deeds=tuple(self._deeds),
+            dry_run=self._dry_run,
+            looked_at=len(active) + len(resting),
+            finished=on_time and next_active is None and next_resting is None,
+            seconds=time.monotonic() - self._begun,
+        )
+        return report, Place(next_active, next_resting) if on_time else place
+
+    async def _take(self, rows: list[Observation], *steps: Step) -> None:
+        """One step after the other, each with the rows that the one before has left."""
+        for step in steps:
+            if rows and not self._is_late():
+                gone = await step(rows)
+                rows = [row for row in rows if row.id not in gone]
+
+    async def _rows(self, statuses: tuple[Status, ...], after: str | None) -> tuple[list[Observation], str | None]:
+        """The next rows, oldest first, and where to go on behind them; None at the end."""
+        if statuses != ("active",) and not self._keeps_for_a_time():
+            return [], None
+        rows: list[Observation] = []
+        while (room := self._policy.rows_per_run - len(rows)) > 0:
+            try:
+                page = await self._scope.store.find(
+                    self._view, Filter(statuses=statuses), order="created", ascending=True, limit=room, after=after
+                )
+            except UnknownObservation:  # it was erased meanwhile
+                if after is None:
+                    raise
+                after = None
+                continue
+            rows += page.rows
+            after = page.after
+            if after is None:
+                break
+        return rows, after
+
+    async def _consolidate(self, rows: Sequence[Observation]) -> set[str]:
+        rate = self._policy.decay_per_day
+        now = self._view.now
+        ids = [row.id for row in rows if consolidated(row, now, rate) is not None] if rate else []
+        for begin in range(0, len(ids), MOST_AT_ONCE):
+            part = tuple(ids[begin : begin + MOST_AT_ONCE])
+            event = Event(kind="consolidate", at=now, ids=part, fields={"decay_per_day": rate}, who=WHO)
+            await self._do("consolidate", event, part, "time passed, or they were used")
+        return set()
+
+    async def _retire(self, rows: Sequence[Observation]) -> set[str]:
+        gone = await self._age(rows)
+        left = [row for row in rows if row.id not in gone]
+        for sentence in crowded(left, self._policy):
+            gone |= await self._carry_out(sentence)
+        return gone
+
+    async def _age(self, rows: Sequence[Observation]) -> set[str]:
+        gone: set[str] = set()
+        for sentence in aged(rows, self._policy, self._view.now):
+            gone |= await self._carry_out(sentence)
+        return gone
+
+    async def _carry_out(self, sentence: Sentence) -> set[str]:
+        event = Event(kind=sentence.fate, at=self._view.now, ids=sentence.ids, who=WHO, why=sentence.why)
+        return set(sentence.ids) if await self._do(sentence.fate, event, sentence.ids, sentence.why) else set()
+
+    async def _compress(self, rows: Sequence[Observation]) -> set[str]:
+        policy = self._policy
+        if not policy.similarity:
+            return set()
+        kin: defaultdict[Key, list[Observation]] = defaultdict(list)
+        for row in rows:
+            if may_be_merged(row) and self._days_old(row) >= policy.compression_min_age_days:
+                kin[kinship(row)].append(row)
+        gone: set[str] = set()
+        for family in kin.values():
+            if len(family) >= _LEAST:
+                for group in await asyncio.to_thread(self._alike, family):
+                    gone |= await self._merge("compress", group, "memories alike", "alike")
+        return gone
+
+    async def _summarize(self, rows: Sequence[Observation]) -> set[str]:
+        days = self._policy.summarize_after_days
+        if not days:
+            return set()
+        sessions: defaultdict[tuple[str, Key], list[Observation]] = defaultdict(list)
+        for row in rows:
+            if row.session_id is not None and may_be_merged(row) and self._days_old(row) >= days:
+                sessions[row.session_id, kinship(row)].append(row)
+        gone: set[str] = set()
+        for (session, _), group in sessions.items():
+            if len(group) >= _LEAST and await self._is_over(session, days):
+                gone |= await self._merge("summarize", group, "memories of a session", f"a session {days:g} days old")
+        return gone
+
+    async def _is_over(self, session: str, days: float) -> bool:
+        wanted = Filter(session_id=session)
+        newest = (await self._scope.store.find(self._view, wanted, order="created", limit=1)).rows
+        return all(self._days_old(row) >= days for row in newest)
+
+    def _alike(self, rows: Sequence[Observation]) -> list[list[Observation]]:
+        texts = [self._words_of(row) for row in rows]
+        return [[rows[position] for position in group] for group in groups(texts, self._policy.similarity)]
+
+    def _words_of(self, row: Observation) -> Words:
+        known = self._words.get(row.id)
+        if known is None or known[0] != row.hash:
+            if len(self._words) >= _KEPT_WORDS:
+                self._words.clear()
+            known = self._words[row.id] = (row.hash, frozenset(terms(row.text())))
+        return known[1]
+
+    async def _merge(self, kind: Kind, rows: Sequence[Observation], what: str, why: str) -> set[str]:
+        """Put digests in the place of rows; those that facts were taken from stay, or the facts would go too."""
+        gone: set[str] = set()
+        if self._is_late():
+            return gone
+        free = [row for row in rows if not await self._has_facts(row)]
+        for portion in portions(free, least=_LEAST):
+            new_id = str(self._scope.new_id())
+            row = digest(portion, new_id=new_id, what=what, now=self._view.now)
+            ids = row.derived_from
+            event = Event(kind="add", at=self._view.now, row=row, compresses=ids, who=WHO, why=why)
+            if await self._do(kind, event, ids, why, by=None if self._dry_run else new_id):
+                gone.update(ids)
+        return gone
+
+    async def _has_facts(self, row: Observation) -> bool:
+        return bool(await self._scope.store.facts(self._view, FactFilter(source=row.id), limit=1))
+
+    async def _erase(self, rows: Sequence[Observation]) -> set[str]:
+        days = self._policy.erase_after_days
+        if not days:
+            return set()
+        since = {
+            row.id: days_since(await self._ended_at(row), self._view.now)
+            for row in rows
+            if row.status == "deleted" or not row.is_current(self._view.now)
+            if row.status != "archived" and days_since(row.touched_at, self._view.now) >= days
+        }
+        due = [each for each, past in since.items() if past >= days][:_ERASED_AT_ONCE]
+        is_worth_it = self._eager or len(due) == _ERASED_AT_ONCE
+        if not is_worth_it and not any(since[each] >= days + _DAYS_TO_GATHER for each in due):
+            return set()
+        needed = await self._sources_among(due)
+        ids = tuple(each for each in due if each not in needed)
+        why = f"deleted or expired for {days:g} days"
+        if ids and not self._dry_run:
+            ids = tuple(await self._scope.store.purge(self._view, ids, who=WHO, why=why))
+        if ids:
+            self._deeds.append(Deed("erase", ids, why))
+        return set(ids)
+
+    async def _ended_at(self, row: Observation) -> datetime:
+        """When the row was deleted, or its time was over."""
+        line = await self._scope.store.history(self._view, row.id)
+        ends = [each.events[-1].at for each in line if each.observation.id == row.id and row.status == "deleted"]
+        return max([*ends, row.touched_at, *filter(None, [row.expires_at if not ends else None])])
+
+    async def _sources_among(self, ids: Sequence[str]) -> set[str]:
+        """Those that something was made from which is still there, and would be erased along."""
+        kept: tuple[Status, ...] = ("active", "superseded", "archived", "compressed")
+        needed: set[str] = set()
+        after = None
+        while ids:
+            page = await self._scope.store.find(
+                self._view, Filter(derived_from=tuple(ids), statuses=kept), limit=MOST_AT_ONCE, after=after
+            )
+            needed.update(each for row in page.rows for each in row.derived_from)
+            after = page.after
+            if after is None:
+                break
+        return needed
+
+    async def _do(self, kind: Kind, event: Event, ids: tuple[str, ...], why: str, *, by: str | None = None) -> bool:
+        """Make the change, or only tell of it; whether the store allows it, for others change things meanwhile."""
+        if not self._dry_run:
+            [outcome] = await self._scope.store.commit(self._view.asking_all(), [event])
+            if outcome.kind == "skipped":
+                logger.info("maintenance left out to %s %s: %s", kind, ", ".join(ids[:3]), outcome.reason)
+                return False
+        self._deeds.append(Deed(kind, ids, why, by))
+        return True
+
+    def _days_old(self, row: Observation) -> float:
+        """Days since it was written or changed."""
+        return days_since(max(row.created_at, row.updated_at), self._view.now)
+
+    def _keeps_for_a_time(self) -> bool:
+        """Whether anything becomes of rows that are no longer active."""
+        return bool(self._policy.erase_after_days or any(rule.delete_after_days for rule in self._policy.rules))
+
+    def _is_late(self) -> bool:
+        return time.monotonic() - self._begun > self._policy.seconds_per_run
+
+
+Step = Callable[[list[Observation]], Awaitable[set[str]]]
+"""Takes rows in hand, and tells which of them the next step need not look at."""

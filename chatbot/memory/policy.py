@@ -1,0 +1,131 @@
+"""What maintenance is to do: how fast memory fades, what is merged, and how long which rows are kept. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal
+
+from stores.caps import surplus, weigh
+from stores.observation import PROTECTED_TYPES, Observation
+
+if TYPE_CHECKING:
+    from chatbot.config import MaintenanceSettings
+
+Fate = Literal["archive", "delete"]
+Part = Literal["", "consolidation", "compression"]
+"""All of maintenance, what changes how important rows are, or what merges, retires and erases them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """How long some rows are kept, and how many of them. Days count since a row was last written or used; 0: for ever.
+
+    Without `types` it is about all types that are not protected. `agent` and `namespace` None stand for all of them.
+    """
+
+    types: tuple[str, ...] = ()
+    agent: str | None = None
+    namespace: str | None = None
+    archive_after_days: float = 0
+    delete_after_days: float = 0
+    max_rows: int = 0
+    """How many stay active; what matters least is archived."""
+
+    def covers(self, row: Observation) -> bool:
+        """Whether the rule is about the row."""
+        return (
+            (row.type in self.types if self.types else row.type not in PROTECTED_TYPES)
+            and self.agent in {None, row.agent_id}
+            and self.namespace in {None, row.namespace}
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """All that maintenance goes by; the first rule that covers a row holds. 0 turns a step off."""
+
+    decay_per_day: float = 0.05
+    compression_min_age_days: float = 7
+    similarity: float = 0.5
+    """The share of common words from which on rows are alike; 0: nothing is compressed."""
+    summarize_after_days: float = 0
+    """Days after its last row at which what is left of a session is rolled up."""
+    max_per_session: int = 0
+    """How many rows of one session stay active."""
+    erase_after_days: float = 0
+    """Days after which what was deleted, or is past its time, is erased for good."""
+    rules: tuple[Rule, ...] = ()
+    rows_per_run: int = 2_000
+    """How many rows are looked at in one run; the next one goes on behind them."""
+    seconds_per_run: float = 2.0
+    """Past that a run begins nothing more, and the next one goes on."""
+
+    def only(self, part: Part) -> Policy:
+        """The policy with one part of it alone."""
+        if part == "consolidation":
+            return replace(self, similarity=0, summarize_after_days=0, max_per_session=0, erase_after_days=0, rules=())
+        return replace(self, decay_per_day=0) if part == "compression" else self
+
+    def rule_for(self, row: Observation) -> Rule | None:
+        """The rule that holds for the row."""
+        return next((rule for rule in self.rules if rule.covers(row)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """What is to become of rows, and why."""
+
+    fate: Fate
+    ids: tuple[str, ...]
+    why: str
+
+
+def configured(settings: MaintenanceSettings) -> Policy:
+    """The policy that the configuration asks for."""
+    given = settings.model_dump(exclude={"consolidate_every_hours", "compress_every_hours", "rules"})
+    return Policy(**given, rules=tuple(Rule(**rule.model_dump()) for rule in settings.rules))
+
+
+def aged(rows: Iterable[Observation], policy: Policy, now: datetime) -> list[Sentence]:
+    """What is to become of rows that have been kept for long enough."""
+    found: defaultdict[tuple[Fate, str], list[str]] = defaultdict(list)
+    for row in rows:
+        rule = policy.rule_for(row)
+        if rule is None:
+            continue
+        days = days_since(row.touched_at, now)
+        if 0 < rule.delete_after_days <= days and row.status != "deleted":
+            found["delete", f"{row.type} untouched for {rule.delete_after_days:g} days"].append(row.id)
+        elif 0 < rule.archive_after_days <= days and row.status == "active":
+            found["archive", f"{row.type} untouched for {rule.archive_after_days:g} days"].append(row.id)
+    return [Sentence(fate, tuple(ids), why) for (fate, why), ids in found.items()]
+
+
+def crowded(rows: Sequence[Observation], policy: Policy) -> list[Sentence]:
+    """What is to be archived of active rows, in their order, so that caps hold for rules and for sessions."""
+    sentences = []
+    for rule in policy.rules:
+        if rule.max_rows:
+            covered = [row for row in rows if policy.rule_for(row) == rule]
+            sentences += _over(covered, rule.max_rows, "by the rule of their type")
+    if policy.max_per_session:
+        sessions: defaultdict[str, list[Observation]] = defaultdict(list)
+        for row in rows:
+            if row.session_id is not None and row.type != "session_summary":
+                sessions[row.session_id].append(row)
+        for of_one in sessions.values():
+            sentences += _over(of_one, policy.max_per_session, "in one session")
+    return sentences
+
+
+def days_since(then: datetime, now: datetime) -> float:
+    """The days between; below 0 where the clock was set back."""
+    return (now - then).total_seconds() / 86_400
+
+
+def _over(rows: Sequence[Observation], cap: int, what: str) -> list[Sentence]:
+    ids = surplus((weigh(row, number) for number, row in enumerate(rows)), cap)
+    return [Sentence("archive", tuple(ids), f"more than {cap:,} {what}")] if ids else []

@@ -1,0 +1,68 @@
+"""What maintenance did, or would do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+Kind = Literal["consolidate", "archive", "delete", "compress", "summarize", "erase"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """What was done to some rows, and why; `by` is the summary that stands for them now."""
+
+    kind: Kind
+    ids: tuple[str, ...]
+    why: str
+    by: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One run of maintenance."""
+
+    deeds: tuple[Deed, ...] = ()
+    dry_run: bool = False
+    looked_at: int = 0
+    finished: bool = True
+    """Whether nothing is left to be looked at; else the next run goes on where this one ended."""
+    seconds: float = 0.0
+    skipped: Literal["", "under way", "not due"] = ""
+    """Why nothing was looked at: another process is at it, or it was done a short while ago."""
+
+    def counts(self) -> Mapping[str, int]:
+        """How many rows each kind of deed was done to."""
+        found = Counter[str]()
+        for deed in self.deeds:
+            found[deed.kind] += len(deed.ids)
+        return {kind: found[kind] for kind in KINDS}
+
+    def as_json(self) -> dict[str, Any]:
+        """The report, for programs."""
+        return {
+            "dry_run": self.dry_run,
+            "skipped": self.skipped,
+            "looked_at": self.looked_at,
+            "finished": self.finished,
+            "seconds": round(self.seconds, 4),
+            "counts": dict(self.counts()),
+            "deeds": [
+                {"kind": deed.kind, "count": len(deed.ids), "why": deed.why, "by": deed.by, "ids": list(deed.ids)}
+                for deed in self.deeds
+            ],
+        }
+
+
+def together(reports: Sequence[Report]) -> Report:
+    """Several runs, one after the other, as one."""
+    return Report(
+        deeds=tuple(deed for report in reports for deed in report.deeds),
+        dry_run=reports[-1].dry_run,
+        looked_at=sum(report.looked_at for report in reports),
+        finished=reports[-1].finished,
+        seconds=sum(report.seconds for report in reports),
+    )

@@ -1,0 +1,169 @@
+"""When maintenance was done last, and how far it came: a small file beside the memory, and a lock so that one does it.
+
+What the file says is never needed: without it maintenance begins again at the oldest row, and does nothing twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from chatbot.memory.maintenance import Place, Run, WordsOf
+from chatbot.memory.policy import Part, Policy
+from chatbot.memory.report import Report, together
+from chatbot.memory.scope import Scope
+from stores.errors import InvalidValue, StoreBusy
+from stores.files import Folder, locked, make_folder
+from stores.observation import is_observation_id
+from stores.records import format_time, parse_time
+
+logger = logging.getLogger(__name__)
+
+NAME = "maintenance.json"
+LOCK_NAME = ".maintenance.lock"
+_PARTS: tuple[Part, ...] = ("consolidation", "compression")
+
+
+class UnderWay(StoreBusy):
+    """Somebody else maintains this memory at the moment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """How maintenance is asked for; see `MemorySystem.maintain`."""
+
+    part: Part = ""
+    dry_run: bool = False
+    unless_within: timedelta = timedelta(0)
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """What the last run left behind."""
+
+    done_at: datetime | None = None
+    place: Place = field(default_factory=Place)
+
+    def is_due(self, now: datetime, every: timedelta) -> bool:
+        """Whether it is time again; so it is where the clock was set back behind the last run."""
+        return self.done_at is None or not timedelta(0) <= now - self.done_at < every
+
+
+class UpkeepFile:
+    """Keeps it in the folder `home`, or in memory where that is None."""
+
+    def __init__(self, home: Path | None) -> None:
+        self._home = home
+        self._kept: dict[Part, Upkeep] = {}
+        self._folder: Folder | None = None
+        self._alone = asyncio.Lock()
+        self.words: WordsOf = {}
+        """What one run leaves to the next in the same process, to save work."""
+
+    async def is_due(self, part: Part, now: datetime, every: timedelta) -> bool:
+        """Whether it is time again. Reads nothing where this process knows that it is not."""
+        return self._of(part).is_due(now, every) and (await self.read(part)).is_due(now, every)
+
+    async def read(self, part: Part) -> Upkeep:
+        """What the last run of that part left behind, whichever process that was in."""
+        if self._home is not None:
+            self._kept = await asyncio.to_thread(_read, self._home / NAME)
+        return self._of(part)
+
+    @asynccontextmanager
+    async def claimed(self) -> AsyncIterator[None]:
+        """Be the only one who maintains this memory. Raises `UnderWay` at once where somebody is at it."""
+        if self._alone.locked():
+            raise UnderWay("maintenance is under way")
+        async with self._alone:
+            with ExitStack() as stack:
+                self._folder = await asyncio.to_thread(self._lock, stack)
+                try:
+                    yield
+                finally:
+                    self._folder = None
+
+    async def keep(self, part: Part, upkeep: Upkeep) -> None:
+        """Leave it to the next run; one of all is one of each part. Needs the claim."""
+        self._kept |= dict.fromkeys((part,) if part else _PARTS, upkeep)
+        if self._folder is not None:
+            await asyncio.to_thread(self._folder.replace, NAME, _written(self._kept))
+
+    def _of(self, part: Part) -> Upkeep:
+        """What is known of a part; of all of them where they were done together."""
+        known = [self._kept.get(each, Upkeep()) for each in ((part,) if part else _PARTS)]
+        return known[0] if known[0] == known[-1] else Upkeep()
+
+    def _lock(self, stack: ExitStack) -> Folder | None:
+        if self._home is None:
+            return None
+        make_folder(self._home)
+        try:
+            return stack.enter_context(locked(self._home, timeout_s=0, name=LOCK_NAME))
+        except StoreBusy as error:
+            raise UnderWay("another process maintains this memory") from error
+
+
+async def maintain(scope: Scope, file: UpkeepFile, policy: Policy, wish: Wish) -> Report:
+    """One run, or as many as it takes, unless somebody is at it or was; see `MemorySystem.maintain`."""
+    not_due = Report(dry_run=wish.dry_run, skipped="not due")
+    if not await file.is_due(wish.part, scope.clock(), wish.unless_within):
+        return not_due
+    try:
+        async with file.claimed():
+            upkeep = await file.read(wish.part)  # again, for another process may have been at it a moment ago
+            if not upkeep.is_due(scope.clock(), wish.unless_within):
+                return not_due
+            return await _runs(scope, file, policy.only(wish.part), wish, Place() if wish.whole else upkeep.place)
+    except UnderWay:
+        return Report(dry_run=wish.dry_run, skipped="under way")
+
+
+async def _runs(scope: Scope, file: UpkeepFile, policy: Policy, wish: Wish, place: Place) -> Report:
+    reports: list[Report] = []
+    while True:
+        run = Run(scope, policy, dry_run=wish.dry_run, eager=wish.whole, words=file.words)
+        report, after = await run.go(place)
+        reports.append(report)
+        if not wish.dry_run:
+            await file.keep(wish.part, Upkeep(scope.clock(), after))
+        is_stuck = after == place and not report.deeds
+        if report.finished or is_stuck or not wish.whole:
+            return together(reports)
+        place = after
+
+
+def _written(kept: Mapping[Part, Upkeep]) -> bytes:
+    parts = {
+        part: {"done_at": format_time(each.done_at), "active": each.place.active, "resting": each.place.resting}
+        for part, each in kept.items()
+        if each.done_at is not None
+    }
+    return json.dumps({"v": 1, **parts}, indent=1).encode() + b"\n"
+
+
+def _read(path: Path) -> dict[Part, Upkeep]:
+    try:
+        record = json.loads(path.read_bytes())
+        return {part: _parsed(record[part]) for part in _PARTS if part in record}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, InvalidValue) as error:
+        logger.warning("%s cannot be read, so maintenance begins again at the oldest row: %s", path, error)
+        return {}
+
+
+def _parsed(record: dict[str, Any]) -> Upkeep:
+    return Upkeep(parse_time(record["done_at"]), Place(_id(record["active"]), _id(record["resting"])))
+
+
+def _id(text: object) -> str | None:
+    return text if isinstance(text, str) and is_observation_id(text) else None

@@ -1,0 +1,46 @@
+"""When memory is maintained: as a session ends, and as one begins where it is overdue. Nobody waits for it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from datetime import timedelta
+from typing import Any, ClassVar
+
+from chatbot.chat.events import SESSION_END, SESSION_START, SessionEnd, SessionStart
+from chatbot.config import MaintenanceSettings
+from chatbot.memory.policy import Part, configured
+from chatbot.memory.report import Report
+from chatbot.pipeline.hook import Hook, HookContext
+from stores.base import ObservationStore
+
+
+class Maintaining(Hook):
+    """Does its part of maintenance, as `[maintenance]` says, unless that was done a short while ago."""
+
+    topics = (SESSION_START, SESSION_END)
+    timeout_s = 60.0
+    background = True
+    part: ClassVar[Part]
+
+    def __init__(self, context: HookContext) -> None:
+        super().__init__(context)
+        settings = context.config.maintenance
+        self._policy = configured(settings)
+        self._every = timedelta(hours=self.hours(settings))
+        context.capabilities.provide(f"memory.{self.part}", self.run)
+
+    @staticmethod
+    @abstractmethod
+    def hours(settings: MaintenanceSettings) -> float:
+        """How long after a run the next one is due."""
+
+    async def handle(self, event: SessionStart | SessionEnd) -> Any:
+        """Do it for the memory that the session uses, if it uses one."""
+        if event.session.supports(ObservationStore):
+            await self.run(event.session.record.store_types)
+
+    async def run(self, stores: tuple[str, ...]) -> Report:
+        """Do it for the first of these stores that keeps observations."""
+        return await self.context.memory.maintain(
+            self._policy, part=self.part, stores=stores, unless_within=self._every
+        )

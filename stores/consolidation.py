@@ -1,0 +1,51 @@
+"""How importance changes with time and use: what is used grows stronger, what is not fades. Pure.
+
+A row has the importance that its author gave it, and a strength, which begins as that. Consolidation adds to it for
+each use, mention and confirmation since the last time, in logarithmic steps, and takes away for the days since it was
+touched last, in a straight line. It works from elapsed time alone: at the same moment a second run changes nothing, and
+many runs take away what one would have. A clock that has jumped back changes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+
+from stores.errors import InvalidValue
+from stores.observation import PROTECTED_TYPES, Observation
+
+BOOST = 0.1
+"""What the first use since the last run adds, over the natural logarithm of 2."""
+FLOOR = 0.2
+"""The share of its importance that a row never falls below, so that what mattered more still does."""
+LASTING_TYPES = PROTECTED_TYPES | {"discovery"}
+"""What fades at half the rate."""
+LEAST_CHANGE = 0.06
+"""A smaller change waits and adds up, so that not every row is written at every run. One use is more than this."""
+_STEEPEST = 1_000_000
+
+
+def consolidated(row: Observation, at: datetime, decay_per_day: float) -> float | None:
+    """The strength of the row at the moment `at`, from 0 to 1, or None where it stays as it is.
+
+    Raises `InvalidValue` for a rate that is no number of 0 or more.
+    """
+    if not 0 <= decay_per_day < _STEEPEST:
+        raise InvalidValue(f"decay_per_day is {decay_per_day!r:.80}: it must be a number of 0 or more")
+    since = row.consolidated_at or row.updated_at
+    elapsed = (at - since).total_seconds() / 86_400
+    new = row.touches - row.consolidated_touches
+    if elapsed <= 0 or (new <= 0 and row.standing <= FLOOR * row.importance):
+        return None
+    touched = max(since, min(at, row.touched_at))
+    rate = decay_per_day / 2 if row.type in LASTING_TYPES else decay_per_day
+    faded = rate * (at - touched).total_seconds() / 86_400
+    grown = BOOST * math.log1p(max(0, new))
+    floor = FLOOR * row.importance
+    strength = round(max(floor, min(1.0, row.standing + grown) - faded), 4)
+    return strength if abs(strength - row.standing) >= _worth(strength, floor) else None
+
+
+def _worth(strength: float, floor: float) -> float:
+    """The least change that is written; the last step to a bound is worth it however small."""
+    return 0.0001 if strength <= floor or strength >= 1 else LEAST_CHANGE

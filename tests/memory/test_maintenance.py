@@ -1,0 +1,333 @@
+"""What maintenance does to a memory, through `MemorySystem`, on files."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chatbot.memory import MemorySystem
+from chatbot.memory.policy import Policy, Rule
+from chatbot.memory.remembering import Memories
+from chatbot.memory.report import Report
+from chatbot.memory.upkeep import LOCK_NAME, NAME
+from stores.access import SENSITIVITIES
+from stores.files import locked
+from stores.observation import STATUSES, Observation
+
+BEGIN = datetime(2026, 3, 4, tzinfo=UTC)
+
+
+class Memory:
+    """A memory on files, with a clock that is set by hand."""
+
+    def __init__(self, folder: Path) -> None:
+        self.now = BEGIN
+        self.home = folder / "memory"
+        self.settings = {"observations": {"cache": str(folder / "cache")}}
+        self.system = self.opened()
+
+    def opened(self) -> MemorySystem:
+        return MemorySystem(self.home, settings=self.settings, clock=lambda: self.now)
+
+    @property
+    def memories(self) -> Memories:
+        return self.system.memories("chat")
+
+    async def keep(self, title: str, **draft: Any) -> str:
+        return (await self.memories.remember(title, **draft)).id
+
+    async def row(self, observation_id: str) -> Observation:
+        line = await self.memories.within(across=True).history(observation_id, ask=SENSITIVITIES)
+        return next(each.observation for each in line if each.observation.id == observation_id)
+
+    async def why(self, observation_id: str) -> tuple[str, str, str]:
+        line = await self.memories.history(observation_id)
+        event = next(each.events[-1] for each in line if each.observation.id == observation_id)
+        return event.kind, event.who, event.why
+
+    async def alike(self, n: int, **draft: Any) -> list[str]:
+        words = "the green kettle in the workshop kitchen leaks again, number"
+        return [await self.keep(f"{words} {number}", **draft) for number in range(n)]
+
+    async def after(self, days: float, policy: Policy | None = None, **wish: Any) -> Report:
+        self.now += timedelta(days=days)
+        return await self.system.maintain(policy, **wish)
+
+
+@pytest.fixture
+async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
+    memory = Memory(tmp_path)
+    async with memory.system:
+        yield memory
+
+
+async def test_what_is_alike_and_old_becomes_one_that_says_it_all(memory: Memory) -> None:
+    ids = await memory.alike(3, tags=["house"], people=["Ada"], facts=["it leaks"])
+    young = await memory.after(6)
+    assert young.counts()["compress"] == 0
+    report = await memory.after(1)
+    [deed] = [deed for deed in report.deeds if deed.kind == "compress"]
+    assert set(deed.ids) == set(ids)
+    assert deed.by is not None
+    [summary] = (await memory.memories.list_observations()).rows
+    assert (summary.id, summary.type, set(summary.derived_from)) == (deed.by, "compressed_summary", set(ids))
+    assert all(f"number {number}" in summary.narrative for number in range(3))
+    assert (summary.tags, summary.people, summary.facts) == (("house",), ("Ada",), ("it leaks",))
+    assert summary.title.startswith("3 memories alike: ")
+    for each in ids:
+        assert await memory.why(each) == ("compress", "maintenance", "alike")
+        assert (await memory.memories.history(each))[-1].observation.id == summary.id
+    [hit] = await memory.memories.search("kettle leaks number 1")
+    assert hit.observation.id == summary.id
+
+
+async def test_a_second_run_does_nothing(memory: Memory) -> None:
+    await memory.alike(3)
+    await memory.keep("something else")
+    first = await memory.after(10)
+    assert first.deeds
+    before = (memory.home / "observations.jsonl").read_bytes()
+    assert not (await memory.after(0)).deeds
+    assert (memory.home / "observations.jsonl").read_bytes() == before
+
+
+async def test_a_clock_that_jumped_back_changes_nothing(memory: Memory) -> None:
+    await memory.keep("something")
+    await memory.after(10)
+    before = (memory.home / "observations.jsonl").read_bytes()
+    report = await memory.after(-5_000, unless_within=timedelta(days=1))
+    assert (report.skipped, report.deeds) == ("", ())
+    assert (memory.home / "observations.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"visibility": "shared"},
+        {"sensitivity": "private"},
+        {"min_clearance": "inner"},
+        {"project": "other"},
+        {"type": "decision"},
+        {"type": "task", "metadata": {"kind": "task"}},
+        {"expires_at": BEGIN + timedelta(days=400)},
+    ],
+)
+async def test_what_is_guarded_or_meant_otherwise_is_never_merged_in(memory: Memory, other: dict[str, Any]) -> None:
+    await memory.alike(2)
+    odd = await memory.keep("the green kettle in the workshop kitchen leaks again, number 7", **other)
+    assert not (await memory.after(30)).counts()["compress"]
+    await memory.keep("the green kettle in the workshop kitchen leaks again, number 8")
+    assert (await memory.after(30)).counts()["compress"] == 3
+    assert (await memory.row(odd)).status == "active"
+
+
+async def test_namespaces_and_agents_are_never_mixed(memory: Memory) -> None:
+    words = "the green kettle in the workshop kitchen leaks again, number"
+    for number, agent in enumerate(("a", "a", "b")):
+        for space in ("", "work"):
+            memories = memory.system.memories(agent).within(namespace=space)
+            await memories.remember(f"{words} {number}")
+    assert not (await memory.after(30)).counts()["compress"]
+    for space in ("", "work"):
+        await memory.system.memories("a").within(namespace=space).remember(f"{words} 9")
+    report = await memory.after(30)
+    assert report.counts()["compress"] == 6
+    for deed in report.deeds:
+        if deed.by is not None:
+            rows = [await memory.row(each) for each in (*deed.ids, deed.by)]
+            assert len({(row.agent_id, row.namespace) for row in rows}) == 1
+
+
+async def test_what_facts_were_taken_from_stays_and_so_do_they(memory: Memory) -> None:
+    ids = await memory.alike(4)
+    await memory.memories.store_fact("kettle", "is", "green", source=ids[1])
+    report = await memory.after(30)
+    assert report.counts()["compress"] == 3
+    assert (await memory.row(ids[1])).status == "active"
+    assert len(await memory.memories.query_facts(subject="kettle")) == 1
+
+
+async def test_much_that_is_alike_becomes_several_summaries_that_fit_a_prompt(memory: Memory) -> None:
+    for number in range(40):
+        await memory.keep("the green kettle leaks", narrative=f"at the {number}th time " + f"drop{number} " * 40)
+    await memory.after(30, Policy(similarity=0.3))
+    rows = (await memory.memories.list_observations(limit=100)).rows
+    summaries = [row for row in rows if row.type == "compressed_summary"]
+    assert len(summaries) > 1
+    assert all(row.token_count <= 1_300 for row in summaries)
+    said = "\n".join(row.text() for row in rows)
+    assert all(f"at the {number}th time" in said for number in range(40))
+
+
+async def test_rules_put_away_and_delete_by_type_and_age_and_say_why(memory: Memory) -> None:
+    note, event, decision = [await memory.keep(f"a {each}", type=each) for each in ("note", "event", "decision")]
+    policy = Policy(
+        rules=(Rule(types=("event",), archive_after_days=10, delete_after_days=40), Rule(archive_after_days=30))
+    )
+    await memory.after(20, policy)
+    assert [(await memory.row(each)).status for each in (note, event, decision)] == ["active", "archived", "active"]
+    await memory.after(20, policy)
+    assert [(await memory.row(each)).status for each in (note, event, decision)] == ["archived", "deleted", "active"]
+    assert await memory.why(event) == ("delete", "maintenance", "event untouched for 40 days")
+    assert await memory.why(note) == ("archive", "maintenance", "note untouched for 30 days")
+
+
+async def test_use_keeps_what_rules_would_put_away(memory: Memory) -> None:
+    used = await memory.keep("the blue door")
+    policy = Policy(rules=(Rule(archive_after_days=10),))
+    await memory.after(9, policy)
+    await memory.memories.get([used])
+    await memory.after(9, policy)
+    assert (await memory.row(used)).status == "active"
+
+
+async def test_caps_of_rules_and_sessions_put_away_what_matters_least(memory: Memory) -> None:
+    session = await memory.system.create_session(["observations"], "chat")
+    ids = [(await session.remember(f"thing{n} word{n}", importance=n / 10)).id for n in range(6)]
+    others = [await memory.keep(f"other{n} text{n}", type="event", importance=n / 10) for n in range(4)]
+    report = await memory.after(0.5, Policy(max_per_session=4, rules=(Rule(types=("event",), max_rows=3),)))
+    assert report.counts()["archive"] == 3
+    assert [(await memory.row(each)).status for each in (*ids[:2], others[0])] == ["archived"] * 3
+    assert "more than 4 in one session" in await memory.why(ids[0])
+
+
+async def test_old_sessions_are_rolled_up_and_young_ones_are_not(memory: Memory) -> None:
+    old = await memory.system.create_session(["observations"], "chat")
+    ids = [(await old.remember(f"thing{n} word{n} topic{n}")).id for n in range(4)]
+    kept = (await old.remember("we decided on oak", type="decision")).id
+    memory.now += timedelta(days=25)
+    young = await memory.system.create_session(["observations"], "chat")
+    for n in range(3):
+        await young.remember(f"matter{n} issue{n} point{n}")
+    report = await memory.after(6, Policy(summarize_after_days=30, decay_per_day=0))
+    [deed] = report.deeds
+    assert (deed.kind, set(deed.ids)) == ("summarize", set(ids))
+    assert deed.by is not None
+    summary = await memory.row(deed.by)
+    assert summary.session_id == old.id
+    assert all(f"thing{n} word{n} topic{n}" in summary.narrative for n in range(4))
+    assert (await memory.row(kept)).status == "active"
+
+
+async def test_what_was_deleted_is_erased_in_time_but_not_what_something_was_made_from(memory: Memory) -> None:
+    gone, source = await memory.keep("a secret plan"), await memory.keep("a source")
+    await memory.keep("made of it", derived_from=[source])
+    await memory.memories.forget(gone, source)
+    policy = Policy(erase_after_days=30)
+    assert not (await memory.after(20, policy, whole=True)).counts()["erase"]
+    report = await memory.after(20, policy, whole=True)
+    assert [deed.ids for deed in report.deeds if deed.kind == "erase"] == [(gone,)]
+    journal = (memory.home / "observations.jsonl").read_text(encoding="utf-8")
+    assert "secret plan" not in journal
+    [line] = [json.loads(line) for line in journal.splitlines() if '"purge"' in line]
+    assert (line["id"], line["who"], line["why"]) == (gone, "maintenance", "deleted or expired for 30 days")
+    assert (await memory.row(source)).status == "deleted"
+
+
+async def test_a_dry_run_tells_what_would_be_done_and_does_nothing(memory: Memory) -> None:
+    await memory.alike(3)
+    await memory.keep("old event", type="event")
+    policy = Policy(rules=(Rule(types=("event",), archive_after_days=10),))
+    memory.now += timedelta(days=30)
+    before = {path: path.read_bytes() for path in memory.home.iterdir() if path.is_file() and path.name != LOCK_NAME}
+    told = await memory.after(0, policy, dry_run=True, whole=True)
+    after = {path: path.read_bytes() for path in memory.home.iterdir() if path.is_file() and path.name != LOCK_NAME}
+    assert before == after
+    done = await memory.after(0, policy, whole=True)
+    assert dict(told.counts()) == dict(done.counts())
+    assert told.counts()["compress"] == 3
+
+
+async def test_a_run_looks_at_so_many_rows_and_the_next_one_goes_on(memory: Memory) -> None:
+    ids = [await memory.keep(f"thing{n} word{n}") for n in range(5)]
+    memory.now += timedelta(days=30)
+    seen = []
+    for _ in range(4):
+        report = await memory.after(0, Policy(rows_per_run=2))
+        seen.append((report.looked_at, report.finished))
+        await memory.system.aclose()
+        memory.system = memory.opened()  # as another process would
+    assert seen == [(2, False), (2, False), (1, True), (2, False)]
+    assert [(await memory.row(each)).strength for each in ids] == [0.1] * 5
+
+
+async def test_a_cursor_whose_row_was_erased_begins_again(memory: Memory) -> None:
+    ids = [await memory.keep(f"thing{n} word{n}") for n in range(4)]
+    await memory.after(0, Policy(rows_per_run=2))
+    await memory.memories.purge(ids[1])
+    assert (await memory.after(0, Policy(rows_per_run=2))).looked_at == 2
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"consolidation": {}}', b'{"consolidation": 3}', b"\xff"])
+async def test_a_damaged_note_of_the_last_run_costs_nothing_but_a_new_beginning(memory: Memory, damage: bytes) -> None:
+    await memory.keep("something")
+    (memory.home / NAME).write_bytes(damage)
+    report = await memory.after(30, unless_within=timedelta(days=1), part="consolidation")
+    assert report.counts()["consolidate"] == 1
+    assert (await memory.after(0, unless_within=timedelta(days=1), part="consolidation")).skipped == "not due"
+    assert (await memory.after(0, unless_within=timedelta(days=1), part="compression")).skipped == ""
+
+
+async def test_two_at_once_are_one_who_does_it_and_one_who_says_so(memory: Memory) -> None:
+    await memory.alike(3)
+    memory.now += timedelta(days=30)
+    first, second = await asyncio.gather(memory.system.maintain(), memory.system.maintain())
+    assert [report.counts()["compress"] for report in (first, second) if report.deeds] == [3]
+    with locked(memory.home, name=LOCK_NAME):
+        async with memory.opened() as other:
+            assert (await other.maintain()).skipped == "under way"
+
+
+async def test_a_caller_maintains_only_what_it_may_see(memory: Memory) -> None:
+    ids = await memory.alike(3)
+    memory.now += timedelta(days=30)
+    async with MemorySystem(
+        memory.home, settings=memory.settings, clock=lambda: memory.now, clearance="familiar"
+    ) as guest:
+        assert not (await guest.maintain()).deeds
+    assert [(await memory.row(each)).status for each in ids] == ["active"] * 3
+
+
+async def test_a_memory_that_writes_nothing_is_maintained_too() -> None:
+    now = [BEGIN]
+    async with MemorySystem(None, clock=lambda: now[0]) as system:
+        for number in range(3):
+            await system.memories("chat").remember(f"the green kettle in the kitchen leaks again {number}")
+        now[0] += timedelta(days=30)
+        assert (await system.maintain()).counts()["compress"] == 3
+        assert (await system.maintain(unless_within=timedelta(days=1))).skipped == "not due"
+        page = await system.memories("chat").list_observations(statuses=STATUSES)
+        assert sorted(row.status for row in page.rows) == ["active", "compressed", "compressed", "compressed"]
+
+
+async def test_many_processes_at_once_leave_each_row_in_one_place(memory: Memory, tmp_path: Path) -> None:
+    ids = [each for n in range(5) for each in await _family(memory, n)]
+    script = (
+        "import asyncio, sys\n"
+        "from chatbot.memory import MemorySystem\n"
+        "from chatbot.memory.policy import Policy\n"
+        "async def main():\n"
+        "    async with MemorySystem(sys.argv[1], settings={'observations': {'cache': sys.argv[2]}}) as memory:\n"
+        "        print((await memory.maintain(Policy(compression_min_age_days=0))).skipped or 'done')\n"
+        "asyncio.run(main())\n"
+    )
+    command = [sys.executable, "-c", script, str(memory.home), memory.settings["observations"]["cache"]]
+    running = [await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE) for _ in range(4)]
+    said = [(await asyncio.wait_for(each.communicate(), 100))[0].decode().strip() for each in running]
+    assert "done" in said
+    assert set(said) <= {"done", "under way"}
+    rows = [await memory.row(each) for each in ids]
+    assert {row.status for row in rows} == {"compressed"}
+    summaries = (await memory.memories.list_observations()).rows
+    assert sorted(each for row in summaries for each in row.derived_from) == sorted(ids)
+
+
+async def _family(memory: Memory, number: int) -> list[str]:
+    words = " ".join(f"w{number}x{at}" for at in range(6))
+    return [await memory.keep(f"{words} {each}") for each in ("one thing", "two things", "more")]

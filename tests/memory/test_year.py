@@ -1,0 +1,25 @@
+"""A year of a memory's life, small: see `benchmarks/year.py`."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+from year import Year  # where Python finds it for scripts
+
+
+@pytest.mark.timeout(300)
+async def test_after_a_year_what_matters_is_known_and_what_is_gone_is_explained(tmp_path: Path) -> None:
+    year = Year(tmp_path, 200, 1, 300)
+    result = await year.live()
+    assert result["decisions"] == (8, 8)
+    assert result["preferences"] == (6, 6)
+    assert result["corrected"] == (5, 5)
+    assert result["active"] <= 330
+    assert result["unexplained"] == []
+    assert result["statuses"] == result["counted"]
+    assert all(year.counts[kind] for kind in ("consolidate", "archive", "delete", "compress", "erase"))
+    (_, _, half, _), (_, _, whole, _) = year.growth[1], year.growth[3]
+    assert whole < 2.5 * half  # it grows by what is said, and no faster

@@ -1,0 +1,97 @@
+"""Strength is bounded, depends on elapsed time alone, and a run that finds nothing new changes nothing."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stores.consolidation import FLOOR, LASTING_TYPES, consolidated
+from stores.errors import InvalidValue
+from stores.observation import TYPES, Observation
+
+NOW = datetime(2026, 3, 4, tzinfo=UTC)
+_ROWS = st.builds(
+    Observation,
+    id=st.just("01900000-0000-7000-8000-000000000001"),
+    created_at=st.just(NOW),
+    updated_at=st.just(NOW),
+    title=st.just("x"),
+    type=st.sampled_from(TYPES),
+    importance=st.floats(0, 1),
+    use_count=st.integers(0, 1_000_000),
+    mention_count=st.integers(0, 50),
+)
+_DAYS = st.floats(0, 4_000)
+_RATES = st.sampled_from([0.0, 0.01, 0.05, 1.0, 999_999.0])
+
+
+def _after(row: Observation, days: float, rate: float = 0.05) -> Observation:
+    at = NOW + timedelta(days=days)
+    strength = consolidated(row, at, rate)
+    if strength is None:
+        return row
+    return replace(row, strength=strength, consolidated_at=at, consolidated_touches=row.touches)
+
+
+@given(row=_ROWS, days=_DAYS, rate=_RATES)
+def test_strength_stays_between_its_floor_and_one(row: Observation, days: float, rate: float) -> None:
+    assert FLOOR * row.importance - 0.0001 <= _after(row, days, rate).standing <= 1
+
+
+@given(row=_ROWS, days=_DAYS, rate=_RATES)
+def test_a_second_run_changes_nothing(row: Observation, days: float, rate: float) -> None:
+    once = _after(row, days, rate)
+    assert _after(once, days, rate) == once
+
+
+@given(row=_ROWS, days=_DAYS, back=_DAYS)
+def test_a_clock_that_jumped_back_changes_nothing(row: Observation, days: float, back: float) -> None:
+    once = _after(row, days)
+    if once is not row:
+        assert _after(once, days - back) == once
+    assert _after(row, -back) == row
+
+
+@given(row=_ROWS, days=_DAYS, stops=st.lists(st.floats(0, 1), max_size=8))
+def test_many_runs_take_away_what_one_would_have(row: Observation, days: float, stops: list[float]) -> None:
+    row = replace(row, use_count=0, mention_count=0)
+    once = _after(row, days)
+    often = row
+    for stop in sorted(stops):
+        often = _after(often, days * stop)
+    often = _after(often, days)
+    assert often.standing == pytest.approx(once.standing, abs=0.0602)  # what waits until it is worth writing
+
+
+@given(row=_ROWS, days=st.floats(1, 4_000))
+def test_what_lasts_fades_at_half_the_rate(row: Observation, days: float) -> None:
+    row = replace(row, use_count=0, mention_count=0, importance=1.0, type="note")
+    faded, lasting = (1 - _after(replace(row, type=each), days).standing for each in ("note", "decision"))
+    assert lasting <= faded
+    if faded and lasting and faded < 1 - FLOOR:
+        assert lasting == pytest.approx(faded / 2, abs=0.0002)
+
+
+@given(row=_ROWS, more=st.integers(1, 100), days=_DAYS)
+def test_more_use_never_makes_weaker(row: Observation, more: int, days: float) -> None:
+    used = replace(row, use_count=row.use_count + more)
+    assert _after(used, days).standing >= _after(row, days).standing - 0.0001
+
+
+def test_a_use_takes_back_the_time_before_it() -> None:
+    row = Observation(id="01900000-0000-7000-8000-000000000001", created_at=NOW, updated_at=NOW, title="x")
+    used = replace(row, use_count=1, last_used_at=NOW + timedelta(days=4))
+    assert (_after(row, 4).standing, _after(used, 4).standing) == (0.3, 0.5693)
+
+
+def test_what_lasts_is_what_is_protected_and_discoveries() -> None:
+    assert {"decision", "identity", "preference", "task", "discovery"} == LASTING_TYPES
+
+
+@pytest.mark.parametrize("rate", [-0.1, float("nan"), float("inf")])
+def test_a_rate_that_is_none_is_refused(rate: float) -> None:
+    row = Observation(id="01900000-0000-7000-8000-000000000001", created_at=NOW, updated_at=NOW, title="x")
+    with pytest.raises(InvalidValue, match="decay_per_day"):
+        consolidated(row, NOW, rate)
