@@ -26,7 +26,9 @@ HOOKS = PluginPoint(
     own={
         "boundaries": "chatbot.pipeline.boundaries:Boundaries",
         "capture": "chatbot.pipeline.capture:Capture",
+        "episode": "chatbot.pipeline.episodes:Episodes",
         "exchange": "chatbot.pipeline.exchange:Exchange",
+        "extraction": "chatbot.pipeline.extracting:Extraction",
         "inject": "chatbot.pipeline.inject:Inject",
         "memorability": "chatbot.pipeline.memorable:Memorable",
         "summarize": "chatbot.pipeline.summarize:Summarize",
