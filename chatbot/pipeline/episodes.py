@@ -24,8 +24,7 @@ SUMMARY = "session.summary_by_model"
 class Episodes(Hook):
     """Lets a model sum up what the window left out, where `[extraction]` asks for summaries.
 
-    Provides `session.summary_by_model` then: `await it(session, entries, otherwise)` gives a `SessionSummary` and why
-    it is `otherwise`, which is empty where it is the model's.
+    Provides `session.summary_by_model` then: `await it(session, entries)` gives a `SessionSummary`, or None.
     """
 
     topics = (TURN_END,)
@@ -65,19 +64,18 @@ class Episodes(Hook):
             if errand.calls or notices:
                 await whole(errand.note("episode", after=event.turn, notices=notices))
 
-    async def summarize(
-        self, session: SessionHandle, entries: Sequence[TranscriptEntry], otherwise: SessionSummary
-    ) -> tuple[SessionSummary, str]:
-        """A summary of the session by a model; or `otherwise`, and why. Billed to the session."""
+    async def summarize(self, session: SessionHandle, entries: Sequence[TranscriptEntry]) -> SessionSummary | None:
+        """A summary of the session by a model; None where it is of no use, which the receipts tell. On its bill."""
         from chatbot.pipeline.exchange_facts import whole
-        from chatbot.pipeline.summarizing import summarize_by_model
+        from chatbot.pipeline.summarizing import SessionSummary, summarize_by_model
 
         errand = self._clerks.clerk().errand(session)
+        rule, notice = SessionSummary(""), ""
         try:
-            summary, notice = await summarize_by_model(entries, errand, otherwise)
+            summary, notice = await summarize_by_model(entries, errand, rule)
         finally:
-            await whole(errand.note("summary", notices=[]))
-        return summary, notice
+            await whole(errand.note("summary", notices=[notice] if notice else []))
+        return None if notice else summary
 
     async def aclose(self) -> None:
         """Close the model, where it is another than the one that chats."""

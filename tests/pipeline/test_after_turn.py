@@ -249,6 +249,20 @@ async def test_a_summary_that_cannot_be_used_leaves_the_one_made_by_rule(name: s
         assert "[[[[[" not in text or name == "deep"
 
 
+@pytest.mark.parametrize("behaviour", ["takes-facts", "extracts-blank"])
+async def test_a_session_is_summed_up_by_rule_and_then_by_a_model(behaviour: str, configure: Configure) -> None:
+    configure(behaviour, enabled=False, summaries=True, more="[hooks.summarize]\nevery = 2")
+    async with talking() as (runtime, session):
+        chat = runtime.chat(session)
+        await chat.turn(MOVED)
+        await chat.turn(AGAIN)
+        await runtime.pipeline.bus.drain()
+        [summary] = await session.session_summaries()
+        assert (summary.metadata["open_items"] == ["all of it"]) is (behaviour == "takes-facts")
+        assert summary.metadata["request"] == MOVED
+        assert (await chat.bill()).by_purpose["summarize"].calls == 1
+
+
 async def test_everything_that_is_kept_can_be_read_again(configure: Configure) -> None:
     configure("extracts-gates", summaries=True, window=6)
     async with talking() as (runtime, session):
