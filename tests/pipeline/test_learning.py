@@ -233,14 +233,14 @@ async def test_without_supersede_nothing_is_replaced(alike: SessionHandle, memor
     assert set((await statuses(alike)).values()) == {"active"}
 
 
-async def test_facts_of_a_batch_are_embedded_in_one_call(memory_home: Path) -> None:
+async def test_facts_are_embedded_as_many_at_once_as_the_embedder_takes(memory_home: Path) -> None:
     embedder = LetterEmbedder()
     async with MemorySystem(memory_home, embedder=embedder) as memory:
         session = await memory.create_session(["observations"], "chat")
         origin = Origin("chat", OWN)
         errand = clerk_of(ScriptedModel([""]), memory_home, reconcile=False).errand()
         await plan([Fact(f"Sam likes tea number {n}", f"Sam {n}") for n in range(5)], session, errand, origin)
-        assert [len(call) for call in embedder.calls] == [5]
+        assert [len(call) for call in embedder.calls] == [3, 2]
 
 
 async def test_an_honest_model_keeps_only_the_newest_of_many_corrections(
