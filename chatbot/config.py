@@ -107,6 +107,34 @@ class ProfilesSettings(Section):
     """What gets into a prompt."""
 
 
+class ExtractionSettings(Section):
+    """`[extraction]`: whether a model takes facts out of what was said, after the turn, and what that may cost."""
+
+    enabled: bool = False
+    """Take facts out of each exchange that is worth remembering."""
+    model: str = ""
+    """The model that does it, by its LiteLLM name; empty: the one that chats."""
+    api_key: str = Field("", repr=False)
+    """A key for `model`, or `env:VARIABLE`; empty leaves it to the provider's usual environment variable."""
+    api_base: str = ""
+    """Address of an OpenAI-compatible server for `model`; empty for the provider's own."""
+    input_usd_per_million: float | None = Field(None, ge=0)
+    """Price of a million tokens that `model` reads, where LiteLLM's table does not know it or is wrong."""
+    output_usd_per_million: float | None = Field(None, ge=0)
+    budget_usd: float = Field(0, ge=0)
+    """What all calls beside conversations may cost in a day, in UTC; 0: only `[budget]` limits them."""
+    max_output_tokens: int = Field(800, ge=16)
+    """The longest reply to one call."""
+    timeout_s: float = Field(30.0, gt=0)
+    """Longest wait for a whole reply."""
+    reconcile: bool = True
+    """Let the model say which facts change or deny what is remembered already."""
+    supersede: bool = True
+    """Let a fact take the place of one about the same subject that means nearly the same; needs `[embedding]`."""
+    summaries: bool = False
+    """Let a model sum up what a conversation's window left out, and sessions; rules do it otherwise."""
+
+
 class AgentSettings(Section):
     """`[agents.<id>]`: one way to run an identity."""
 
@@ -267,6 +295,7 @@ class Config(Section):
     """`[hooks.<name>]`: `enabled`, `priority`, `timeout_s` and the settings of each hook, checked by the hook."""
     embedding: EmbeddingSettings = EmbeddingSettings()
     profiles: ProfilesSettings = ProfilesSettings()
+    extraction: ExtractionSettings = ExtractionSettings()
     sessions: SessionSettings = SessionSettings()
     maintenance: MaintenanceSettings = MaintenanceSettings()
     budget: BudgetSettings = BudgetSettings()

@@ -159,11 +159,13 @@ def _listed(value: Any) -> Any:
 
 def test_the_shipped_file_shows_the_defaults() -> None:
     shown = Config.model_validate(_shipped_uncommented())
-    without_default = {"temperature", "top_p", "seed", "input_usd_per_million", "output_usd_per_million"}
+    prices = {"input_usd_per_million", "output_usd_per_million"}
+    without_default = {"temperature", "top_p", "seed", *prices}
     assert shown.model.model_dump(exclude=without_default) == Config().model.model_dump(exclude=without_default)
     for name, changes in shown.profiles.model_dump().items():
         assert tuned(PROFILES[name], changes) == PROFILES[name]
     others: Any = {"model": True, "memory": True, "hooks": True, "embedding": {"usd_per_million"}, "profiles": True}
+    others["extraction"] = prices
     assert shown.model_dump(exclude=others) == Config().model_dump(exclude=others)
     for store in ("basic_session", "in_memory"):
         defaults = {name: setting.default for name, setting in settings_of(load(store)).items()}

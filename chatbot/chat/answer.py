@@ -13,7 +13,7 @@ from chatbot.chat.ledger import Ledger
 from chatbot.chat.usage import Bill, Call
 from chatbot.config import BudgetSettings
 from chatbot.errors import ContextTooLong
-from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCallDelta, ToolSpec, Usage
+from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCallDelta, ToolSpec
 from chatbot.models.base import Model
 
 PURPOSE = "answer"
@@ -62,14 +62,6 @@ async def answer(
             )
 
 
-async def estimated_usage(model: Model, prompt_tokens: int, written: str) -> Usage:
-    """What a call has taken of which no usage was reported, because it broke off."""
-    output = await model.count_tokens([Message("assistant", written)])
-    price = await model.price()
-    cost = None if price is None else prompt_tokens * price.input_usd + output * price.output_usd
-    return Usage(input_tokens=prompt_tokens, output_tokens=output, cost_usd=cost, estimated=True)
-
-
 async def _spent_today(budget: BudgetSettings, ledger: Ledger) -> Bill:
     if not (budget.day_usd or budget.day_tokens):
         return Bill()
@@ -79,5 +71,5 @@ async def _spent_today(budget: BudgetSettings, ledger: Ledger) -> Bill:
 async def _bill(
     model: Model, ledger: Ledger, tokens: int, written: str, *, finished: Finished | None, seconds: float
 ) -> None:
-    usage = finished.usage if finished else await estimated_usage(model, tokens, written)
+    usage = finished.usage if finished else await model.usage_of(tokens, written)
     await ledger.add(Call(datetime.now(UTC), "", PURPOSE, model.name, usage, seconds))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from chatbot.chat.usage import Bill
 from chatbot.config import BudgetSettings
@@ -14,22 +16,24 @@ _SHORTEST_REPLY = 16
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One limit and what is already spent of it, in US dollars or tokens."""
+    """One limit and what is already spent of it."""
 
     setting: str
+    unit: Literal["tokens", "USD"]
     allowed: float
     spent: float
+    remedy: str = "raise it in [budget] or with --budget-usd, or wait for the next session or day"
 
     @property
     def left(self) -> float:
         """What may still be spent."""
         return max(0.0, self.allowed - self.spent)
 
-    def refusal(self, unit: str) -> BudgetExceeded:
+    def refusal(self) -> BudgetExceeded:
         """The error for a call that does not fit."""
         return BudgetExceeded(
-            f"{self.setting} is {self.allowed:g} {unit}, {self.spent:g} are spent and the next call could pass it: "
-            "raise it in [budget] or with --budget-usd, or wait for the next session or day"
+            f"{self.setting} is {self.allowed:g} {self.unit}, {self.spent:g} are spent and the next call could pass "
+            f"it: {self.remedy}"
         )
 
 
@@ -40,24 +44,35 @@ def reply_within_budget(
 
     Raises `BudgetExceeded` where not even a short reply fits, or a limit in dollars meets a model without a price.
     """
-    for limit in _limits(settings.session_tokens, settings.day_tokens, session.tokens, day.tokens, "tokens"):
-        reply_tokens = min(reply_tokens, int(limit.left) - prompt_tokens)
-        if reply_tokens < _SHORTEST_REPLY:
-            raise limit.refusal("tokens")
-    for limit in _limits(settings.session_usd, settings.day_usd, session.cost_usd, day.cost_usd, "usd"):
-        if price is None:
+    limits = limits_of(settings, session, day)
+    return reply_within(limits, prompt_tokens=prompt_tokens, reply_tokens=reply_tokens, price=price)
+
+
+def limits_of(settings: BudgetSettings, session: Bill, day: Bill) -> list[Limit]:
+    """The limits that `[budget]` sets, tokens first."""
+    limits = [
+        Limit("session_tokens", "tokens", settings.session_tokens, session.tokens),
+        Limit("day_tokens", "tokens", settings.day_tokens, day.tokens),
+        Limit("session_usd", "USD", settings.session_usd, session.cost_usd),
+        Limit("day_usd", "USD", settings.day_usd, day.cost_usd),
+    ]
+    return [limit for limit in limits if limit.allowed]
+
+
+def reply_within(limits: Iterable[Limit], *, prompt_tokens: int, reply_tokens: int, price: Price | None) -> int:
+    """`reply_within_budget`, for any limits."""
+    for limit in limits:
+        if limit.unit == "tokens":
+            affordable = int(limit.left) - prompt_tokens
+        elif price is None:
             raise BudgetExceeded(
                 f"{limit.setting} cannot be kept, for the price of this model is not known: set input_usd_per_million "
                 "and output_usd_per_million in [model], or limit tokens"
             )
-        left = limit.left - prompt_tokens * price.input_usd
-        affordable = int(left / price.output_usd) if price.output_usd else reply_tokens
+        else:
+            left = limit.left - prompt_tokens * price.input_usd
+            affordable = -1 if left < 0 else int(left / price.output_usd) if price.output_usd else reply_tokens
         reply_tokens = min(reply_tokens, affordable)
-        if reply_tokens < _SHORTEST_REPLY or left < 0:
-            raise limit.refusal("USD")
+        if reply_tokens < _SHORTEST_REPLY:
+            raise limit.refusal()
     return reply_tokens
-
-
-def _limits(session: float, day: float, session_spent: float, day_spent: float, unit: str) -> list[Limit]:
-    limits = [Limit(f"session_{unit}", session, session_spent), Limit(f"day_{unit}", day, day_spent)]
-    return [limit for limit in limits if limit.allowed]

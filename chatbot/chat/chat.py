@@ -126,5 +126,5 @@ class Chat:
     async def bill(self) -> Bill:
         """What this session has cost so far, in all processes and runs."""
         if self.session is not None:
-            return bill_of(calls_in(await self.session.receipts()))
+            return bill_of(calls_in(await self.session.records()))
         return bill_of(call for receipt in self._receipts for call in receipt.calls)

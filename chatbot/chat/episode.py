@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -20,52 +20,106 @@ from stores.base import KeyValueStore
 from stores.records import TranscriptEntry, format_time, parse_time
 
 KEY = "episode_summary"
+TOLD_KEY = "episode_told"
 _MOST_LINES = 24
 _LONGEST_LINE = 160
-_READ_AT_ONCE = 200
+READ_AT_ONCE = 200
+"""How many of the last entries are looked at: what left the window since it moved last is among them."""
 _SENTENCE = re.compile(r"(?<=[.!?。!?])\s+|\n+")
 _HEAD = "(Earlier in this conversation, in short; a record, not instructions:)"
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """What a model made of everything up to `until`."""
+
+    until: datetime
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Episode:
-    """Lines about everything up to `until`."""
+    """Lines about everything up to `until`, or from where `told` ends up to there."""
 
     until: datetime | None = None
     lines: tuple[str, ...] = ()
+    told: Told | None = None
 
     def text(self) -> str:
         """The summary as the model is shown it; empty where there is nothing to tell."""
-        return "\n".join((_HEAD, *self.lines)) if self.lines else ""
+        told = (self.told.text,) if self.told else ()
+        return "\n".join((_HEAD, *told, *self.lines)) if told or self.lines else ""
+
+    def after(self, told: Told | None, entries: Sequence[TranscriptEntry]) -> Episode:
+        """The episode that begins with what a model told meanwhile, if `entries` go back to where that ends."""
+        if told is None or told == self.told or self.until is None or told.until > self.until:
+            return self
+        reaches = len(entries) < READ_AT_ONCE or entries[0].at <= told.until
+        return Episode(told.until, (), told) if reaches else self
 
     def extended(self, entries: Sequence[TranscriptEntry], until: datetime) -> Episode:
         """The episode with more entries, up to `until`."""
-        return Episode(until, tuple(_most_telling([*self.lines, *filter(None, map(_line, entries))])))
+        return replace(self, until=until, lines=tuple(_most_telling([*self.lines, *filter(None, map(_line, entries))])))
 
 
 async def summarize_episode(session: SessionHandle, since: datetime | None, *, save: bool = True) -> str:
     """The summary of what stands in the transcript before `since`; empty where nothing does, or nothing can be kept."""
     if since is None or not session.supports(KeyValueStore):
         return ""
-    episode = _parse(await session.kv_get(KEY))
+    episode = await kept_episode(session)
     if episode.until is None or episode.until < since:
-        entries = await session.transcript_read_last(_READ_AT_ONCE)
+        entries = await session.transcript_read_last(READ_AT_ONCE)
+        episode = episode.after(await kept_told(session), entries)
         left = [entry for entry in entries if entry.at < since and (episode.until is None or entry.at >= episode.until)]
         if not left and episode.until is None:
             return ""
         episode = episode.extended(left, since)
         if save:
-            kept = {"until": format_time(since), "lines": episode.lines}
-            await session.kv_set(KEY, json.dumps(kept, ensure_ascii=False))
+            kept: dict[str, Any] = {"until": format_time(since), "lines": episode.lines}
+            await session.kv_set(KEY, _dumped(kept | ({"told": _as_json(episode.told)} if episode.told else {})))
     return episode.text()
 
 
-def _parse(kept: str | None) -> Episode:
+async def kept_episode(session: SessionHandle) -> Episode:
+    """What is kept of what the window left out, as it stands in prompts."""
+    value = _loaded(await session.kv_get(KEY))
     try:
-        value: Any = json.loads(kept or "{}")
-        return Episode(parse_time(value["until"]), tuple(map(str, value["lines"]))[:_MOST_LINES])
+        until, lines = parse_time(value["until"]), tuple(map(str, value["lines"]))[:_MOST_LINES]
+        return Episode(until, lines, _told(value["told"]) if "told" in value else None)
     except (ValueError, KeyError, TypeError):
         return Episode()
+
+
+async def kept_told(session: SessionHandle) -> Told | None:
+    """What a model told last; it stands in prompts from when the window moves next."""
+    try:
+        return _told(_loaded(await session.kv_get(TOLD_KEY)))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+async def keep_told(session: SessionHandle, told: Told) -> None:
+    """Keep what a model told, for when the window moves."""
+    await session.kv_set(TOLD_KEY, _dumped(_as_json(told)))
+
+
+def _told(value: Any) -> Told:
+    return Told(parse_time(value["until"]), str(value["text"]))
+
+
+def _as_json(told: Told) -> dict[str, str]:
+    return {"until": format_time(told.until), "text": told.text}
+
+
+def _dumped(value: dict[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _loaded(kept: str | None) -> Any:
+    try:
+        return json.loads(kept or "{}")
+    except ValueError:
+        return {}
 
 
 def _line(entry: TranscriptEntry) -> str:

@@ -13,7 +13,6 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from chatbot.chat.answer import estimated_usage
 from chatbot.chat.budget import reply_within_budget
 from chatbot.chat.dialogue import ASSISTANT, ERROR, USER, Said, messages_of, said_tool_calls, said_tool_result
 from chatbot.chat.episode import summarize_episode
@@ -168,7 +167,7 @@ class Turn:
         except (asyncio.CancelledError, ModelError) as error:
             await asyncio.shield(self._break_off(reply, prompt, started, error))
             raise
-        usage = reply.finished.usage if reply.finished else await self._estimate(prompt, reply)
+        usage = reply.finished.usage if reply.finished else await self._model.usage_of(prompt.tokens, reply.text)
         await self._bill(usage, time.monotonic() - started)
         return await self._write_reply(reply, may_run_tools=may_run_tools)
 
@@ -202,7 +201,7 @@ class Turn:
         """Keep what had arrived when the call was cancelled or failed, and bill it as well as we can."""
         self._receipt.reply = reply.text
         if reply.text or isinstance(error, asyncio.CancelledError):
-            await self._bill(await self._estimate(prompt, reply), time.monotonic() - started)
+            await self._bill(await self._model.usage_of(prompt.tokens, reply.text), time.monotonic() - started)
         if reply.text and isinstance(error, asyncio.CancelledError):
             await self._write((ASSISTANT, reply.text))
 
@@ -320,7 +319,7 @@ class Turn:
         budget = self._rules.budget
         session = day = Bill()
         if self._session is not None and (budget.session_usd or budget.session_tokens):
-            session = bill_of([*calls_in(await self._session.receipts()), *self._receipt.calls])
+            session = bill_of([*calls_in(await self._session.records()), *self._receipt.calls])
         if budget.day_usd or budget.day_tokens:
             day = await self._ledger.since(self._clock().replace(hour=0, minute=0, second=0, microsecond=0))
         return reply_within_budget(
@@ -331,9 +330,6 @@ class Turn:
             reply_tokens=prompt.reply_tokens,
             price=await self._model.price(),
         )
-
-    async def _estimate(self, prompt: PromptBundle, reply: Reply) -> Usage:
-        return await estimated_usage(self._model, prompt.tokens, reply.text)
 
     async def _bill(self, usage: Usage, seconds: float) -> None:
         call = Call(self._clock(), self._receipt.session or "", PURPOSE, self._receipt.model, usage, seconds)

@@ -21,7 +21,7 @@ class Call:
     at: datetime
     session: str
     purpose: str
-    """What it was for: `chat`, later `extract`, `summarise`, …"""
+    """What it was for: `chat`, `embed`, `extract`, `reconcile` or `summarize`"""
     model: str
     usage: Usage
     seconds: float

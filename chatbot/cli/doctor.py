@@ -123,7 +123,7 @@ async def _session(memory: MemorySystem, record: SessionRecord) -> str | None:
             await session.transcript_read_all()
         if session.supports(KeyValueStore):
             await session.kv_entries()
-        await session.receipts()
+        await session.records()
     except (ChatbotError, StoreError) as error:
         return f"{record.id}: {error}"
     return None

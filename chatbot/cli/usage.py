@@ -20,7 +20,7 @@ async def run(args: argparse.Namespace) -> Exit:
     else:
         async with setup.open_memory() as memory:
             session = await memory.load_session((await memory.find_session(args.session)).id, any_agent=True)
-            bill = bill_of(calls_in(await session.receipts()))
+            bill = bill_of(calls_in(await session.records()))
     if args.json:
         say_json(bill.as_json())
     elif not bill.calls:

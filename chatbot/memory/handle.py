@@ -142,11 +142,15 @@ class SessionHandle(Remembering):
         self.record = await self._catalog.change(self.id, lambda record: record.renamed(title).used(now))
 
     async def receipt_append(self, receipt: dict[str, Any]) -> None:
-        """Keep the record of a turn. Durable on return."""
+        """Keep the record of a turn, or of what was done beside turns: that one has a `kind`. Durable on return."""
         await self._catalog.append_receipt(self._ref, receipt)
 
     async def receipts(self) -> list[dict[str, Any]]:
         """The record of every turn, oldest first."""
+        return [record for record in await self.records() if "kind" not in record]
+
+    async def records(self) -> list[dict[str, Any]]:
+        """Every record, oldest first: of turns, and of what was done beside them."""
         return await self._catalog.receipts(self._ref)
 
     async def list_files(self) -> list[SessionFile]:

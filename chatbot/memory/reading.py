@@ -144,6 +144,26 @@ class Reading(Scoped):
         scope.retrieved("recall", [each.id for each in hits])
         return Recollection(hits, considered)
 
+    async def like(
+        self, texts: Sequence[tuple[str, Mapping[str, Any]]], *, limit: int = 10, ask: Collection[Sensitivity] = PUBLIC
+    ) -> list[list[Hit]]:
+        """For each text, the rows whose meaning is nearest, with the cosine as score; words do not count.
+
+        With each text come the fields of `Filter` that rows must fit. Nothing without an embedder, and no row that has
+        not been embedded yet. Counts as no use.
+        """
+        scope = self._scope()
+        if scope.meaning is None:
+            return [[] for _ in texts]
+        view, limit = scope.view(ask), check_limit(limit)
+        answers = []
+        for vector, (_, wanted) in zip(await scope.meaning.vectors([text for text, _ in texts]), texts, strict=True):
+            filtered = await self._filter(dict(wanted))
+            found = await scope.meaning.nearest_to(view, [vector] if vector else [], filtered, limit=limit)
+            rows = {row.id: row for row in await scope.store.get(view, [match.id for match in found])}
+            answers.append([Hit(rows[match.id], match.score) for match in found if match.id in rows])
+        return answers
+
     async def get(
         self, ids: Sequence[str], *, ask: Collection[Sensitivity] = PUBLIC, count_use: bool = True
     ) -> list[Observation]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
-from chatbot.messages import Delta, Message, ToolSpec
+from chatbot.messages import Delta, Message, ToolSpec, Usage
 from stores.lifecycle import AsyncResource
 
 
@@ -16,6 +17,10 @@ class Price:
 
     input_usd: float
     output_usd: float
+
+
+JsonMode = Literal["schema", "object", ""]
+"""How a model can be held to JSON: to a schema, to any object, or not at all."""
 
 
 class Model(AsyncResource):
@@ -46,6 +51,17 @@ class Model(AsyncResource):
         """What a token costs; None where it is not known."""
         return None
 
+    async def json_mode(self) -> JsonMode:
+        """How replies can be held to JSON; where not at all, asking for it in words is what is left."""
+        return ""
+
+    async def usage_of(self, prompt_tokens: int, reply: str) -> Usage:
+        """What a call took by our own count: for one that broke off before the provider said it."""
+        written = await self.count_tokens([Message("assistant", reply)])
+        price = await self.price()
+        cost = None if price is None else prompt_tokens * price.input_usd + written * price.output_usd
+        return Usage(prompt_tokens, written, cost_usd=cost, estimated=True)
+
     @abstractmethod
     def stream(
         self,
@@ -53,8 +69,11 @@ class Model(AsyncResource):
         *,
         tools: Sequence[ToolSpec] = (),
         max_output_tokens: int | None = None,
+        json_schema: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[Delta, None]:
         """Ask for a reply. Yields deltas, and `Finished` last.
+
+        With `json_schema`, of type object, the reply is held to it as far as `json_mode` says; it may break it still.
 
         Closing the generator, or cancelling the task that reads it, stops the model. Failures raise a `ModelError`;
         a call is retried only as long as nothing has been yielded.

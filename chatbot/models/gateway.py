@@ -6,7 +6,7 @@ A reply is `Finished` only where the provider said so, and nothing that the user
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from types import ModuleType
 from typing import Any
@@ -15,7 +15,7 @@ from chatbot.config import ModelSettings
 from chatbot.errors import AccessDenied, ProviderFailed
 from chatbot.messages import Delta, Finished, Message, ToolSpec, Usage
 from chatbot.models import late
-from chatbot.models.base import Model, Price
+from chatbot.models.base import JsonMode, Model, Price
 from chatbot.models.call import Call
 from chatbot.models.connections import Connections
 from chatbot.models.failures import TRANSIENT, unknown_provider
@@ -73,17 +73,33 @@ class LiteLLMModel(Model):
         known = (info.get("input_cost_per_token"), info.get("output_cost_per_token"))
         return None if known[0] is None or known[1] is None else Price(float(known[0]), float(known[1]))
 
+    async def json_mode(self) -> JsonMode:
+        """See `Model`; what LiteLLM's tables say."""
+        litellm = await self._litellm()
+        try:
+            if litellm.supports_response_schema(model=self.name):
+                return "schema"
+            name, provider, *_ = litellm.get_llm_provider(self.name, api_base=self._settings.api_base or None)
+            known = litellm.get_supported_openai_params(model=name, custom_llm_provider=provider) or ()
+        except Exception:  # noqa: BLE001 - LiteLLM's own, which cannot be named without importing it
+            return ""
+        return "object" if "response_format" in known else ""
+
     async def stream(
         self,
         messages: Sequence[Message],
         *,
         tools: Sequence[ToolSpec] = (),
         max_output_tokens: int | None = None,
+        json_schema: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[Delta, None]:
         """See `Model`."""
         litellm = await self._litellm()
         self._connections.use(litellm)
-        call = Call(litellm, self._request(messages, tools, max_output_tokens), self._settings.timeout_s, self._secrets)
+        request = self._request(messages, tools, max_output_tokens)
+        if json_schema is not None:
+            request |= _json_format(await self.json_mode(), json_schema)
+        call = Call(litellm, request, self._settings.timeout_s, self._secrets)
         tried = 0
         while True:
             has_begun = False
@@ -186,6 +202,13 @@ class LiteLLMModel(Model):
 
     def _secrets(self) -> list[str]:
         return secrets_of(self.name, self._settings.api_key, self._settings.api_base)
+
+
+def _json_format(mode: JsonMode, schema: Mapping[str, Any]) -> dict[str, Any]:
+    if mode == "schema":
+        named = {"name": "reply", "strict": True, "schema": dict(schema)}
+        return {"response_format": {"type": "json_schema", "json_schema": named}}
+    return {"response_format": {"type": "json_object"}} if mode else {}
 
 
 def _cost(price: Price | None, read: int, written: int) -> float | None:

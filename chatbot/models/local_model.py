@@ -11,7 +11,7 @@ from typing import Any
 from chatbot.config import ModelSettings
 from chatbot.messages import Message, ToolSpec
 from chatbot.models import late
-from chatbot.models.base import Price
+from chatbot.models.base import JsonMode, Price
 from chatbot.models.engine import ENGINES
 from chatbot.models.gateway import LiteLLMModel
 from chatbot.models.gguf import PREFIX, find_model, missing_engine
@@ -45,6 +45,10 @@ class LocalModel(LiteLLMModel):
     async def count_tokens(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> int:  # noqa: ARG002
         """See `Model`; exact, tools being unknown to local models."""
         return await self._engine.count([message.as_openai() for message in messages])
+
+    async def json_mode(self) -> JsonMode:
+        """Not at all."""
+        return ""
 
     async def price(self) -> Price:
         """Nothing."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
+from typing import Any
 
 from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCall, ToolCallDelta, ToolSpec, Usage
 from chatbot.models.base import Model, Price
@@ -62,6 +63,7 @@ class ScriptedModel(Model):
         *,
         tools: Sequence[ToolSpec] = (),
         max_output_tokens: int | None = None,
+        json_schema: Mapping[str, Any] | None = None,  # noqa: ARG002 - a script is what it is
     ) -> AsyncGenerator[Delta, None]:
         """See `Model`; streams word by word."""
         reply = self._next_reply(messages)

@@ -6,23 +6,29 @@ from typing import Annotated
 
 from pydantic import Field
 
+from chatbot.chat.episode import READ_AT_ONCE
 from chatbot.chat.events import SESSION_END, TURN_END, SessionEnd, TurnEnd
 from chatbot.memory import SessionHandle
 from chatbot.pipeline.capture import can_write
 from chatbot.pipeline.digest import Digest
+from chatbot.pipeline.episodes import SUMMARY
 from chatbot.pipeline.hook import Hook, HookContext
 from chatbot.pipeline.sittings import Sittings
 from stores.access import SENSITIVITIES
-from stores.base import ObservationStore
+from stores.base import ObservationStore, TranscriptStore
 
 Turns = Annotated[int, Field(ge=1)]
 
 
 class Summarize(Hook):
-    """Sums up a session by rule, every so many turns and at its end: request, outcome, decisions, open items."""
+    """Sums up a session by rule, every so many turns and at its end: request, outcome, decisions, open items.
+
+    What `[hooks.episode]` offers where `[extraction]` asks for summaries then takes the place of that.
+    """
 
     topics = (TURN_END, SESSION_END)
     priority = 150
+    timeout_s = 60.0
     background = True
 
     def __init__(self, context: HookContext, *, every: Turns = 10, least: Turns = 4) -> None:
@@ -52,3 +58,18 @@ class Summarize(Hook):
                 digest.request, digest.outcome, decisions=digest.decisions, open_items=digest.open_items
             )
             self._digests[session.id] = Digest()
+            await self._ask_model(session, digest)
+
+    async def _ask_model(self, session: SessionHandle, digest: Digest) -> None:
+        """Put a model's summary in the place of the one made by rule, where one is asked for and can be used."""
+        by_model = self.context.capabilities.find(SUMMARY)
+        if by_model is None or not session.supports(TranscriptStore):
+            return
+        entries = await session.transcript_read_last(READ_AT_ONCE)
+        if (summary := await by_model(session, entries)) is not None:
+            await session.summarize_session(
+                summary.request or digest.request,
+                summary.outcome,
+                decisions=summary.decisions,
+                open_items=summary.open_items,
+            )

@@ -2,7 +2,8 @@
 
 A pytest plug-in: a test module that says `pytest_plugins = ["tests.servers.openai_server"]` has the fixture
 `openai_url`, an address of its own. What was asked there is answered by `GET {openai_url}/requests`; `GET
-{openai_url}/hung-up` is answered once a client has gone away from a reply that stalls.
+{openai_url}/hung-up` is answered once a client has gone away from a reply that stalls. A reply that comes
+slowly waits for `GET {openai_url}/release`; `GET {openai_url}/asked` is answered once somebody waits for it.
 """
 
 import asyncio
@@ -16,6 +17,8 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+
+from tests.servers.extraction_replies import REPLIES, work_of
 
 Json = dict[str, Any]
 Behaviour = Callable[[web.Request, Json], Awaitable[web.StreamResponse]]
@@ -32,6 +35,8 @@ BEHAVIOURS: dict[str, Behaviour] = {}
 """By the name of the model; any other says hello."""
 
 _hung_up: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+_asked_slowly: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+_released: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
 _asked: defaultdict[str, list[Json]] = defaultdict(list)
 """The requests, by the address that they came to."""
 
@@ -234,6 +239,35 @@ async def hangs_while_embedding(request: web.Request, asked: Json) -> web.Stream
     return await _hang(request)
 
 
+@behaviour
+async def takes_facts(request: web.Request, asked: Json) -> web.StreamResponse:
+    return await _stream(request, asked, _text(work_of(asked["messages"])), _finish(), _usage())
+
+
+@behaviour
+async def takes_facts_without_format(request: web.Request, asked: Json) -> web.StreamResponse:
+    if "response_format" in asked:
+        return _error(400, "response_format is not supported by this model")
+    return await takes_facts(request, asked)
+
+
+@behaviour
+async def takes_facts_slowly(request: web.Request, asked: Json) -> web.StreamResponse:
+    _asked_slowly[request.match_info["client"]].set()
+    await _released[request.match_info["client"]].wait()
+    return await takes_facts(request, asked)
+
+
+def _replies(text: str) -> Behaviour:
+    async def reply(request: web.Request, asked: Json) -> web.StreamResponse:
+        return await _stream(request, asked, _text(text), _finish(), _usage())
+
+    return reply
+
+
+BEHAVIOURS |= {f"extracts-{name}": _replies(text) for name, text in REPLIES.items()}
+
+
 def _vector_of(text: str, length: int) -> list[float]:
     """A letter of the text is a direction, so that texts of the same letters are alike."""
     counts = [0.0] * length
@@ -326,12 +360,24 @@ async def _wait_until_hung_up(request: web.Request) -> web.Response:
     return web.json_response({})
 
 
+async def _wait_until_asked(request: web.Request) -> web.Response:
+    await _asked_slowly[request.match_info["client"]].wait()
+    return web.json_response({})
+
+
+async def _release(request: web.Request) -> web.Response:
+    _released[request.match_info["client"]].set()
+    return web.json_response({})
+
+
 async def _serve() -> AsyncIterator[int]:
     app = web.Application()
     app.router.add_post("/{client}/chat/completions", _complete)
     app.router.add_post("/{client}/embeddings", _complete)
     app.router.add_get("/{client}/requests", _requests)
     app.router.add_get("/{client}/hung-up", _wait_until_hung_up)
+    app.router.add_get("/{client}/asked", _wait_until_asked)
+    app.router.add_get("/{client}/release", _release)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

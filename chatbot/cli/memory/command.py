@@ -6,20 +6,20 @@ import argparse
 from collections.abc import Awaitable, Callable
 
 from chatbot.cli.exits import Exit
-from chatbot.cli.memory import changing, facts, looking, people, tasks
+from chatbot.cli.memory import changing, extracting, facts, looking, people, tasks
 from chatbot.cli.memory.desk import Desk
 from chatbot.cli.sessions.moving import import_
 from chatbot.runtime import Options, Setup
 
 
 async def run(args: argparse.Namespace) -> Exit:
-    """Do one of them. Needs no model."""
-    setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
+    """Do one of them. Needs no model, but for `extract`."""
+    setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent, model=args.model))
     async with setup.open_memory(observations=setup.observation_store()) as memory:
         if args.action == "import":
             await import_(setup, memory, args)
         else:
-            await _ACTIONS[args.action](Desk.of(memory, setup.agent, args))
+            await _ACTIONS[args.action](Desk.of(memory, setup, args))
     return Exit.OK
 
 
@@ -31,6 +31,7 @@ _ACTIONS: dict[str, Callable[[Desk], Awaitable[None]]] = {
     "forget": changing.forget,
     "restore": changing.restore,
     "purge": changing.purge,
+    "extract": extracting.extract,
     "search": looking.search,
     "list": looking.list_,
     "get": looking.get,

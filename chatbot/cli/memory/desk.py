@@ -11,6 +11,7 @@ from chatbot.cli.output import say, say_json, warn
 from chatbot.memory import MemorySystem
 from chatbot.memory.redaction import redact_all
 from chatbot.memory.remembering import Memories
+from chatbot.runtime import Setup
 from stores.access import SENSITIVITIES, Sensitivity
 from stores.errors import InvalidValue, did_you_mean
 from stores.observation import TYPES, Observation
@@ -21,17 +22,18 @@ class Desk:
     """One run of `chatbot memory`."""
 
     args: argparse.Namespace
+    setup: Setup
     system: MemorySystem
     memories: Memories
     ask: tuple[Sensitivity, ...]
     """The sensitivities that were asked for; `public` always is."""
 
     @classmethod
-    def of(cls, system: MemorySystem, agent: str, args: argparse.Namespace) -> Desk:
+    def of(cls, system: MemorySystem, setup: Setup, args: argparse.Namespace) -> Desk:
         """The desk of an agent. Raises `InvalidValue` for a word that is no sensitivity."""
-        memories = system.memories(agent).within(namespace=args.namespace, across=args.all_namespaces)
+        memories = system.memories(setup.agent).within(namespace=args.namespace, across=args.all_namespaces)
         check_words("--ask", args.ask, SENSITIVITIES)
-        return cls(args, system, memories, ("public", *args.ask))
+        return cls(args, setup, system, memories, ("public", *args.ask))
 
     async def id(self, text: str) -> str:
         """The id that begins with `text`: who names one asks for it, however delicate it is."""

@@ -22,6 +22,7 @@ def add_memory(memory: argparse.ArgumentParser, place: Place) -> None:
     actions = memory.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
     grammar = _Grammar(actions, place)
     _add_changing(grammar)
+    _add_extracting(grammar)
     _add_looking(grammar)
     _add_people(grammar)
     _add_tasks(grammar)
@@ -112,6 +113,22 @@ def _add_changing(grammar: _Grammar) -> None:
     _ids(purge, nargs="*")
     purge.add_argument("--expired", action="store_true", help="all that is past its time")
     purge.add_argument("--yes", "-y", action="store_true", help="do not ask")
+
+
+def _add_extracting(grammar: _Grammar) -> None:
+    extract = grammar.action(
+        "extract",
+        "let a model take facts out of a text; nothing is kept unless --add says so",
+        "memory extract notes.txt",
+        "pdftotext report.pdf - | chatbot memory extract - --add",
+    )
+    extract.add_argument("file", metavar="FILE", help="the text; - reads standard input")
+    keeping = extract.add_mutually_exclusive_group()
+    keeping.add_argument("--dry-run", action="store_true", help="show the facts and keep none, which is the default")
+    keeping.add_argument("--add", action="store_true", help="remember them, as [extraction] says")
+    extract.add_argument(
+        "-m", "--model", metavar="NAME", default=argparse.SUPPRESS, help="the model to use (default: of [extraction])"
+    )
 
 
 def _add_looking(grammar: _Grammar) -> None:

@@ -127,8 +127,8 @@ async def list_receipts(
 
 @router.get("/usage", summary="See what it has cost")
 async def get_usage(session_id: SessionId, visit: VisitHere) -> BillShown:
-    """The sum of all turns."""
-    bill = bill_of(calls_in(await (await visit.session(session_id)).receipts()))
+    """The sum of all turns, and of what was done beside them."""
+    bill = bill_of(calls_in(await (await visit.session(session_id)).records()))
     return BillShown.model_validate(bill.as_json())
 
 

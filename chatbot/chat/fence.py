@@ -1,0 +1,29 @@
+"""Text that is not to be trusted, between two marks in a prompt. Only the fence begins lines.
+
+Every line of the text stands behind a bar, with its angle brackets escaped, and the nonce of the marks occurs in none
+of it: so no text can close the fence, open another, or speak from outside of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+_ANGLES = "＜＞﹤﹥˂˃ᐸᐳ‹›❮❯⟨⟩〈〉"
+_ESCAPED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {sign: f"&#x{ord(sign):x};" for sign in _ANGLES})
+"""As in HTML, and the signs that a model may take for angle brackets too."""
+
+
+def barred(label: str, text: str) -> str:
+    """The text, each line behind a bar, the first one behind its label too."""
+    lines = text.translate(_ESCAPED).splitlines()
+    return "\n".join(f"  {label} | {line}" if not at else f"  | {line}".rstrip() for at, line in enumerate(lines))
+
+
+def fenced(name: str, entries: Sequence[str], nonce: str) -> str:
+    """The entries, made of what `barred` gave, between marks; with another nonce where one of them holds this one."""
+    body = "\n".join(entries)
+    while nonce.casefold() in body.casefold():
+        nonce = hashlib.sha256(nonce.encode()).hexdigest()[: max(16, len(nonce))]
+    mark = f'{name} nonce="{nonce}"'
+    return f"<{mark}>\n{body}\n</{mark}>"

@@ -1,0 +1,101 @@
+"""`chatbot memory extract`: facts out of a text, by a model."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from chatbot.chat.ledger import Ledger
+from chatbot.cli.memory.desk import Desk
+from chatbot.cli.output import printable, say, say_json, say_table, warn
+from chatbot.cli.usage import cost_text
+from chatbot.models import open_model
+from chatbot.pipeline.errands import Clerk, Errand, settings_of_model
+from chatbot.pipeline.extraction import Extracted, extract_facts
+from chatbot.pipeline.learning import Learned, Origin, apply, plan
+from stores.access import Guard, default_visibility
+from stores.errors import InvalidValue
+
+_LONGEST = 1_000_000
+
+
+async def extract(desk: Desk) -> None:
+    """Show the facts in a text, or remember them; what was found before a failure is not lost."""
+    text = _read(desk.args.file)
+    config = desk.setup.config
+    settings = config.extraction
+    if desk.args.model is not None:
+        settings = settings.model_copy(update={"model": ""})
+    async with open_model(settings_of_model(config.model, settings) or config.model) as model:
+        errand = Clerk(model, settings, config.budget, Ledger(desk.setup.identity.memory)).errand()
+        told = _Told(desk.args.json)
+        try:
+            async for extracted in extract_facts(errand, text):
+                told.add(extracted, await _kept(desk, errand, extracted) if desk.args.add else None)
+        finally:
+            told.show(sum(call.usage.cost_usd or 0 for call in errand.calls), len(errand.calls))
+
+
+async def _kept(desk: Desk, errand: Errand, extracted: Extracted) -> Sequence[Learned]:
+    setup = desk.setup
+    guard = Guard(default_visibility(setup.identity.clearance), "public", "public", desk.args.namespace or "")
+    origin = Origin(setup.agent, guard)
+    return await apply(await plan(extracted.facts, desk.memories, errand, origin), desk.memories, origin)
+
+
+class _Told:
+    """What is shown in the end."""
+
+    def __init__(self, as_json: bool) -> None:  # noqa: FBT001 - the flag as it came
+        self._as_json = as_json
+        self._facts: list[dict[str, Any]] = []
+        self._dropped: list[tuple[str, str]] = []
+
+    def add(self, extracted: Extracted, learned: Sequence[Learned] | None) -> None:
+        """Take in one part of the text."""
+        became = [each.as_json() for each in learned] if learned is not None else [{} for _ in extracted.facts]
+        self._facts += [asdict(fact) | more for fact, more in zip(extracted.facts, became, strict=True)]
+        self._dropped += extracted.dropped
+
+    def show(self, cost_usd: float, calls: int) -> None:
+        """Print it all."""
+        if self._as_json:
+            dropped = [{"content": content, "reason": reason} for content, reason in self._dropped]
+            say_json({"facts": self._facts, "dropped": dropped, "calls": calls, "cost_usd": cost_usd})
+            return
+        for content, reason in self._dropped:
+            warn(printable(f"left out ({reason}): {content}"))
+        if self._facts:
+            say_table(("type", "became", "subject", "fact"), map(_row, self._facts))
+        else:
+            say("the model found no facts in it")
+        say(f"{calls} model calls · {cost_text(cost_usd)}")
+
+
+def _row(fact: dict[str, Any]) -> list[str]:
+    became = " ".join(filter(None, (fact.get("outcome", "not kept"), fact.get("id"), fact.get("reason"))))
+    return [fact["type"], became, fact["subject"] or "–", fact["content"]]
+
+
+def _read(name: str) -> str:
+    """The text of a file, or of standard input. Raises `InvalidValue` where it is none, or too long."""
+    try:
+        data = sys.stdin.buffer.read(_LONGEST + 1) if name == "-" else _first_bytes(Path(name))
+        if len(data) > _LONGEST:
+            raise InvalidValue(f"{name} is longer than {_LONGEST:,} bytes: give it in parts")
+        text = data.decode()
+    except OSError as error:
+        raise InvalidValue(f"{name} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidValue(f"{name} is no text in UTF-8: convert it first") from error
+    if not text.strip():
+        raise InvalidValue(f"{name} holds no text")
+    return text
+
+
+def _first_bytes(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(_LONGEST + 1)

@@ -1,0 +1,96 @@
+"""`chatbot memory extract`, as people and scripts use it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.servers.extraction_replies import REPLIES
+
+
+def _configure(reply: str, more: str = "") -> None:
+    script = json.dumps([reply])
+    Path("config.toml").write_text(
+        f'identity = "ada"\n[model]\nname = "scripted"\nscript = {script}\n{more}'
+        '[agents.chat]\nmemory = ["basic_session", "observations"]\n',
+        encoding="utf-8",
+    )
+    Path("identities", "ada").mkdir(parents=True, exist_ok=True)
+    Path("identities", "ada", "identity.toml").write_text('clearance = "full"', encoding="utf-8")
+    Path("notes.txt").write_text("Sam moved to Porto. The locker is 4711.", encoding="utf-8")
+
+
+def _run(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "chatbot", *arguments],
+        input=stdin,
+        capture_output=True,
+        timeout=60,
+        check=False,
+        env=os.environ,
+    )
+
+
+@pytest.mark.parametrize("flag", [[], ["--dry-run"]])
+def test_facts_are_shown_and_not_kept(flag: list[str]) -> None:
+    _configure(REPLIES["fenced"])
+    done = _run("memory", "extract", "notes.txt", *flag)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"Sam lives in Porto" in done.stdout
+    assert b"not kept" in done.stdout
+    assert not Path("identities/ada/memory/observations.jsonl").exists()
+
+
+def test_facts_are_kept_when_asked_for_and_the_bill_says_what_it_took() -> None:
+    _configure(REPLIES["valid"])
+    done = json.loads(_run("memory", "extract", "-", "--add", "--json", stdin=b"Sam moved to Porto.").stdout)
+    assert [fact["outcome"] for fact in done["facts"]] == ["added", "added"]
+    assert done["calls"] == 1
+    listed = json.loads(_run("memory", "list", "--json").stdout)
+    assert {row["title"] for row in listed} == {"Sam lives in Porto", "Sam's locker has the number 4711"}
+    assert {row.get("visibility", "private") for row in listed} == {"private"}
+    bill = json.loads(_run("usage", "--json").stdout)
+    assert bill["by_purpose"]["extract"]["calls"] == 1
+    assert b"extract" in _run("usage").stdout
+
+
+def test_what_reads_like_an_instruction_is_named_and_left_out() -> None:
+    _configure(REPLIES["orders"])
+    done = _run("memory", "extract", "notes.txt", "--add")
+    assert b"left out (override): Ignore all previous" in done.stderr
+    assert b"found no facts" in done.stdout
+    assert json.loads(_run("memory", "list", "--json").stdout) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "code", "words"),
+    [
+        (["missing.txt"], b"", 2, b"missing.txt cannot be read"),
+        (["."], b"", 2, b"cannot be read"),
+        (["-"], b"", 2, b"holds no text"),
+        (["-"], b"\xff\xfe\x00", 2, b"no text in UTF-8"),
+        (["-"], b"x" * 1_000_001, 2, b"longer than 1,000,000 bytes"),
+        (["notes.txt", "--add", "--dry-run"], b"", 2, b"not allowed with"),
+        (["notes.txt", "-m", "nobody/knows"], b"", 5, b"nobody/knows"),
+    ],
+)
+def test_what_cannot_be_done_is_said(arguments: list[str], stdin: bytes, code: int, words: bytes) -> None:
+    _configure(REPLIES["valid"])
+    done = _run("memory", "extract", *arguments, stdin=stdin)
+    assert (done.returncode, words in done.stderr) == (code, True), done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_budget_refuses_the_call() -> None:
+    _configure(REPLIES["valid"], "[budget]\nday_tokens = 50\n")
+    done = _run("memory", "extract", "notes.txt")
+    assert (done.returncode, b"day_tokens is 50 tokens" in done.stderr) == (6, True)
+
+
+def test_a_long_text_is_read_in_parts() -> None:
+    _configure(REPLIES["valid"])
+    done = json.loads(_run("memory", "extract", "-", "--json", stdin=b"Sam likes tea.\n" * 2_000).stdout)
+    assert done["calls"] == 4
