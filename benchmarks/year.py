@@ -35,7 +35,7 @@ from uuid import uuid4
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from chatbot.memory import SessionHandle
-from chatbot.memory.report import KINDS, Report
+from chatbot.memory.maintenance.report import KINDS, Report
 from chatbot.messages import Delta, TextDelta, ToolCallDelta
 from chatbot.models.scripted import ScriptedModel
 from chatbot.runtime import Options, Runtime

@@ -162,7 +162,7 @@ class SessionSettings(Section):
 
 
 class RetentionSettings(Section):
-    """`[[maintenance.rules]]`: how long some rows are kept; see `chatbot.memory.policy.Rule`."""
+    """`[[maintenance.rules]]`: how long some rows are kept; see `chatbot.memory.maintenance.policy.Rule`."""
 
     types: tuple[Type, ...] = ()
     """Empty: all types but decision, identity, preference and task."""

@@ -38,7 +38,7 @@ from stores.lifecycle import AsyncResource
 from stores.plugins import check_settings, load
 
 if TYPE_CHECKING:
-    from chatbot.memory.policy import Policy
+    from chatbot.memory.maintenance.policy import Policy
 
 IN_MEMORY = "in_memory"
 
@@ -124,7 +124,7 @@ class Setup:
     @property
     def policy(self) -> Policy:
         """What maintenance goes by."""
-        from chatbot.memory.policy import configured
+        from chatbot.memory.maintenance.policy import configured
 
         return configured(self.config.maintenance)
 

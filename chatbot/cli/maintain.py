@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import say, say_json, say_table
-from chatbot.memory.report import Report
+from chatbot.memory.maintenance.report import Report
 from chatbot.runtime import Options, Setup
 
 _PAST = {

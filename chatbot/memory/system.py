@@ -36,9 +36,9 @@ from stores.records import KeyValue, TranscriptEntry
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from chatbot.memory.policy import Part, Policy
-    from chatbot.memory.report import Report
-    from chatbot.memory.upkeep import UpkeepFile
+    from chatbot.memory.maintenance.policy import Part, Policy
+    from chatbot.memory.maintenance.report import Report
+    from chatbot.memory.maintenance.upkeep import UpkeepFile
 
 logger = logging.getLogger(__name__)
 
@@ -344,8 +344,8 @@ class MemorySystem(AsyncResource, Remembering):
         `part` is what of it is wanted. The rows are those of the first of `stores` that keeps observations. Does
         nothing, and says so, where another process is at it, or was less than `unless_within` ago.
         """
-        from chatbot.memory.policy import Policy
-        from chatbot.memory.upkeep import UpkeepFile, Wish, maintain
+        from chatbot.memory.maintenance.policy import Policy
+        from chatbot.memory.maintenance.upkeep import UpkeepFile, Wish, maintain
 
         self._upkeep = self._upkeep or UpkeepFile(self.home)
         wish = Wish(part=part, dry_run=dry_run, unless_within=unless_within, whole=whole)

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from chatbot.chat.events import SESSION_END, SESSION_START, SessionEnd, SessionStart
 from chatbot.config import MaintenanceSettings
-from chatbot.memory.policy import Part, configured
-from chatbot.memory.report import Report
+from chatbot.memory.maintenance.policy import Part, configured
+from chatbot.memory.maintenance.report import Report
 from chatbot.pipeline.hook import Hook, HookContext
 from stores.base import ObservationStore
 

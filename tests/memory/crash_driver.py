@@ -39,9 +39,9 @@ import whoosh.formats
 import whoosh.index
 import whoosh.reading  # noqa: F401
 
-import chatbot.memory.upkeep  # noqa: F401
+import chatbot.memory.maintenance.upkeep  # noqa: F401
 from chatbot.memory import MemorySystem
-from chatbot.memory.policy import Policy, Rule
+from chatbot.memory.maintenance.policy import Policy, Rule
 from stores import KeyValue, SessionRef, TranscriptEntry
 from stores.access import View
 from stores.basic_session import BasicSessionStore

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from chatbot.memory import MemorySystem
-from chatbot.memory.policy import Policy, Rule
+from chatbot.memory.maintenance.policy import Policy, Rule
+from chatbot.memory.maintenance.report import Report
+from chatbot.memory.maintenance.upkeep import LOCK_NAME, NAME
 from chatbot.memory.remembering import Memories
-from chatbot.memory.report import Report
-from chatbot.memory.upkeep import LOCK_NAME, NAME
 from stores.access import SENSITIVITIES
 from stores.files import locked
 from stores.observation import STATUSES, Observation
@@ -311,7 +311,7 @@ async def test_many_processes_at_once_leave_each_row_in_one_place(memory: Memory
     script = (
         "import asyncio, sys\n"
         "from chatbot.memory import MemorySystem\n"
-        "from chatbot.memory.policy import Policy\n"
+        "from chatbot.memory.maintenance.policy import Policy\n"
         "async def main():\n"
         "    async with MemorySystem(sys.argv[1], settings={'observations': {'cache': sys.argv[2]}}) as memory:\n"
         "        print((await memory.maintain(Policy(compression_min_age_days=0))).skipped or 'done')\n"

@@ -10,7 +10,7 @@ from chatbot.config import BudgetSettings, ExtractionSettings, ModelSettings
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.models.base import Model
 from chatbot.models.gateway import LiteLLMModel
-from chatbot.pipeline.errands import Clerk
+from chatbot.pipeline.by_model.errands import Clerk
 
 KEY = "sk-test-0123456789abcdef"
 

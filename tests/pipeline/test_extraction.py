@@ -14,9 +14,9 @@ from chatbot.errors import BudgetExceeded, ModelTimeout, ProviderFailed, RateLim
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.record import utc_now
 from chatbot.models import Price, ScriptedModel
-from chatbot.pipeline.errands import PURPOSES
-from chatbot.pipeline.exchange_facts import Said, learn_from
-from chatbot.pipeline.extraction import Extracted, Fact, extract
+from chatbot.pipeline.by_model.errands import PURPOSES
+from chatbot.pipeline.by_model.exchange_facts import Said, learn_from
+from chatbot.pipeline.by_model.facts import Extracted, Fact, extract
 from stores.access import SENSITIVITIES
 from stores.observation import Observation
 from tests.pipeline.conftest import clerk_of, model_at

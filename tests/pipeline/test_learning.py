@@ -9,9 +9,9 @@ import pytest
 
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.models import ScriptedModel
-from chatbot.pipeline.extraction import Fact
-from chatbot.pipeline.learning import Learned, Origin, apply, plan
-from chatbot.pipeline.reconciliation import MOST_CANDIDATES, candidates_for
+from chatbot.pipeline.by_model.facts import Fact
+from chatbot.pipeline.by_model.learning import Learned, Origin, apply, plan
+from chatbot.pipeline.by_model.reconciliation import MOST_CANDIDATES, candidates_for
 from stores.access import Guard
 from stores.observation import Observation
 from tests.memory.test_meaning import LetterEmbedder

@@ -6,9 +6,9 @@ from chatbot.config import ModelSettings
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.record import utc_now
 from chatbot.models import open_model
-from chatbot.pipeline.exchange_facts import Said, learn_from
-from chatbot.pipeline.extraction import LONGEST_FACT
-from chatbot.pipeline.summarizing import SessionSummary, summarize_by_model
+from chatbot.pipeline.by_model.exchange_facts import Said, learn_from
+from chatbot.pipeline.by_model.facts import LONGEST_FACT
+from chatbot.pipeline.by_model.summarizing import SessionSummary, summarize_by_model
 from stores.access import SENSITIVITIES
 from stores.records import TranscriptEntry
 from tests.pipeline.conftest import clerk_of

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatbot.pipeline.extraction import FACT_TYPES, LONGEST_FACT, MOST_FACTS, parse_facts
-from chatbot.pipeline.reconciliation import ACTIONS, decisions_in
-from chatbot.pipeline.structured import object_in, objects_in, without_wrapping
-from chatbot.pipeline.summarizing import parse_summary
+from chatbot.pipeline.by_model.facts import FACT_TYPES, LONGEST_FACT, MOST_FACTS, parse_facts
+from chatbot.pipeline.by_model.reconciliation import ACTIONS, decisions_in
+from chatbot.pipeline.by_model.structured import object_in, objects_in, without_wrapping
+from chatbot.pipeline.by_model.summarizing import parse_summary
 from tests.servers.extraction_replies import FACT, LOCKER, REPLIES
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

@@ -9,8 +9,8 @@ import pytest
 from chatbot.chat.episode import Episode, Told, keep_told, kept_episode, summarize_episode
 from chatbot.memory import SessionHandle
 from chatbot.models import ScriptedModel
-from chatbot.pipeline.exchange_facts import whole
-from chatbot.pipeline.summarizing import SessionSummary, summarize_by_model, tell_episode, what_left
+from chatbot.pipeline.by_model.exchange_facts import whole
+from chatbot.pipeline.by_model.summarizing import SessionSummary, summarize_by_model, tell_episode, what_left
 from stores.records import TranscriptEntry
 from tests.pipeline.conftest import clerk_of, model_at
 

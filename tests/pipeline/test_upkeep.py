@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.memory.upkeep import NAME
+from chatbot.memory.maintenance.upkeep import NAME
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Runtime
 from stores.observation import STATUSES

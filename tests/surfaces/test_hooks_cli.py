@@ -50,7 +50,7 @@ def test_hooks_are_listed_by_topic_in_their_order_and_nothing_is_written() -> No
     assert (done.returncode, done.stderr) == (0, "")
     at_turn_end = [line.split() for line in done.stdout.splitlines() if line.startswith("turn:end")]
     names = [line[2] for line in at_turn_end]
-    assert names == ["own_hooks:Raises", "exchange", "boundaries", "summarize"]
+    assert names == ["own_hooks:Raises", "exchange", "boundaries", "extraction", "summarize", "episode"]
     listed = {hook["name"]: hook for hook in json.loads(run("hooks", "--json").stdout)}
     assert listed["capture"]["enabled"] is False
     assert listed["inject"]["priority"] == 50

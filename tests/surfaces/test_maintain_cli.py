@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chatbot.cli.exits import Exit
-from chatbot.memory.upkeep import LOCK_NAME
+from chatbot.memory.maintenance.upkeep import LOCK_NAME
 from stores.files import locked
 from tests import command
 

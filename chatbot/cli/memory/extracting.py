@@ -13,9 +13,9 @@ from chatbot.cli.memory.desk import Desk
 from chatbot.cli.output import printable, say, say_json, say_table, warn
 from chatbot.cli.usage import cost_text
 from chatbot.models import open_model
-from chatbot.pipeline.errands import Clerk, Errand, settings_of_model
-from chatbot.pipeline.extraction import Extracted, extract_facts
-from chatbot.pipeline.learning import Learned, Origin, apply, plan
+from chatbot.pipeline.by_model.errands import Clerk, Errand, settings_of_model
+from chatbot.pipeline.by_model.facts import Extracted, extract_facts
+from chatbot.pipeline.by_model.learning import Learned, Origin, apply, plan
 from stores.access import Guard, default_visibility
 from stores.errors import InvalidValue
 

@@ -22,8 +22,8 @@ from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle
 from chatbot.memory.redaction import redact
 from chatbot.messages import Message
-from chatbot.pipeline.errands import Errand
-from chatbot.pipeline.structured import object_in, without_wrapping
+from chatbot.pipeline.by_model.errands import Errand
+from chatbot.pipeline.by_model.structured import object_in, without_wrapping
 from stores.records import TranscriptEntry
 
 _LEAST_NEW = 6

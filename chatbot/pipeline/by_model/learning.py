@@ -13,10 +13,10 @@ from typing import Any
 
 from chatbot.memory.remembering import Remembering
 from chatbot.memory.writing import Draft, Remembered
-from chatbot.pipeline.errands import Errand
-from chatbot.pipeline.extraction import Fact
-from chatbot.pipeline.reconciliation import candidates_for, reconcile
-from chatbot.pipeline.superseding import outdated_by
+from chatbot.pipeline.by_model.errands import Errand
+from chatbot.pipeline.by_model.facts import Fact
+from chatbot.pipeline.by_model.reconciliation import candidates_for, reconcile
+from chatbot.pipeline.by_model.superseding import outdated_by
 from stores.access import CLEARANCES, Clearance, Guard
 from stores.errors import StoreError
 from stores.observation import PROTECTED_TYPES, Observation, fold

@@ -15,10 +15,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from chatbot.memory.alike import Words, groups
-from chatbot.memory.digest import Key, digest, kinship, may_be_merged, portions
-from chatbot.memory.policy import Policy, Sentence, aged, crowded, days_since
-from chatbot.memory.report import Deed, Kind, Report
+from chatbot.memory.maintenance.alike import Words, groups
+from chatbot.memory.maintenance.merging import Key, digest, kinship, may_be_merged, portions
+from chatbot.memory.maintenance.policy import Policy, Sentence, aged, crowded, days_since
+from chatbot.memory.maintenance.report import Deed, Kind, Report
 from chatbot.memory.scope import Scope
 from stores.access import SENSITIVITIES
 from stores.analysis import terms

@@ -15,9 +15,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from chatbot.memory.maintenance import Place, Run, WordsOf
-from chatbot.memory.policy import Part, Policy
-from chatbot.memory.report import Report, together
+from chatbot.memory.maintenance.policy import Part, Policy
+from chatbot.memory.maintenance.report import Report, together
+from chatbot.memory.maintenance.run import Place, Run, WordsOf
 from chatbot.memory.scope import Scope
 from stores.errors import InvalidValue, StoreBusy
 from stores.files import Folder, locked, make_folder

@@ -19,8 +19,8 @@ from chatbot.chat.governor import judge
 from chatbot.memory.record import new_id
 from chatbot.memory.redaction import redact
 from chatbot.messages import Message
-from chatbot.pipeline.errands import Errand
-from chatbot.pipeline.structured import objects_in
+from chatbot.pipeline.by_model.errands import Errand
+from chatbot.pipeline.by_model.structured import objects_in
 from stores.access import View
 from stores.analysis import terms
 from stores.errors import InvalidValue

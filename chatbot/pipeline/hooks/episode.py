@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from chatbot.chat.events import TURN_END, TurnEnd
 from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle
-from chatbot.pipeline.errands import ClerkOf
+from chatbot.pipeline.by_model.errands import ClerkOf
 from chatbot.pipeline.hook import Hook, HookContext
 from stores.base import KeyValueStore, TranscriptStore
 from stores.errors import StoreError
 from stores.records import TranscriptEntry
 
 if TYPE_CHECKING:
-    from chatbot.pipeline.summarizing import SessionSummary
+    from chatbot.pipeline.by_model.summarizing import SessionSummary
 
 SUMMARY = "session.summary_by_model"
 
@@ -46,8 +46,8 @@ class Episodes(Hook):
             return
         if not (session.supports(TranscriptStore) and session.supports(KeyValueStore)):
             return
-        from chatbot.pipeline.exchange_facts import whole
-        from chatbot.pipeline.summarizing import tell_episode, what_left  # with the rules of the governor
+        from chatbot.pipeline.by_model.exchange_facts import whole
+        from chatbot.pipeline.by_model.summarizing import tell_episode, what_left  # with the rules of the governor
 
         left = await what_left(session)
         if left is None or self._tried.get(session.id) == left.until:
@@ -66,8 +66,8 @@ class Episodes(Hook):
 
     async def summarize(self, session: SessionHandle, entries: Sequence[TranscriptEntry]) -> SessionSummary | None:
         """A summary of the session by a model; None where it is of no use, which the receipts tell. On its bill."""
-        from chatbot.pipeline.exchange_facts import whole
-        from chatbot.pipeline.summarizing import SessionSummary, summarize_by_model
+        from chatbot.pipeline.by_model.exchange_facts import whole
+        from chatbot.pipeline.by_model.summarizing import SessionSummary, summarize_by_model
 
         errand = self._clerks.clerk().errand(session)
         rule, notice = SessionSummary(""), ""

@@ -16,9 +16,9 @@ from typing import Any, Literal, TypeGuard, get_args
 from chatbot.chat.fence import barred, fenced
 from chatbot.memory.remembering import Remembering
 from chatbot.messages import Message
-from chatbot.pipeline.errands import Errand
-from chatbot.pipeline.extraction import FACT_TYPES, Fact
-from chatbot.pipeline.structured import Table, objects_in
+from chatbot.pipeline.by_model.errands import Errand
+from chatbot.pipeline.by_model.facts import FACT_TYPES, Fact
+from chatbot.pipeline.by_model.structured import Table, objects_in
 from stores.access import Visibility
 from stores.observation import Observation
 

@@ -13,9 +13,9 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from chatbot.memory import SessionHandle
-from chatbot.pipeline.errands import Errand
-from chatbot.pipeline.extraction import Extracted, extract
-from chatbot.pipeline.learning import Learned, Origin, apply, plan
+from chatbot.pipeline.by_model.errands import Errand
+from chatbot.pipeline.by_model.facts import Extracted, extract
+from chatbot.pipeline.by_model.learning import Learned, Origin, apply, plan
 from stores.access import Guard
 from stores.observation import Observation
 

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from chatbot.chat.events import SESSION_END, TOOL_POST, TURN_END, SessionEnd, ToolPost, TurnEnd
 from chatbot.memory import SessionHandle
-from chatbot.pipeline.capture import can_write
 from chatbot.pipeline.hook import Hook, HookContext
+from chatbot.pipeline.hooks.capture import can_write
 from chatbot.pipeline.segments import Interaction, Window
 from chatbot.pipeline.sittings import Sittings
 from chatbot.pipeline.tool_run import ToolRun

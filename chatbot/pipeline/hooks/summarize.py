@@ -9,10 +9,10 @@ from pydantic import Field
 from chatbot.chat.episode import READ_AT_ONCE
 from chatbot.chat.events import SESSION_END, TURN_END, SessionEnd, TurnEnd
 from chatbot.memory import SessionHandle
-from chatbot.pipeline.capture import can_write
 from chatbot.pipeline.digest import Digest
-from chatbot.pipeline.episodes import SUMMARY
 from chatbot.pipeline.hook import Hook, HookContext
+from chatbot.pipeline.hooks.capture import can_write
+from chatbot.pipeline.hooks.episode import SUMMARY
 from chatbot.pipeline.sittings import Sittings
 from stores.access import SENSITIVITIES
 from stores.base import ObservationStore, TranscriptStore

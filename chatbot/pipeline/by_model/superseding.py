@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chatbot.memory.remembering import Remembering
-from chatbot.pipeline.extraction import FACT_TYPES, Fact
+from chatbot.pipeline.by_model.facts import FACT_TYPES, Fact
 from stores.access import Visibility
 from stores.observation import Observation
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from chatbot.chat.events import TURN_END, TurnEnd
 from chatbot.errors import ChatbotError
-from chatbot.pipeline.errands import ClerkOf
+from chatbot.pipeline.by_model.errands import ClerkOf
 from chatbot.pipeline.hook import Hook, HookContext
 from stores.errors import StoreError
 
 if TYPE_CHECKING:
-    from chatbot.pipeline.extraction import Extracted
-    from chatbot.pipeline.learning import Learned
+    from chatbot.pipeline.by_model.facts import Extracted
+    from chatbot.pipeline.by_model.learning import Learned
 
 
 class Extraction(Hook):
@@ -32,7 +32,7 @@ class Extraction(Hook):
         """Take them out and remember them; what became of them stands in the session's receipts."""
         if not self.context.config.extraction.enabled or event.remembrance is None:
             return
-        from chatbot.pipeline.exchange_facts import Said, learn_from, whole  # with the rules of the governor
+        from chatbot.pipeline.by_model.exchange_facts import Said, learn_from, whole  # with the rules of the governor
 
         errand = self._clerks.clerk().errand(event.session)
         said = Said(event.at, event.text, event.reply, event.recalled.rows)

@@ -1,0 +1,1 @@
+"""What a model does beside the conversation, where `[extraction]` asks for it: facts, reconciliation, summaries."""

@@ -1,0 +1,1 @@
+"""Our own hooks: one file each, named as in the configuration."""
