@@ -105,3 +105,9 @@ def parse_calls(records: Iterable[Mapping[str, Any]]) -> Iterator[Call]:
 def calls_in(receipts: Iterable[Mapping[str, Any]]) -> list[Call]:
     """Every model call that the receipts of a session record."""
     return list(parse_calls(call for receipt in receipts for call in receipt.get("calls", ())))
+
+
+def cost_text(cost_usd: float, *, is_known: bool = True) -> str:
+    """US dollars, as many digits as the amount needs; a trailing +? where some calls have no known price."""
+    digits = 2 if cost_usd >= 1 or cost_usd == 0 else 4
+    return f"${cost_usd:.{digits}f}{'' if is_known else '+?'}"

@@ -15,8 +15,8 @@ from prompt_toolkit.styles import DEFAULT_ATTRS
 from prompt_toolkit.utils import get_cwidth
 
 from chatbot.chat import Receipt
+from chatbot.chat.usage import cost_text
 from chatbot.cli.output import printable
-from chatbot.cli.usage import cost_text
 from stores.records import TranscriptEntry
 
 if TYPE_CHECKING:

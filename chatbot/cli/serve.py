@@ -12,7 +12,7 @@ from chatbot.cli.output import say
 from chatbot.errors import ConfigError
 from chatbot.runtime import Options
 
-_NEEDED = ("fastapi", "uvicorn")
+_NEEDED = ("fastapi", "markdown_it", "nh3", "uvicorn")
 
 
 async def run(args: argparse.Namespace) -> Exit:

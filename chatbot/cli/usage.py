@@ -6,7 +6,7 @@ import argparse
 
 from chatbot.chat import Bill
 from chatbot.chat.ledger import Ledger
-from chatbot.chat.usage import bill_of, calls_in
+from chatbot.chat.usage import bill_of, calls_in, cost_text
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import say, say_json, say_table
 from chatbot.runtime import Options, Setup
@@ -34,12 +34,6 @@ def show_bill(bill: Bill) -> None:
     """The bill as a table, with a line for each purpose."""
     rows = [_row(purpose, part) for purpose, part in sorted(bill.by_purpose.items())]
     say_table(("purpose", "calls", "tokens in", "cached", "tokens out", "cost"), [*rows, _row("all", bill)])
-
-
-def cost_text(cost_usd: float, *, is_known: bool = True) -> str:
-    """US dollars, as many digits as the amount needs; a trailing + where some calls have no known price."""
-    digits = 2 if cost_usd >= 1 or cost_usd == 0 else 4
-    return f"${cost_usd:.{digits}f}{'' if is_known else '+?'}"
 
 
 def _row(name: str, bill: Bill) -> list[str]:

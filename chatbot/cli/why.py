@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
+from chatbot.chat.usage import cost_text
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import printable, say, say_json, say_table
-from chatbot.cli.usage import cost_text
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionHandle
 from chatbot.runtime import Options, Setup

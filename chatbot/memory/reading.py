@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any
 
@@ -34,6 +34,8 @@ class Hit:
 
     observation: Observation
     score: float
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """What the score is made of."""
 
     def index(self) -> dict[str, Any]:
         """Just enough to decide whether to ask for all of it."""
@@ -300,8 +302,8 @@ def _one(name: str, value: object) -> object:
 async def _hits(scope: Scope, view: View, found: Sequence[Scored], limit: int) -> list[Hit]:
     """The best of what was found; what only stands beside an answer is for prompts."""
     holding = [each for each in found if each.match.score > 0 or (each.meaning or 0.0) >= _ALIKE]
-    scores = {each.match.id: each.score for each in (holding or found)[:limit]}
-    return [Hit(row, scores[row.id]) for row in await scope.store.get(view, list(scores))]
+    best = {each.match.id: each for each in (holding or found)[:limit]}
+    return [Hit(row, best[row.id].score, best[row.id].parts) for row in await scope.store.get(view, list(best))]
 
 
 def _within(hits: list[Hit], max_tokens: int | None) -> list[Hit]:

@@ -20,6 +20,8 @@ from chatbot.server.house import House
 from chatbot.server.idempotency import Idempotency
 from chatbot.server.native import ROUTERS
 from chatbot.server.openai import completions, models
+from chatbot.server.page import OPEN_PATHS as PAGE_PATHS
+from chatbot.server.page import add_page
 from stores.errors import StoreError
 
 _DESCRIPTION = """\
@@ -28,7 +30,7 @@ there are no tokens. `identity` picks who answers; without it the first that the
 """
 
 
-def create_app(house: House, *, open_paths: Collection[str] = OPEN_PATHS) -> FastAPI:
+def create_app(house: House, *, open_paths: Collection[str] = OPEN_PATHS | PAGE_PATHS) -> FastAPI:
     """The server of a house, as an ASGI app; it closes the house when it shuts down.
 
     `open_paths` need no token, such as a page to log in at.
@@ -45,6 +47,7 @@ def create_app(house: House, *, open_paths: Collection[str] = OPEN_PATHS) -> Fas
     app.state.house = house
     for router in (models.router, completions.router, *ROUTERS):
         app.include_router(router)
+    add_page(app)
     app.add_api_route("/health", _health, summary="Whether the server runs", tags=["server"])
     _tell_of_errors(app)
     # The last one added is the first one asked.

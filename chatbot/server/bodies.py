@@ -1,4 +1,7 @@
-"""What may be sent: JSON, not too large, and not too slowly. The app gets a body when all of it is there."""
+"""What may be sent: JSON to the API, forms to the page, nothing too large and nothing too slowly.
+
+The app gets a body when all of it is there.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from chatbot.server.errors import INVALID, Problem
 
 _WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
+_JSON = "application/json"
+_FORM = "application/x-www-form-urlencoded"
+_TAKEN = {"/v1/": _JSON, "/i/": _FORM, "/log": _FORM}
+"""What a body must be, by where paths begin."""
 
 
 class Bodies:
-    """ASGI middleware that reads the bodies of requests to paths below `/v1`."""
+    """ASGI middleware that reads the bodies of requests to the API and to the page."""
 
     def __init__(self, app: ASGIApp, *, most_bytes: int, timeout_s: float) -> None:
         self._app = app
@@ -22,15 +29,16 @@ class Bodies:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
-        if scope["type"] != "http" or not scope["path"].startswith("/v1/"):
+        taken = _taken(scope["path"]) if scope["type"] == "http" else None
+        if taken is None:
             return await self._app(scope, receive, send)
-        body = await self._read(scope, receive)
+        body = await self._read(scope, receive, taken)
         if isinstance(body, Problem):
             return await body.response()(scope, receive, send)
         scope["state"]["body"] = body
         return await self._app(scope, _replaying(body, receive), send)
 
-    async def _read(self, scope: Scope, receive: Receive) -> bytes | Problem:
+    async def _read(self, scope: Scope, receive: Receive, taken: str) -> bytes | Problem:
         headers = Headers(scope=scope)
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self._most_bytes:
@@ -46,8 +54,8 @@ class Bodies:
                         break
         except TimeoutError:
             return _last(408, "request_timeout", f"the request did not arrive within {self._timeout_s:g} s")
-        if body and scope["method"] not in _WITHOUT_BODY and not _is_json(headers):
-            return Problem(415, INVALID, "unsupported_media_type", "the body must be sent as application/json")
+        if body and scope["method"] not in _WITHOUT_BODY and _media_type(headers) != taken:
+            return Problem(415, INVALID, "unsupported_media_type", f"the body must be sent as {taken}")
         return bytes(body)
 
     def _too_large(self) -> Problem:
@@ -59,8 +67,12 @@ def _last(status: int, code: str, message: str) -> Problem:
     return Problem(status, INVALID, code, message, headers={"connection": "close"})
 
 
-def _is_json(headers: Headers) -> bool:
-    return headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
+def _taken(path: str) -> str | None:
+    return next((media_type for begin, media_type in _TAKEN.items() if path.startswith(begin)), None)
+
+
+def _media_type(headers: Headers) -> str:
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def _replaying(body: bytes, receive: Receive) -> Receive:

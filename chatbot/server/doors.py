@@ -13,6 +13,7 @@ from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
+from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from chatbot.config import ServerSettings
@@ -24,6 +25,8 @@ from chatbot.server.tokens import Tokens
 from stores.errors import StoreError
 
 COOKIE = "chatbot_token"
+LOGIN = "/login"
+"""Where the page asks for a token."""
 OPEN_PATHS = frozenset({"/health"})
 """What needs no token. It still needs the right Host and Origin."""
 _FAILURES_PER_MINUTE = 60
@@ -161,8 +164,15 @@ def _is_address(name: str) -> bool:
     return True
 
 
+def _shows_page(scope: Scope) -> bool:
+    """Whether someone looks at the page, and so can be asked for a token."""
+    return scope["method"] == "GET" and "text/html" in Headers(scope=scope).get("accept", "")
+
+
 async def _turn_away(problem: Problem, scope: Scope, receive: Receive, send: Send) -> None:
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008, "reason": problem.message})
+    elif problem.status == 401 and _shows_page(scope):
+        await RedirectResponse(LOGIN, 303, headers={"cache-control": "no-store"})(scope, receive, send)
     else:
         await problem.response()(scope, receive, send)

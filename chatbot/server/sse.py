@@ -22,7 +22,8 @@ def event(data: Any, name: str | None = None) -> bytes:
     """One event; `data` is JSON unless it is text."""
     text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     head = f"event: {name}\n" if name else ""
-    return f"{head}data: {text}\n\n".encode("utf-8", "replace")
+    lines = "".join(f"data: {line}\n" for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
+    return f"{head}{lines}\n".encode("utf-8", "replace")
 
 
 class EventStream(Response):

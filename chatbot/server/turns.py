@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 
 from chatbot.chat import Chat, Event, Receipt
 from chatbot.errors import ChatbotError
+from chatbot.memory.record import utc_now
 from chatbot.server.feed import Feed
 from stores.errors import StoreError
 from stores.lifecycle import AsyncResource
@@ -19,6 +20,8 @@ class RunningTurn:
     """One turn, on its way to its end whoever listens."""
 
     def __init__(self, chat: Chat, text: str, *, max_output_tokens: int | None = None) -> None:
+        self.text = text
+        self.begun_at = utc_now()
         self._feed: Feed[Event] = Feed()
         self._receipt: Receipt | None = None
         self._error: BaseException | None = None

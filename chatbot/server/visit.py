@@ -10,6 +10,7 @@ from chatbot.errors import ConfigError, SessionNotFound
 from chatbot.memory import SessionHandle, SessionRecord
 from chatbot.memory.record import is_session_id
 from chatbot.memory.remembering import Memories
+from chatbot.memory.session_search import SessionHit
 from chatbot.runtime import Runtime
 from chatbot.server.callers import Caller
 from chatbot.server.chats import Chats
@@ -57,6 +58,11 @@ class Visit:
             limit=limit,
             wanted=lambda record: self._is_open(record) and (before is None or (record.used_at, record.id) < before),
         )
+
+    async def search_sessions(self, text: str, *, limit: int) -> list[SessionHit]:
+        """Sessions that are open to the caller and speak of `text`, best first, each with the line that does."""
+        hits = await self.runtime.memory.search_sessions(text, limit=limit, clearance=self.clearance)
+        return [hit for hit in hits if self._is_open(hit.record)]
 
     async def session(self, session_id: str, *, any_agent: bool = True) -> SessionHandle:
         """Open a session. Raises `SessionNotFound`, also for one that is not open to the caller; see `load_session`."""

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from chatbot.chat.ledger import Ledger
+from chatbot.chat.usage import cost_text
 from chatbot.cli.memory.desk import Desk
 from chatbot.cli.output import printable, say, say_json, say_table, warn
-from chatbot.cli.usage import cost_text
 from chatbot.models import open_model
 from chatbot.pipeline.by_model.errands import Clerk, Errand, settings_of_model
 from chatbot.pipeline.by_model.facts import Extracted, extract_facts

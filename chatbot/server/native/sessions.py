@@ -31,11 +31,11 @@ class Titled(Given):
 @router.get("", summary="List sessions, the one used last first")
 async def list_sessions(visit: VisitHere, limit: Limit = 20, cursor: Cursor = None) -> Page[Session]:
     """Those that your clearance opens."""
-    records = await visit.sessions(limit=limit + 1, before=None if cursor is None else _place(cursor))
+    records = await visit.sessions(limit=limit + 1, before=None if cursor is None else place_of(cursor))
     shown = records[:limit]
     return Page(
         data=[Session.model_validate(record) for record in shown],
-        next_cursor=_cursor(shown[-1]) if len(records) > limit else None,
+        next_cursor=cursor_of(shown[-1]) if len(records) > limit else None,
     )
 
 
@@ -74,11 +74,13 @@ async def fork_session(
     return Session.model_validate((await visit.fork(session_id, given.title if given else "")).record)
 
 
-def _cursor(record: SessionRecord) -> str:
+def cursor_of(record: SessionRecord) -> str:
+    """What names the place of a session in a list."""
     return f"{format_time(record.used_at)}~{record.id}"
 
 
-def _place(cursor: str) -> tuple[datetime, str]:
+def place_of(cursor: str) -> tuple[datetime, str]:
+    """Read what `cursor_of` gave. Raises `InvalidValue`."""
     at, _, session_id = cursor.partition("~")
     try:
         return parse_time(at), session_id

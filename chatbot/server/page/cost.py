@@ -1,0 +1,49 @@
+"""What the sessions have cost."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from chatbot.chat.usage import bill_of, calls_in
+from chatbot.server.native.sessions import cursor_of, place_of
+from chatbot.server.page.routes import PageRoute, SessionId, VisitHere
+from chatbot.server.page.sheets import sheet
+
+router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
+
+_ON_A_PAGE = 20
+
+
+@router.get("/cost")
+async def show(request: Request, visit: VisitHere, before: Annotated[str, Query(max_length=200)] = "") -> Response:
+    """Of each session, the one used last first, and of those on the page together."""
+    records = await visit.sessions(limit=_ON_A_PAGE + 1, before=place_of(before) if before else None)
+    shown = records[:_ON_A_PAGE]
+    calls = {record.id: calls_in(await (await visit.session(record.id)).receipts()) for record in shown}
+    return sheet(
+        request,
+        "cost.html",
+        visit,
+        here="cost",
+        bills=[(record, bill_of(calls[record.id])) for record in shown],
+        together=bill_of(call for each in calls.values() for call in each),
+        following=cursor_of(shown[-1]) if len(records) > _ON_A_PAGE else "",
+    )
+
+
+@router.get("/c/{session_id}/cost")
+async def show_session(request: Request, visit: VisitHere, session_id: SessionId) -> Response:
+    """Of one session, by purpose, and of each of its turns."""
+    session = await visit.session(session_id)
+    receipts = await session.receipts()
+    return sheet(
+        request,
+        "session_cost.html",
+        visit,
+        here="chat",
+        session=session.record,
+        bill=bill_of(calls_in(receipts)),
+        turns=[(receipt, bill_of(calls_in([receipt]))) for receipt in reversed(receipts)][:200],
+    )

@@ -1,0 +1,83 @@
+"""A transcript as people read it: what was asked, and what came of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from chatbot.chat.dialogue import TOOL, TOOL_CALL, USER
+from stores.records import TranscriptEntry, format_time
+
+_LONGEST_TOOL_TEXT = 4_000
+
+
+@dataclass(slots=True)
+class Exchange:
+    """What someone said, and all that followed. `at` names it; `question` is None for what nobody asked for."""
+
+    at: str
+    moment: datetime
+    question: str | None
+    answers: list[Answer] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One entry that followed: `role` is assistant, tool_call, tool, error, or a made-up one."""
+
+    role: str
+    text: str
+    names: str = ""
+
+
+def exchanges(entries: Iterable[TranscriptEntry]) -> list[Exchange]:
+    """The entries, gathered."""
+    found: list[Exchange] = []
+    for entry in entries:
+        if entry.role == USER or not found:
+            asked = entry.content if entry.role == USER else None
+            found.append(Exchange(format_time(entry.at), entry.at, asked))
+        if entry.role != USER:
+            found[-1].answers.append(_answer(entry))
+    return found
+
+
+def position(entries: Sequence[TranscriptEntry], at: str) -> int | None:
+    """Where the message stands that was said at that time; None where it is gone."""
+    for number, entry in enumerate(entries):
+        if entry.role == USER and format_time(entry.at) == at:
+            return number
+    return None
+
+
+def _answer(entry: TranscriptEntry) -> Answer:
+    if entry.role == TOOL_CALL:
+        return _call(entry.content)
+    if entry.role == TOOL:
+        result = _json(entry.content)
+        text = str(result.get("content", "")) if isinstance(result, dict) else entry.content
+        return Answer(TOOL, _shortened(text))
+    return Answer(entry.role, entry.content)
+
+
+def _call(content: str) -> Answer:
+    calls = _json(content)
+    named = [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+    names = ", ".join(str(call.get("name", "?")) for call in named)
+    told = "\n".join(f"{call.get('name', '?')} {call.get('arguments', '')}" for call in named)
+    return Answer(TOOL_CALL, _shortened(told or content), names or "a tool")
+
+
+def _json(content: str) -> Any:
+    """What a hand edit broke is shown as it stands."""
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST_TOOL_TEXT else text[:_LONGEST_TOOL_TEXT] + "…"

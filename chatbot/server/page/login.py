@@ -1,0 +1,56 @@
+"""Coming in and leaving: a token is typed in once, and kept in a cookie that no script can read."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+
+from chatbot.errors import IdentityError
+from chatbot.server.dependencies import CallerHere, HouseHere
+from chatbot.server.doors import COOKIE, LOGIN
+from chatbot.server.page.routes import Fields, PageRoute
+from chatbot.server.page.sheets import goto, sheet
+from chatbot.server.rates import Rates
+
+_TRIES_PER_MINUTE = 30
+_FOR_30_DAYS = 30 * 24 * 3600
+
+router = APIRouter(route_class=PageRoute)
+_tries = Rates()
+
+
+@router.get("/")
+async def begin(house: HouseHere, caller: CallerHere) -> Response:
+    """To the identity that answers when none is named."""
+    known = house.identities(caller)
+    if not known:
+        raise IdentityError("there is no identity that you may talk to")
+    return goto(f"/i/{known[0]}")
+
+
+@router.get(LOGIN)
+async def ask_for_token(request: Request) -> Response:
+    """The form."""
+    return sheet(request, "login.html", wrong="")
+
+
+@router.post(LOGIN)
+async def log_in(request: Request, house: HouseHere, fields: Fields) -> Response:
+    """Keep the token, if it is one."""
+    wait = _tries.take(request.client.host if request.client else "", _TRIES_PER_MINUTE)
+    if wait:
+        return sheet(request, "login.html", status=429, wrong=f"Too many tries: wait {wait:.0f} seconds.")
+    text = fields.get("token", "").strip()
+    if house.tokens.find(text) is None:
+        return sheet(request, "login.html", status=401, wrong="That is no valid token.")
+    answer = goto("/")
+    is_secure = request.url.scheme == "https"
+    answer.set_cookie(COOKIE, text, max_age=_FOR_30_DAYS, httponly=True, samesite="strict", secure=is_secure)
+    return answer
+
+
+@router.post("/logout")
+async def log_out() -> Response:
+    """Forget the token."""
+    answer = goto(LOGIN)
+    answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    return answer

@@ -1,0 +1,69 @@
+"""What is remembered: all of it by time, or what is about something, with what the score is made of."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+
+from chatbot.memory.reading import Hit
+from chatbot.server.page.routes import PageRoute, VisitHere
+from chatbot.server.page.sheets import sheet
+from stores.access import SENSITIVITIES, Sensitivity
+from stores.observation import STATUSES, TYPES, Status, Type
+
+router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
+
+_ON_A_PAGE = 25
+PART_NAMES = {
+    "match": "match",
+    "recency": "recency",
+    "mention": "mentions",
+    "importance": "importance",
+    "credibility": "credibility",
+    "lexical": "its words",
+    "spill": "words beside it",
+    "session": "its session",
+    "meaning": "meaning",
+}
+"""What people call the parts of a score."""
+WEIGHED = frozenset({"match", "recency", "mention", "importance", "credibility"})
+"""Those that lie between 0 and 1 and are weighed; the rest is what the match is made of."""
+
+
+@router.get("/memory")
+async def show(
+    request: Request,
+    visit: VisitHere,
+    *,
+    q: Annotated[str, Query(max_length=10_000)] = "",
+    kind: Annotated[Type | Literal[""], Query(alias="type")] = "",
+    status: Status = "active",
+    person: Annotated[str, Query(max_length=1_000)] = "",
+    delicate: bool = False,
+    after: Annotated[str, Query(max_length=100)] = "",
+) -> Response:
+    """Only what is current can be searched; the rest is listed."""
+    ask: tuple[Sensitivity, ...] = SENSITIVITIES if delicate else ("public",)
+    wanted: dict[str, Any] = {"types": (kind,) if kind else (), "people": (person,) if person else ()}
+    following: str | None = ""
+    if q.strip() and status == "active":
+        hits = await visit.memories.search(q, limit=_ON_A_PAGE, ask=ask, count_use=False, **wanted)
+    else:
+        page = await visit.memories.list_observations(
+            limit=_ON_A_PAGE, cursor=after or None, ask=ask, statuses=(status,), **wanted
+        )
+        hits, following = [Hit(row, 0.0) for row in page.rows], page.after
+    return sheet(
+        request,
+        "memories.html",
+        visit,
+        here="memory",
+        hits=hits,
+        following=following,
+        asked={"q": q, "type": kind, "status": status, "person": person, "delicate": delicate},
+        types=TYPES,
+        statuses=STATUSES,
+        part_names=PART_NAMES,
+        weighed=WEIGHED,
+    )

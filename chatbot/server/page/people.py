@@ -1,0 +1,21 @@
+"""Who is mentioned in what is remembered, and what is stated about them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from chatbot.server.page.routes import PageRoute, VisitHere
+from chatbot.server.page.sheets import sheet
+
+router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
+
+_MOST = 200
+
+
+@router.get("/people")
+async def show(request: Request, visit: VisitHere, q: Annotated[str, Query(max_length=200)] = "") -> Response:
+    """Whoever is mentioned most, first."""
+    people = await visit.memories.people(q.strip())
+    return sheet(request, "people.html", visit, here="people", q=q, people=people[:_MOST], more=len(people) > _MOST)

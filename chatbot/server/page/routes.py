@@ -1,0 +1,65 @@
+"""How the page's routes take what is sent, and tell what goes wrong: as a page, never as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any
+from urllib.parse import parse_qsl
+
+from fastapi import Depends, Path, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+
+from chatbot.errors import ChatbotError
+from chatbot.server.dependencies import CallerHere, HouseHere
+from chatbot.server.errors import Problem, problem_of
+from chatbot.server.page.sheets import sheet
+from chatbot.server.visit import Visit
+from stores.errors import InvalidValue, StoreError
+
+_MOST_FIELDS = 100
+
+
+class PageRoute(APIRoute):
+    """A route whose errors are pages."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """See `APIRoute`."""
+        handle = super().get_route_handler()
+
+        async def handle_or_tell(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except (ChatbotError, StoreError) as error:
+                return _told(request, problem_of(error, getattr(request.state, "caller", None)))
+            except RequestValidationError:
+                return _told(request, Problem(422, "", "", "that address leads nowhere: a part of it cannot be right"))
+
+        return handle_or_tell
+
+
+async def _visit(house: HouseHere, caller: CallerHere, identity: Annotated[str, Path(max_length=100)]) -> Visit:
+    return await house.visit(caller, identity)
+
+
+VisitHere = Annotated[Visit, Depends(_visit)]
+SessionId = Annotated[str, Path(max_length=100)]
+
+
+def _fields(request: Request) -> dict[str, str]:
+    try:
+        text = request.state.body.decode()
+        fields = parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict")
+    except ValueError as error:  # what is no UTF-8, too
+        raise InvalidValue(f"the form cannot be read: {error}") from error
+    return {name: value.replace("\r\n", "\n") for name, value in fields}
+
+
+Fields = Annotated[dict[str, str], Depends(_fields)]
+"""What a form holds, each field once."""
+
+
+def _told(request: Request, problem: Problem) -> Response:
+    response = sheet(request, "problem.html", status=problem.status, problem=problem)
+    response.headers.update(problem.headers)
+    return response

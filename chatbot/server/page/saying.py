@@ -1,0 +1,112 @@
+"""Saying something: in a new session or an old one, again, otherwise, or on a way of its own."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from chatbot.server.page.exchanges import position
+from chatbot.server.page.routes import Fields, PageRoute, SessionId, VisitHere
+from chatbot.server.page.sheets import base, goto
+from chatbot.server.visit import Visit
+from stores.errors import ConflictingChange, InvalidValue
+from stores.records import TranscriptEntry, check_text
+
+router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
+
+
+@router.post("/say")
+async def say_first(visit: VisitHere, fields: Fields) -> Response:
+    """Begin a session with a message."""
+    text = _message(fields)
+    session = await visit.new_session()
+    return await _said(visit, session.id, text)
+
+
+@router.post("/c/{session_id}/say")
+async def say(visit: VisitHere, session_id: SessionId, fields: Fields) -> Response:
+    """Say something. The reply comes by itself, whether or not anyone stays to see it."""
+    return await _said(visit, session_id, _message(fields))
+
+
+@router.post("/c/{session_id}/stop")
+async def stop(visit: VisitHere, session_id: SessionId) -> Response:
+    """Stop the reply; what was said is kept."""
+    await visit.stop(session_id)
+    return _to(visit, session_id)
+
+
+@router.post("/c/{session_id}/retry")
+async def retry(visit: VisitHere, session_id: SessionId) -> Response:
+    """Have the last message answered again."""
+    taken = await _take_back(visit, session_id)
+    if not taken:
+        raise ConflictingChange("there is no message to be answered again")
+    return await _said(visit, session_id, taken[0].content)
+
+
+@router.post("/c/{session_id}/edit")
+async def edit(visit: VisitHere, session_id: SessionId, fields: Fields) -> Response:
+    """Say a message otherwise. The last one is replaced; an earlier one begins a fork, and nothing is lost."""
+    text = _message(fields)
+    session = await visit.session(session_id)
+    entries = await session.transcript_read_all()
+    at = _position(entries, fields)
+    if any(entry.role == "user" for entry in entries[at + 1 :]):
+        fork = await _fork(visit, session_id, fields, keep_message=False)
+        return await _said(visit, fork, text)
+    await _take_back(visit, session_id)
+    return await _said(visit, session_id, text)
+
+
+@router.post("/c/{session_id}/fork")
+async def fork(visit: VisitHere, session_id: SessionId, fields: Fields) -> Response:
+    """Go on another way, from behind a message and its reply, or from the end."""
+    return _to(visit, await _fork(visit, session_id, fields, keep_message=True))
+
+
+@router.post("/c/{session_id}/rename")
+async def rename(visit: VisitHere, session_id: SessionId, fields: Fields) -> Response:
+    """Give the session another title."""
+    await (await visit.session(session_id)).rename(fields.get("title", ""))
+    return _to(visit, session_id)
+
+
+def _message(fields: Fields) -> str:
+    text = fields.get("text", "")
+    if not check_text(text, "the message").strip():
+        raise InvalidValue("the message is empty")
+    return text
+
+
+def _position(entries: list[TranscriptEntry], fields: Fields) -> int:
+    at = position(entries, fields.get("at", ""))
+    if at is None:
+        raise ConflictingChange("that message is not there any more: look at the conversation again")
+    return at
+
+
+async def _said(visit: Visit, session_id: str, text: str) -> Response:
+    await visit.begin_turn(session_id, text)
+    return _to(visit, session_id)
+
+
+async def _take_back(visit: Visit, session_id: str) -> list[TranscriptEntry]:
+    await visit.stop(session_id)
+    return await (await visit.chat(session_id)).take_back()
+
+
+async def _fork(visit: Visit, session_id: str, fields: Fields, *, keep_message: bool) -> str:
+    if "at" in fields:
+        _position(await (await visit.session(session_id)).transcript_read_all(), fields)  # else there is no fork at all
+    copy = await visit.fork(session_id)
+    if "at" in fields:
+        entries = await copy.transcript_read_all()
+        begin = _position(entries, fields)
+        following = (n for n, entry in enumerate(entries[begin + 1 :], begin + 1) if entry.role == "user")
+        end = next(following, len(entries)) if keep_message else begin
+        await copy.transcript_drop_last(len(entries) - end)
+    return copy.id
+
+
+def _to(visit: Visit, session_id: str) -> Response:
+    return goto(f"{base(visit)}/c/{session_id}")

@@ -1,0 +1,69 @@
+"""Sessions: all of them, or those that are about something."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from chatbot.memory import SessionRecord
+from chatbot.memory.session_search import SessionHit
+from chatbot.server.native.sessions import cursor_of, place_of
+from chatbot.server.page.routes import PageRoute, VisitHere
+from chatbot.server.page.sheets import sheet
+from chatbot.server.visit import Visit
+
+router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
+
+_ON_A_PAGE = 40
+_SEARCHED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A session, and the line in it that was asked for; texts that answer the question are told from the rest."""
+
+    record: SessionRecord
+    line: tuple[tuple[str, bool], ...] = ()
+
+
+@router.get("/sessions")
+async def show(
+    request: Request,
+    visit: VisitHere,
+    q: Annotated[str, Query(max_length=1_000)] = "",
+    before: Annotated[str, Query(max_length=200)] = "",
+) -> Response:
+    """The one used last first."""
+    following = ""
+    if q.strip():
+        found = await _about(visit, q)
+    else:
+        records = await visit.sessions(limit=_ON_A_PAGE + 1, before=_place(before))
+        found = [Found(record) for record in records[:_ON_A_PAGE]]
+        following = cursor_of(found[-1].record) if len(records) > _ON_A_PAGE else ""
+    return sheet(request, "sessions.html", visit, here="sessions", q=q, found=found, following=following)
+
+
+async def _about(visit: Visit, q: str) -> list[Found]:
+    """Those whose title holds the text as it stands, for it may be half a word; then those that speak of it."""
+    wanted = q.strip().casefold()
+    titled = [each for each in await visit.sessions(limit=_SEARCHED) if wanted in each.title.casefold()]
+    found = {record.id: Found(record) for record in titled[:_ON_A_PAGE]}
+    for hit in await visit.search_sessions(q, limit=_ON_A_PAGE):
+        found.setdefault(hit.record.id, Found(hit.record, _marked(hit)))
+    return list(found.values())[:_ON_A_PAGE]
+
+
+def _marked(hit: SessionHit) -> tuple[tuple[str, bool], ...]:
+    parts, at = [], 0
+    for begin, end in hit.ranges:
+        parts += [(hit.line[at:begin], False), (hit.line[begin:end], True)]
+        at = end
+    return (*parts, (hit.line[at:], False))
+
+
+def _place(before: str) -> tuple[datetime, str] | None:
+    return place_of(before) if before else None

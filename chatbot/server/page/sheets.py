@@ -1,0 +1,125 @@
+"""How a page is made of a template, and what goes with every one of them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import cache
+from typing import Any
+from urllib.parse import urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse
+
+from chatbot.chat.usage import cost_text
+from chatbot.memory.record import utc_now
+from chatbot.server.page.assets import addresses
+from chatbot.server.page.markdown import rendered
+from chatbot.server.visit import Visit
+from stores.observation import Observation
+
+THEMES = ("light", "dark")
+_HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "cache-control": "no-store",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "referrer-policy": "same-origin",  # with none at all, forms would be sent without an Origin, and refused
+    "x-content-type-options": "nosniff",
+    "x-dns-prefetch-control": "off",
+    "x-frame-options": "DENY",
+}
+_UNITS = ((86_400 * 365, "year"), (86_400 * 30, "month"), (86_400, "day"), (3_600, "hour"), (60, "minute"))
+
+_HAPPENED = {
+    "add": "noted",
+    "update": "changed",
+    "mention": "said again",
+    "confirm": "confirmed",
+    "supersede": "superseded",
+    "expire": "expired",
+    "archive": "put away",
+    "delete": "forgotten",
+    "restore": "brought back",
+    "compress": "summed up",
+}
+
+
+def sheet(request: Request, name: str, visit: Visit | None = None, *, status: int = 200, **shown: Any) -> HTMLResponse:
+    """A page. `visit` is whose; without one it shows no way on."""
+    theme = request.cookies.get("theme")
+    caller = getattr(request.state, "caller", None)
+    about: dict[str, Any] = {
+        "visit": visit,
+        "base": "" if visit is None else base(visit),
+        "identities": [] if visit is None else request.app.state.house.identities(visit.caller),
+        "may_log_out": caller is not None and not caller.is_owner,
+        "theme": theme if theme in THEMES else "",
+    }
+    return HTMLResponse(piece(name, **about, **shown), status, headers=_HEADERS)
+
+
+def piece(name: str, **shown: Any) -> Markup:
+    """A part of a page."""
+    return Markup(_templates().get_template(name).render(shown))  # noqa: S704 - Jinja2 has escaped it
+
+
+def base(visit: Visit) -> str:
+    """Where the pages of an identity begin."""
+    return f"/i/{visit.identity}"
+
+
+def goto(address: str) -> RedirectResponse:
+    """Have the browser ask for another page, after a form or instead of this one."""
+    return RedirectResponse(address, 303, headers={"cache-control": "no-store", "referrer-policy": "same-origin"})
+
+
+def title_of(row: Observation) -> str:
+    """One line that says what is remembered."""
+    said = row.title or row.user_text or row.narrative or row.assistant_text or " ".join(row.facts)
+    return shorten(said, 120)
+
+
+def shorten(text: str, most: int) -> str:
+    """The text on one line of at most so many characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+
+
+def ago(moment: datetime) -> str:
+    """How long ago that was, or when it will be."""
+    seconds = (utc_now() - moment).total_seconds()
+    for length, unit in _UNITS:
+        if abs(seconds) >= length:
+            n = int(abs(seconds) // length)
+            told = f"{n} {unit}{'' if n == 1 else 's'}"
+            return f"{told} ago" if seconds > 0 else f"in {told}"
+    return "just now"
+
+
+@cache
+def _templates() -> Environment:
+    templates = Environment(
+        loader=PackageLoader("chatbot.server.page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters.update(
+        ago=ago,
+        capitalize_first=lambda text: text[:1].upper() + text[1:],
+        cost=cost_text,
+        happened=lambda kind: _HAPPENED.get(kind, kind),
+        markdown=rendered,
+        query=urlencode,
+        shortened=lambda value: shorten(str(value), 300),
+        title_of=title_of,
+    )
+    templates.globals.update(assets=addresses())
+    return templates

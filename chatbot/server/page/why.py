@@ -1,0 +1,105 @@
+"""Why a turn recalled what it did: the receipt, for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from chatbot.chat.usage import bill_of, calls_in
+from chatbot.errors import SessionNotFound
+from chatbot.server.page.memories import PART_NAMES, WEIGHED
+from chatbot.server.page.routes import PageRoute, SessionId, VisitHere
+from chatbot.server.page.sheets import sheet
+from chatbot.server.visit import Visit
+from stores.access import SENSITIVITIES
+from stores.errors import InvalidValue, UnsupportedOperation
+from stores.observation import Observation
+from stores.records import parse_time
+
+router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
+
+_INJECTED = "in the prompt"
+
+
+@dataclass(frozen=True, slots=True)
+class Considered:
+    """Something that was looked at: `row` is None where it is gone, or hidden from who asks."""
+
+    id: str
+    row: Observation | None
+    score: float
+    parts: dict[str, float]
+    verdict: str
+
+    @property
+    def is_injected(self) -> bool:
+        """Whether the model was shown it."""
+        return self.verdict == _INJECTED
+
+
+@router.get("/c/{session_id}/why")
+async def show(
+    request: Request, visit: VisitHere, session_id: SessionId, at: Annotated[str, Query(max_length=100)] = ""
+) -> Response:
+    """The turn that answered the message said at that time; without one, the last turn."""
+    session = await visit.session(session_id)
+    receipt = _receipt(await session.receipts(), at)
+    return sheet(
+        request,
+        "why.html",
+        visit,
+        here="chat",
+        session=session.record,
+        receipt=receipt,
+        memory=receipt.get("memory") or {},
+        considered=await _considered(visit, receipt.get("memory") or {}),
+        tokens={name: n for name, n in receipt.get("tokens", {}).items() if name != "reply_reserve"},
+        reserve=receipt.get("tokens", {}).get("reply_reserve", 0),
+        bill=bill_of(calls_in([receipt])),
+        part_names=PART_NAMES,
+        weighed=WEIGHED,
+    )
+
+
+def _receipt(receipts: list[dict[str, Any]], at: str) -> dict[str, Any]:
+    """The last one that was begun when the message was said; a message that is answered again has several."""
+    found = [each for each in receipts if not at or _moment(str(each["at"])) <= _moment(at)]
+    if not found:
+        raise SessionNotFound("there is no receipt of that turn: a fork leaves them with the session it came from")
+    return found[-1]
+
+
+def _moment(text: str) -> datetime:
+    try:
+        return parse_time(text)
+    except InvalidValue:
+        raise SessionNotFound("there is no such turn") from None
+
+
+async def _considered(visit: Visit, memory: dict[str, Any]) -> list[Considered]:
+    """Everything that was looked at, and what surfaced by itself, the injected first."""
+    looked_at = {str(each["id"]): each for each in memory.get("considered", [])}
+    injected = [str(each) for each in memory.get("injected", [])]
+    why = {str(each["id"]): str(each["why"]) for each in memory.get("left_out", [])}
+    ids = list(dict.fromkeys([*injected, *looked_at]))
+    rows = await _rows(visit, ids)
+    return [
+        Considered(
+            id=each,
+            row=rows.get(each),
+            score=looked_at[each]["score"] if each in looked_at else 1.0,
+            parts=looked_at[each]["parts"] if each in looked_at else {},
+            verdict=_INJECTED if each in injected else why.get(each, str(looked_at[each]["verdict"])),
+        )
+        for each in ids
+    ]
+
+
+async def _rows(visit: Visit, ids: list[str]) -> dict[str, Observation]:
+    try:
+        return {row.id: row for row in await visit.memories.get(ids, ask=SENSITIVITIES, count_use=False)}
+    except UnsupportedOperation:
+        return {}

@@ -1,0 +1,108 @@
+"""A real browser, and a server for it to look at. What the page must never do is checked after every test."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Dialog,
+    Page,
+    Playwright,
+    Request,
+    sync_playwright,
+)
+
+from tests.servers.http_server import http
+from tests.surfaces.page.gate import Gate
+
+__all__ = ["http"]
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+_EXPECTED = "Failed to load resource: the server responded with a status of 4"
+"""A page that says what went wrong has such a status, and a browser mentions it."""
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Headless Chromium."""
+    with sync_playwright() as playwright:
+        browser = _launched(playwright)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def tab(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """Opens tabs, each in a browser of its own; they may ask nobody but the server, and run nothing but our script."""
+    with ExitStack() as stack:
+        wrong: list[str] = []
+        yield lambda url, **options: _tab(browser, stack, url, wrong, **options)
+        stack.close()
+        assert wrong == []
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    """Holds replies back."""
+    gate = Gate()
+    yield gate
+    gate.open()
+
+
+def _tab(browser: Browser, stack: ExitStack, url: str, wrong: list[str], **options: object) -> Page:
+    context: BrowserContext = browser.new_context(base_url=url, **options)  # type: ignore[arg-type]
+    stack.callback(context.close)
+    context.set_default_timeout(10_000)
+    host = urlsplit(url).netloc
+
+    def asked(request: Request) -> None:
+        if urlsplit(request.url).netloc != host:
+            wrong.append(f"asked for {request.url}")
+
+    def said(message: ConsoleMessage) -> None:
+        if message.type == "error" and not message.text.startswith(_EXPECTED):
+            wrong.append(f"complained: {message.text}")
+
+    def popped_up(dialog: Dialog) -> None:
+        wrong.append(f"popped up: {dialog.message}")
+        dialog.dismiss()
+
+    context.on("request", asked)
+    context.on("console", said)
+    context.on("weberror", lambda error: wrong.append(f"failed: {error.error}"))
+    context.on("dialog", popped_up)
+    return context.new_page()
+
+
+def _launched(playwright: Playwright) -> Browser:
+    path = _found() or _installed()
+    if path is None:
+        pytest.skip("there is no Chromium, and none can be installed")
+    return playwright.chromium.launch(
+        executable_path=path,
+        args=["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"],
+    )
+
+
+def _found() -> str | None:
+    return next((path for name in _NAMES if (path := shutil.which(name))), None)
+
+
+def _installed() -> str | None:
+    """Debian's, where we may install it; else Playwright's own, where it can be fetched."""
+    if os.geteuid() == 0 and shutil.which("apt-get"):
+        subprocess.run(["apt-get", "update", "-q"], check=False, capture_output=True)
+        subprocess.run(["apt-get", "install", "-y", "-q", "chromium"], check=False, capture_output=True)
+        if path := _found():
+            return path
+    subprocess.run(["playwright", "install", "chromium"], check=False, capture_output=True)
+    with sync_playwright() as playwright:
+        path = playwright.chromium.executable_path
+    return path if os.path.exists(path) else None  # noqa: PTH110 - it is a text anyway

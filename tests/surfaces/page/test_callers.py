@@ -1,0 +1,111 @@
+"""Who sees what: tokens typed in at a form, two people side by side, and less clearance."""
+
+from collections.abc import Callable
+
+from playwright.sync_api import Page, expect
+
+from tests.servers.http_server import Serve, Served
+from tests.surfaces.page.actions import remember, say
+
+Tab = Callable[..., Page]
+
+
+def _log_in(page: Page, token: str) -> None:
+    page.goto("/")
+    page.get_by_label("Token").fill(token)
+    page.get_by_role("button", name="Log in").click()
+    page.wait_for_url("**/i/*")
+
+
+def test_a_token_is_asked_for_kept_where_no_script_finds_it_and_given_back(http: Serve, tab: Tab) -> None:
+    served = http(tokens=True)
+    page = tab(served.url)
+    page.goto("/i/ada/memory")
+    expect(page).to_have_url(f"{served.url}/login")
+    page.get_by_label("Token").fill("cbt_" + "x" * 43)
+    page.get_by_role("button", name="Log in").click()
+    expect(page.get_by_role("alert").first).to_have_text("That is no valid token.")
+    _log_in(page, served.token("ada"))
+    [cookie] = [each for each in page.context.cookies() if each["name"] == "chatbot_token"]
+    assert cookie["httpOnly"]
+    assert cookie["sameSite"] == "Strict"
+    assert page.evaluate("document.cookie") == ""
+    say(page, "hello there")
+    page.get_by_role("button", name="Log out").click()
+    expect(page).to_have_url(f"{served.url}/login")
+    page.goto("/i/ada")
+    expect(page).to_have_url(f"{served.url}/login")
+
+
+def test_two_people_see_nothing_of_each_other(http: Serve, tab: Tab) -> None:
+    served = http(tokens=True)
+    ada, grace = tab(served.url), tab(served.url)
+    _log_in(ada, served.token("ada"))
+    _log_in(grace, served.token("grace"))
+    say(ada, "My secret is the blue door")
+    say(grace, "My garden has roses")
+    session = ada.url.removeprefix(served.url)
+    for path in ("", "/sessions?q=door", "/memory?q=door", "/people", "/tasks", "/cost"):
+        grace.goto(f"/i/grace{path}")
+        expect(grace.get_by_role("main")).to_be_visible()
+        assert "blue" not in grace.content()
+        assert "ada" not in grace.get_by_role("banner").inner_text()
+        grace.goto(f"/i/ada{path}")
+        expect(grace.locator(".problem")).to_contain_text("There is no identity 'ada'")
+    grace.goto(session)
+    expect(grace.locator(".problem")).to_contain_text("There is no identity 'ada'")
+    grace.goto(session.replace("ada", "grace"))
+    expect(grace.locator(".problem")).to_contain_text("There is no session")
+    grace.goto("/i/made-up")
+    expect(grace.locator(".problem")).to_contain_text("There is no identity 'made-up'")
+
+
+def test_less_clearance_sees_less(http: Serve, tab: Tab) -> None:
+    served = http(tokens=True)
+    with served.client(served.token("ada")) as client:
+        hidden = remember(client, "The owner sleeps late")
+        remember(client, "The shop opens at nine", visibility="social")
+    page = tab(served.url)
+    _log_in(page, served.token("ada"))
+    say(page, "Between you and me")
+    private = page.url
+    guest = tab(served.url)
+    _log_in(guest, served.token("ada", clearance="familiar"))
+    guest.goto("/i/ada/memory")
+    expect(guest.locator(".rows > li > a")).to_have_text(["The shop opens at nine"])
+    guest.goto(f"/i/ada/memory/{hidden}")
+    expect(guest.locator(".problem")).to_contain_text("There is no observation")
+    guest.goto(private)
+    expect(guest.locator(".problem")).to_contain_text("There is no session")
+    for path in ("stream", "why", "cost"):
+        guest.goto(f"{private}/{path}")
+        expect(guest.locator(".problem")).to_contain_text("There is no session")
+    guest.goto("/i/ada")
+    expect(guest.get_by_role("complementary").get_by_role("listitem")).to_have_count(0)
+
+
+def test_every_address_of_the_page_asks_for_a_token(http: Serve) -> None:
+    served = http(tokens=True)
+    paths = _paths(served)
+    assert len(paths) > 25
+    with served.client() as client:
+        for method, path in paths:
+            response = client.request(method, path, headers={"accept": "text/html"})
+            assert response.status_code in {303, 401}, (method, path)
+            assert response.headers.get("location", "/login") == "/login"
+        assert client.get("/login").status_code == 200
+        assert client.get("/page/style.css").status_code == 200
+        assert client.get("/page/../app.py").status_code in {401, 404}
+        assert client.get("/page/%2e%2e/assets.py").status_code == 404
+
+
+def _paths(served: Served) -> list[tuple[str, str]]:
+    """Every route of the page, but for the form at the door."""
+    from chatbot.server.page import chat, cost, login, memories, memory, people, saying, sessions, tasks, why
+
+    found = []
+    for part in (login, chat, saying, sessions, memories, memory, tasks, people, why, cost):
+        for route in part.router.routes:
+            path = route.path.format(identity="ada", session_id="x", memory_id="x", task_id="x")
+            found += [(method, path) for method in route.methods if path != "/login"]
+    return found

@@ -1,0 +1,147 @@
+"""For everyone: by keyboard, by ear, on a telephone, in the dark."""
+
+from collections.abc import Callable
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from tests.servers.http_server import Serve, Served
+from tests.surfaces.page.actions import remember, say
+
+Tab = Callable[..., Page]
+
+LONG = "Donaudampfschifffahrtsgesellschaftskapitaenswitwenrentenauszahlungsstelle" * 3
+REPLY = (
+    f"# A heading\n\nSome *text* with `code` and {LONG}.\n\n| a | b |\n|---|---|\n| 1 | {LONG} |\n\n```\n{LONG}\n```\n"
+)
+
+
+@pytest.fixture
+def served(http: Serve) -> Served:
+    return http([REPLY])
+
+
+@pytest.fixture
+def places(served: Served, tab: Tab) -> list[str]:
+    """The addresses of one page of each kind, with something on each."""
+    with served.client() as client:
+        memory_id = remember(client, f"The gym {LONG}", people=["Sam"], facts=[LONG], tags=["sports"])
+        client.post("/v1/tasks", json={"title": f"Call {LONG}", "due": "2026-01-02", "priority": "high"})
+        client.post("/v1/facts", json={"subject": "Sam", "predicate": "plays", "object": LONG})
+        session = client.post("/v1/sessions", json={"title": ""}).json()["id"]
+        for text in ("Tell me of the gym", LONG):
+            client.post(f"/v1/sessions/{session}/chat", json={"text": text, "stream": False})
+        at = client.get(f"/v1/sessions/{session}/messages").json()["data"][0]["at"]
+    paths = ["", "/sessions", "/memory", "/memory?q=gym", f"/memory/{memory_id}", "/tasks", "/people", "/cost"]
+    paths += [f"/c/{session}", f"/c/{session}?edit={at}", f"/c/{session}/why", f"/c/{session}/cost", "/memory/nothing"]
+    return [*(f"/i/ada{path}" for path in paths), "/login"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(scheme: str, served: Served, places: list[str], tab: Tab) -> None:
+    page = tab(served.url, color_scheme=scheme)
+    for place in places:
+        page.goto(place)
+        for details in page.locator("main details").all():
+            details.evaluate("element => element.open = true")
+        found = Axe().run(page)
+        told = [(each["id"], [node["html"] for node in each["nodes"]][:3]) for each in found.response["violations"]]
+        assert told == [], place
+
+
+def test_nothing_is_wider_than_a_telephone(served: Served, places: list[str], tab: Tab) -> None:
+    page = tab(served.url, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    for place in places:
+        page.goto(place)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, place
+
+
+def test_the_keyboard_is_enough(served: Served, tab: Tab) -> None:
+    page = tab(served.url)
+    page.goto("/i/ada")
+    expect(page.get_by_label("Message", exact=True)).to_be_focused()
+    page.keyboard.type("first line")
+    page.keyboard.press("Shift+Enter")
+    page.keyboard.type("second line")
+    page.keyboard.press("Enter")
+    expect(page.locator(".question")).to_have_text("first line\nsecond line")
+    expect(page.locator("#live")).to_have_count(0)
+    expect(page.get_by_label("Message", exact=True)).to_be_focused()
+    page.reload()
+    page.evaluate("document.activeElement.blur()")
+    seen = _walk(page, 40)
+    order = [
+        "Skip to the content",
+        "Chat",
+        "Sessions",
+        "Memory",
+        "Light or dark",
+        "New chat",
+        "More",
+        "Retry",
+        "Edit",
+        "Why",
+    ]
+    assert [seen.index(each) for each in order] == sorted(seen.index(each) for each in order)
+    page.get_by_role("link", name="Why").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Why this reply?")
+    expect(page.locator("#main")).to_be_focused()
+
+
+def test_where_the_keys_are_is_seen(served: Served, places: list[str], tab: Tab) -> None:
+    page = tab(served.url)
+    for place in places:
+        page.goto(place)
+        page.evaluate("document.activeElement.blur()")
+        for _ in range(12):
+            page.keyboard.press("Tab")
+            outline = page.evaluate(
+                "(({outlineStyle, outlineWidth}) => [outlineStyle, parseFloat(outlineWidth)])"
+                "(getComputedStyle(document.activeElement))"
+            )
+            is_somewhere = page.evaluate("document.activeElement !== document.body")
+            assert not is_somewhere or (outline[0] != "none" and outline[1] >= 1), place
+
+
+def test_a_menu_closes_with_escape_and_gives_the_keys_back(served: Served, tab: Tab) -> None:
+    page = tab(served.url)
+    page.goto("/i/ada")
+    say(page, "hello there")
+    page.get_by_text("More").press("Enter")
+    page.get_by_label("Title").press("Escape")
+    expect(page.get_by_label("Title")).to_be_hidden()
+    expect(page.locator(".heading summary")).to_be_focused()
+
+
+def test_light_and_dark_follow_the_system_and_the_switch_which_is_remembered(served: Served, tab: Tab) -> None:
+    page = tab(served.url, color_scheme="dark")
+    page.goto("/i/ada")
+    dark = _ground(page)
+    page.emulate_media(color_scheme="light")
+    light = _ground(page)
+    assert sum(dark) < 150
+    assert sum(light) > 600
+    page.get_by_role("button", name="Light or dark").click()
+    assert _ground(page) == dark
+    page.goto("/i/ada/memory")
+    assert _ground(page) == dark
+    page.get_by_role("button", name="Light or dark").click()
+    page.emulate_media(color_scheme="dark")
+    page.reload()
+    assert _ground(page) == light
+
+
+def _ground(page: Page) -> list[int]:
+    colour: str = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    return [int(part) for part in colour.removeprefix("rgb(").removesuffix(")").split(", ")]
+
+
+def _walk(page: Page, steps: int) -> list[str]:
+    """What one comes by with the Tab key."""
+    seen = []
+    for _ in range(steps):
+        page.keyboard.press("Tab")
+        seen.append(page.evaluate("document.activeElement.innerText.replace(/[\\s▾]+$/, '')"))
+    return seen

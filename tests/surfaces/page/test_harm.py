@@ -1,0 +1,163 @@
+"""What strangers wrote does nothing but be read: in titles, messages, replies, memories, people, tasks and facts.
+
+The fixture `tab` fails a test whose page asks any other host, logs an error, such as a refusal by the
+Content-Security-Policy, or opens a dialog.
+"""
+
+import re
+from collections.abc import Callable
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.servers.http_server import Serve, Served
+from tests.surfaces.page.actions import done, remember, say
+
+Tab = Callable[..., Page]
+
+BAD = (
+    "<script>window.bad=1</script><img src=x onerror='window.bad=1'><svg onload=window.bad=1>"
+    "<iframe src=https://evil.test></iframe><a href='javascript:window.bad=1'>a</a>"
+    "</textarea></title></bdi><style>*{display:none}</style>{{ 7*7 }}'\"`\u202ereversed"
+)
+MARKDOWN = (
+    f"{BAD}\n\n![p](https://evil.test/pixel.png) ![q](//evil.test/p.png) [click](javascript:window.bad=1) "
+    "[data](data:text/html,<script>window.bad=1</script>) <https://evil.test> [ref][1]\n\n[1]: vbscript:x\n\n"
+    "```html\n<script>window.bad=1</script>\n```\n\n<div hx-get='/i/ada' hx-trigger='load' hx-on:load='window.bad=1'>"
+)
+
+
+@pytest.fixture
+def served(http: Serve) -> Served:
+    return http([MARKDOWN])
+
+
+def _is_harmless(page: Page) -> None:
+    expect(page.get_by_role("main")).to_be_visible()
+    assert page.evaluate("window.bad") is None
+    assert (
+        page.locator(
+            "main :is(img, iframe, svg:not(.bar), style, script, object, embed, link, [onerror], [onload])"
+        ).count()
+        == 0
+    )
+    assert page.locator("main a[href^='javascript'], main a[href^='data'], main a[href^='vbscript']").count() == 0
+    assert page.locator(".prose [hx-get], .question [hx-get]").count() == 0
+    foreign = page.locator("main :is(a[href^='http'], a[href^='//'], a[href^='mailto'])")
+    assert {link.get_attribute("rel") for link in foreign.all()} <= {"noopener noreferrer nofollow"}
+
+
+def _everywhere(client: httpx.Client) -> list[str]:
+    """Put it wherever something can be written; the addresses at which it shows."""
+    memory_id = remember(
+        client, BAD[:900], narrative=MARKDOWN, facts=[BAD], people=[BAD[:200]], tags=[BAD[:200]], metadata={"a<b>": BAD}
+    )
+    newer = remember(client, f"newer {BAD[:800]}", supersedes=None)
+    client.patch(f"/v1/memories/{newer}", json={"title": BAD[:800]})
+    client.post("/v1/facts", json={"subject": BAD[:200], "predicate": BAD[:200], "object": BAD[:200]})
+    client.post("/v1/tasks", json={"title": f"task {BAD[:800]}", "note": BAD[:800], "due": BAD[:100]})
+    session = client.post("/v1/sessions", json={"title": BAD[:200]}).json()["id"]
+    client.post(f"/v1/sessions/{session}/chat", json={"text": MARKDOWN, "stream": False})
+    places = ["", "/sessions", "/sessions?q=script", "/memory", "/memory?q=script", f"/memory/{memory_id}", "/tasks"]
+    places += [f"/memory/{newer}", "/people", "/cost", f"/c/{session}", f"/c/{session}/why", f"/c/{session}/cost"]
+    return [f"/i/ada{place}" for place in places]
+
+
+def test_hostile_text_is_shown_and_does_nothing(served: Served, tab: Tab) -> None:
+    with served.client() as client:
+        places = _everywhere(client)
+    page = tab(served.url)
+    for place in places:
+        page.goto(place)
+        _is_harmless(page)
+    page.goto(places[5])
+    expect(page.locator(".prose")).to_contain_text("<script>window.bad=1</script>")
+    expect(page.locator(".about")).to_contain_text("{{ 7*7 }}")
+
+
+def test_a_hostile_reply_does_nothing_while_it_comes(served: Served, tab: Tab) -> None:
+    page = tab(served.url)
+    page.goto("/i/ada")
+    say(page, BAD)
+    done(page)
+    _is_harmless(page)
+    expect(page.locator(".answer .prose")).to_contain_text("image: p (evil.test)")
+    page.get_by_role("link", name="Edit").click()
+    expect(page.get_by_label("Say it otherwise")).to_have_value(BAD)
+    _is_harmless(page)
+
+
+def test_hostile_queries_are_shown_and_do_nothing(served: Served, tab: Tab) -> None:
+    page = tab(served.url)
+    for place in ("sessions", "memory", "people"):
+        page.goto(f"/i/ada/{place}")
+        page.get_by_role("searchbox").fill(BAD[:200])
+        page.get_by_role("button", name="Search").click()
+        page.wait_for_url("**q=*")
+        page.reload()
+        expect(page.get_by_role("searchbox")).to_have_value(BAD[:200])
+        _is_harmless(page)
+
+
+def test_every_page_forbids_what_it_does_not_need(served: Served) -> None:
+    with served.client() as client:
+        for place in ("/i/ada", "/i/ada/memory", "/login", "/i/nobody"):
+            headers = client.get(place).headers
+            policy = headers["content-security-policy"]
+            assert "default-src 'none'" in policy
+            assert "frame-ancestors 'none'" in policy
+            assert "unsafe" not in policy
+            assert not re.search(r"https?:|\*|data:|blob:", policy)
+            assert headers["x-content-type-options"] == "nosniff"
+            assert headers["cache-control"] == "no-store"
+            assert headers["referrer-policy"] == "same-origin"
+
+
+def test_no_other_site_can_make_a_browser_write(served: Served) -> None:
+    with served.client() as client:
+        memory_id = remember(client, "Stays as it is")
+        for headers in ({"Origin": "https://evil.test"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}):
+            for path in (f"memory/{memory_id}/forget", "say", "tasks"):
+                response = client.post(f"/i/ada/{path}", data={"text": "x", "title": "x"}, headers=headers)
+                assert response.status_code == 403
+        assert client.get(f"/v1/memories/{memory_id}").json()["status"] == "active"
+        assert client.get("/v1/tasks").json()["data"] == []
+        assert client.get("/v1/sessions").json()["data"] == []
+
+
+def test_forms_are_bounded_and_must_be_forms(http: Serve) -> None:
+    served = http(config="[server]\nbody_kb = 4\n")
+    with served.client() as client:
+        assert client.post("/i/ada/say", json={"text": "x"}).status_code == 415
+        assert client.post("/i/ada/say", data={"text": "x" * 5_000}).status_code == 413
+        many = "&".join(f"f{number}=1" for number in range(500))
+        form = {"content-type": "application/x-www-form-urlencoded"}
+        for content in (many.encode(), b"text=%ff%fe", b"\xff\xfe", b"text=", b"text=%20%0A"):
+            response = client.post("/i/ada/say", content=content, headers=form)
+            assert response.status_code == 422, content
+            assert response.headers["content-type"].startswith("text/html")
+        assert client.get("/v1/sessions").json()["data"] == []
+
+
+def test_broken_addresses_are_told_of_and_break_nothing(served: Served) -> None:
+    with served.client() as client:
+        session = client.post("/v1/sessions", json={}).json()["id"]
+        for path, status in {
+            "c/nothing": 404,
+            f"c/{session}/why": 404,
+            f"c/{session}/why?at=yesterday": 404,
+            f"c/{session}?last=0": 422,
+            "memory/nothing": 404,
+            "memory?type=made-up": 422,
+            "memory?status=made-up": 422,
+            "sessions?before=nowhere": 422,
+            "cost?before=~": 422,
+        }.items():
+            response = client.get(f"/i/ada/{path}")
+            assert response.status_code == status, path
+            assert "That did not work" in response.text
+        for path in ("retry", "edit", "fork"):
+            response = client.post(f"/i/ada/c/{session}/{path}", data={"at": "2020-01-01T00:00:00Z", "text": "x"})
+            assert response.status_code == 409, path
+        assert client.get("/v1/sessions").json()["data"][0]["id"] == session

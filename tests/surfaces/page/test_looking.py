@@ -1,0 +1,192 @@
+"""Looking into what is remembered, correcting it, and seeing why and at what cost."""
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from chatbot.models.base import Price
+from tests.servers.http_server import Serve, Served
+from tests.surfaces.page.actions import remember, say
+
+Tab = Callable[..., Page]
+
+
+@pytest.fixture
+def served(http: Serve) -> Served:
+    return http()
+
+
+def test_memory_is_searched_as_one_types_and_shows_what_a_score_is_made_of(served: Served, tab: Tab) -> None:
+    with served.client() as client:
+        remember(client, "The locker at the gym has the number 4711", type="note")
+        remember(client, "Chess club meets on Tuesday", type="event")
+    page = tab(served.url)
+    page.goto("/i/ada/memory")
+    rows = page.locator(".rows > li > a")
+    expect(rows).to_have_count(2)
+    page.get_by_role("searchbox").press_sequentially("locker gym")
+    expect(rows).to_have_text(["The locker at the gym has the number 4711"])
+    expect(page.get_by_role("status")).to_have_text("1 found, best first")
+    page.wait_for_url("**q=locker%20gym&type=&status=active")
+    score = page.locator("details.score")
+    score.locator("summary").click()
+    parts = {
+        row.locator("th").inner_text(): float(row.locator("td").first.inner_text())
+        for row in score.locator("tbody tr").all()
+    }
+    assert set(parts) >= {"match", "recency", "mentions", "its words"}
+    told = float(score.locator(".number").inner_text())
+    assert told == pytest.approx(0.6 * parts["match"] + 0.2 * parts["recency"] + 0.2 * parts["mentions"], abs=0.02)
+    page.get_by_label("Kind").select_option("event")
+    expect(page.locator(".rows")).to_have_text("Nothing was found.")
+
+
+def test_what_is_delicate_is_listed_only_when_asked_for(served: Served, tab: Tab) -> None:
+    with served.client() as client:
+        remember(client, "The surprise party is on Saturday", sensitivity="private")
+    page = tab(served.url)
+    page.goto("/i/ada/memory?q=party")
+    expect(page.locator(".rows")).to_have_text("Nothing was found.")
+    page.get_by_label("with delicate ones").check()
+    expect(page.locator(".rows > li > a")).to_have_text(["The surprise party is on Saturday"])
+
+
+def test_what_was_wrong_is_corrected_and_the_history_keeps_what_it_said(served: Served, tab: Tab) -> None:
+    with served.client() as client:
+        memory_id = remember(client, "The train leaves at nine", facts=["platform 3"])
+    page = tab(served.url)
+    page.goto(f"/i/ada/memory/{memory_id}")
+    page.get_by_text("Correct it").click()
+    page.get_by_label("Title").fill("The train leaves at ten")
+    page.get_by_label("Facts, one a line").fill("platform 4\ncoach 7")
+    page.get_by_label("It was wrong").check()
+    page.get_by_role("button", name="Keep").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("The train leaves at ten")
+    expect(page.get_by_role("status")).to_contain_text("Corrected")
+    expect(page.locator(".stored li")).to_have_text(["platform 4", "coach 7"])
+    expect(page.locator(".line")).to_contain_text("title: The train leaves at ten")
+    assert memory_id in page.url
+
+
+def test_what_has_changed_is_superseded_and_both_stand_in_the_history(served: Served, tab: Tab) -> None:
+    with served.client() as client:
+        memory_id = remember(client, "Kim lives in Graz", people=["Kim"], tags=["address"])
+    page = tab(served.url)
+    page.goto(f"/i/ada/memory/{memory_id}")
+    page.get_by_text("Correct it").click()
+    page.get_by_label("Title").fill("Kim lives in Linz")
+    page.get_by_role("button", name="Keep").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Kim lives in Linz")
+    expect(page.locator(".about")).to_contain_text("address")
+    assert memory_id not in page.url
+    page.get_by_role("region", name="History").get_by_role("link", name="Kim lives in Graz").click()
+    expect(page.locator(".notice")).to_contain_text("It is superseded")
+    expect(page.get_by_role("button", name="Forget it")).to_have_count(0)
+
+
+def test_forgetting_and_bringing_back(served: Served, tab: Tab) -> None:
+    with served.client() as client:
+        memory_id = remember(client, "The key is under the mat")
+        page = tab(served.url)
+        page.goto(f"/i/ada/memory/{memory_id}")
+        page.get_by_role("button", name="Forget it").click()
+        expect(page.get_by_role("status")).to_contain_text("Forgotten")
+        assert client.get("/v1/memories").json()["data"] == []
+        page.get_by_role("button", name="Bring it back").click()
+        expect(page.get_by_role("status")).to_contain_text("It is back")
+        assert [each["id"] for each in client.get("/v1/memories").json()["data"]] == [memory_id]
+        page.get_by_role("button", name="It is right").click()
+        expect(page.locator(".about")).to_contain_text("confirmed 1×")
+
+
+def test_what_cannot_be_done_is_told_on_a_page(served: Served, tab: Tab) -> None:
+    with served.client() as client:
+        memory_id = remember(client, "Nothing changes here")
+    page = tab(served.url)
+    page.goto(f"/i/ada/memory/{memory_id}")
+    page.get_by_text("Correct it").click()
+    page.get_by_role("button", name="Keep").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("That did not work")
+    expect(page.locator(".problem")).to_contain_text("there is nothing to take its place")
+    page.goto("/i/ada/memory/01890000-0000-7000-8000-000000000000")
+    expect(page.locator(".problem")).to_contain_text("There is no observation")
+    page.goto("/i/nobody")
+    expect(page.locator(".problem")).to_contain_text("There is no identity 'nobody'")
+
+
+def test_tasks_are_added_ticked_off_and_reopened(served: Served, tab: Tab) -> None:
+    page = tab(served.url)
+    page.goto("/i/ada/tasks")
+    for title, priority in (("Water the plants", "low"), ("Call Kim", "high")):
+        page.get_by_label("What is to be done?").fill(title)
+        page.get_by_label("Priority").select_option(priority)
+        page.get_by_role("button", name="Add").click()
+        expect(page.get_by_role("link", name=title)).to_be_visible()
+    expect(page.locator(".task a")).to_have_text(["Call Kim", "Water the plants"])
+    page.get_by_role("button", name="Tick off: Call Kim").click()
+    expect(page.locator(".task a")).to_have_text(["Water the plants"])
+    page.get_by_role("link", name="Done").click()
+    expect(page.locator(".task a")).to_have_text(["Call Kim"])
+    page.get_by_role("button", name="Open again: Call Kim").click()
+    expect(page.locator(".rows")).to_have_text("Nothing is done yet.")
+
+
+def test_people_are_shown_with_what_is_stated_about_them(served: Served, tab: Tab) -> None:
+    with served.client() as client:
+        remember(client, "Sam won the tournament", people=["Sam"])
+        remember(client, "Kim and Sam play chess", people=["Sam", "Kim"])
+        client.post("/v1/facts", json={"subject": "Sam", "predicate": "lives in", "object": "Graz"})
+    page = tab(served.url)
+    page.goto("/i/ada/people")
+    expect(page.locator(".rows > li > a")).to_have_text(["Sam", "Kim"])
+    expect(page.locator(".rows > li").first).to_contain_text("lives in Graz")
+    page.get_by_role("searchbox").fill("ki")
+    expect(page.locator(".rows > li > a")).to_have_text(["Kim"])
+    page.get_by_role("link", name="Kim").click()
+    expect(page.locator(".rows > li > a")).to_have_text(["Kim and Sam play chess"])
+
+
+def test_why_shows_what_was_looked_at_what_went_in_and_why_the_rest_did_not(served: Served, tab: Tab) -> None:
+    with served.client() as client:
+        inside = remember(client, "The locker at the gym has the number 4711")
+        for number in range(8):
+            remember(client, f"The gym has a locker room with a door that is painted in colour {number}")
+    page = tab(served.url)
+    page.goto("/i/ada")
+    say(page, "Which number has the locker at the gym?")
+    say(page, "Thank you, that is all.")
+    page.get_by_role("link", name="Why").first.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Why this reply?")
+    expect(page.locator(".asked")).to_contain_text("Which number has the locker at the gym?")
+    considered = page.get_by_role("region", name="What was recalled").locator(".rows > li")
+    injected = page.locator("li.in")
+    assert injected.count() == 5
+    expect(page.locator("li.out .verdict").first).to_have_text("left out: over limit")
+    assert considered.count() > 5
+    expect(injected.locator(f"a[href='/i/ada/memory/{inside}']")).to_be_visible()
+    injected.first.locator("summary").click()
+    expect(injected.first.get_by_role("row", name="credibility")).to_be_visible()
+    expect(
+        page.get_by_role("region", name="What the prompt was made of").get_by_role("row", name="persona")
+    ).to_be_visible()
+
+
+def test_cost_is_shown_for_sessions_and_turns(http: Serve, tab: Tab) -> None:
+    served = http()
+    page = tab(served.url)
+    page.goto("/i/ada")
+    served.models["ada"]._price = Price(0.000001, 0.000002)
+    say(page, "what do you cost?")
+    page.get_by_role("link", name="Cost", exact=True).click()
+    row = page.get_by_role("row", name="what do you cost?")
+    expect(row).to_contain_text("$0.")
+    with served.client() as client:
+        [session] = client.get("/v1/sessions").json()["data"]
+        bill = client.get(f"/v1/sessions/{session['id']}/usage").json()
+    expect(row.get_by_role("cell")).to_have_text(
+        ["1", f"{bill['input_tokens']:,}", f"{bill['output_tokens']:,}", f"${bill['cost_usd']:.4f}"]
+    )
+    row.get_by_role("link").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("What it cost")
+    expect(page.locator(".rows > li")).to_have_count(1)

@@ -1,0 +1,97 @@
+"""Markdown as HTML: what is allowed, what is not, and that growing gives what the whole gives."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatbot.server.page.markdown import Growing, rendered
+
+_ALLOWED = re.compile(r"(https?:|mailto:)", re.IGNORECASE)
+_REST = 'target="_blank" rel="noopener noreferrer nofollow"'
+_PIECES = st.sampled_from(
+    [
+        *("<script>", "</script>", "<img src=x onerror=alert(1)>", "[a](javascript:alert(1))", "![b](http://x.test/p)"),
+        *(
+            "<http://e.test>",
+            "`",
+            "```\n",
+            "\n\n",
+            "- ",
+            "> ",
+            "# ",
+            "|a|b|\n|-|-|\n",
+            "[x]: data:text/html,1\n",
+            "[x]",
+        ),
+        *('" onmouseover="alert(1)', "&#106;avascript:", "\u202e", "**", "_", "\\", "<svg/onload=", "1. ", "word "),
+    ]
+)
+HOSTILE = st.lists(_PIECES | st.text(max_size=4), max_size=25).map("".join)
+
+
+class _Elements(HTMLParser):
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+@given(HOSTILE)
+def test_nothing_comes_out_that_could_run_or_load(text: str) -> None:
+    for tag, attributes in _Elements(rendered(text)).found:
+        assert tag not in {"script", "img", "svg", "iframe", "style", "object", "form", "input", "meta", "link"}
+        assert set(attributes) <= {"href", "rel", "target", "start"}
+        if "href" in attributes:
+            assert _ALLOWED.match(attributes["href"] or "")
+            assert attributes["rel"] == "noopener noreferrer nofollow"
+
+
+@given(
+    st.lists(st.sampled_from(["word ", "*so* ", "\n\n", "\n", "- one\n", "```\n", "# head\n", "> said\n", "1. a\n"]))
+)
+def test_a_text_that_grows_ends_as_the_whole(pieces: list[str]) -> None:
+    growing, complete = Growing(), ""
+    for piece in pieces:
+        complete += growing.add(piece)[0]
+    complete += growing.end()
+    assert _flat(complete) == _flat(rendered("".join(pieces)))
+
+
+def _flat(html: str) -> str:
+    return re.sub(r"\s+", "", html)
+
+
+@pytest.mark.parametrize(
+    ("text", "html"),
+    [
+        ("<b>bold</b>", "<p>&lt;b&gt;bold&lt;/b&gt;</p>"),
+        (
+            "[your bank](https://evil.test/login)",
+            f'<p><a href="https://evil.test/login" {_REST}>your bank</a> <small>(evil.test)</small></p>',
+        ),
+        ("# one\n\n###### six", "<h3>one</h3>\n<h6>six</h6>"),
+        ("[x](javascript:alert(1))", "<p>[x](javascript:alert(1))</p>"),
+        (
+            "![cat](https://evil.test/c.png?secret)",
+            f'<p><a href="https://evil.test/c.png?secret" {_REST}>image: cat</a> <small>(evil.test)</small></p>',
+        ),
+    ],
+)
+def test_examples(text: str, html: str) -> None:
+    assert rendered(text).strip() == html
+
+
+def test_a_link_whose_text_is_another_address_says_where_it_leads() -> None:
+    assert "<small>(evil.test)</small>" in rendered("[https://bank.test](https://evil.test)")
+    assert "<small>" not in rendered("<https://bank.test>")
+
+
+def test_what_is_very_long_is_shown_as_it_is_written() -> None:
+    assert rendered("*" * 200_000) == "<pre>" + "*" * 200_000 + "</pre>"
+    assert rendered("<i>" * 50_000).startswith("<pre>&lt;i&gt;")
