@@ -141,6 +141,13 @@ class SessionHandle(Remembering):
         now = self._clock()
         self.record = await self._catalog.change(self.id, lambda record: record.renamed(title).used(now))
 
+    async def entitle(self, title: str, *, instead_of: str = "") -> None:
+        """Give the session a title, unless it has another one by now than `instead_of`. Durable on return."""
+        now = self._clock()
+        self.record = await self._catalog.change(
+            self.id, lambda record: record.renamed(title).used(now) if record.title == instead_of else record
+        )
+
     async def receipt_append(self, receipt: dict[str, Any]) -> None:
         """Keep the record of a turn, or of what was done beside turns: that one has a `kind`. Durable on return."""
         await self._catalog.append_receipt(self._ref, receipt)

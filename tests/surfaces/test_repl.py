@@ -1,102 +1,18 @@
 """The chat as a person meets it: a real process in a real pseudo-terminal, its screen read back."""
 
 import json
-import os
 import re
-import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import pexpect
-import pyte
 import pytest
 
-COLUMNS, LINES = 80, 40
-WAIT_S = 20.0
+from tests.terminal import CTRL_C, Terminal
+
 UP = "\x1b[A"
 ALT_ENTER = "\x1b\r"
-CTRL_C, CTRL_D, CTRL_U = "\x03", "\x04", "\x15"
 
 Start = Callable[..., "Terminal"]
-
-
-class Terminal:
-    """A terminal of 80 columns with `chatbot` running in it."""
-
-    def __init__(self, *arguments: str, program: str | None = None, **environment: str) -> None:
-        self._screen = pyte.HistoryScreen(COLUMNS, LINES, history=1000)
-        self._stream = pyte.ByteStream(self._screen)
-        command = [program] if program else ["-m", "chatbot", *arguments]
-        self._process = pexpect.spawn(
-            sys.executable,
-            command,
-            dimensions=(LINES, COLUMNS),
-            env=os.environ | {"TERM": "xterm-256color"} | environment,
-            timeout=WAIT_S,
-        )
-
-    @property
-    def text(self) -> str:
-        """What has scrolled out of the screen, and the screen."""
-        past = ["".join(line[x].data for x in range(COLUMNS)).rstrip() for line in self._screen.history.top]
-        return "\n".join([*past, *(line.rstrip() for line in self._screen.display)]).rstrip()
-
-    def see(self, wanted: str) -> str:
-        """Wait until `wanted`, a pattern, is on the screen; the text by then."""
-        return self._until(lambda: re.search(wanted, self.text, re.DOTALL) is not None, wanted)
-
-    def prompt(self) -> None:
-        """Wait for an empty prompt."""
-        self._until(lambda: self.text.splitlines()[-1:] == ["❯"], "an empty prompt")
-
-    def type(self, keys: str) -> None:
-        """Press keys."""
-        self._process.send(keys)
-
-    def say(self, line: str) -> None:
-        """Wait for the prompt, type a line and press Enter."""
-        self.prompt()
-        self._process.send(line)
-        self._until(lambda: line[-20:] in self.text.splitlines()[-1] or "\n" in line or line[-20:] in self.text, line)
-        self._process.send("\r")
-
-    def leave(self) -> str:
-        """Leave with Ctrl-D, and return everything that was shown."""
-        self.prompt()
-        self._process.send(CTRL_D)
-        self.ended()
-        return self.text
-
-    def ended(self) -> None:
-        """Wait for the process to end well."""
-        while self._read():
-            pass
-        self._process.wait()
-        assert self._process.exitstatus == 0, self.text
-
-    def close(self) -> None:
-        self._process.close(force=True)
-
-    def _until(self, is_true: Callable[[], bool], wanted: str) -> str:
-        deadline = time.monotonic() + WAIT_S
-        while not is_true():
-            assert time.monotonic() < deadline, f"never saw {wanted!r} in:\n{self.text}"
-            assert self._read() or is_true(), f"ended without {wanted!r}:\n{self.text}"
-        return self.text
-
-    def _read(self) -> bool:
-        try:
-            data: Any = self._process.read_nonblocking(65_536, timeout=1)
-        except pexpect.TIMEOUT:
-            return True
-        except pexpect.EOF:
-            return False
-        if b"\x1b[6n" in data:  # the program asks where the cursor is, as terminals are asked
-            self._process.send(f"\x1b[{self._screen.cursor.y + 1};{self._screen.cursor.x + 1}R")
-        self._stream.feed(data)
-        return True
 
 
 @pytest.fixture
