@@ -183,7 +183,12 @@ class Commands(MemorySlash, LookingSlash):
 
 def _documents(commands: type[Commands]) -> dict[str, str]:
     names = sorted(name for name in dir(commands) if name.startswith("do_"))
-    return {f"/{name.removeprefix('do_')}": inspect.getdoc(getattr(commands, name)) or "" for name in names}
+    return {f"/{name.removeprefix('do_')}": _unwrapped(inspect.getdoc(getattr(commands, name)) or "") for name in names}
+
+
+def _unwrapped(text: str) -> str:
+    """Each paragraph on one line, for a terminal of any width."""
+    return "\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 async def show_session(screen: Screen, session: SessionHandle | None, how: str, shown: int) -> None:

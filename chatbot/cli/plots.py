@@ -41,3 +41,22 @@ def shares_of(parts: Sequence[int], width: int) -> list[int]:
         at = max(by_size, key=lambda at: (cells[at] - parts[at] * width / total, cells[at]))
         cells[at] -= 1
     return cells
+
+
+def columns(values: Sequence[float], height: int) -> list[str]:
+    """A chart of `height` lines, one column for each value, the largest as high as the chart."""
+    most = max(values, default=0)
+    eighths = [0 if most <= 0 else max(round(value / most * height * 8), 1 if value > 0 else 0) for value in values]
+    return ["".join(_part(each - line * 8) for each in eighths) for line in reversed(range(height))]
+
+
+def binned(values: Sequence[float], most: int) -> list[float]:
+    """At most `most` values, each the sum of as many neighbours; the last ones stay whole."""
+    size = -(-len(values) // most) if values else 1
+    first = len(values) % size
+    head = [sum(values[:first])] if first else []
+    return head + [sum(values[at : at + size]) for at in range(first, len(values), size)]
+
+
+def _part(eighths: int) -> str:
+    return " " if eighths <= 0 else _SPARKS[min(eighths, 8) - 1]

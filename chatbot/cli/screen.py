@@ -16,7 +16,7 @@ from prompt_toolkit.utils import get_cwidth
 
 from chatbot.chat import Receipt
 from chatbot.cli.output import printable
-from chatbot.cli.usage import cost_text
+from chatbot.cli.usage_text import cost_text
 from stores.records import TranscriptEntry
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import printable, say, say_json, say_table
-from chatbot.cli.usage import cost_text
+from chatbot.cli.usage_text import cost_text
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionHandle
 from chatbot.runtime import Options, Setup

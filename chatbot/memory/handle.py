@@ -160,6 +160,10 @@ class SessionHandle(Remembering):
         """Every record, oldest first: of turns, and of what was done beside them."""
         return await self._catalog.receipts(self._ref)
 
+    async def receipts_since(self, moment: datetime) -> list[dict[str, Any]]:
+        """The record of every turn from `moment` on, newest first; reads no further back."""
+        return [record for record in await self._catalog.receipts_since(self._ref, moment) if "kind" not in record]
+
     async def list_files(self) -> list[SessionFile]:
         """The files in the session's folder, sorted by name; none for a session that lives in memory."""
         return await asyncio.to_thread(_list_files, self._ref)

@@ -11,7 +11,7 @@ from typing import Any
 from chatbot.chat.ledger import Ledger
 from chatbot.cli.memory.desk import Desk
 from chatbot.cli.output import printable, say, say_json, say_table, warn
-from chatbot.cli.usage import cost_text
+from chatbot.cli.usage_text import cost_text
 from chatbot.models import open_model
 from chatbot.pipeline.errands import Clerk, Errand, settings_of_model
 from chatbot.pipeline.extraction import Extracted, extract_facts
