@@ -89,7 +89,7 @@ def _bash(grammar: list[Words]) -> str:
     offered = [
         f'    "{words.path}") COMPREPLY=($(compgen -W "{" ".join(_offered(words))}" -- "$cur")) ;;' for words in grammar
     ]
-    chosen = f'      {paths}) path="${{at:+$at }}$word" ;;'
+    chosen = f'      {paths}) at="${{at:+$at }}$word" ;;'
     return _BASH.format(paths=chosen, values="\n".join(values), words="\n".join(offered)).rstrip("\n")
 
 
@@ -132,7 +132,7 @@ def _zsh(grammar: list[Words]) -> str:
     paths = "|".join(f'"{words.path}"' for words in grammar if words.path)
     values = [line for words in grammar for line in _zsh_values(words)]
     offered = [f'    "{words.path}") offered=({" ".join(_zsh_pairs(words))}) ;;' for words in grammar]
-    chosen = f'      {paths}) path="${{at:+$at }}$word" ;;'
+    chosen = f'      {paths}) at="${{at:+$at }}$word" ;;'
     return _ZSH.format(paths=chosen, values="\n".join(values), words="\n".join(offered)).rstrip("\n")
 
 
