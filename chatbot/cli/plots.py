@@ -38,7 +38,7 @@ def shares_of(parts: Sequence[int], width: int) -> list[int]:
         at = max(by_size, key=lambda at: parts[at] * width / total - cells[at])
         cells[at] += 1
     while sum(cells) > width:
-        at = max(by_size, key=lambda at: (cells[at] - parts[at] * width / total, cells[at]))
+        at = max(by_size, key=lambda at: (cells[at] > 1, cells[at] - parts[at] * width / total, cells[at]))
         cells[at] -= 1
     return cells
 

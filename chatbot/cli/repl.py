@@ -82,6 +82,8 @@ class Repl:
     async def open(self, args: argparse.Namespace) -> None:
         """Enter the session that the flags name, or the one used last."""
         self._screen.say(f"{self._runtime.setup.identity.name} · {self._runtime.model.name} · /help", "bold")
+        if self._runtime.setup.settings.path is None:
+            self._screen.say("there is no configuration yet, so the defaults hold: chatbot init writes one", "dim")
         is_named = args.new or args.fork is not None or bool(args.resume)
         session = await chosen_session(self._runtime, args) if is_named else await self._runtime.resume()
         await self._enter(session)

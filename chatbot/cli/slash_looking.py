@@ -30,6 +30,17 @@ class LookingSlash(Slash):
         bundle, _ = await self.chat.dry_run(asked)
         self._screen.draw(ContextPicture(bundle, asked))
 
+    async def do_export(self, name: str) -> None:
+        """Write this session down as Markdown: /export FILE.
+
+        All that was said, as it stands in its transcript, what left it for the archive included. A file that is there
+        is never overwritten.
+        """
+        from chatbot.cli.transcript_export import export_markdown
+
+        path = await export_markdown(self._session(), name)
+        self._screen.say(f"wrote {path}", "dim")
+
     async def do_compact(self, _: str) -> None:
         """Let a summary stand for what was said so far, but for the last exchange.
 

@@ -44,9 +44,7 @@ def test_a_bar_is_seen_and_never_too_long() -> None:
 
 @pytest.fixture
 def _spent() -> None:
-    Path("config.toml").write_text(
-        '[model]\nname = "scripted"\n[agents."x<b>"]\nmemory = ["basic_session", "observations"]\n', encoding="utf-8"
-    )
+    Path("config.toml").write_text('[model]\nname = "scripted"\n', encoding="utf-8")
     ok("ask", "I like big red trains from Norway and from Sweden")
     ok("ask", "Which trains do I like, from Norway?")
     ok("memory", "add", "<script>alert(1)</script>", "--type", "decision")
