@@ -10,9 +10,9 @@ from chatbot.cli.values import count, days, usd, whole_days
 
 _EXAMPLES = """\
 examples:
-  chatbot                             go on with the last session, or begin the first
+  chatbot                             the last session, or the first one
   chatbot --new -i grace              a new session with another identity
-  chatbot -r "tax return"             go on with a session, by title or the beginning of its id
+  chatbot -r "tax return"             that session, by title or id
   chatbot ask "what is a monad?"      one question, one answer
   git diff | chatbot ask "review"     standard input joins the question
   chatbot ask -c "and shorter?"       ask in the last session
@@ -33,7 +33,7 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
     """
     parser = argparse.ArgumentParser(
         prog="chatbot",
-        description="A chat bot that remembers, keeps its memory in plain files, and runs on any model.",
+        description="A chat bot that remembers, keeps its memory in plain files,\nand runs on any model.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -33,7 +33,7 @@ class Commands(MemorySlash, LookingSlash):
     @classmethod
     def all(cls) -> dict[str, str]:
         """Every command and its description, in the order of the alphabet."""
-        return {name: document.partition("\n")[0] for name, document in _documents(cls).items()}
+        return {name: document.partition("\n")[0].partition(": /")[0] for name, document in _documents(cls).items()}
 
     @classmethod
     def named(cls, name: str) -> list[str]:
@@ -104,9 +104,9 @@ class Commands(MemorySlash, LookingSlash):
         return Next(say=taken[0].content)
 
     async def do_edit(self, _: str) -> Next:
-        """Change the last question and ask it again, in $VISUAL or $EDITOR where one is set.
+        """Change the last question and ask it again, in your editor.
 
-        What the editor leaves takes the place of the last exchange; where it changes nothing, all stays as it was.
+        What $VISUAL or $EDITOR leaves takes the place of the last exchange; where it changes nothing, all stays as it was.
         Without an editor the exchange is taken back and the question stands at the prompt.
         """
         from chatbot.cli.editor import edited, named_editor

@@ -19,7 +19,7 @@ class LookingSlash(Slash):
         await explain(self._session(), chosen(await self._session().receipts(), turn or None))
 
     async def do_context(self, text: str) -> None:
-        """Draw what the next prompt would hold, and what is left of the model's window: /context [message].
+        """Draw what the next prompt would hold, and what is left: /context [message].
 
         Persona, tools, the summary of what the window left out, the window, what memory gives, what is kept free for
         the reply. Without a message, the last one is taken for the next. Nothing is sent.
@@ -42,7 +42,7 @@ class LookingSlash(Slash):
         self._screen.say(f"wrote {path}", "dim")
 
     async def do_compact(self, _: str) -> None:
-        """Let a summary stand for what was said so far, but for the last exchange.
+        """Let a summary stand for all but the last exchange.
 
         The window then begins with the last exchange, and grows again. The transcript stays as it is; the summary is
         made of its most telling lines, without a model. Whoever goes on with this session later begins there too.

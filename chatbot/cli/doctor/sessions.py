@@ -36,12 +36,13 @@ def sessions(home: Path, setup: Setup) -> Iterator[Finding]:
         yield Finding("sessions", "ok", "there are none yet")
         return
     yield from _index(home, root)
-    sound = 0
+    sound = total = 0
     for path in sorted(root.iterdir()):
+        total += 1
         problems = list(_session(home, path, setup))
         sound += not any(problem.state == "bad" for problem in problems)
         yield from problems
-    yield Finding("sessions", "ok", f"{sound} can be read")
+    yield Finding("sessions", "ok", f"{sound} of {total} are sound")
 
 
 def _index(home: Path, root: Path) -> Iterator[Finding]:
