@@ -106,7 +106,7 @@ class Commands(MemorySlash, LookingSlash):
     async def do_edit(self, _: str) -> Next:
         """Change the last question and ask it again, in your editor.
 
-        What $VISUAL or $EDITOR leaves takes the place of the last exchange; where it changes nothing, all stays as it was.
+        What $VISUAL or $EDITOR leaves takes the place of the last exchange; where nothing changes, all stays as it was.
         Without an editor the exchange is taken back and the question stands at the prompt.
         """
         from chatbot.cli.editor import edited, named_editor

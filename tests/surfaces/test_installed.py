@@ -103,7 +103,7 @@ def test_a_new_user_gets_everything_done(user: NewUser) -> None:
     assert "_chatbot" in user.run("completion", "bash")
     user.read_help("doctor")
     assert "✗" not in user.run("doctor", "--fix")
-    assert not list(Path.cwd().glob("*")), "nothing is left where the user happened to be"
+    assert not list(Path.cwd().glob("[!.]*")), "nothing is left where the user happened to be"
 
 
 def test_without_any_configuration_the_chat_begins_and_says_what_to_do(user: NewUser) -> None:
