@@ -31,14 +31,14 @@ class LookingSlash(Slash):
         self._screen.draw(ContextPicture(bundle, asked))
 
     async def do_export(self, name: str) -> None:
-        """Write this session down as Markdown: /export FILE.
+        """Write this session down in a file: /export FILE.md, FILE.jsonl or FILE.html.
 
-        All that was said, as it stands in its transcript, what left it for the archive included. A file that is there
-        is never overwritten.
+        All that was said, what left the transcript for the archive included, and secrets taken out. A file that is
+        there is never overwritten. `chatbot sessions export` does more.
         """
-        from chatbot.cli.transcript_export import export_markdown
+        from chatbot.cli.transcript_export import export_to
 
-        path = await export_markdown(self._session(), name)
+        path = await export_to(self._runtime.memory, self._session().id, name)
         self._screen.say(f"wrote {path}", "dim")
 
     async def do_compact(self, _: str) -> None:

@@ -1,25 +1,27 @@
-"""A session as one Markdown file, from within the chat."""
+"""A session as one file, from within the chat."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
 
-from chatbot.memory import SessionHandle
-from stores import transcript
+from chatbot.exchange import export_session
+from chatbot.exchange.rendering import SUFFIXES, render
+from chatbot.memory import MemorySystem
 from stores.errors import InvalidValue
 from stores.files import opened
-from stores.records import format_time
 
 
-async def export_markdown(session: SessionHandle, name: str) -> Path:
-    """Write the session to a new file. Raises `InvalidValue` where there is one of that name already."""
+async def export_to(memory: MemorySystem, session_id: str, name: str) -> Path:
+    """Write the session to a new file, in the form that its ending tells; Markdown for one that tells none.
+
+    Raises `InvalidValue` where there is a file of that name already.
+    """
     if not name:
         raise InvalidValue("say where to: /export FILE")
-    record = session.record
-    head = f"# {record.title or 'untitled'}\n\n{record.id}, begun {format_time(record.created_at)}\n\n"
-    data = head.encode() + transcript.render(await session.transcript_read_all())
-    return await asyncio.to_thread(_create, name, data)
+    form = next((form for form, suffix in SUFFIXES.items() if name.endswith(suffix)), "markdown")
+    text = render(await export_session(memory, session_id, memories=False), form)
+    return await asyncio.to_thread(_create, name, text.encode())
 
 
 def _create(name: str, data: bytes) -> Path:
