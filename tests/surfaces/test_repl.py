@@ -395,7 +395,7 @@ def test_sessions_commands_and_files_are_completed(remembering: Start) -> None:
         ("/export no", "notes"),
     ):
         chat.type(typed)
-        chat.see(f"{re.escape(typed)}.*{offered}")
+        chat.see(f"{re.escape(typed.rstrip())}.*{offered}")
         chat.type(CTRL_C)
         chat.prompt()
     chat.say("/export boat.md")
