@@ -152,6 +152,8 @@ class AgentSettings(Section):
     """What the model may call, as far as it takes tools: plug-ins by name, or `module:function`."""
     tool_steps: int = Field(8, ge=0)
     """How often in one turn the model may call tools."""
+    title_by_model: bool = False
+    """Ask the model for the title of a new session, one short call more; else a rule takes it from what was said."""
 
 
 class SessionSettings(Section):

@@ -52,8 +52,7 @@ def load_identity(root: Path, name: str) -> Identity:
     The default identity needs no file: its folder is made, with its memory, when something is remembered. Raises
     `IdentityError` naming those that exist, or `ConfigError` for a malformed file.
     """
-    if not _NAME.fullmatch(name):
-        raise IdentityError(f"{name!r} cannot be an identity: use lower-case letters, digits, - and _")
+    check_name(name)
     try:
         folder = contained(root, name)
     except UnsafePath as error:
@@ -63,6 +62,12 @@ def load_identity(root: Path, name: str) -> Identity:
             return Identity(name, folder)
         raise IdentityError(f"{root} has no identity {name!r}{did_you_mean(name, list_identities(root))}")
     return _parse(name, folder, read_toml(folder / FILE_NAME))
+
+
+def check_name(name: str) -> None:
+    """Raise `IdentityError` for a name that no identity can have."""
+    if not _NAME.fullmatch(name):
+        raise IdentityError(f"{name!r} cannot be an identity: use lower-case letters, digits, - and _")
 
 
 def list_identities(root: Path) -> list[str]:

@@ -226,6 +226,7 @@ class Runtime(AsyncResource):
         self.ledger = Ledger(self.setup.identity.memory)
         self._tools = tools
         self._confirm = confirm
+        self._former: list[Model] = []
         self._servers = McpServers(self.config.mcp.servers, self.setup.settings.folder)
         self.pipeline = Pipeline(
             config=self.config,
@@ -328,6 +329,20 @@ class Runtime(AsyncResource):
             ledger=self.ledger,
         )
 
+    async def use_model(self, name: str) -> None:
+        """Go on with another model: the next `chat` has it. Raises `ModelError` or `ConfigError`, and changes nothing.
+
+        It is called by the settings of `[model]`, as with the option `model`. Hooks keep the model they began with.
+        """
+        model = open_model(self.config.model.model_copy(update={"name": name}))
+        try:
+            await model.check()
+        except BaseException:
+            await model.aclose()
+            raise
+        self._former.append(self.model)
+        self.model = model
+
     def tools(self, session: SessionHandle | None) -> Toolbox:
         """What the model is offered in `session`: what the caller gave, what the agent names, those of servers.
 
@@ -356,7 +371,8 @@ class Runtime(AsyncResource):
             await self._servers.aclose()
         finally:
             await self.memory.aclose()
-            await self.model.aclose()
+            for model in (self.model, *self._former):
+                await model.aclose()
 
     @property
     def _uses_servers(self) -> bool:

@@ -39,6 +39,12 @@ class Cache:
             _check_ours(folder)
         return self.folder
 
+    def check(self) -> None:
+        """Raise `UnsafePath` where there is such a folder and it is not ours alone. Makes and changes nothing."""
+        for folder in (self._root, self.folder):
+            if folder.is_symlink() or folder.exists():
+                _check_ours(folder)
+
     def key(self) -> bytes:
         """The key that seals what is in the caches, made when first asked for."""
         path = self._root / KEY_NAME

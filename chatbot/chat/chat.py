@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from chatbot.chat.dialogue import USER
+from chatbot.chat.episode import summarize_episode
 from chatbot.chat.events import Alone, Publisher
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.prompt import PromptBundle
@@ -20,11 +22,22 @@ from chatbot.memory import SessionHandle
 from chatbot.memory.record import new_id, utc_now
 from chatbot.models.base import Model
 from chatbot.tools import Toolbox
-from stores.base import TranscriptStore
-from stores.errors import InvalidValue
-from stores.records import TranscriptEntry, check_text
+from stores.base import KeyValueStore, TranscriptStore
+from stores.errors import InvalidValue, StoreError, UnsupportedOperation
+from stores.records import TranscriptEntry, check_text, format_time, parse_time
 
+COMPACTED = "compacted"
+"""The key under which a session keeps from when on it was compacted to."""
 _ENTRIES_AT_A_TIME = 50
+_LEAST_TO_COMPACT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """How many entries left the window, and the summary that stands for them."""
+
+    entries: int
+    summary: str
 
 
 class Chat:
@@ -65,6 +78,7 @@ class Chat:
         async with self._order:
             if self.session is not None:
                 await self._publisher.begin(self.session)
+            await self._begin_window()
             turn, receipt = self._turn(text, emit, max_output_tokens)
             self._receipts.append(receipt)
             return await turn.run()
@@ -74,6 +88,7 @@ class Chat:
         if not check_text(text, "the message").strip():
             raise InvalidValue("the message is empty")
         async with self._order:
+            await self._begin_window()
             turn, receipt = self._turn(text, lambda _: None)
             return await turn.prompt(), receipt
 
@@ -122,6 +137,47 @@ class Chat:
                 if len(entries) < n:
                     return []
                 n *= 2
+
+    async def asked_last(self) -> str | None:
+        """What the user said last, as far as it is within the transcript's cap; None where that is nothing."""
+        if self.session is None or not self.session.supports(TranscriptStore):
+            return None
+        entries = await self.session.transcript_read_last(_ENTRIES_AT_A_TIME)
+        return next((entry.content for entry in reversed(entries) if entry.role == USER), None)
+
+    async def compact(self) -> Compacted | None:
+        """Begin the window with the last exchange, so that a summary stands for all before it; None where it does.
+
+        Nothing is lost: the transcript stays as it is, and the window grows again. It holds for whoever goes on with
+        the session later, too. Raises `UnsupportedOperation` where the session's stores can keep no summary.
+        """
+        if self.session is None or not self.session.supports(TranscriptStore):
+            raise UnsupportedOperation("there is nothing to sum up: no transcript is kept")
+        if not self.session.supports(KeyValueStore):
+            raise UnsupportedOperation("this session has no key-value store, which would keep the summary")
+        async with self._order:
+            await self._begin_window()
+            entries = self._window.cut(await self.session.transcript_read_last(self._window.limit), 0)
+            asked = [at for at, entry in enumerate(entries) if entry.role == USER]
+            if len(asked) < _LEAST_TO_COMPACT:
+                return None
+            self._window.since = entries[asked[-1]].at
+            await self.session.kv_set(COMPACTED, format_time(self._window.since))
+            summary = await summarize_episode(self.session, self._window.since)
+            return Compacted(asked[-1], summary)
+
+    def use(self, model: Model, tools: Toolbox) -> None:
+        """Go on with another model, and the tools that it is offered. Not while a turn runs."""
+        self.model = model
+        self._tools = tools
+
+    async def _begin_window(self) -> None:
+        """Where the session was compacted, the window of a new conversation begins there too."""
+        if self._window.since is not None or self.session is None or not self.session.supports(KeyValueStore):
+            return
+        with suppress(StoreError, ValueError):  # a window that begins too early does no harm
+            if kept := await self.session.kv_get(COMPACTED):
+                self._window.since = parse_time(kept)
 
     async def bill(self) -> Bill:
         """What this session has cost so far, in all processes and runs."""

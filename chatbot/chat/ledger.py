@@ -32,6 +32,10 @@ class Ledger:
         """The bill of all calls from `moment` on."""
         return await asyncio.to_thread(self._sum_while, lambda call: call.at >= moment)
 
+    async def calls_since(self, moment: datetime) -> list[Call]:
+        """Every call from `moment` on, newest first; reads no further back."""
+        return await asyncio.to_thread(self._calls_while, lambda call: call.at >= moment)
+
     async def total(self) -> Bill:
         """The bill of all calls there ever were."""
         return await asyncio.to_thread(self._sum_while, lambda _: True)
@@ -42,8 +46,10 @@ class Ledger:
             folder.append(NAME, json_lines.encode(call.as_json()))
 
     def _sum_while(self, counts: Callable[[Call], bool]) -> Bill:
+        return bill_of(self._calls_while(counts))
+
+    def _calls_while(self, counts: Callable[[Call], bool]) -> list[Call]:
         if not self._home.is_dir():
-            return Bill()
+            return []
         with opened(self._home) as folder:
-            calls = parse_calls(json_lines.read_backwards(folder, NAME))
-            return bill_of(takewhile(counts, calls))
+            return list(takewhile(counts, parse_calls(json_lines.read_backwards(folder, NAME))))

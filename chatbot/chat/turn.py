@@ -23,6 +23,7 @@ from chatbot.chat.prompt import Aside, PromptBundle, build_prompt
 from chatbot.chat.receipts import Receipt
 from chatbot.chat.remembrance import Recalled, Remembrance
 from chatbot.chat.reply import Reply
+from chatbot.chat.titles import REPLY_TOKENS, is_greeting, title_in, title_of, title_request
 from chatbot.chat.usage import Bill, Call, bill_of, calls_in
 from chatbot.chat.window import Window
 from chatbot.config import AgentSettings, BudgetSettings
@@ -36,7 +37,7 @@ from stores.errors import StoreError
 from stores.records import TranscriptEntry
 
 PURPOSE = "chat"
-_LONGEST_TITLE = 60
+TITLE_PURPOSE = "title"
 _RECENT_QUESTIONS = 3
 """How many of the user's last messages memory is asked about; one alone often leaves out what it is about."""
 _TOOLS_SHARE = 2
@@ -54,6 +55,13 @@ class Rules:
     settings: AgentSettings
     budget: BudgetSettings
     max_output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """What the turn is waiting for from now on, in a few words, for those who watch."""
+
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +85,7 @@ class ToolFinished:
     result: ToolResult
 
 
-Event = TextDelta | ToolStarted | ToolFinished | Notice
+Event = TextDelta | Phase | ToolStarted | ToolFinished | Notice
 Emit = Callable[[Event], None]
 
 
@@ -136,7 +144,10 @@ class Turn:
             await self._fail(error)
             raise
         await self._remember()
-        await self._close()
+        try:
+            await self._title_by_model()
+        finally:
+            await asyncio.shield(self._close())
         return self._receipt
 
     async def prompt(self) -> PromptBundle:
@@ -159,6 +170,7 @@ class Turn:
         reply_tokens = await self._affordable(prompt)
         reply = Reply()
         started = time.monotonic()
+        self._emit(Phase(f"waiting for {self._model.name}"))
         try:
             stream = self._model.stream(prompt.messages, tools=await self._specs(), max_output_tokens=reply_tokens)
             async with aclosing(stream) as deltas:
@@ -223,6 +235,7 @@ class Turn:
         entries = await self._read_window()
         said = [(entry.role, entry.content) for entry in entries] + self._unsaved
         if self._recalled is None:
+            self._emit(Phase("recalling"))
             self._recalled = await self._recall(said)
             self._aside = await self._beside(self._recalled)
         prompt = await build_prompt(
@@ -331,8 +344,8 @@ class Turn:
             price=await self._model.price(),
         )
 
-    async def _bill(self, usage: Usage, seconds: float) -> None:
-        call = Call(self._clock(), self._receipt.session or "", PURPOSE, self._receipt.model, usage, seconds)
+    async def _bill(self, usage: Usage, seconds: float, purpose: str = PURPOSE) -> None:
+        call = Call(self._clock(), self._receipt.session or "", purpose, self._receipt.model, usage, seconds)
         self._receipt.calls.append(call)
         try:
             await self._ledger.add(call)
@@ -365,17 +378,51 @@ class Turn:
         if self._session is None:
             return
         try:
-            if not self._session.record.title:
-                await self._session.rename(_title(self._text))
+            if self._may_title():
+                await self._title(title_of(self._text))
             await self._session.receipt_append(self._receipt.as_json())
         except StoreError as error:
             self._notice(f"the receipt of this turn could not be saved: {error}")
 
+    def _may_title(self) -> bool:
+        """Whether the session has no title yet, or one that only greets and that nobody gave it."""
+        title = "" if self._session is None else self._session.record.title
+        return not title or (title == self._window.greeting and not is_greeting(self._text))
+
+    async def _title(self, title: str) -> None:
+        """Call the session that, unless somebody gave it a title meanwhile."""
+        if self._session is not None and title:
+            await self._session.entitle(title, instead_of=self._session.record.title)
+            self._window.greeting = title if is_greeting(title) else ""
+
+    async def _title_by_model(self) -> None:
+        """Ask the model what to call the session, where the settings say so; the rule does it where that fails."""
+        if not (self._rules.settings.title_by_model and self._receipt.finish == "stop" and self._may_title()):
+            return
+        if self._session is None or is_greeting(self._text):
+            return
+        self._emit(Phase("looking for a title"))
+        request = title_request(self._text, self._receipt.reply)
+        prompt = PromptBundle(
+            tuple(request), {"title": await self._model.count_tokens(request)}, reply_tokens=REPLY_TOKENS
+        )
+        reply = Reply()
+        started = time.monotonic()
+        try:
+            most = await self._affordable(prompt)
+            async with aclosing(self._model.stream(prompt.messages, max_output_tokens=most)) as deltas:
+                async for delta in deltas:
+                    reply.take(delta)
+            usage = reply.finished.usage if reply.finished else await self._model.usage_of(prompt.tokens, reply.text)
+            await self._bill(usage, time.monotonic() - started, TITLE_PURPOSE)
+            await self._title(title_in(reply.text))
+        except asyncio.CancelledError:
+            estimate = await self._model.usage_of(prompt.tokens, reply.text)
+            await asyncio.shield(self._bill(estimate, time.monotonic() - started, TITLE_PURPOSE))
+            raise
+        except (ModelError, BudgetExceeded, StoreError) as error:
+            self._notice(f"no model found a title for this session: {error}")
+
     def _notice(self, text: str) -> None:
         self._receipt.notices.append(text)
         self._emit(Notice(text))
-
-
-def _title(text: str) -> str:
-    first = " ".join(text.split())
-    return first if len(first) <= _LONGEST_TITLE else first[: _LONGEST_TITLE - 1].rstrip() + "…"

@@ -20,6 +20,8 @@ class Window:
         self.limit = limit
         self.since: datetime | None = None
         """When the first entry shown was written; what is older was left out."""
+        self.greeting = ""
+        """The title that the session was given here for want of a better one."""
 
     def cut(self, entries: Sequence[TranscriptEntry], own: int) -> list[TranscriptEntry]:
         """The entries to show of the last `limit + own` ones, the last `own` of which belong to this turn."""

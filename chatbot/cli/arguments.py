@@ -6,13 +6,13 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from chatbot.cli.values import count, days, usd
+from chatbot.cli.values import count, days, usd, whole_days
 
 _EXAMPLES = """\
 examples:
-  chatbot                             go on with the last session, or begin the first
+  chatbot                             the last session, or the first one
   chatbot --new -i grace              a new session with another identity
-  chatbot -r "tax return"             go on with a session, by title or the beginning of its id
+  chatbot -r "tax return"             that session, by title or id
   chatbot ask "what is a monad?"      one question, one answer
   git diff | chatbot ask "review"     standard input joins the question
   chatbot ask -c "and shorter?"       ask in the last session
@@ -33,7 +33,7 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
     """
     parser = argparse.ArgumentParser(
         prog="chatbot",
-        description="A chat bot that remembers, keeps its memory in plain files, and runs on any model.",
+        description="A chat bot that remembers, keeps its memory in plain files,\nand runs on any model.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -65,8 +65,7 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
 
         add_memory(memory, _add_place)
     _add_maintain(commands)
-    usage = _command(commands, "usage", "show what was spent, by session or in all")
-    usage.add_argument("session", nargs="?", help="id, beginning of an id, or title; default: everything")
+    _add_usage(commands)
     _command(commands, "stores", "list the store plug-ins, what they keep and their settings")
     _command(commands, "hooks", "list what happens around a conversation, in its order")
     _add_tools(commands)
@@ -75,7 +74,9 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
     _add_token(commands)
     config = _command(commands, "config", "show the settings in force and where they come from")
     config.add_argument("what", nargs="?", choices=["show", "path"], default="show", help="settings, or where they are")
-    _command(commands, "doctor", "check configuration, files and model, and say how to mend what is wrong")
+    _add_doctor(commands)
+    _add_init(commands)
+    _add_completion(commands)
     return parser
 
 
@@ -208,18 +209,76 @@ def _add_token(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     revoke.add_argument("token", metavar="ID|LABEL", help="its id, or its label")
 
 
+def _add_usage(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    usage = _command(
+        commands,
+        "usage",
+        "show what was spent, by day and by purpose",
+        "usage --days 90",
+        'usage "tax return"',
+        "usage --html usage.html",
+    )
+    usage.add_argument("session", nargs="?", help="id, beginning of an id, or title; default: all of them")
+    usage.add_argument("--days", type=whole_days, default=30, metavar="N", help="the last N days (default 30)")
+    usage.add_argument("--html", type=Path, metavar="FILE", help="write a page that works offline")
+
+
+def _add_init(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    init = _command(
+        commands,
+        "init",
+        "write a configuration and an identity, overwriting nothing",
+        "init",
+        "init --here --name ada --model anthropic/claude-sonnet-4-5",
+    )
+    init.add_argument("--here", action="store_true", help="in this folder; else where the user's own files belong")
+    init.add_argument("--name", metavar="NAME", help="of the identity (default ada)")
+    init.add_argument("-m", "--model", metavar="NAME", default=argparse.SUPPRESS, help="the model to use")
+    init.add_argument("-s", "--persona", metavar="TEXT", default=argparse.SUPPRESS, help="who the identity is")
+
+
+def _add_completion(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    completion = _command(
+        commands,
+        "completion",
+        "print the completion script of a shell",
+        "completion bash > ~/.local/share/bash-completion/completions/chatbot",
+        "completion zsh > ~/.zfunc/_chatbot",
+        "completion fish > ~/.config/fish/completions/chatbot.fish",
+    )
+    completion.add_argument("shell", choices=["bash", "zsh", "fish"], help="the shell")
+
+
+def _add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    doctor = _command(
+        commands,
+        "doctor",
+        "check configuration, files and models, and say how to mend what is wrong",
+        "doctor",
+        "doctor --fix",
+        "doctor --network --json",
+    )
+    doctor.add_argument("--fix", action="store_true", help="mend it; what is damaged is set aside, never deleted")
+    doctor.add_argument("--network", action="store_true", help="ask the model for one token, which is billed")
+
+
 def _command(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str
+    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str, *examples: str
 ) -> argparse.ArgumentParser:
-    parser = commands.add_parser(name, help=summary, description=summary)
+    parser = _action(commands, name, summary, *examples)
     parser.set_defaults(command=name)
-    _add_place(parser)
     return parser
 
 
 def _action(
-    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str
+    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str, *examples: str
 ) -> argparse.ArgumentParser:
-    parser = actions.add_parser(name, help=summary, description=summary)
+    parser = actions.add_parser(
+        name,
+        help=summary,
+        description=summary,
+        epilog="\n".join(("examples:", *(f"  chatbot {example}" for example in examples))) if examples else None,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     _add_place(parser)
     return parser

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import replace
 
 from chatbot.chat import Chat
 from chatbot.cli.output import SESSION_HEAD, say_table, session_rows
 from chatbot.cli.screen import Screen
-from chatbot.cli.usage import show_bill
-from chatbot.cli.why import chosen, explain
-from chatbot.errors import SessionNotFound
+from chatbot.cli.slash import Next, numbered
+from chatbot.cli.slash_looking import LookingSlash
+from chatbot.cli.slash_memory import MemorySlash
 from chatbot.memory import SessionHandle
-from chatbot.runtime import Runtime
+from chatbot.runtime import Options, Runtime, Setup
 from stores.base import TranscriptStore
 from stores.errors import did_you_mean
 from stores.records import TranscriptEntry
@@ -21,43 +22,43 @@ from stores.records import TranscriptEntry
 _LISTED = 20
 
 
-@dataclass(slots=True)
-class Next:
-    """What the chat does after a command: take a turn with `say`, offer `draft` for editing, or leave."""
-
-    say: str | None = None
-    draft: str = ""
-    leave: bool = False
-
-
-class Commands:
+class Commands(MemorySlash, LookingSlash):
     """Commands act on the conversation in `chat`, and may put another in its place."""
 
-    def __init__(self, runtime: Runtime, screen: Screen, chat: Chat) -> None:
-        self.chat = chat
-        self._runtime = runtime
-        self._screen = screen
+    def __init__(self, runtime: Runtime, screen: Screen, chat: Chat, options: Options) -> None:
+        super().__init__(runtime, screen, chat)
+        self._options = options
         self._listed: list[str] = []
 
     @classmethod
     def all(cls) -> dict[str, str]:
-        """Every command and its description."""
-        methods = {name.removeprefix("do_"): method for name, method in vars(cls).items() if name.startswith("do_")}
-        return {f"/{name}": (inspect.getdoc(method) or "").partition("\n")[0] for name, method in methods.items()}
+        """Every command and its description, in the order of the alphabet."""
+        return {name: document.partition("\n")[0].partition(": /")[0] for name, document in _documents(cls).items()}
+
+    @classmethod
+    def named(cls, name: str) -> list[str]:
+        """The commands that `name` can mean: the one of that name, or all that begin with it."""
+        known = cls.all()
+        return [name] if name in known else [each for each in known if name != "/" and each.startswith(name)]
 
     async def run(self, line: str) -> Next:
-        """Run the command in `line`, which begins with a slash."""
+        """Run the command in `line`, which begins with a slash; the beginning of its name is enough."""
         name, _, argument = line.partition(" ")
-        command: Callable[[str], Awaitable[Next | None]] | None = getattr(self, f"do_{name[1:]}", None)
-        if command is None:
-            self._screen.say(f"there is no {name}{did_you_mean(name, self.all())}", "yellow")
+        found = self._found_one(name)
+        if found is None:
             return Next()
+        command: Callable[[str], Awaitable[Next | None]] = getattr(self, f"do_{found[1:]}")
         return await command(argument.strip()) or Next()
 
-    async def do_help(self, _: str) -> None:
-        """Show the commands and the keys."""
-        for name, description in self.all().items():
-            self._screen.say(f"{name:10} {description}")
+    async def do_help(self, name: str) -> None:
+        """Show the commands and the keys, or all about one command: /help [NAME]."""
+        if name:
+            if found := self._found_one(f"/{name.removeprefix('/')}"):
+                self._screen.say(f"{found}: {_documents(type(self))[found]}")
+            return
+        for each, description in self.all().items():
+            self._screen.say(f"{each:10} {description}")
+        self._screen.say("/help NAME says more; the beginning of a name is enough, Tab completes the rest.", "dim")
         self._screen.say("Enter sends, Alt-Enter begins a new line, Ctrl-C stops a reply, Ctrl-D leaves.", "dim")
 
     async def do_new(self, _: str) -> None:
@@ -68,7 +69,7 @@ class Commands:
         """Go on with another session: /resume ID, title, or number in /sessions."""
         if not which:
             return await self.do_sessions("")
-        text = self._listed[int(which) - 1] if which.isdecimal() and 0 < int(which) <= len(self._listed) else which
+        text = numbered(which, self._listed)
         return await self._enter(await self._runtime.resume(text), "going on")
 
     async def do_fork(self, title: str) -> None:
@@ -89,14 +90,6 @@ class Commands:
         await self._session().rename(title)
         self._screen.say(f"now called {self._session().record.title!r}", "dim")
 
-    async def do_usage(self, _: str) -> None:
-        """Show what this session has cost."""
-        show_bill(await self.chat.bill())
-
-    async def do_why(self, turn: str) -> None:
-        """Say what the last turn recalled, and why: /why [number of the turn]."""
-        await explain(self._session(), chosen(await self._session().receipts(), turn or None))
-
     async def do_undo(self, _: str) -> None:
         """Take back the last exchange, for good."""
         taken = await self.chat.take_back()
@@ -111,13 +104,74 @@ class Commands:
         return Next(say=taken[0].content)
 
     async def do_edit(self, _: str) -> Next:
-        """Take back the last exchange and change the question (Ctrl-X Ctrl-E opens your editor)."""
-        taken = await self.chat.take_back()
-        return Next(draft=taken[0].content if taken else "")
+        """Change the last question and ask it again, in your editor.
+
+        What $VISUAL or $EDITOR leaves takes the place of the last exchange; where nothing changes, all stays as it was.
+        Without an editor the exchange is taken back and the question stands at the prompt.
+        """
+        from chatbot.cli.editor import edited, named_editor
+
+        asked = await self.chat.asked_last()
+        if asked is None:
+            self._screen.say("there is nothing to edit yet", "dim")
+            return Next()
+        if not named_editor():
+            await self.chat.take_back()
+            return Next(draft=asked)
+        text = await asyncio.to_thread(edited, asked)
+        if not text.strip() or text == asked:
+            self._screen.say("nothing was changed", "dim")
+            return Next()
+        await self.chat.take_back()
+        return Next(say=text)
+
+    async def do_model(self, name: str) -> None:
+        """Show which model answers, or let another one: /model [NAME].
+
+        The session goes on. The choice holds for this sitting; [model] in the configuration is for ever.
+        """
+        if name:
+            await self._runtime.use_model(name)
+            self.chat.use(self._runtime.model, self._runtime.tools(self.chat.session))
+            self._runtime.model.warm()
+        model = self._runtime.model
+        window = "" if name else f" · a window of {await model.context_window():,} tokens"
+        self._screen.say(f"{model.name} answers{' from now on' if name else ''}{window}", "dim")
+
+    async def do_identity(self, name: str) -> Next:
+        """Show who answers, or talk to somebody else: /identity [NAME].
+
+        An identity is a hard boundary: its own last session is opened, and nothing of this one goes along.
+        """
+        from chatbot.identity import list_identities
+
+        setup = self._runtime.setup
+        if not name:
+            others = [each for each in list_identities(setup.identities) if each != setup.identity.name]
+            self._screen.say(
+                f"{setup.identity.name} answers" + (f"; others: {', '.join(others)}" if others else ""), "dim"
+            )
+            return Next()
+        if name == setup.identity.name:
+            self._screen.say(f"{name} answers already", "dim")
+            return Next()
+        Setup.resolve(replace(self._options, identity=name))  # an unknown name is told of before anything is closed
+        return Next(identity=name)
 
     async def do_exit(self, _: str) -> Next:
         """Leave; the session stays."""
         return Next(leave=True)
+
+    def _found_one(self, name: str) -> str | None:
+        """The command that `name` means, or the beginning of it; tells what there is where that is not one."""
+        found = self.named(name)
+        if len(found) == 1:
+            return found[0]
+        known = (
+            f"{name} could be {', '.join(found)}" if found else f"there is no {name}{did_you_mean(name, self.all())}"
+        )
+        self._screen.say(known, "yellow")
+        return None
 
     async def _enter(self, session: SessionHandle | None, how: str) -> None:
         former = self.chat.session
@@ -126,10 +180,15 @@ class Commands:
             await self._runtime.leave(former)
         await show_session(self._screen, session, how, self._runtime.config.terminal.shown_on_resume)
 
-    def _session(self) -> SessionHandle:
-        if self.chat.session is None:
-            raise SessionNotFound("this agent keeps no sessions: give it stores in [agents] memory")
-        return self.chat.session
+
+def _documents(commands: type[Commands]) -> dict[str, str]:
+    names = sorted(name for name in dir(commands) if name.startswith("do_"))
+    return {f"/{name.removeprefix('do_')}": _unwrapped(inspect.getdoc(getattr(commands, name)) or "") for name in names}
+
+
+def _unwrapped(text: str) -> str:
+    """Each paragraph on one line, for a terminal of any width."""
+    return "\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 async def show_session(screen: Screen, session: SessionHandle | None, how: str, shown: int) -> None:

@@ -5,26 +5,26 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
-from prompt_toolkit.completion import CompleteEvent, Completer, Completion
-from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
-from chatbot.cli.commands import Commands, Next, show_session
+from chatbot.cli.commands import Commands, show_session
 from chatbot.cli.consent import Consent
 from chatbot.cli.exits import Exit
 from chatbot.cli.interrupts import end_in_order, until_interrupted
 from chatbot.cli.options import chosen_session, options_of
 from chatbot.cli.output import complain
 from chatbot.cli.screen import Screen
+from chatbot.cli.slash import Next
+from chatbot.cli.slash_completion import Candidates, SlashCompleter
 from chatbot.errors import ChatbotError, ConfigError
 from chatbot.memory import SessionHandle
-from chatbot.runtime import Runtime
+from chatbot.runtime import Options, Runtime
 from stores.errors import StoreError
 from stores.files import FILE_MODE, make_folder
 
@@ -39,27 +39,37 @@ async def run(args: argparse.Namespace) -> Exit:
         )
         return Exit.USAGE
     end_in_order()
+    options: Options | None = options_of(args)
+    while options is not None:
+        options = await _sitting(options, args)
+        args = argparse.Namespace(**{**vars(args), "new": False, "fork": None, "resume": None})
+    return Exit.OK
+
+
+async def _sitting(options: Options, args: argparse.Namespace) -> Options | None:
+    """Chat with one identity; the options for another one, where the user goes on with that."""
     consent = Consent()
-    async with Runtime(options_of(args), confirm=consent) as runtime:
+    async with Runtime(options, confirm=consent) as runtime:
         settings = runtime.config.terminal
         screen = Screen(markdown=settings.markdown, stream=args.stream)
-        repl = Repl(runtime, screen, consent)
+        repl = Repl(runtime, screen, options, consent)
         await repl.open(args)
-        await repl.loop()
+        identity = await repl.loop()
         repl.say_goodbye()
-        return Exit.OK
+    return None if identity is None else replace(options, identity=identity, persona=None)
 
 
 class Repl:
     """One sitting at the terminal."""
 
-    def __init__(self, runtime: Runtime, screen: Screen, consent: Consent) -> None:
+    def __init__(self, runtime: Runtime, screen: Screen, options: Options, consent: Consent) -> None:
         self._runtime = runtime
         self._screen = screen
         self._consent = consent
+        self._commands = Commands(runtime, screen, runtime.chat(None), options)
         self._prompt: PromptSession[str] = PromptSession(
             history=_history(runtime),
-            completer=_SlashCompleter(),
+            completer=SlashCompleter(Commands, Candidates(runtime)),
             complete_while_typing=True,
             auto_suggest=AutoSuggestFromHistory(),
             key_bindings=_keys(),
@@ -68,30 +78,32 @@ class Repl:
             enable_open_in_editor=True,
             mouse_support=False,
         )
-        self._commands = Commands(runtime, screen, runtime.chat(None))
 
     async def open(self, args: argparse.Namespace) -> None:
         """Enter the session that the flags name, or the one used last."""
         self._screen.say(f"{self._runtime.setup.identity.name} · {self._runtime.model.name} · /help", "bold")
+        if self._runtime.setup.settings.path is None:
+            self._screen.say("there is no configuration yet, so the defaults hold: chatbot init writes one", "dim")
         is_named = args.new or args.fork is not None or bool(args.resume)
         session = await chosen_session(self._runtime, args) if is_named else await self._runtime.resume()
         await self._enter(session)
         if args.resume == "":
             await self._commands.do_sessions("")
 
-    async def loop(self) -> None:
-        """Read and answer until the user leaves."""
+    async def loop(self) -> str | None:
+        """Read and answer until the user leaves; the identity to go on with, if another was asked for."""
         following = Next()
-        while not following.leave:
+        while not (following.leave or following.identity):
             try:
                 following = await self._step(following)
             except KeyboardInterrupt:
                 following = Next()
             except EOFError:
-                return
+                return None
             except (ChatbotError, StoreError) as error:
                 self._screen.say(str(error), "red")
                 following = Next()
+        return following.identity
 
     def say_goodbye(self) -> None:
         """How to come back."""
@@ -151,20 +163,15 @@ def _keys() -> KeyBindings:
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.validate_and_handle()
 
+    @keys.add("c-c")
+    def _(event: KeyPressEvent) -> None:
+        # What was typed is not lost: the up arrow brings it back.
+        event.current_buffer.append_to_history()
+        event.app.exit(exception=KeyboardInterrupt, style="class:aborting")
+
     @keys.add("escape", "enter")
     @keys.add("c-j")
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
 
     return keys
-
-
-class _SlashCompleter(Completer):
-    """Completes the names of commands."""
-
-    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:  # noqa: ARG002
-        typed = document.text_before_cursor
-        if typed.startswith("/") and " " not in typed:
-            for name, description in Commands.all().items():
-                if name.startswith(typed):
-                    yield Completion(name, start_position=-len(typed), display_meta=description)

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from chatbot.chat import Event, Notice, ToolFinished, ToolStarted
+from chatbot.chat import Event, Notice, Phase, ToolFinished, ToolStarted
 from chatbot.cli.output import printable
 from chatbot.messages import TextDelta
 
 _FENCE = re.compile(r"^ {0,3}(```|~~~)", re.MULTILINE)
 _FRAMES_A_SECOND = 12
+_LONG_S = 3
+"""From how many seconds on a wait is told."""
 
 
 class LiveReply:
@@ -30,7 +33,8 @@ class LiveReply:
         self._stream = stream
         self._pending = ""
         self._live = Live(console=console, transient=True, refresh_per_second=_FRAMES_A_SECOND)
-        self._status = "thinking"
+        self._status = _Status()
+        self._running: list[str] = []
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -48,15 +52,20 @@ class LiveReply:
         """Take in what the turn reports."""
         if isinstance(event, TextDelta):
             self._pending += event.text
-            self._status = ""
+            self._status.tell("")
             self._settle()
+        elif isinstance(event, Phase):
+            self._status.tell(event.text)
         elif isinstance(event, ToolStarted):
             self._flush()
-            self._status = f"running {event.call.name}"
+            self._running.append(event.call.name)
+            self._tell_running()
         elif isinstance(event, ToolFinished):
             mark = "failed" if event.result.is_error else "done"
             self._console.print(Text(printable(f"{event.result.call.name}: {mark}"), style="dim"))
-            self._status = "thinking"
+            if event.result.call.name in self._running:
+                self._running.remove(event.result.call.name)
+            self._tell_running()
         elif isinstance(event, Notice):
             self._console.print(Text(printable(event.text), style="yellow"))
         self._draw()
@@ -72,6 +81,9 @@ class LiveReply:
             self._live.start()
             self._draw()
 
+    def _tell_running(self) -> None:
+        self._status.tell(f"running {', '.join(self._running)}" if self._running else "thinking")
+
     def _settle(self) -> None:
         """Print the blocks that no later text can change."""
         cut = complete_blocks(self._pending)
@@ -84,9 +96,8 @@ class LiveReply:
         self._pending = ""
 
     def _draw(self) -> None:
-        spinner = Spinner("dots", Text(f" {self._status}…", style="dim")) if self._status else Text("")
         shown = self._pending if self._stream else ""
-        self._live.update(Group(self._render(shown), spinner) if shown else spinner)
+        self._live.update(Group(self._render(shown), self._status) if shown else self._status)
 
     def _print(self, text: str) -> None:
         if text.strip():
@@ -101,6 +112,28 @@ class LiveReply:
         from rich.markdown import Markdown  # when the first reply comes, not before the first prompt
 
         return Markdown(text)
+
+
+class _Status:
+    """What is being waited for, beside a spinner; after a while also for how long."""
+
+    def __init__(self) -> None:
+        self._spinner = Spinner("dots", style="cyan")
+        self._text = "thinking"
+        self._since = time.monotonic()
+
+    def tell(self, text: str) -> None:
+        if text != self._text:
+            self._text, self._since = printable(text), time.monotonic()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if not self._text:
+            return
+        waited = int(time.monotonic() - self._since)
+        line = Text(f" {self._text}…" + (f" {waited} s · Ctrl-C stops" if waited >= _LONG_S else ""), style="dim")
+        line.truncate(options.max_width - 4, overflow="ellipsis")
+        self._spinner.update(text=line)
+        yield self._spinner
 
 
 def complete_blocks(text: str) -> int:

@@ -20,7 +20,7 @@ from chatbot.cli.output import printable
 from stores.records import TranscriptEntry
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
     from chatbot.cli.reply import LiveReply
 
@@ -46,6 +46,10 @@ class Screen:
     def say(self, text: str, style: str = "") -> None:
         """A line that is not part of the conversation."""
         self._print((printable(text), style))
+
+    def draw(self, picture: RenderableType) -> None:
+        """Something that fits itself into the terminal."""
+        self._console.print(picture)
 
     def reply(self) -> LiveReply:
         """Where the next reply is drawn; use it as a context manager, and as the turn's `emit`."""

@@ -1,26 +1,30 @@
-"""`chatbot usage`: what was spent, by purpose."""
+"""`chatbot usage`: what was spent, by day and by purpose."""
 
 from __future__ import annotations
 
 import argparse
+import shutil
 
 from chatbot.chat import Bill
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.usage import bill_of, calls_in, cost_text
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import say, say_json, say_table
+from chatbot.memory.record import utc_now
 from chatbot.runtime import Options, Setup
+
+_HEAD = ("purpose", "calls", "tokens in", "cached", "tokens out", "cost")
 
 
 async def run(args: argparse.Namespace) -> Exit:
     """Print the bill of one session, or of the identity."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
     if args.session is None:
-        bill = await Ledger(setup.identity.memory).total()
-    else:
-        async with setup.open_memory() as memory:
-            session = await memory.load_session((await memory.find_session(args.session)).id, any_agent=True)
-            bill = bill_of(calls_in(await session.records()))
+        await _over_time(setup, args)
+        return Exit.OK
+    async with setup.open_memory() as memory:
+        session = await memory.load_session((await memory.find_session(args.session)).id, any_agent=True)
+        bill = bill_of(calls_in(await session.records()))
     if args.json:
         say_json(bill.as_json())
     elif not bill.calls:
@@ -30,10 +34,45 @@ async def run(args: argparse.Namespace) -> Exit:
     return Exit.OK
 
 
+async def _over_time(setup: Setup, args: argparse.Namespace) -> None:
+    from chatbot.chat.activity import Activity
+    from chatbot.cli.report import chart_lines, spending
+
+    activity = Activity.of_last(args.days, utc_now())
+    calls = await Ledger(setup.identity.memory).calls_since(activity.since)
+    activity.add_calls(calls)
+    bill = bill_of(calls)
+    title = f"{setup.identity.name}: usage of {args.days} days"
+    if args.html:
+        from chatbot.cli.page import page, write_page
+
+        await write_page(
+            args.html, page(title, [_period(activity.since.date(), args)], spending(activity), _HEAD, _rows(bill))
+        )
+    if args.json:
+        say_json(bill.as_json() | {"days": [day.as_json() for day in activity.days]})
+    elif args.html:
+        say(f"wrote {args.html}")
+    elif not bill.calls:
+        say("nothing was spent yet")
+    else:
+        width = shutil.get_terminal_size().columns
+        charts = [chart for chart in spending(activity) if sum(chart.values)]
+        say("\n\n".join("\n".join(chart_lines(chart, width)) for chart in charts[:2]) + "\n")
+        show_bill(bill)
+
+
 def show_bill(bill: Bill) -> None:
     """The bill as a table, with a line for each purpose."""
-    rows = [_row(purpose, part) for purpose, part in sorted(bill.by_purpose.items())]
-    say_table(("purpose", "calls", "tokens in", "cached", "tokens out", "cost"), [*rows, _row("all", bill)])
+    say_table(_HEAD, _rows(bill))
+
+
+def _period(since: object, args: argparse.Namespace) -> str:
+    return f"the last {args.days} days, from {since} on; days are UTC"
+
+
+def _rows(bill: Bill) -> list[list[str]]:
+    return [*(_row(purpose, part) for purpose, part in sorted(bill.by_purpose.items())), _row("all", bill)]
 
 
 def _row(name: str, bill: Bill) -> list[str]:

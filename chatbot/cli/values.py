@@ -8,6 +8,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+_MOST_DAYS = 3660
 _SPAN = re.compile(r"(\d{1,6})\s*([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -33,6 +34,14 @@ def days(text: str) -> float:
     number = float(text)
     if not 0 < number < 1e6:
         raise argparse.ArgumentTypeError(f"{text} should be a number of days, more than 0")
+    return number
+
+
+def whole_days(text: str) -> int:
+    """A number of days, from 1 to ten years."""
+    number = int(text)
+    if not 1 <= number <= _MOST_DAYS:
+        raise argparse.ArgumentTypeError(f"{text} should be from 1 to {_MOST_DAYS}")
     return number
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import shutil
+import sys
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -58,23 +61,28 @@ def chosen(receipts: Sequence[dict[str, Any]], turn: str | None) -> dict[str, An
 async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
     """Print a receipt for people."""
     memory = receipt.get("memory") or {}
-    say(f"turn {receipt['turn']} · {receipt['at']} · {receipt['model']} · {receipt['finish']}")
+    _say(f"turn {receipt['turn']} · {receipt['at']} · {receipt['model']} · {receipt['finish']}")
     if memory.get("query"):
-        say(f"memory was asked about: {printable(' / '.join(memory['query']))[:200]}")
+        _say(f"memory was asked about: {printable(' / '.join(memory['query']))[:200]}")
     considered = memory.get("considered", [])
     if considered:
         say_table(("score", *_PARTS.values(), "verdict", "what"), await _rows(session, memory))
     else:
         say("nothing in memory was looked at" if not memory else "nothing in memory has to do with it")
     tokens = receipt.get("tokens", {})
-    say("tokens: " + " · ".join(f"{name} {count:,}" for name, count in tokens.items()))
+    _say("tokens: " + " · ".join(f"{name} {count:,}" for name, count in tokens.items()))
     window = receipt.get("window", {})
-    say(f"window: {window.get('entries', 0)} entries from {window.get('from')} to {window.get('to')}")
+    _say(f"window: {window.get('entries', 0)} entries from {window.get('from')} to {window.get('to')}")
     calls = receipt.get("calls", [])
     cost = sum(call.get("cost_usd") or 0 for call in calls)
     say(f"{len(calls)} model calls · {cost_text(cost)} · {receipt.get('seconds', 0)} s")
     for notice in receipt.get("notices", []):
         say(f"notice: {printable(notice)}")
+
+
+def _say(text: str) -> None:
+    """A line that is broken between words where it is longer than the terminal."""
+    say(textwrap.fill(text, shutil.get_terminal_size().columns) if sys.stdout.isatty() else text)
 
 
 async def _rows(session: SessionHandle, memory: dict[str, Any]) -> list[tuple[str, ...]]:

@@ -18,6 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from chatbot.memory.record import SessionRecord, decode_record, is_session_id
 from stores import json_lines
 from stores.errors import LaterFormat, MissingFolder, StoreError
 from stores.files import locked, make_folder, opened, stamp, sync_folder, translated
-from stores.records import SessionRef
+from stores.records import SessionRef, format_time
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +82,10 @@ class SessionCatalog(ABC):
     @abstractmethod
     async def receipts(self, session: SessionRef) -> list[dict[str, Any]]:
         """Every receipt, oldest first."""
+
+    async def receipts_since(self, session: SessionRef, moment: datetime) -> list[dict[str, Any]]:
+        """Every receipt from `moment` on, newest first."""
+        return list(takewhile(_from(moment), reversed(await self.receipts(session))))
 
     @abstractmethod
     def ref(self, session_id: str) -> SessionRef:
@@ -152,6 +157,10 @@ class FolderCatalog(SessionCatalog):
     async def receipts(self, session: SessionRef) -> list[dict[str, Any]]:
         """See `SessionCatalog`."""
         return await asyncio.to_thread(_read_receipts, session.folder)
+
+    async def receipts_since(self, session: SessionRef, moment: datetime) -> list[dict[str, Any]]:
+        """See `SessionCatalog`; reads no further back."""
+        return await asyncio.to_thread(_read_receipts_since, session.folder, moment)
 
     def ref(self, session_id: str) -> SessionRef:
         """See `SessionCatalog`."""
@@ -365,3 +374,14 @@ def _append_receipt(path: Path, receipt: dict[str, Any]) -> None:
 def _read_receipts(path: Path) -> list[dict[str, Any]]:
     with opened(path) as folder:
         return json_lines.read(folder, RECEIPTS_NAME)
+
+
+def _read_receipts_since(path: Path, moment: datetime) -> list[dict[str, Any]]:
+    with opened(path) as folder:
+        return list(takewhile(_from(moment), json_lines.read_backwards(folder, RECEIPTS_NAME)))
+
+
+def _from(moment: datetime) -> Callable[[dict[str, Any]], bool]:
+    """Whether a receipt is of that moment or later: times in UTC sort as they are written."""
+    earliest = format_time(moment)
+    return lambda receipt: str(receipt.get("at", "")) >= earliest

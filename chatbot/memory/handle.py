@@ -141,6 +141,13 @@ class SessionHandle(Remembering):
         now = self._clock()
         self.record = await self._catalog.change(self.id, lambda record: record.renamed(title).used(now))
 
+    async def entitle(self, title: str, *, instead_of: str = "") -> None:
+        """Give the session a title, unless it has another one by now than `instead_of`. Durable on return."""
+        now = self._clock()
+        self.record = await self._catalog.change(
+            self.id, lambda record: record.renamed(title).used(now) if record.title == instead_of else record
+        )
+
     async def receipt_append(self, receipt: dict[str, Any]) -> None:
         """Keep the record of a turn, or of what was done beside turns: that one has a `kind`. Durable on return."""
         await self._catalog.append_receipt(self._ref, receipt)
@@ -152,6 +159,10 @@ class SessionHandle(Remembering):
     async def records(self) -> list[dict[str, Any]]:
         """Every record, oldest first: of turns, and of what was done beside them."""
         return await self._catalog.receipts(self._ref)
+
+    async def receipts_since(self, moment: datetime) -> list[dict[str, Any]]:
+        """The record of every turn from `moment` on, newest first; reads no further back."""
+        return [record for record in await self._catalog.receipts_since(self._ref, moment) if "kind" not in record]
 
     async def list_files(self) -> list[SessionFile]:
         """The files in the session's folder, sorted by name; none for a session that lives in memory."""

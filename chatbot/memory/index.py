@@ -58,6 +58,25 @@ class SessionIndex:
                 logger.warning("%s is damaged (%s): rebuilding it", self._home / NAME, error)
             return list(islice(filter(wanted, _behind(reversed(self._rebuild(folder)), behind)), limit))
 
+    def problem(self) -> str | None:
+        """What is wrong with the index, in words, mending nothing; None where it is as it should be."""
+        with locked(self._home) as folder:
+            if folder.stamp(NAME) is None:
+                return "is missing"
+            try:
+                for _ in _records_backwards(folder):
+                    pass
+                return None if self._is_fresh(folder) else "is older than the folders"
+            except _DamagedIndexError as error:
+                return f"is damaged: {error}"
+
+    def rebuild(self) -> str:
+        """Build the index again from the folders, the old one kept aside; returns its name, empty for none."""
+        with locked(self._home) as folder:
+            aside = folder.set_aside(NAME) if folder.stamp(NAME) else ""
+            self._rebuild(folder)
+            return aside
+
     def freshen(self, folder: Folder) -> None:
         """Rebuild the index if the folders no longer match it. Needs the lock on `home`; call before changing them."""
         if not self._is_fresh(folder):

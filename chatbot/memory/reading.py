@@ -16,7 +16,7 @@ from stores.access import Sensitivity, View
 from stores.errors import InvalidValue, StoreError, UnknownObservation, UnsupportedOperation, did_you_mean
 from stores.events import Event
 from stores.observation import Observation
-from stores.query import MOST_AT_ONCE, Filter, Order, Page, Progress, Stats, Version, check_limit
+from stores.query import MOST_AT_ONCE, Filter, Order, Page, Progress, Stats, VectorStats, Version, check_limit
 from stores.records import check_time, format_time
 
 logger = logging.getLogger(__name__)
@@ -234,6 +234,11 @@ class Reading(Scoped):
         """How much there is, by status, type and visibility, and what it takes on the disk."""
         scope = self._scope()
         return await scope.store.stats(scope.view(ask))
+
+    async def vector_stats(self, *, ask: Collection[Sensitivity] = PUBLIC) -> VectorStats:
+        """Which model made the vectors, and how many rows have one. Raises `UnsupportedOperation` without vectors."""
+        scope = self._scope()
+        return await scope.store.vector_stats(scope.view(ask))
 
     async def reindex(self, progress: Progress | None = None, *, embed: bool = False) -> int:
         """Build the store's caches again from what is kept; how many observations there are.

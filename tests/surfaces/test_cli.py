@@ -153,7 +153,6 @@ def test_a_healthy_project_is_healthy() -> None:
         (lambda session: (session / "kv.json").write_bytes(b"{"), "kv.json is damaged"),
         (lambda session: (session / "transcript.md").chmod(0o644), "others may read"),
         (lambda session: (session / "session.json").write_bytes(b"{"), "session.json"),
-        (lambda session: (session / "kv.json.damaged-1").touch(0o600), "was damaged"),
         (lambda _: Path("config.toml").write_text("[modle]", encoding="utf-8"), "did you mean 'model'"),
         (
             lambda _: Path("config.toml").write_text("[agents.chat]\nmemory=['x']", encoding="utf-8"),

@@ -1,102 +1,18 @@
 """The chat as a person meets it: a real process in a real pseudo-terminal, its screen read back."""
 
 import json
-import os
 import re
-import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
-import pexpect
-import pyte
 import pytest
 
-COLUMNS, LINES = 80, 40
-WAIT_S = 20.0
+from tests.terminal import CTRL_C, Terminal
+
 UP = "\x1b[A"
 ALT_ENTER = "\x1b\r"
-CTRL_C, CTRL_D, CTRL_U = "\x03", "\x04", "\x15"
 
 Start = Callable[..., "Terminal"]
-
-
-class Terminal:
-    """A terminal of 80 columns with `chatbot` running in it."""
-
-    def __init__(self, *arguments: str, program: str | None = None, **environment: str) -> None:
-        self._screen = pyte.HistoryScreen(COLUMNS, LINES, history=1000)
-        self._stream = pyte.ByteStream(self._screen)
-        command = [program] if program else ["-m", "chatbot", *arguments]
-        self._process = pexpect.spawn(
-            sys.executable,
-            command,
-            dimensions=(LINES, COLUMNS),
-            env=os.environ | {"TERM": "xterm-256color"} | environment,
-            timeout=WAIT_S,
-        )
-
-    @property
-    def text(self) -> str:
-        """What has scrolled out of the screen, and the screen."""
-        past = ["".join(line[x].data for x in range(COLUMNS)).rstrip() for line in self._screen.history.top]
-        return "\n".join([*past, *(line.rstrip() for line in self._screen.display)]).rstrip()
-
-    def see(self, wanted: str) -> str:
-        """Wait until `wanted`, a pattern, is on the screen; the text by then."""
-        return self._until(lambda: re.search(wanted, self.text, re.DOTALL) is not None, wanted)
-
-    def prompt(self) -> None:
-        """Wait for an empty prompt."""
-        self._until(lambda: self.text.splitlines()[-1:] == ["❯"], "an empty prompt")
-
-    def type(self, keys: str) -> None:
-        """Press keys."""
-        self._process.send(keys)
-
-    def say(self, line: str) -> None:
-        """Wait for the prompt, type a line and press Enter."""
-        self.prompt()
-        self._process.send(line)
-        self._until(lambda: line[-20:] in self.text.splitlines()[-1] or "\n" in line or line[-20:] in self.text, line)
-        self._process.send("\r")
-
-    def leave(self) -> str:
-        """Leave with Ctrl-D, and return everything that was shown."""
-        self.prompt()
-        self._process.send(CTRL_D)
-        self.ended()
-        return self.text
-
-    def ended(self) -> None:
-        """Wait for the process to end well."""
-        while self._read():
-            pass
-        self._process.wait()
-        assert self._process.exitstatus == 0, self.text
-
-    def close(self) -> None:
-        self._process.close(force=True)
-
-    def _until(self, is_true: Callable[[], bool], wanted: str) -> str:
-        deadline = time.monotonic() + WAIT_S
-        while not is_true():
-            assert time.monotonic() < deadline, f"never saw {wanted!r} in:\n{self.text}"
-            assert self._read() or is_true(), f"ended without {wanted!r}:\n{self.text}"
-        return self.text
-
-    def _read(self) -> bool:
-        try:
-            data: Any = self._process.read_nonblocking(65_536, timeout=1)
-        except pexpect.TIMEOUT:
-            return True
-        except pexpect.EOF:
-            return False
-        if b"\x1b[6n" in data:  # the program asks where the cursor is, as terminals are asked
-            self._process.send(f"\x1b[{self._screen.cursor.y + 1};{self._screen.cursor.x + 1}R")
-        self._stream.feed(data)
-        return True
 
 
 @pytest.fixture
@@ -374,3 +290,132 @@ def test_the_user_is_asked_about_each_call_that_may_destroy_and_a_clear_yes_is_n
     results = [json.loads(content)["content"] for role, content in _said() if role == "tool"]
     assert results[0] == "wiped"
     assert "the user did not allow this call of 'wipe_more'" in results[1]
+
+
+@pytest.fixture
+def remembering(start: Start) -> Start:
+    """The same, with an agent that remembers, and a second identity."""
+    Path("config.toml").write_text('[model]\nname = "scripted"\n', encoding="utf-8")
+    Path("identities/grace").mkdir()
+    Path("identities/grace/identity.toml").write_text("", encoding="utf-8")
+    return start
+
+
+def test_what_is_remembered_is_told_recalled_and_forgotten(remembering: Start) -> None:
+    chat = remembering()
+    chat.say("/remember The heating is serviced in May")
+    chat.see("takes it back")
+    chat.say("/remember The heating costs 300 a month")
+    chat.say("/recall heating")
+    chat.see("2 .*heating")
+    chat.say("/forget heating")
+    chat.see("several fit")
+    chat.say("/forget 1")
+    chat.see("forgotten; chatbot memory restore")
+    chat.say("/forget heating")
+    chat.see("forgotten.*forgotten")
+    chat.say("/recall heating")
+    chat.see("nothing is remembered about that")
+    chat.say("/tasks add Call the plumber")
+    chat.see("Call the plumber.*ticks one off")
+    chat.say("/tasks done 1")
+    chat.see("there is nothing to do")
+    chat.say("/forget")
+    chat.see("say what: /forget")
+    chat.leave()
+
+
+def test_the_beginning_of_a_command_is_enough_if_it_is_one(remembering: Start) -> None:
+    chat = remembering()
+    chat.say("/mod")
+    chat.see("scripted answers")
+    chat.say("/re")
+    chat.see("/re could be /recall, /remember")
+    chat.say("/help cont")
+    chat.see("/context: Draw what.*Nothing is\\s+sent")
+    chat.say("/context")
+    assert all(part in chat.see("of a window of 8,192") for part in ("persona", "memory", "reply", "free"))
+    chat.leave()
+
+
+def test_compacting_keeps_the_transcript_and_shrinks_the_window(remembering: Start) -> None:
+    chat = remembering()
+    for text in ("The boat lies in Kiel", "It is called Merle", "And it is blue"):
+        chat.say(text)
+        chat.see(f"You said: {text}")
+    chat.say("/compact")
+    chat.see("4 entries are summed up.*Merle")
+    chat.leave()
+    assert len(_said()) == 6
+    again = remembering()
+    again.say("/context")
+    assert re.search(r"summary +█?\S* +[1-9]", again.see("of a window of")) is not None
+    again.leave()
+
+
+def test_another_identity_has_its_own_session_and_an_unknown_one_is_told(remembering: Start) -> None:
+    chat = remembering()
+    chat.say("My name is Sam")
+    chat.see("You said")
+    chat.say("/identity grcae")
+    chat.see("did you mean 'grace'")
+    chat.say("/identity grace")
+    assert "chatbot -r" in chat.see("grace · scripted.*a new session")
+    chat.say("/identity")
+    chat.see("grace answers; others: ada")
+    chat.say("/model local/nowhere.gguf")
+    chat.see("there is no model file")
+    chat.say("hello")
+    chat.see("You said: hello")
+    chat.leave()
+
+
+def test_an_editor_changes_the_last_question(remembering: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDITOR", "sed -i s/tea/coffee/")
+    chat = remembering()
+    chat.say("I like tea")
+    chat.see("You said: I like tea")
+    chat.say("/edit")
+    chat.see("You said: I like coffee")
+    chat.say("/edit")
+    chat.see("nothing was changed")
+    chat.leave()
+    assert [content for role, content in _said() if role == "user"] == ["I like coffee"]
+
+
+def test_sessions_commands_and_files_are_completed(remembering: Start) -> None:
+    Path("notes").mkdir()
+    chat = remembering()
+    chat.say("The boat lies in Kiel")
+    chat.see("You said")
+    chat.prompt()
+    for typed, offered in (
+        ("/resume bo", "The boat lies in Kiel.*just now"),
+        ("/identity ", "grace"),
+        ("/export no", "notes"),
+    ):
+        chat.type(typed)
+        chat.see(f"{re.escape(typed.rstrip())}.*{offered}")
+        chat.type(CTRL_C)
+        chat.prompt()
+    chat.say("/export boat.md")
+    chat.see("wrote .*boat.md")
+    assert "The boat lies in Kiel" in Path("boat.md").read_text(encoding="utf-8")
+    chat.say("/export boat.md")
+    chat.see("is there already")
+    chat.leave()
+
+
+def test_a_line_that_ctrl_c_cleared_comes_back_and_the_window_may_change_its_size(remembering: Start) -> None:
+    chat = remembering()
+    chat.prompt()
+    chat.type("a long thought")
+    chat.see("a long thought")
+    chat.type(CTRL_C)
+    chat.prompt()
+    chat.resize(50)
+    chat.type(UP)
+    chat.see("❯ a long thought$")
+    chat.type("\r")
+    chat.see("You said: a long thought")
+    chat.leave()

@@ -43,14 +43,15 @@ def alive(pid: int) -> bool:
 
 
 def servers_running() -> list[int]:
-    """The processes of our test servers and their children."""
+    """The processes of this test's servers, known by their home, and their children."""
     found = []
+    home = f"HOME={os.environ['HOME']}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            line = (folder / "cmdline").read_bytes()
+            line, environment = (folder / "cmdline").read_bytes(), (folder / "environ").read_bytes()
         except OSError:
             continue
-        if str(SERVER).encode() in line and alive(int(folder.name)):
+        if str(SERVER).encode() in line and home in environment.split(b"\0") and alive(int(folder.name)):
             found.append(int(folder.name))
     return found
 

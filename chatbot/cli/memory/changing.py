@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shlex
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
+from chatbot.cli.editor import edited
 from chatbot.cli.memory.desk import Desk, warn_redacted
 from chatbot.cli.memory.tables import say_observations
 from chatbot.cli.output import check_can_ask, is_sure, say, say_json, warn
@@ -167,21 +163,7 @@ async def _edited(desk: Desk, observation_id: str) -> str:
     """The narrative after it went through the person's editor."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InvalidValue("there is nothing to change: name a field, such as --title")
-    return await asyncio.to_thread(_from_editor, (await desk.row(observation_id)).narrative)
-
-
-def _from_editor(text: str) -> str:
-    with tempfile.TemporaryDirectory(prefix="chatbot-") as folder:
-        file = Path(folder, "narrative.md")
-        file.write_text(text, encoding="utf-8")
-        editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
-        try:
-            done = subprocess.run([*editor, str(file)], check=False)  # noqa: S603 - the user's own editor
-        except OSError as error:
-            raise InvalidValue(f"the editor {editor[0]!r} cannot be started: set EDITOR to one that can") from error
-        if done.returncode:
-            raise InvalidValue(f"the editor ended with {done.returncode}: nothing was changed")
-        return file.read_text(encoding="utf-8", errors="surrogateescape").removesuffix("\n")
+    return await asyncio.to_thread(edited, (await desk.row(observation_id)).narrative)
 
 
 def _tell(desk: Desk, became: Remembered) -> None:

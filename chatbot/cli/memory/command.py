@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Awaitable, Callable
 
 from chatbot.cli.exits import Exit
-from chatbot.cli.memory import changing, extracting, facts, looking, people, tasks
+from chatbot.cli.memory import changing, extracting, facts, looking, people, stats, tasks
 from chatbot.cli.memory.desk import Desk
 from chatbot.cli.sessions.moving import import_
 from chatbot.runtime import Options, Setup
@@ -37,7 +37,7 @@ _ACTIONS: dict[str, Callable[[Desk], Awaitable[None]]] = {
     "get": looking.get,
     "timeline": looking.timeline,
     "history": looking.history,
-    "stats": looking.stats,
+    "stats": stats.stats,
     "reindex": looking.reindex,
     "people": people.people,
     "tasks": tasks.tasks,

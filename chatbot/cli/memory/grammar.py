@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from chatbot.cli.sessions.grammar import add_import
-from chatbot.cli.values import count, future, pair, past, share, words
+from chatbot.cli.values import count, future, pair, past, share, whole_days, words
 
 VISIBILITIES = ("private", "shared", "social")
 SENSITIVITIES = ("public", "private", "secret")
@@ -36,7 +37,14 @@ def add_memory(memory: argparse.ArgumentParser, place: Place) -> None:
             "memory import facts.json --from memstore",
         )
     )
-    grammar.action("stats", "how much is remembered, and what it takes on the disk", "memory stats --json")
+    stats = grammar.action(
+        "stats",
+        "how much is remembered, how it came together, how often it helped, and what it takes on the disk",
+        "memory stats --days 90",
+        "memory stats --html memory.html",
+    )
+    stats.add_argument("--days", type=whole_days, default=30, metavar="N", help="draw the last N days (default 30)")
+    stats.add_argument("--html", type=Path, metavar="FILE", help="write a page that works offline")
     reindex = grammar.action("reindex", "build the search index again from what is kept", "memory reindex")
     reindex.add_argument(
         "--embed", action="store_true", help="make all vectors anew too, with the model of [embedding]"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from chatbot.cli.memory.desk import Desk
 from chatbot.cli.memory.tables import say_history, say_hits, say_in_full, say_observations, say_timeline
-from chatbot.cli.output import progress, say, say_json, say_table
+from chatbot.cli.output import progress, say, say_json
 from stores.query import MOST_AT_ONCE
 
 
@@ -90,36 +90,6 @@ async def history(desk: Desk) -> None:
         )
     else:
         say_history(line)
-
-
-async def stats(desk: Desk) -> None:
-    """Counts of what the caller may see, and bytes on the disk."""
-    counted = await desk.memories.stats(ask=desk.ask)
-    if desk.args.json:
-        say_json(
-            {
-                "by_status": dict(counted.by_status),
-                "by_type": dict(counted.by_type),
-                "by_visibility": dict(counted.by_visibility),
-                "facts": counted.facts,
-                "journal_bytes": counted.journal_bytes,
-                "cache_bytes": counted.cache_bytes,
-            }
-        )
-        return
-    rows = [
-        [group, name, f"{number:,}"]
-        for group, numbers in (
-            ("status", counted.by_status),
-            ("type", counted.by_type),
-            ("visibility", counted.by_visibility),
-        )
-        for name, number in sorted(numbers.items(), key=lambda each: (-each[1], each[0]))
-    ]
-    rows.append(["facts", "", f"{counted.facts:,}"])
-    rows.append(["bytes", "journal", f"{counted.journal_bytes:,}"])
-    rows.append(["bytes", "caches", f"{counted.cache_bytes:,}"])
-    say_table(("", "what", "how many"), rows)
 
 
 async def reindex(desk: Desk) -> None:

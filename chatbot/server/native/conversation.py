@@ -11,7 +11,7 @@ from fastapi import APIRouter, Body, Response
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse
 
-from chatbot.chat import Event, Notice, ToolFinished, ToolStarted
+from chatbot.chat import Event, Notice, Phase, ToolFinished, ToolStarted
 from chatbot.chat.usage import bill_of, calls_in
 from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle
@@ -150,6 +150,8 @@ async def _told(turn: RunningTurn, session_id: str) -> dict[str, Any]:
 
 def _event(event: Event) -> bytes:
     match event:
+        case Phase(text):
+            return sse.event({"text": text}, "phase")
         case TextDelta(text):
             return sse.event({"text": text}, "text")
         case ToolStarted(call):

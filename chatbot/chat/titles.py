@@ -1,0 +1,82 @@
+"""What a session is called until somebody says otherwise: by rule, from what the user said first, or by the model.
+
+The rule takes the first sentence that says something: greetings, quotations, code and headings' marks are passed over.
+"""
+
+from __future__ import annotations
+
+import re
+
+from chatbot.messages import Message
+
+LONGEST = 60
+REPLY_TOKENS = 32
+"""What a model may use for a title."""
+_SHOWN = 1_000
+"""How much of a message a model is shown to find a title for it."""
+
+_CODE = re.compile(r"(```|~~~).*?(?:\1|\Z)", re.DOTALL)
+_MARKS = re.compile(r"^\s*(?:[-*+] |#+ |\d+[.)] )*")
+_SENTENCE = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])\s*|\n+")
+_HAIL = (
+    r"hi|hiya|hello|hey|yo|greetings|howdy|good (?:morning|afternoon|evening|day)|dear|hallo|guten (?:morgen|tag|abend)"
+    r"|bonjour|salut|hola|ciao|olá|你好|您好|嗨|こんにちは|おはよう(?:ございます)?|안녕하세요"
+)
+_COURTESY = (
+    r"how are you(?: doing)?(?: today)?|how do you do|what's up|nice to meet you|i hope you are well|thanks?(?: you)?"
+)
+_GREETING = re.compile(
+    rf"(?:(?:{_HAIL})(?!\w)(?:\s+(?:there|all|everyone|again|team|folks))?(?:,?\s+(?-i:[A-Z]\w+)(?=\s*[,.!?;:–—-]|\s*$))?"
+    rf"|(?:{_COURTESY})(?!\w))[\s,.!?;:…–—。，！？、-]*",
+    re.IGNORECASE,
+)
+_QUOTES = "\"'“”„«»‘’`*_# "
+
+
+def title_of(text: str) -> str:
+    """A title for a conversation that begins with `text`, on one line, at most 60 characters long."""
+    lines = [line for line in _CODE.sub("\n", text).split("\n") if not line.lstrip().startswith(">")]
+    sentences = [_MARKS.sub("", part) for part in _SENTENCE.split("\n".join(lines))]
+    told = (_without_greeting(" ".join(sentence.split())) for sentence in sentences)
+    return _cut(next(filter(_says_something, told), "") or " ".join(text.split()))
+
+
+def is_greeting(text: str) -> bool:
+    """Whether a text only greets, so that a later one makes a better title."""
+    return not _says_something(_without_greeting(" ".join(text.split())))
+
+
+def title_request(text: str, reply: str) -> list[Message]:
+    """What a model is asked for a title of the conversation that began with this exchange."""
+    return [
+        Message(
+            "user",
+            "Give a title of two to six words to the conversation that begins below. Answer with the title alone, in "
+            f"the language of the conversation.\n\nUser: {text[:_SHOWN]}\n\nAssistant: {reply[:_SHOWN]}",
+        )
+    ]
+
+
+def title_in(answer: str) -> str:
+    """The title in a model's answer; empty where it gave none."""
+    line = next((line for line in answer.splitlines() if line.strip(_QUOTES)), "")
+    return _cut(re.sub(r"^\s*title\s*:\s*", "", line.strip(_QUOTES), flags=re.IGNORECASE).strip(_QUOTES).rstrip("."))
+
+
+def _without_greeting(sentence: str) -> str:
+    while found := _GREETING.match(sentence):
+        sentence = sentence[found.end() :]
+    return sentence
+
+
+def _says_something(sentence: str) -> bool:
+    return any(char.isalnum() for char in sentence)
+
+
+def _cut(title: str) -> str:
+    """At most 60 characters, ended between words where there are any."""
+    if len(title) <= LONGEST:
+        return title
+    head = title[: LONGEST - 1]
+    at_a_space = head.rfind(" ")
+    return (head[:at_a_space] if at_a_space > LONGEST // 2 else head).rstrip(" ,;:–—-") + "…"

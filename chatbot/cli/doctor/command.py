@@ -1,0 +1,77 @@
+"""Runs the examination, mends where that is asked for, and prints what was found."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import AsyncIterator
+
+from chatbot.cli.doctor.finding import Finding
+from chatbot.cli.doctor.folders import folders
+from chatbot.cli.doctor.memories import memories
+from chatbot.cli.doctor.models import models
+from chatbot.cli.doctor.sessions import sessions
+from chatbot.cli.exits import Exit
+from chatbot.cli.output import printable, say, say_json
+from chatbot.errors import ChatbotError
+from chatbot.runtime import Options, Setup
+from stores.errors import StoreError
+
+_SIGNS = {"ok": "✓", "note": "·", "bad": "✗", "mended": "✚"}
+
+
+async def run(args: argparse.Namespace) -> Exit:
+    """Print what was found; fails where anything is bad and was not mended."""
+    options = Options(config=args.config, identity=args.identity, agent=args.agent)
+    found = examine(options, network=args.network)
+    findings = [await _mended(finding) if args.fix else finding async for finding in found]
+    if args.json:
+        say_json([finding.as_json() for finding in findings])
+    else:
+        say("\n".join(_lines(finding) for finding in findings))
+    return Exit.FAILED if any(finding.state == "bad" for finding in findings) else Exit.OK
+
+
+async def examine(options: Options, *, network: bool = False) -> AsyncIterator[Finding]:
+    """Look at the configuration, the models, and everything that the identity keeps."""
+    try:
+        setup = Setup.resolve(options)
+        yield Finding("configuration", "ok", str(setup.settings.path or "defaults; chatbot init writes a file"))
+        setup.check_stores()
+        setup.check_tools()
+        setup.check_hooks()
+    except ChatbotError as error:
+        yield Finding("configuration", "bad", str(error), _edit(options))
+        return
+    yield Finding("identity", "ok", f"{setup.identity.name} in {setup.identity.folder}")
+    async for finding in models(setup, network=network):
+        yield finding
+    home = setup.identity.memory
+    for finding in (*folders(home), *sessions(home, setup)):
+        yield finding
+    async for finding in memories(setup):
+        yield finding
+
+
+async def _mended(finding: Finding) -> Finding:
+    if finding.mend is None:
+        return finding
+    try:
+        return finding.mended(await finding.mend())
+    except (ChatbotError, StoreError, OSError) as error:
+        return Finding(finding.subject, "bad", f"{finding.message}; it could not be mended: {error}", finding.command)
+
+
+def _edit(options: Options) -> str:
+    from chatbot.config import Settings
+
+    try:
+        path = Settings.read(options.config).path
+    except ChatbotError:
+        path = options.config
+    return f"$EDITOR {shlex.quote(str(path))}" if path else "chatbot config"
+
+
+def _lines(finding: Finding) -> str:
+    line = f"{_SIGNS[finding.state]} {finding.subject:14} {printable(finding.message)}"
+    return f"{line}\n  {'':14} → {finding.command}" if finding.command else line

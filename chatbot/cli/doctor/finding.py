@@ -1,0 +1,32 @@
+"""What the doctor finds."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+State = Literal["ok", "note", "bad", "mended"]
+"""`note` is something to know that hinders nothing; `mended` was bad until a moment ago."""
+
+FIX = "chatbot doctor --fix"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at; where it is not well, the command that mends it, and the way to do so here."""
+
+    subject: str
+    state: State
+    message: str = ""
+    command: str = ""
+    mend: Callable[[], Awaitable[str]] | None = None
+    """Mends it, and says what was done."""
+
+    def mended(self, how: str) -> Finding:
+        """The finding after it was mended."""
+        return replace(self, state="mended", message=f"{self.message}: {how}", command="", mend=None)
+
+    def as_json(self) -> dict[str, Any]:
+        """The finding for programs."""
+        return {"subject": self.subject, "state": self.state, "message": self.message, "command": self.command}

@@ -1,0 +1,85 @@
+"""What can be wrong with files whatever they hold: who may read them, what was set aside, what a crash left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import stat
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from pathlib import Path
+from shlex import quote
+
+from chatbot.cli.doctor.aside import FOLDER, move_aside
+from chatbot.cli.doctor.finding import FIX, Finding
+
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_STRAY_AFTER_S = 3600.0
+
+
+def folders(home: Path) -> Iterator[Finding]:
+    """Look at every file and folder below `home`, an identity's memory."""
+    paths = [home, *sorted(home.rglob("*"))] if home.is_dir() else []
+    yield from _modes(paths)
+    yield from _links(paths)
+    for path in paths:
+        if ".damaged-" in path.name or path.parent == home / FOLDER:
+            yield Finding(
+                "set aside", "note", f"{path} was damaged: mend it and put it back, or", f"rm -r {quote(str(path))}"
+            )
+    yield from _strays(home, paths)
+
+
+def _modes(paths: list[Path]) -> Iterator[Finding]:
+    known = [(path, path.lstat()) for path in paths if not path.is_symlink()]
+    foreign = [path for path, status in known if status.st_uid != os.geteuid()]
+    exposed = [path for path, status in known if status.st_mode & _OTHERS and path not in foreign]
+    for path in foreign:
+        yield Finding("permissions", "bad", f"{path} belongs to somebody else", f"sudo chown $USER {quote(str(path))}")
+    for path in exposed:
+        yield Finding("permissions", "bad", f"others may read {path}", f"chmod go= {quote(str(path))}", _closing(path))
+    if not exposed and not foreign:
+        yield Finding("permissions", "ok", f"{len(paths)} files and folders are private")
+
+
+def _links(paths: list[Path]) -> Iterator[Finding]:
+    for path in paths:
+        if path.is_symlink():
+            yield Finding("links", "bad", f"{path} is a link, which is never followed", f"ls -l {quote(str(path))}")
+
+
+def _strays(home: Path, paths: list[Path]) -> Iterator[Finding]:
+    """What a killed process left: sessions half made, sessions half deleted, drafts of files."""
+    old = time.time() - _STRAY_AFTER_S
+    for path in paths:
+        if path.parent == home / ".drafts" and path.lstat().st_mtime < old:
+            yield Finding("drafts", "bad", f"{path} is a session that was never finished", FIX, _moving(home, path))
+        elif path.parent == home / ".trash":
+            yield Finding("drafts", "bad", f"{path} was deleted, but not to its end", FIX, _erasing(path))
+        elif path.name.startswith(".") and path.suffix == ".tmp" and path.lstat().st_mtime < old:
+            yield Finding("drafts", "bad", f"{path} is the draft of a file", FIX, _moving(home, path))
+
+
+def _closing(path: Path) -> Callable[[], Awaitable[str]]:
+    def close() -> str:
+        path.chmod(path.stat().st_mode & ~_OTHERS)
+        return "closed to others"
+
+    return lambda: asyncio.to_thread(close)
+
+
+def _moving(home: Path, path: Path) -> Callable[[], Awaitable[str]]:
+    async def move() -> str:
+        return f"moved to {await asyncio.to_thread(move_aside, home, path)}"
+
+    return move
+
+
+def _erasing(path: Path) -> Callable[[], Awaitable[str]]:
+    async def erase() -> str:
+        await asyncio.to_thread(partial(shutil.rmtree, path))
+        return "deleted, as it was asked to be"
+
+    return erase

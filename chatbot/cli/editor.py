@@ -1,0 +1,35 @@
+"""A text in the person's own editor."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import tempfile
+from pathlib import Path
+
+from stores.errors import InvalidValue
+
+
+def named_editor() -> list[str]:
+    """The command in `$VISUAL` or `$EDITOR`; empty where neither is set."""
+    text = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise InvalidValue(f"the editor {text!r} is no command: set EDITOR to one") from error
+
+
+def edited(text: str) -> str:
+    """The text as the editor left it; `vi` where no editor is set. Raises `InvalidValue` where that went wrong."""
+    editor = named_editor() or ["vi"]
+    with tempfile.TemporaryDirectory(prefix="chatbot-") as folder:
+        file = Path(folder, "text.md")
+        file.write_text(text, encoding="utf-8")
+        try:
+            done = subprocess.run([*editor, str(file)], check=False)  # noqa: S603 - the user's own editor
+        except OSError as error:
+            raise InvalidValue(f"the editor {editor[0]!r} cannot be started: set EDITOR to one that can") from error
+        if done.returncode:
+            raise InvalidValue(f"the editor ended with {done.returncode}: nothing was changed")
+        return file.read_text(encoding="utf-8", errors="surrogateescape").removesuffix("\n")

@@ -1,0 +1,146 @@
+"""`chatbot init`: writes a configuration and an identity where the user's own belong. Overwrites nothing."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_config_path, user_data_path
+
+from chatbot.cli.exits import Exit
+from chatbot.cli.output import printable, say, say_json
+from chatbot.config import FILE_NAME, Config, ModelSettings, Settings
+from chatbot.errors import ModelError
+from chatbot.identity import DEFAULT_PERSONA, check_name
+from chatbot.identity import FILE_NAME as IDENTITY_NAME
+from chatbot.models import open_model
+from stores.files import make_folder, opened
+
+_BY_KEY = {
+    "ANTHROPIC_API_KEY": "anthropic/claude-sonnet-4-5",
+    "OPENAI_API_KEY": "openai/gpt-5-mini",
+    "GEMINI_API_KEY": "gemini/gemini-2.5-flash",
+    "MISTRAL_API_KEY": "mistral/mistral-small-latest",
+    "OPENROUTER_API_KEY": "openrouter/openai/gpt-5-mini",
+}
+"""What is offered to who has a key."""
+_CONFIG = """\
+# What is not set here has its default: chatbot config shows every setting in force.
+# Stronger than this file: identity.toml of the identity, CHATBOT_SECTION__KEY in the environment, flags.
+
+identity = {identity}
+{identities}
+[model]
+name = {model}  # or any LiteLLM model; its key is taken from the provider's usual variable
+"""
+_IDENTITY = """\
+# Who answers. Settings that stand here hold for this identity alone.
+persona = {persona}
+
+# What the one who talks may see: full, inner, familiar or public.
+clearance = "full"
+"""
+
+
+async def run(args: argparse.Namespace) -> Exit:
+    """Ask what is not said by flags, where somebody can answer, and write what is not there yet."""
+    folder = Path.cwd() if args.here else user_config_path("chatbot")
+    file = args.config or folder / FILE_NAME
+    may_ask = sys.stdin.isatty() and sys.stdout.isatty() and not args.json
+    name, model, persona = args.name, args.model, args.persona
+    if not file.exists():
+        name = name or (_ask("the name of the identity that answers", Config().identity, may_ask))
+        model = model or _ask("the model: local/smollm2-135m, or any LiteLLM name", await _likely_model(), may_ask)
+    check_name(name or Config().identity)
+    if not may_ask or persona:
+        persona = persona or DEFAULT_PERSONA
+    wrote = []
+    if not file.exists():
+        settings = {"identity": name, "model": model, "identities": _identities(args, file)}
+        await asyncio.to_thread(_write, file, _config(settings))
+        wrote.append(file)
+    config = Settings.read(file, environ={})
+    outline = config.combined()
+    home = config.folder / outline.identities / (name or outline.identity)
+    if not (home / IDENTITY_NAME).exists():
+        persona = persona or _ask("who it is, in a sentence", DEFAULT_PERSONA, may_ask)
+        await asyncio.to_thread(_write, home / IDENTITY_NAME, _IDENTITY.format(persona=_toml(persona)))
+        wrote.append(home / IDENTITY_NAME)
+    await _tell(args, wrote, (file, home / IDENTITY_NAME), outline=outline, model=model)
+    return Exit.OK
+
+
+async def _tell(
+    args: argparse.Namespace, wrote: list[Path], files: tuple[Path, Path], *, outline: Config, model: str | None
+) -> None:
+    """What was written, what stays as it was, and what to run next."""
+    file, identity = files
+    name = identity.parent.name
+    command = "chatbot" if name == outline.identity else f"chatbot -i {name}"
+    if args.config:
+        command += f" --config {file}"
+    problem = await _problem(outline.model)
+    if args.json:
+        kept = [path for path in files if path not in wrote]
+        told: dict[str, Any] = {"wrote": wrote, "kept": kept}
+        texts = {key: [str(path) for path in paths] for key, paths in told.items()}
+        say_json(texts | {"run": command, "model": outline.model.name, "problem": problem})
+        return
+    for path in files:
+        say(f"{'wrote' if path in wrote else 'there already, and left as it is:'} {path}")
+    if model and model != outline.model.name:
+        say(f"the model stays {outline.model.name}: set name in [model] of {file} to {printable(model)}")
+    if problem:
+        say(f"before {outline.model.name} can answer: {problem}")
+    say(f"now run: {command}")
+
+
+async def _problem(settings: ModelSettings) -> str:
+    async with open_model(settings) as model:
+        try:
+            await model.check()
+        except ModelError as error:
+            return str(error)
+    return ""
+
+
+async def _likely_model() -> str:
+    """The embedded model where it is installed; else one of a provider whose key is at hand."""
+    embedded = ModelSettings()
+    if not await _problem(embedded):
+        return embedded.name
+    return next((name for key, name in _BY_KEY.items() if os.environ.get(key)), embedded.name)
+
+
+def _ask(what: str, default: str, may_ask: bool) -> str:  # noqa: FBT001 - three plain words
+    if not may_ask:
+        return default
+    return input(f"{what} [{default}]: ").strip() or default
+
+
+def _identities(args: argparse.Namespace, file: Path) -> str:
+    """Beside a file of one's own choice; in the user's data folder for the user's own file."""
+    if args.here or args.config:
+        return ""
+    return str(user_data_path("chatbot") / Config().identities) if file.parent == user_config_path("chatbot") else ""
+
+
+def _config(settings: dict[str, str]) -> str:
+    identities = f"identities = {_toml(settings['identities'])}\n" if settings["identities"] else ""
+    return _CONFIG.format(identity=_toml(settings["identity"]), identities=identities, model=_toml(settings["model"]))
+
+
+def _toml(text: str) -> str:
+    """A basic string of TOML, which is written as in JSON."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _write(path: Path, text: str) -> None:
+    make_folder(path.parent)
+    with opened(path.parent) as folder:
+        folder.create(path.name, text.encode())

@@ -1,0 +1,74 @@
+"""`chatbot memory stats`: how much is remembered, how it came together, and how often it helped."""
+
+from __future__ import annotations
+
+import shutil
+
+from chatbot.chat.activity import Activity, count_remembered, count_turns
+from chatbot.cli.memory.desk import Desk
+from chatbot.cli.output import say, say_json, say_table
+from chatbot.cli.report import chart_lines, hit_rate_line, remembering
+from chatbot.memory.record import utc_now
+from stores.query import Stats
+
+_HEAD = ("", "what", "how many")
+
+
+async def stats(desk: Desk) -> None:
+    """Counts of what the caller may see, bytes on the disk, and the last days as plots."""
+    counted = await desk.memories.stats(ask=desk.ask)
+    activity = Activity.of_last(desk.args.days, utc_now())
+    await count_remembered(activity, desk.memories)
+    await count_turns(activity, desk.system)
+    if desk.args.html:
+        from chatbot.cli.page import page, write_page
+
+        period = f"the last {desk.args.days} days, from {activity.since.date()} on; days are UTC"
+        remarks = [period, hit_rate_line(activity)]
+        await write_page(
+            desk.args.html, page("what is remembered", remarks, remembering(activity), _HEAD, _rows(counted))
+        )
+    if desk.args.json:
+        say_json(_as_json(counted, activity))
+    elif desk.args.html:
+        say(f"wrote {desk.args.html}")
+    else:
+        say_table(_HEAD, _rows(counted))
+        _draw(activity)
+
+
+def _draw(activity: Activity) -> None:
+    width = shutil.get_terminal_size().columns
+    charts = [chart for chart in remembering(activity) if sum(chart.values)]
+    for chart in charts:
+        say("\n" + "\n".join(chart_lines(chart, width)))
+    say(f"\n{hit_rate_line(activity)}" if charts else "")
+
+
+def _as_json(counted: Stats, activity: Activity) -> dict[str, object]:
+    return {
+        "by_status": dict(counted.by_status),
+        "by_type": dict(counted.by_type),
+        "by_visibility": dict(counted.by_visibility),
+        "facts": counted.facts,
+        "journal_bytes": counted.journal_bytes,
+        "cache_bytes": counted.cache_bytes,
+        "hit_rate": activity.hit_rate(),
+        "days": [day.as_json() for day in activity.days],
+    }
+
+
+def _rows(counted: Stats) -> list[list[str]]:
+    rows = [
+        [group, name, f"{number:,}"]
+        for group, numbers in (
+            ("status", counted.by_status),
+            ("type", counted.by_type),
+            ("visibility", counted.by_visibility),
+        )
+        for name, number in sorted(numbers.items(), key=lambda each: (-each[1], each[0]))
+    ]
+    rows.append(["facts", "", f"{counted.facts:,}"])
+    rows.append(["bytes", "journal", f"{counted.journal_bytes:,}"])
+    rows.append(["bytes", "caches", f"{counted.cache_bytes:,}"])
+    return rows

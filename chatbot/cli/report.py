@@ -1,0 +1,100 @@
+"""What `usage` and `memory stats` draw: charts of the days, for the terminal and for a page. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from chatbot.chat.activity import Activity, Day
+from chatbot.chat.usage import cost_text
+from chatbot.cli.plots import bar, binned, columns
+
+_HEIGHT = 5
+_LABELS = 9
+_MOST_TYPES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Figures with names: of days in a row, or of things to compare."""
+
+    title: str
+    names: Sequence[str]
+    values: Sequence[float]
+    told: Sequence[str]
+    """The figures in words."""
+    is_of_days: bool = True
+
+
+def spending(activity: Activity) -> list[Chart]:
+    """Cost, tokens and calls by day."""
+    return [
+        _by_day(activity, "cost", lambda day: day.cost_usd, cost_text),
+        _by_day(activity, "tokens", lambda day: day.input_tokens + day.output_tokens),
+        _by_day(activity, "model calls", lambda day: day.calls),
+    ]
+
+
+def remembering(activity: Activity) -> list[Chart]:
+    """What was remembered by day and by type, turns, and how many of them memory helped."""
+    types: Counter[str] = sum((day.remembered for day in activity.days), Counter())
+    most = types.most_common(_MOST_TYPES)
+    return [
+        _by_day(activity, "remembered", lambda day: day.remembered.total()),
+        Chart(
+            "remembered, by type",
+            [name for name, _ in most],
+            [count for _, count in most],
+            [f"{count:,}" for _, count in most],
+            is_of_days=False,
+        ),
+        _by_day(activity, "turns", lambda day: day.turns),
+        _by_day(activity, "memories put into prompts", lambda day: day.injected),
+    ]
+
+
+def chart_lines(chart: Chart, width: int) -> list[str]:
+    """The chart as lines of at most `width` cells; a title alone where there is nothing to show."""
+    total = sum(chart.values)
+    if not total:
+        return [f"{chart.title}: none"]
+    if not chart.is_of_days:
+        longest = min(max(map(len, chart.names)), 24)
+        room = max(width - longest - max(map(len, chart.told)) - 2, 4)
+        most = max(chart.values)
+        rows = zip(chart.names, chart.values, chart.told, strict=True)
+        return [
+            chart.title,
+            *(f"{name[:24]:{longest}} {bar(value / most, room):{room}} {told}" for name, value, told in rows),
+        ]
+    values = binned(chart.values, max(width - _LABELS, 8))
+    at = max(range(len(chart.values)), key=chart.values.__getitem__)
+    lines = columns(values, _HEIGHT)
+    head = f"{chart.title}: most on {chart.names[at]}, {chart.told[at]}"
+    last = chart.names[-1]
+    axis = f"{chart.names[0]}{last:>{max(len(values) - len(chart.names[0]), len(last) + 1)}}"
+    return [head, *(f"  {line}".rstrip() for line in lines), f"  {'─' * len(values)}", f"  {axis}"[:width]]
+
+
+def hit_rate_line(activity: Activity) -> str:
+    """How often memory had something to say."""
+    rate = activity.hit_rate()
+    if rate is None:
+        return "hit rate: no turn looked into memory"
+    recalls, hits = sum(day.recalls for day in activity.days), sum(day.hits for day in activity.days)
+    considered, injected = sum(day.considered for day in activity.days), sum(day.injected for day in activity.days)
+    return (
+        f"hit rate: {rate:.0%}, {hits:,} of {recalls:,} turns were given something; "
+        f"{injected:,} of {considered:,} memories looked at"
+    )
+
+
+def _by_day(
+    activity: Activity,
+    title: str,
+    figure: Callable[[Day], float],
+    tell: Callable[[float], str] = lambda value: f"{value:,.0f}",
+) -> Chart:
+    values = [figure(day) for day in activity.days]
+    return Chart(title, [day.date.isoformat() for day in activity.days], values, [tell(value) for value in values])

@@ -1,0 +1,44 @@
+"""What slash commands work with, and what comes after one. The commands stand in `commands` and `slash_…`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chatbot.chat import Chat
+from chatbot.cli.screen import Screen
+from chatbot.errors import SessionNotFound
+from chatbot.memory import SessionHandle
+from chatbot.runtime import Runtime
+
+
+@dataclass(slots=True)
+class Next:
+    """What the chat does after a command: take a turn, offer a draft for editing, be somebody else, or leave."""
+
+    say: str | None = None
+    draft: str = ""
+    identity: str | None = None
+    leave: bool = False
+
+
+class Slash:
+    """Commands act on the conversation in `chat`, and may put another in its place.
+
+    Each is a method `do_<name>` that is given what stands behind the name. The first line of its docstring describes
+    it; `/help NAME` shows all of it.
+    """
+
+    def __init__(self, runtime: Runtime, screen: Screen, chat: Chat) -> None:
+        self.chat = chat
+        self._runtime = runtime
+        self._screen = screen
+
+    def _session(self) -> SessionHandle:
+        if self.chat.session is None:
+            raise SessionNotFound("this agent keeps no sessions: give it stores in [agents] memory")
+        return self.chat.session
+
+
+def numbered(text: str, listed: list[str]) -> str:
+    """The id that a number stands for in the list that was shown last; any other text stays as it is."""
+    return listed[int(text) - 1] if text.isdecimal() and 0 < int(text) <= len(listed) else text

@@ -1,0 +1,121 @@
+"""Slash commands about what is remembered. What they need is imported when they are used: the first prompt waits."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import TYPE_CHECKING
+
+from chatbot.cli.slash import Slash, numbered
+from stores.access import SENSITIVITIES
+from stores.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from chatbot.cli.memory.desk import Desk
+    from chatbot.memory.reading import Hit
+
+_FOUND = 10
+_ID = re.compile(r"[0-9a-f]{4,8}(-[0-9a-f-]*)?", re.IGNORECASE)
+
+
+class MemorySlash(Slash):
+    """Looking at what is remembered, and changing it."""
+
+    _found: tuple[str, ...] = ()
+    """The ids that were listed last, for `/forget NUMBER`."""
+    _tasks: tuple[str, ...] = ()
+
+    async def do_remember(self, text: str) -> None:
+        """Remember something: /remember TEXT.
+
+        The first line is its title. It can be recalled at once, here and in every other session.
+        """
+        title, _, rest = _needed(text, "/remember TEXT").partition("\n")
+        became = await self._session().remember(title=title, narrative=rest.strip(), type="note", source="user")
+        if became.redacted:
+            self._screen.say(f"secrets were taken out before anything was kept: {', '.join(became.redacted)}", "yellow")
+        if became.warning:
+            self._screen.say(became.warning, "yellow")
+        told = "remembered" if became.outcome == "added" else "that was remembered before"
+        self._screen.say(f"{told} ({became.id[:13]}); /forget {became.id[:13]} takes it back", "dim")
+
+    async def do_recall(self, text: str) -> None:
+        """Show what is remembered about something: /recall TEXT.
+
+        Best first, numbered for /forget. Looking counts as no use. Without a text: what is newest.
+        """
+        self._show(await self._session().search(text, limit=_FOUND, count_use=False))
+
+    async def do_forget(self, text: str) -> None:
+        """Take something out of memory: /forget TEXT, the beginning of an id, or a number in /recall.
+
+        Where a text fits several things they are listed, and nothing is forgotten. `chatbot memory restore ID` brings
+        it back; `chatbot memory purge ID` erases it for good.
+        """
+        text = numbered(_needed(text, "/forget TEXT or ID"), list(self._found))
+        session = self._session()
+        if _ID.fullmatch(text):
+            one = await session.resolve(text, ask=SENSITIVITIES)
+        else:
+            hits = await session.search(text, limit=_FOUND, count_use=False)
+            same = [hit for hit in hits if hit.observation.title.casefold() == text.casefold()]
+            if len(same or hits) != 1:
+                self._show(hits)
+                if hits:
+                    self._screen.say("several fit: /forget and a number takes one of them out", "dim")
+                return
+            one = (same or hits)[0].observation.id
+        await session.forget(one)
+        self._screen.say(f"forgotten; chatbot memory restore {one} brings it back", "dim")
+
+    async def do_people(self, text: str) -> None:
+        """Show who is mentioned in what is remembered: /people [part of a name]."""
+        from chatbot.cli.memory.people import people
+
+        await people(self._desk(words=[text] if text else []))
+
+    async def do_tasks(self, text: str) -> None:
+        """Show what is to be done: /tasks, /tasks add TITLE, or /tasks done NUMBER."""
+        from chatbot.cli.memory.tasks import tasks
+
+        verb, _, rest = text.partition(" ")
+        session = self._session()
+        if verb == "add":
+            await session.add_task(_needed(rest.strip(), "/tasks add TITLE"))
+        elif verb == "done":
+            one = numbered(_needed(rest.strip(), "/tasks done NUMBER"), list(self._tasks))
+            await session.update_task(await session.resolve(one, ask=SENSITIVITIES), status="completed")
+        elif verb:
+            raise InvalidValue(f"/tasks cannot {verb!r}: say /tasks, /tasks add TITLE, or /tasks done NUMBER")
+        self._tasks = tuple(task.id for task in await session.tasks())
+        await tasks(self._desk(all=False, deed=None))
+        if self._tasks:
+            self._screen.say("/tasks done and a number, counted from the top, ticks one off", "dim")
+
+    def _show(self, hits: list[Hit]) -> None:
+        from chatbot.cli.memory.tables import headline
+        from chatbot.cli.output import age, say_table
+
+        self._found = tuple(hit.observation.id for hit in hits)
+        if not hits:
+            self._screen.say("nothing is remembered about that", "dim")
+            return
+        rows = [
+            [str(number), hit.observation.id[:13], hit.observation.type, age(hit.observation.created_at), headline(row)]
+            for number, hit in enumerate(hits, 1)
+            for row in [hit.observation]
+        ]
+        say_table(("#", "id", "type", "when", "what"), rows)
+
+    def _desk(self, **asked: object) -> Desk:
+        """What the commands of `chatbot memory` work with."""
+        from chatbot.cli.memory.desk import Desk
+
+        args = argparse.Namespace(json=False, **asked)
+        return Desk(args, self._runtime.setup, self._runtime.memory, self._session().within(), ("public",))
+
+
+def _needed(text: str, usage: str) -> str:
+    if not text:
+        raise InvalidValue(f"say what: {usage}")
+    return text

@@ -1,0 +1,100 @@
+"""What a session is called: by rule, by the model when asked, and never against the user's word."""
+
+from pathlib import Path
+
+import pytest
+
+from chatbot.chat import Chat, Rules
+from chatbot.chat.ledger import Ledger
+from chatbot.chat.titles import LONGEST, title_in, title_of
+from chatbot.config import AgentSettings, BudgetSettings
+from chatbot.errors import ProviderFailed
+from chatbot.memory import MemorySystem
+from chatbot.models import ScriptedModel
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("Hi there! How are you? I need help with my tax return. It is late.", "I need help with my tax return."),
+        ("hello, can you fix the build", "can you fix the build"),
+        ("Good morning Ada, what is on today?", "what is on today?"),
+        ("Hi Sam and Kim, a question", "Hi Sam and Kim, a question"[3:]),
+        ("History of Rome", "History of Rome"),
+        ("```python\nprint(1)\n```\nWhy does this print 1?", "Why does this print 1?"),
+        ("> quoted words\n\nWhat does this mean?", "What does this mean?"),
+        ("# Plan\nBuild a shed", "Plan"),
+        ("你好！今天天气怎么样？谢谢", "今天天气怎么样？"),
+        ("こんにちは。東京の天気は？", "東京の天気は？"),
+        ("hello", "hello"),
+        ("???", "???"),
+        ("two\tspaces  here", "two spaces here"),
+    ],
+)
+def test_the_first_sentence_that_says_something_is_the_title(text: str, title: str) -> None:
+    assert title_of(text) == title
+
+
+def test_a_long_title_ends_between_words() -> None:
+    title = title_of("word " * 40)
+    assert len(title) <= LONGEST
+    assert title.endswith("word…")
+    assert len(title_of("字" * 200)) == LONGEST
+
+
+def test_the_title_in_an_answer_is_its_first_line_without_quotes() -> None:
+    assert title_in('\n"Title: Green tea from Uji."\nBecause…') == "Green tea from Uji"
+    assert title_in("  \n") == ""
+
+
+async def _chat(memory: MemorySystem, home: Path, model: ScriptedModel, *, by_model: bool = False) -> Chat:
+    session = await memory.create_session(["basic_session"], "chat")
+    settings = AgentSettings(memory=("basic_session",), title_by_model=by_model)
+    rules = Rules(persona="p", agent="chat", settings=settings, budget=BudgetSettings(), max_output_tokens=100)
+    return Chat(model=model, session=session, rules=rules, ledger=Ledger(home))
+
+
+async def _title(chat: Chat) -> str:
+    assert chat.session is not None
+    return chat.session.record.title
+
+
+async def test_a_mere_greeting_gives_way_to_a_better_title(memory_home: Path) -> None:
+    async with MemorySystem(memory_home) as memory:
+        chat = await _chat(memory, memory_home, ScriptedModel())
+        await chat.turn("hello")
+        assert await _title(chat) == "hello"
+        await chat.turn("Where is Uji?")
+        assert await _title(chat) == "Where is Uji?"
+        await chat.turn("And Kyoto?")
+        assert await _title(chat) == "Where is Uji?"
+
+
+async def test_a_title_that_somebody_gave_is_never_replaced(memory_home: Path) -> None:
+    async with MemorySystem(memory_home) as memory:
+        chat = await _chat(memory, memory_home, ScriptedModel())
+        await chat.turn("hello")
+        assert chat.session is not None
+        await memory.rename_session(chat.session.id, "Mine")  # as another process would
+        await chat.turn("Where is Uji?")
+        assert (await memory.find_session(chat.session.id)).title == "Mine"
+
+
+async def test_the_model_is_asked_once_and_the_call_is_billed(memory_home: Path) -> None:
+    async with MemorySystem(memory_home) as memory:
+        model = ScriptedModel(["It is near Kyoto.", '"A town of tea"', "Yes."])
+        chat = await _chat(memory, memory_home, model, by_model=True)
+        receipt = await chat.turn("Where is Uji?")
+        assert await _title(chat) == "A town of tea"
+        assert receipt.reply == "It is near Kyoto."
+        assert [call.purpose for call in receipt.calls] == ["chat", "title"]
+        await chat.turn("Is it old?")
+        assert len(model.prompts) == 3
+
+
+async def test_where_the_model_fails_the_rule_gives_the_title(memory_home: Path) -> None:
+    async with MemorySystem(memory_home) as memory:
+        chat = await _chat(memory, memory_home, ScriptedModel(["Near Kyoto.", ProviderFailed("gone")]), by_model=True)
+        receipt = await chat.turn("Where is Uji?")
+        assert await _title(chat) == "Where is Uji?"
+        assert any("no model found a title" in notice for notice in receipt.notices)

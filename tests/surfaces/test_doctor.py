@@ -1,0 +1,181 @@
+"""The doctor finds what is wrong, says which command mends it, mends it when asked, and destroys nothing."""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.command import ok, run
+
+pytest_plugins = ["tests.servers.openai_server"]
+MEMORY = Path("identities/ada/memory")
+UNKNOWN = "01a1fdcb-275f-784b-b6c9-ec41872616ba"
+
+
+@pytest.fixture(autouse=True)
+def project() -> Path:
+    """A project in which something was said; the folder of its session."""
+    Path("config.toml").write_text('[model]\nname = "scripted"\n', encoding="utf-8")
+    Path("identities/ada").mkdir(parents=True)
+    Path("identities/ada/identity.toml").write_text("", encoding="utf-8")
+    ok("ask", "My sister Ida collects blue stamps from Norway and Sweden.")
+    (session,) = (MEMORY / "sessions").iterdir()
+    return session
+
+
+def findings(*arguments: str, code: int = 0) -> list[dict[str, Any]]:
+    done = run("doctor", "--json", *arguments)
+    assert done.returncode == code, done.stdout + done.stderr
+    listed: list[dict[str, Any]] = json.loads(done.stdout)
+    return listed
+
+
+def bytes_of(folder: Path) -> dict[bytes, Path]:
+    return {path.read_bytes(): path for path in folder.rglob("*") if path.is_file()}
+
+
+def add(path: Path, data: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(data)
+    path.chmod(0o600)
+
+
+def cut(path: Path, by: int) -> None:
+    path.write_bytes(path.read_bytes()[:-by])
+
+
+def test_what_is_well_is_well_and_stays_as_it_is() -> None:
+    before = bytes_of(MEMORY)
+    assert {finding["state"] for finding in findings()} == {"ok"}
+    assert {finding["state"] for finding in findings("--fix")} == {"ok"}
+    assert bytes_of(MEMORY) == before
+
+
+Damage = Callable[[Path], object]
+DAMAGES: list[tuple[str, Damage, str]] = [
+    ("kv", lambda session: add(session / "kv.json", b'{"cap": 1, "ent'), "kv.json is damaged"),
+    ("zeros", lambda session: add(session / "transcript.md", b"\0" * 500), "transcript.md is torn"),
+    ("bytes", lambda session: add(session / "transcript.md", b"a\xff\xfeb\n\n"), "are no text"),
+    ("record", lambda session: (session / "session.json").write_bytes(b"{"), "session.json is damaged"),
+    ("no record", lambda session: (session / "session.json").unlink(), "has no session.json"),
+    ("receipt", lambda session: add(session / "receipts.jsonl", b'{"half'), "damaged lines"),
+    ("journal", lambda _: cut(MEMORY / "observations.jsonl", 9), "damaged lines"),
+    ("bill", lambda _: add(MEMORY / "usage.jsonl", b'{"at": 7}\n'), "damaged lines"),
+    ("index", lambda _: (MEMORY / "sessions.json").write_bytes(b'{"version": 1'), "sessions.json"),
+    ("modes", lambda session: (session / "transcript.md").chmod(0o644), "others may read"),
+    ("stray", lambda session: (MEMORY / "sessions" / "old things").mkdir(mode=0o700), "no session's id"),
+    ("trash", lambda session: shutil.copytree(session, MEMORY / ".trash" / session.name), "not to its end"),
+]
+
+
+@pytest.mark.parametrize(("damage", "named"), [each[1:] for each in DAMAGES], ids=[each[0] for each in DAMAGES])
+def test_damage_is_found_and_mended_and_nothing_is_lost(project: Path, damage: Damage, named: str) -> None:
+    damage(project)
+    before = bytes_of(MEMORY)
+    (found,) = [finding for finding in findings(code=1) if finding["state"] == "bad"]
+    assert named in found["message"]
+    assert found["command"]
+    mended = [finding["message"] for finding in findings("--fix") if finding["state"] == "mended"]
+    assert any(named in message for message in mended)
+    assert "bad" not in {finding["state"] for finding in findings()}
+    kept = bytes_of(MEMORY)
+    lost = [path for data, path in before.items() if data not in kept and "trash" not in path.parts]
+    assert [path for path in lost if path.name != ".lock" and ".trash" not in path.parts] == []
+    shown = ok("sessions", "show", project.name)
+    assert "blue stamps" in shown
+
+
+def test_a_session_that_nothing_knows_comes_back_with_its_conversation(project: Path) -> None:
+    (project / "session.json").write_bytes(b"[]")
+    for name in ("sessions.json", "sessions.journal.jsonl"):
+        (MEMORY / name).unlink(missing_ok=True)
+    assert any("session.json is damaged" in finding["message"] for finding in findings(code=1))
+    assert any("written anew" in finding["message"] for finding in findings("--fix"))
+    (record,) = json.loads(ok("sessions", "list", "--json"))
+    assert record["id"] == project.name
+    assert ok("ask", "-r", project.name, "still there?") == "You said: still there?\n"
+
+
+def test_a_half_made_session_is_moved_aside_once_it_is_old() -> None:
+    draft = MEMORY / ".drafts" / UNKNOWN
+    draft.mkdir(mode=0o700)
+    (draft / "session.json").touch(0o600)
+    assert {finding["state"] for finding in findings()} == {"ok"}  # somebody may be making it just now
+    hours_ago = time.time() - 7200
+    os.utime(draft, (hours_ago, hours_ago))
+    findings("--fix")
+    assert not draft.exists()
+    assert list((MEMORY / "set-aside").glob(f"{UNKNOWN}*/session.json"))
+
+
+def test_a_cache_that_others_could_have_written_is_renewed() -> None:
+    ok("memory", "reindex")
+    (cache,) = [path for path in Path(os.environ["XDG_CACHE_HOME"], "chatbot").iterdir() if path.is_dir()]
+    cache.chmod(0o777)
+    (bad,) = [finding for finding in findings(code=1) if finding["state"] == "bad"]
+    assert (bad["subject"], "not ours alone" in bad["message"]) == ("index", True)
+    findings("--fix")
+    assert {finding["state"] for finding in findings()} == {"ok"}
+    assert "blue stamps" in ok("memory", "search", "stamps")
+
+
+def test_a_format_of_a_later_release_is_left_alone(project: Path) -> None:
+    record = json.loads((project / "session.json").read_bytes())
+    (project / "session.json").write_text(json.dumps(record | {"version": 99}), encoding="utf-8")
+    before = bytes_of(MEMORY)
+    assert any("upgrade" in finding["command"] for finding in findings("--fix", code=1))
+    assert bytes_of(MEMORY).keys() == before.keys()
+
+
+def test_an_unknown_setting_is_named_with_the_nearest_one() -> None:
+    Path("config.toml").write_text("[modle]\n", encoding="utf-8")
+    (found,) = findings(code=1)
+    assert "did you mean 'model'" in found["message"]
+    assert found["command"] == "$EDITOR config.toml"
+
+
+def test_missing_weights_are_named_with_what_brings_them() -> None:
+    done = run("doctor", "--json", CHATBOT_MODEL__NAME="local/nowhere.gguf", CHATBOT_EMBEDDING__MODEL="local/else")
+    bad = {found["subject"]: found for found in json.loads(done.stdout) if found["state"] == "bad"}
+    assert "nowhere.gguf" in bad["model"]["message"]
+    assert "no local embedder" in bad["embedder"]["message"]
+    assert all(found["command"] for found in bad.values())
+
+
+def test_vectors_of_another_model_are_found_and_made_anew(project: Path, openai_url: str) -> None:
+    settings = {"CHATBOT_EMBEDDING__API_BASE": openai_url, "CHATBOT_EMBEDDING__API_KEY": "k"}
+    ok("memory", "reindex", "--embed", CHATBOT_EMBEDDING__MODEL="openai/embeds", **settings)
+    done = run("doctor", "--json", CHATBOT_EMBEDDING__MODEL="local/minilm")
+    (bad,) = [found for found in json.loads(done.stdout) if found["state"] == "bad"]
+    assert (bad["subject"], bad["command"]) == ("vectors", "chatbot memory reindex --embed")
+    mended = run("doctor", "--fix", "--json", CHATBOT_EMBEDDING__MODEL="local/minilm")
+    assert [found["subject"] for found in json.loads(mended.stdout) if found["state"] == "mended"] == ["vectors"]
+
+
+def test_a_provider_is_asked_only_when_that_is_wanted(openai_url: str) -> None:
+    settings = {
+        "CHATBOT_MODEL__NAME": "openai/anything",
+        "CHATBOT_MODEL__API_BASE": openai_url,
+        "CHATBOT_MODEL__API_KEY": "k",
+    }
+    assert "one token" not in ok("doctor", **settings)
+    assert "one token in" in ok("doctor", "--network", **settings)
+    assert json.loads(ok("usage", "--json"))["by_purpose"]["doctor"]["calls"] == 1
+    nowhere = settings | {"CHATBOT_MODEL__API_BASE": "http://127.0.0.1:9", "CHATBOT_MODEL__RETRIES": "0"}
+    done = run("doctor", "--network", **nowhere)
+    assert (done.returncode, "✗ model" in done.stdout) == (1, True)
+
+
+def test_what_hooks_failed_at_is_told() -> None:
+    line = {"at": "2026-01-01T00:00:00Z", "hook": "mine", "topic": "turn:end", "session": "", "message": "broke"}
+    (MEMORY / "hook_failures.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
+    (MEMORY / "hook_failures.jsonl").chmod(0o600)
+    (told,) = [finding for finding in findings(code=1) if finding["subject"] == "hooks"]
+    assert (told["state"], "mine failed at turn:end" in told["message"]) == ("bad", True)
+    findings("--fix")
+    assert "bad" not in {finding["state"] for finding in findings()}

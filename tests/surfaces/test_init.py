@@ -1,0 +1,68 @@
+"""`chatbot init`: a configuration and an identity outside of any source tree; nothing is ever overwritten."""
+
+import json
+import tomllib
+from pathlib import Path
+
+from tests.command import ok, run
+from tests.terminal import Terminal
+
+CONFIG = Path(".config/chatbot/config.toml")
+IDENTITY = Path(".local/share/chatbot/identities/sam/identity.toml")
+
+
+def test_flags_say_everything_and_what_follows_works() -> None:
+    told = ok("init", "--name", "sam", "--model", "scripted", "--persona", 'Says "hm" \\ 你好')
+    assert told.endswith("now run: chatbot\n")
+    home = Path.home()
+    assert tomllib.loads((home / CONFIG).read_text(encoding="utf-8"))["model"] == {"name": "scripted"}
+    persona = tomllib.loads((home / IDENTITY).read_text(encoding="utf-8"))["persona"]
+    assert persona == 'Says "hm" \\ 你好'
+    assert (home / IDENTITY).stat().st_mode & 0o777 == 0o600
+    assert ok("ask", "hello") == "You said: hello\n"
+    assert (home / IDENTITY.parent / "memory").is_dir()
+    assert "sam" in ok("doctor")
+
+
+def test_what_is_there_is_left_as_it_is() -> None:
+    ok("init", "--name", "sam", "--model", "scripted")
+    before = (Path.home() / CONFIG).read_bytes()
+    told = json.loads(ok("init", "--name", "sam", "--model", "other", "--json"))
+    assert (told["wrote"], len(told["kept"])) == ([], 2)
+    assert (Path.home() / CONFIG).read_bytes() == before
+    assert "the model stays scripted" in ok("init", "--model", "other")
+    other = json.loads(ok("init", "--name", "kim", "--json"))
+    assert other["run"] == "chatbot -i kim"
+
+
+def test_here_is_the_folder_that_one_is_in() -> None:
+    folder = Path.home() / "project"
+    folder.mkdir()
+    ok("init", "--config", str(folder / "config.toml"), "--model", "scripted")
+    assert (folder / "identities/ada/identity.toml").is_file()
+    ok("init", "--here", "--model", "scripted")
+    assert Path("identities/ada/identity.toml").is_file()
+    assert not (Path.home() / CONFIG).exists()
+
+
+def test_a_name_that_no_identity_can_have_writes_nothing() -> None:
+    done = run("init", "--name", "../up", "--model", "scripted")
+    assert (done.returncode, "cannot be an identity" in done.stderr) == (4, True)
+    assert not (Path.home() / CONFIG).exists()
+
+
+def test_questions_are_asked_on_a_terminal() -> None:
+    terminal = Terminal("init")
+    try:
+        terminal.see(r"name of the identity.*\[ada\]:")
+        terminal.type("sam\r")
+        terminal.see("the model: .*:")
+        terminal.type("scripted\r")
+        terminal.see("in a sentence")
+        terminal.type("You are Sam.\r")
+        terminal.see("now run: chatbot")
+        terminal.ended()
+    finally:
+        terminal.close()
+    assert 'name = "scripted"' in (Path.home() / CONFIG).read_text(encoding="utf-8")
+    assert 'persona = "You are Sam."' in (Path.home() / IDENTITY).read_text(encoding="utf-8")

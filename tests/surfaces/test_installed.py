@@ -1,0 +1,114 @@
+"""A new user: an installed wheel, an empty home, a terminal, and nothing to go by but `--help`."""
+
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.terminal import Terminal
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The command `chatbot` of a wheel that was built from this tree, in an environment of its own.
+
+    What it depends on is lent by the environment of the tests, so that no network is needed; the tree itself is not.
+    """
+    place = tmp_path_factory.mktemp("installed")
+    build = ["uv", "build", "-q", "--wheel", "--no-build-isolation", "--python", sys.executable, "-o", str(place)]
+    subprocess.run([*build, str(ROOT)], check=True, timeout=120, env=os.environ | {"HOME": str(place)})
+    (wheel,) = place.glob("*.whl")
+    venv.create(place / "venv", symlinks=True)
+    python = place / "venv/bin/python"
+    install = ["uv", "pip", "install", "-q", "--no-deps", "--offline", "--python", str(python), str(wheel)]
+    subprocess.run(install, check=True, timeout=60, env=os.environ | {"HOME": str(place)})
+    (packages,) = (place / "venv/lib").glob("python*/site-packages")
+    (packages / "lent.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+    return place / "venv/bin/chatbot"
+
+
+class NewUser:
+    """Types commands that `--help` has told of, each in a terminal of its own."""
+
+    def __init__(self, command: Path) -> None:
+        self._command = command
+        self._open: list[Terminal] = []
+        self.known = ""
+
+    def start(self, *arguments: str) -> Terminal:
+        for word in arguments[:2]:
+            assert word.startswith("-") or not word.isalpha() or word in self.known, f"no --help told of {word}"
+        self._open.append(Terminal(command=[str(self._command), *arguments]))
+        return self._open[-1]
+
+    def run(self, *arguments: str) -> str:
+        terminal = self.start(*arguments)
+        terminal.ended()
+        return re.sub(r"[ \n]+", " ", terminal.text)
+
+    def read_help(self, *command: str) -> None:
+        self.known += self.run(*command, "--help")
+
+    def close(self) -> None:
+        for terminal in self._open:
+            terminal.close()
+
+
+@pytest.fixture
+def user(installed: Path) -> Iterator[NewUser]:
+    user = NewUser(installed)
+    yield user
+    user.close()
+
+
+def test_a_new_user_gets_everything_done(user: NewUser) -> None:
+    user.read_help()
+    questions = user.start("init")
+    for question, answer in (("identity", "ada"), ("the model", "scripted"), ("in a sentence", "You are Ada.")):
+        questions.see(question)
+        questions.type(f"{answer}\r")
+    questions.see("now run: chatbot")
+    questions.ended()
+
+    chat = user.start()
+    chat.see("ada · scripted")
+    chat.say("Hi! My boat Merle lies in the harbour of Kiel.")
+    chat.see("You said.*scripted ·")
+    chat.say("/remember The mooring fee is due in March")
+    chat.see("remembered")
+    chat.say("/recall mooring")
+    chat.see("The mooring fee is due in March")
+    chat.say("/context")
+    chat.see("of a window of")
+    chat.say("/exit")
+    chat.ended()
+
+    assert "You said" in user.run("ask", "-c", "Where is my boat?")
+    user.read_help("sessions")
+    assert "My boat Merle" in user.run("sessions", "list")
+    user.read_help("memory")
+    assert "mooring fee" in user.run("memory", "search", "mooring")
+    assert "hit rate" in user.run("memory", "stats")
+    assert "all" in user.run("usage")
+    assert "injected" in user.run("why")
+    user.read_help("completion")
+    assert "_chatbot" in user.run("completion", "bash")
+    user.read_help("doctor")
+    assert "✗" not in user.run("doctor", "--fix")
+    assert not list(Path.cwd().glob("[!.]*")), "nothing is left where the user happened to be"
+
+
+def test_without_any_configuration_the_chat_begins_and_says_what_to_do(user: NewUser) -> None:
+    chat = user.start()
+    chat.see("chatbot init")
+    chat.see("❯")
+    chat.type("\x04")
+    chat.ended()

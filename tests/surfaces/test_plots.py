@@ -1,0 +1,87 @@
+"""Plots: as wide as asked for, as large as their figures, and a page that needs nothing else."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatbot.cli.plots import bar, binned, columns, shares_of, sparks
+from tests.command import ok, run
+
+amounts = st.lists(st.integers(0, 10**9), min_size=1, max_size=50)
+
+
+@given(amounts, st.integers(1, 100))
+def test_shares_add_up_and_keep_their_order(parts: list[int], width: int) -> None:
+    cells = shares_of(parts, width)
+    assert sum(cells) == (width if sum(parts) else 0)
+    if width >= len(parts):
+        assert all(cell > 0 for part, cell in zip(parts, cells, strict=True) if part)
+
+
+@given(amounts, st.integers(1, 8))
+def test_columns_are_as_many_as_values_and_the_largest_is_full(values: list[int], height: int) -> None:
+    lines = columns(values, height)
+    assert [len(line) for line in lines] == [len(values)] * height
+    if max(values):
+        assert lines[0][values.index(max(values))] == "█"
+
+
+@given(amounts, st.integers(1, 20))
+def test_bins_keep_the_sum(values: list[int], most: int) -> None:
+    assert sum(binned(values, most)) == sum(values)
+    assert len(binned(values, most)) <= most
+
+
+def test_a_bar_is_seen_and_never_too_long() -> None:
+    assert [len(bar(share, 10)) for share in (0, 0.001, 0.5, 1, 7)] == [0, 1, 5, 10, 10]
+    assert sparks([0, 1, 8]) == "·▂█"
+
+
+@pytest.fixture
+def _spent() -> None:
+    Path("config.toml").write_text('[model]\nname = "scripted"\n', encoding="utf-8")
+    ok("ask", "I like big red trains from Norway and from Sweden")
+    ok("ask", "Which trains do I like, from Norway?")
+    ok("memory", "add", "<script>alert(1)</script>", "--type", "decision")
+
+
+@pytest.mark.usefixtures("_spent")
+def test_the_days_are_counted_and_drawn_in_eighty_columns() -> None:
+    days = json.loads(ok("memory", "stats", "--json", "--days", "7"))
+    assert len(days["days"]) == 7
+    assert days["hit_rate"] == 0.5
+    today = days["days"][-1]
+    assert (today["turns"], today["injected"]) == (2, 1)
+    assert today["remembered"]["decision"] == 1
+    for command in (["memory", "stats"], ["usage"]):
+        shown = ok(*command, COLUMNS="80")
+        assert "█" in shown
+        assert "\x1b" not in shown
+        assert max(map(len, shown.splitlines())) <= 80
+    assert json.loads(ok("usage", "--json", "--days", "2"))["days"][-1]["calls"] == 2
+
+
+@pytest.mark.usefixtures("_spent")
+def test_the_page_needs_nothing_else_and_escapes_what_it_shows() -> None:
+    for command in (["usage"], ["memory", "stats"]):
+        assert ok(*command, "--html", "page.html") == "wrote page.html\n"
+        text = Path("page.html").read_text(encoding="utf-8")
+        HTMLParser().feed(text)
+        assert "<svg" in text
+        assert "prefers-color-scheme: dark" in text
+        assert not re.findall(r"(?:src|href|url)\s*[=(]", text)
+        assert "<script" not in text
+        assert Path("page.html").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.usefixtures("_spent")
+def test_a_page_replaces_no_other_file() -> None:
+    Path("mine.txt").write_text("mine", encoding="utf-8")
+    done = run("usage", "--html", "mine.txt")
+    assert (done.returncode, Path("mine.txt").read_text(encoding="utf-8")) == (2, "mine")
+    assert run("usage", "--days", "0").returncode == 2

@@ -1,0 +1,99 @@
+"""A terminal with `chatbot` running in it: a real process in a real pseudo-terminal, its screen read back."""
+
+import os
+import re
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pexpect
+import pyte
+
+COLUMNS, LINES = 80, 40
+WAIT_S = 20.0
+CTRL_C, CTRL_D = "\x03", "\x04"
+
+
+class Terminal:
+    """A terminal of 80 columns with `chatbot` running in it."""
+
+    def __init__(
+        self, *arguments: str, program: str | None = None, command: list[str] | None = None, **environment: str
+    ) -> None:
+        self.screen = pyte.HistoryScreen(COLUMNS, LINES, history=1000)
+        self._stream = pyte.ByteStream(self.screen)
+        command = command or [sys.executable, *([program] if program else ["-m", "chatbot", *arguments])]
+        self._process = pexpect.spawn(
+            command[0],
+            command[1:],
+            dimensions=(LINES, COLUMNS),
+            env=os.environ | {"TERM": "xterm-256color"} | environment,
+            timeout=WAIT_S,
+        )
+
+    @property
+    def text(self) -> str:
+        """What has scrolled out of the screen, and the screen."""
+        past = ["".join(line[x].data for x in range(self.screen.columns)).rstrip() for line in self.screen.history.top]
+        return "\n".join([*past, *(line.rstrip() for line in self.screen.display)]).rstrip()
+
+    def see(self, wanted: str) -> str:
+        """Wait until `wanted`, a pattern, is on the screen; the text by then."""
+        return self._until(lambda: re.search(wanted, self.text, re.DOTALL) is not None, wanted)
+
+    def prompt(self) -> None:
+        """Wait for an empty prompt."""
+        self._until(lambda: self.text.splitlines()[-1:] == ["❯"], "an empty prompt")
+
+    def type(self, keys: str) -> None:
+        """Press keys."""
+        self._process.send(keys)
+
+    def say(self, line: str) -> None:
+        """Wait for the prompt, type a line and press Enter."""
+        self.prompt()
+        self._process.send(line)
+        self._until(lambda: line[-20:] in self.text.splitlines()[-1] or "\n" in line or line[-20:] in self.text, line)
+        self._process.send("\r")
+
+    def leave(self) -> str:
+        """Leave with Ctrl-D, and return everything that was shown."""
+        self.prompt()
+        self._process.send(CTRL_D)
+        self.ended()
+        return self.text
+
+    def ended(self) -> None:
+        """Wait for the process to end well."""
+        while self._read():
+            pass
+        self._process.wait()
+        assert self._process.exitstatus == 0, self.text
+
+    def resize(self, columns: int, lines: int = LINES) -> None:
+        """Make the window another size."""
+        self.screen.resize(lines, columns)
+        self._process.setwinsize(lines, columns)
+
+    def close(self) -> None:
+        self._process.close(force=True)
+
+    def _until(self, is_true: Callable[[], bool], wanted: str) -> str:
+        deadline = time.monotonic() + WAIT_S
+        while not is_true():
+            assert time.monotonic() < deadline, f"never saw {wanted!r} in:\n{self.text}"
+            assert self._read() or is_true(), f"ended without {wanted!r}:\n{self.text}"
+        return self.text
+
+    def _read(self) -> bool:
+        try:
+            data: Any = self._process.read_nonblocking(65_536, timeout=1)
+        except pexpect.TIMEOUT:
+            return True
+        except pexpect.EOF:
+            return False
+        if b"\x1b[6n" in data:  # the program asks where the cursor is, as terminals are asked
+            self._process.send(f"\x1b[{self.screen.cursor.y + 1};{self.screen.cursor.x + 1}R")
+        self._stream.feed(data)
+        return True
