@@ -385,6 +385,8 @@ async def _remembered(zoo: Zoo, memories: Memories, view: View) -> dict[str, set
     await meaning.embed_missing()
     [alike] = await Memories(replace(memories._scope(), meaning=meaning)).like([("zebra", {})], limit=1000, ask=ask)
     found["like"] = {hit.observation.id for hit in alike}
+    counted = await memories.vector_stats(ask=ask)
+    found["vector_stats"] = seen if counted.embedded + counted.missing == len(seen) else {"miscounted"}
     [batch] = await memories.search_batch(["zebra"], limit=1000, ask=ask)
     found["search_batch"] = seen | {hit.observation.id for hit in batch}
     asked = view.asked == {"public"}
@@ -412,7 +414,7 @@ async def _remembered(zoo: Zoo, memories: Memories, view: View) -> dict[str, set
 READING = {
     "search", "get", "list_observations", "tasks", "session_summaries", "people", "stats", "query_facts",
     "startup_tasks", "timeline", "history", "resolve", "recall",
-    "search_batch", "every", "like",
+    "search_batch", "every", "like", "vector_stats",
 }  # fmt: skip
 WRITING = {
     "remember", "remember_all", "update", "supersede", "confirm", "forget", "archive", "restore", "purge",

@@ -70,7 +70,7 @@ def test_what_failed_in_one_process_is_shown_in_another() -> None:
     assert "the moon is full" in run("hooks").stdout
     doctor = run("doctor")
     assert doctor.returncode == 1
-    assert "own_hooks:Raises at turn:end" in doctor.stdout
+    assert "own_hooks:Raises failed at turn:end" in doctor.stdout
     Path("identities/ada/memory/hook_failures.jsonl").unlink()
     assert "none failed" in run("doctor").stdout
 
