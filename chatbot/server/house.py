@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from chatbot.errors import IdentityError
+from chatbot.errors import ChatbotError, IdentityError
 from chatbot.identity import list_identities
 from chatbot.runtime import Options, Runtime, Setup
 from chatbot.server.callers import Caller
@@ -14,8 +15,12 @@ from chatbot.server.chats import Chats
 from chatbot.server.tokens import Tokens
 from chatbot.server.turns import Turns, cancelled
 from chatbot.server.visit import Visit
-from stores.errors import did_you_mean
+from stores.errors import StoreError, did_you_mean
 from stores.lifecycle import AsyncResource
+
+logger = logging.getLogger(__name__)
+
+_TIDIED_EVERY_S = 30.0
 
 
 class House(AsyncResource):
@@ -39,6 +44,7 @@ class House(AsyncResource):
         self._runtimes: dict[str, Runtime] = {}
         self._opening = asyncio.Lock()
         self._chats = Chats()
+        self._tidying: asyncio.Task[None] | None = None
 
     def identities(self, caller: Caller) -> list[str]:
         """The names that the caller may know, the one first that answers when none is asked for."""
@@ -69,14 +75,25 @@ class House(AsyncResource):
 
     async def aclose(self) -> None:
         """Stop the turns under way, then close every identity. May be called twice."""
-        await cancelled(self.at_work)
+        await cancelled({*self.at_work, *filter(None, [self._tidying])})
         await self.turns.aclose()
         self._chats.clear()
         while self._runtimes:
             _, runtime = self._runtimes.popitem()
             await runtime.aclose()
 
+    async def _tidy(self) -> None:
+        """End, from time to time, the sessions that nobody uses any more."""
+        while True:
+            await asyncio.sleep(_TIDIED_EVERY_S)
+            try:
+                await self._chats.let_go(lambda *place: bool(self.turns.under_way(place)))
+            except (ChatbotError, StoreError) as error:
+                logger.warning("a session could not be left: %s", error)
+
     async def _open(self, identity: str) -> Runtime:
+        if self._tidying is None:
+            self._tidying = asyncio.create_task(self._tidy(), name="tidying")
         runtime = await asyncio.to_thread(self._open_runtime, replace(self._options, identity=identity))
         await runtime.__aenter__()
         runtime.warm()
