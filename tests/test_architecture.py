@@ -76,7 +76,9 @@ def test_using_a_session_loads_nothing_heavy(tmp_path: Path) -> None:
     assert _loaded_by(USE_OF_A_SESSION.format(home=str(tmp_path))) & HEAVY == set()
 
 
-@pytest.mark.parametrize("module", ["chatbot.runtime", "chatbot.cli.repl", "chatbot.cli.serve", "chatbot.cli.token"])
+@pytest.mark.parametrize(
+    "module", ["chatbot.runtime", "chatbot.cli.repl.loop", "chatbot.cli.serve", "chatbot.cli.token"]
+)
 def test_only_serving_loads_a_web_framework(module: str) -> None:
     web = {"fastapi", "starlette", "uvicorn", "nicegui"}
     assert _loaded_by(f"import {module}") & web == set()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 _MODULES = {
-    None: "chatbot.cli.repl",
+    None: "chatbot.cli.repl.loop",
     "ask": "chatbot.cli.ask",
     "config": "chatbot.cli.config",
     "completion": "chatbot.cli.completion",

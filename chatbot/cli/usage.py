@@ -36,7 +36,7 @@ async def run(args: argparse.Namespace) -> Exit:
 
 async def _over_time(setup: Setup, args: argparse.Namespace) -> None:
     from chatbot.chat.activity import Activity
-    from chatbot.cli.report import chart_lines, spending
+    from chatbot.cli.charts.report import chart_lines, spending
 
     activity = Activity.of_last(args.days, utc_now())
     calls = await Ledger(setup.identity.memory).calls_since(activity.since)
@@ -44,7 +44,7 @@ async def _over_time(setup: Setup, args: argparse.Namespace) -> None:
     bill = bill_of(calls)
     title = f"{setup.identity.name}: usage of {args.days} days"
     if args.html:
-        from chatbot.cli.page import page, write_page
+        from chatbot.cli.charts.page import page, write_page
 
         await write_page(
             args.html, page(title, [_period(activity.since.date(), args)], spending(activity), _HEAD, _rows(bill))

@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from typing import Any
 
-from chatbot.cli.editor import edited
 from chatbot.cli.memory.desk import Desk, warn_redacted
 from chatbot.cli.memory.tables import say_observations
 from chatbot.cli.output import check_can_ask, is_sure, say, say_json, warn
+from chatbot.cli.repl.editor import edited
 from chatbot.memory.writing import Remembered
 from stores.access import SENSITIVITIES
 from stores.errors import InvalidValue

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 
 from chatbot.chat.activity import Activity, count_remembered, count_turns
+from chatbot.cli.charts.report import chart_lines, hit_rate_line, remembering
 from chatbot.cli.memory.desk import Desk
 from chatbot.cli.output import say, say_json, say_table
-from chatbot.cli.report import chart_lines, hit_rate_line, remembering
 from chatbot.memory.record import utc_now
 from stores.query import Stats
 
@@ -21,7 +21,7 @@ async def stats(desk: Desk) -> None:
     await count_remembered(activity, desk.memories)
     await count_turns(activity, desk.system)
     if desk.args.html:
-        from chatbot.cli.page import page, write_page
+        from chatbot.cli.charts.page import page, write_page
 
         period = f"the last {desk.args.days} days, from {activity.since.date()} on; days are UTC"
         remarks = [period, hit_rate_line(activity)]

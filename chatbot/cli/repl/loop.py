@@ -13,15 +13,15 @@ from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
-from chatbot.cli.commands import Commands, show_session
-from chatbot.cli.consent import Consent
 from chatbot.cli.exits import Exit
 from chatbot.cli.interrupts import end_in_order, until_interrupted
 from chatbot.cli.options import chosen_session, options_of
 from chatbot.cli.output import complain
+from chatbot.cli.repl.commands import Commands, show_session
+from chatbot.cli.repl.completing import Candidates, SlashCompleter
+from chatbot.cli.repl.consent import Consent
+from chatbot.cli.repl.slash import Next
 from chatbot.cli.screen import Screen
-from chatbot.cli.slash import Next
-from chatbot.cli.slash_completion import Candidates, SlashCompleter
 from chatbot.errors import ChatbotError, ConfigError
 from chatbot.memory import SessionHandle
 from chatbot.runtime import Options, Runtime

@@ -6,7 +6,7 @@ import argparse
 import re
 from typing import TYPE_CHECKING
 
-from chatbot.cli.slash import Slash, numbered
+from chatbot.cli.repl.slash import Slash, numbered
 from stores.access import SENSITIVITIES
 from stores.errors import InvalidValue
 

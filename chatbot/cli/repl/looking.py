@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chatbot.cli.slash import Slash
+from chatbot.cli.repl.slash import Slash
 from chatbot.cli.usage import show_bill
 from chatbot.cli.why import chosen, explain
 
@@ -24,7 +24,7 @@ class LookingSlash(Slash):
         Persona, tools, the summary of what the window left out, the window, what memory gives, what is kept free for
         the reply. Without a message, the last one is taken for the next. Nothing is sent.
         """
-        from chatbot.cli.context_picture import ContextPicture
+        from chatbot.cli.repl.context_picture import ContextPicture
 
         asked = text or await self.chat.asked_last() or "hello"
         bundle, _ = await self.chat.dry_run(asked)
@@ -36,7 +36,7 @@ class LookingSlash(Slash):
         All that was said, what left the transcript for the archive included, and secrets taken out. A file that is
         there is never overwritten. `chatbot sessions export` does more.
         """
-        from chatbot.cli.transcript_export import export_to
+        from chatbot.cli.repl.exporting import export_to
 
         path = await export_to(self._runtime.memory, self._session().id, name)
         self._screen.say(f"wrote {path}", "dim")

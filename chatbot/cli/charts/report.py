@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from chatbot.chat.activity import Activity, Day
 from chatbot.chat.usage import cost_text
-from chatbot.cli.plots import bar, binned, columns
+from chatbot.cli.charts.plots import bar, binned, columns
 
 _HEIGHT = 5
 _LABELS = 9

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from chatbot.chat import Chat
 from chatbot.cli.output import SESSION_HEAD, say_table, session_rows
+from chatbot.cli.repl.looking import LookingSlash
+from chatbot.cli.repl.remembering import MemorySlash
+from chatbot.cli.repl.slash import Next, numbered
 from chatbot.cli.screen import Screen
-from chatbot.cli.slash import Next, numbered
-from chatbot.cli.slash_looking import LookingSlash
-from chatbot.cli.slash_memory import MemorySlash
 from chatbot.memory import SessionHandle
 from chatbot.runtime import Options, Runtime, Setup
 from stores.base import TranscriptStore
@@ -109,7 +109,7 @@ class Commands(MemorySlash, LookingSlash):
         What $VISUAL or $EDITOR leaves takes the place of the last exchange; where nothing changes, all stays as it was.
         Without an editor the exchange is taken back and the question stands at the prompt.
         """
-        from chatbot.cli.editor import edited, named_editor
+        from chatbot.cli.repl.editor import edited, named_editor
 
         asked = await self.chat.asked_last()
         if asked is None:

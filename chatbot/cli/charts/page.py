@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from chatbot.cli.report import Chart
+from chatbot.cli.charts.report import Chart
 from stores.errors import InvalidValue, StoreFailed
 from stores.files import FILE_MODE
 

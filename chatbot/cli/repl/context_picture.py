@@ -6,8 +6,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from chatbot.chat.prompt import PromptBundle
+from chatbot.cli.charts.plots import bar, shares_of
 from chatbot.cli.output import printable
-from chatbot.cli.plots import bar, shares_of
 
 _STYLES = {
     "persona": "magenta",

@@ -1,0 +1,1 @@
+"""The chat in the terminal: the loop, and its slash commands."""
