@@ -107,15 +107,16 @@ def wait_until(is_true: Callable[[], Any]) -> None:
         time.sleep(0.005)
 
 
-def events(response: httpx.Response) -> Iterator[tuple[str, Any]]:
-    """Name and data of each event of a stream, as they come."""
+def events(response: httpx.Response, *, phases: bool = False) -> Iterator[tuple[str, Any]]:
+    """Name and data of each event of a stream, as they come; what is awaited only where that is wanted."""
     name = ""
     for line in response.iter_lines():
         if line.startswith("event: "):
             name = line.removeprefix("event: ")
         elif line.startswith("data: "):
             text = line.removeprefix("data: ")
-            yield name, text if text == "[DONE]" else json.loads(text)
+            if name != "phase" or phases:
+                yield name, text if text == "[DONE]" else json.loads(text)
 
 
 def _write_identities(config: str) -> None:

@@ -29,9 +29,9 @@ _EXPECTED = "Failed to load resource: the server responded with a status of 4"
 """A page that says what went wrong has such a status, and a browser mentions it."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Headless Chromium."""
+    """Headless Chromium. As long as it is there an event loop runs, and no other module can run one of its own."""
     with sync_playwright() as playwright:
         browser = _launched(playwright)
         yield browser

@@ -114,7 +114,9 @@ def test_a_turn_is_streamed_as_it_happens_with_its_tools(http: Serve) -> None:
         path = f"/v1/sessions/{session_id}/chat"
         with client.stream("POST", path, json={"text": "Remember the cat."}) as response:
             assert response.headers["content-type"].startswith("text/event-stream")
-            told = list(events(response))
+            told = list(events(response, phases=True))
+        assert {data["text"] for name, data in told if name == "phase"} == {"recalling", "waiting for scripted"}
+        told = [each for each in told if each[0] != "phase"]
         assert [name for name, _ in told] == ["text", "tool", "tool_result", "text", "done"]
         assert told[1][1]["name"] == "memory_write"
         assert told[2][1]["is_error"] is False
