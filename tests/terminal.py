@@ -21,6 +21,8 @@ class Terminal:
     def __init__(
         self, *arguments: str, program: str | None = None, command: list[str] | None = None, **environment: str
     ) -> None:
+        self.raw = b""
+        """Everything that was written to the terminal."""
         self.screen = pyte.HistoryScreen(COLUMNS, LINES, history=1000)
         self._stream = pyte.ByteStream(self.screen)
         command = command or [sys.executable, *([program] if program else ["-m", "chatbot", *arguments])]
@@ -95,5 +97,6 @@ class Terminal:
             return False
         if b"\x1b[6n" in data:  # the program asks where the cursor is, as terminals are asked
             self._process.send(f"\x1b[{self.screen.cursor.y + 1};{self.screen.cursor.x + 1}R")
+        self.raw += data
         self._stream.feed(data)
         return True

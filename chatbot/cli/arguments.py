@@ -45,34 +45,58 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     _add_ask(commands)
     sessions = _command(
-        commands, "sessions", "list, search, fork, compare, export, import, archive and delete sessions"
+        commands,
+        "sessions",
+        "list, search, fork, compare, export, import, archive and delete sessions",
+        "sessions list",
+        "sessions search bicycle --after 30d",
+        'sessions export "tax return" -o tax.html',
     )
     if argv is None or "sessions" in argv:
         from chatbot.cli.sessions.grammar import add_sessions
 
         add_sessions(sessions, _add_place)
-    why = _command(commands, "why", "say what a turn recalled, and why")
+    why = _command(
+        commands, "why", "say what a turn recalled, and why", "why", 'why 2 --session "tax return"', "why --json"
+    )
     why.add_argument("turn", nargs="?", help="its number in the session, or the beginning of its id; default: the last")
     why.add_argument("--session", metavar="ID|TITLE", default=None, help="default: the session used last")
-    prompt = _command(commands, "prompt", "show what a model would be sent for a message")
+    prompt = _command(
+        commands,
+        "prompt",
+        "show what a model would be sent for a message",
+        'prompt --dry-run "which locker is mine?"',
+        'prompt --dry-run --new "which locker is mine?"',
+    )
     prompt.add_argument("text", nargs="+", help="the message")
     prompt.add_argument("--dry-run", action="store_true", help="show it, and call no model")
     _add_conversation(prompt)
     _add_choice_of_session(prompt)
-    memory = _command(commands, "memory", "look at what is remembered, and change it")
+    memory = _command(
+        commands,
+        "memory",
+        "look at what is remembered, and change it",
+        'memory add "The heating is serviced in May"',
+        "memory search heating",
+        "memory stats",
+    )
     if argv is None or "memory" in argv:
         from chatbot.cli.memory.grammar import add_memory
 
         add_memory(memory, _add_place)
     _add_maintain(commands)
     _add_usage(commands)
-    _command(commands, "stores", "list the store plug-ins, what they keep and their settings")
-    _command(commands, "hooks", "list what happens around a conversation, in its order")
+    _command(
+        commands, "stores", "list the store plug-ins, what they keep and their settings", "stores", "stores --json"
+    )
+    _command(commands, "hooks", "list what happens around a conversation, in its order", "hooks", "hooks --json")
     _add_tools(commands)
     _add_mcp(commands)
     _add_serve(commands)
     _add_token(commands)
-    config = _command(commands, "config", "show the settings in force and where they come from")
+    config = _command(
+        commands, "config", "show the settings in force and where they come from", "config", "config path"
+    )
     config.add_argument("what", nargs="?", choices=["show", "path"], default="show", help="settings, or where they are")
     _add_doctor(commands)
     _add_init(commands)
@@ -145,14 +169,27 @@ def _add_choice_of_session(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_ask(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    ask = _command(commands, "ask", "ask one question and print the answer")
+    ask = _command(
+        commands,
+        "ask",
+        "ask one question and print the answer",
+        'ask "what is a monad?"',
+        'ask -c "and shorter?"',
+        "ask --json < question.txt",
+    )
     ask.add_argument("text", nargs="*", help="the question; - or a pipe reads standard input")
     _add_conversation(ask)
     _add_choice_of_session(ask)
 
 
 def _add_maintain(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    maintain = _command(commands, "maintain", "let memory fade, merge what is alike, retire what is old: [maintenance]")
+    maintain = _command(
+        commands,
+        "maintain",
+        "let memory fade, merge what is alike, retire what is old: [maintenance]",
+        "maintain --dry-run",
+        "maintain --summarize-old 90",
+    )
     maintain.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
     maintain.add_argument(
         "--summarize-old",
@@ -166,14 +203,21 @@ def _add_maintain(commands: argparse._SubParsersAction[argparse.ArgumentParser])
 
 
 def _add_tools(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    tools = _command(commands, "tools", "list what the model may call")
+    tools = _command(commands, "tools", "list what the model may call", "tools list")
     actions = tools.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
-    listing = _action(actions, "list", "the tools that the agent's model would be offered")
+    listing = _action(actions, "list", "the tools that the agent's model would be offered", "tools list --json")
     listing.add_argument("-m", "--model", metavar="NAME", default=argparse.SUPPRESS, help="the model to use")
 
 
 def _add_mcp(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    mcp = _command(commands, "mcp", "serve what is remembered to other agents, over the Model Context Protocol")
+    mcp = _command(
+        commands,
+        "mcp",
+        "serve what is remembered to other agents, over the Model Context Protocol",
+        "mcp",
+        "mcp -i grace --clearance familiar",
+        "mcp --http --port 8808",
+    )
     mcp.add_argument(
         "--clearance",
         choices=["full", "inner", "familiar", "public"],
@@ -187,7 +231,13 @@ def _add_mcp(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 
 
 def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    serve = _command(commands, "serve", "answer over HTTP: OpenAI-compatible, and with sessions and memory")
+    serve = _command(
+        commands,
+        "serve",
+        "answer over HTTP: OpenAI-compatible, and with sessions and memory",
+        "serve",
+        "serve -i grace --port 8001",
+    )
     serve.add_argument("--host", metavar="ADDRESS", default=None, help="where to listen (default 127.0.0.1)")
     serve.add_argument("--port", type=count, metavar="N", default=None, help="the port (default 8000; 0: a free one)")
     serve.add_argument("-m", "--model", metavar="NAME", default=argparse.SUPPRESS, help="the model to use")
@@ -195,17 +245,30 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _add_token(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    token = _command(commands, "token", "make, list and revoke the tokens that open the HTTP server")
+    token = _command(
+        commands,
+        "token",
+        "make, list and revoke the tokens that open the HTTP server",
+        "token add laptop --for ada --clearance full",
+        "token list",
+    )
     actions = token.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
-    add = _action(actions, "add", "make a token; it is shown this once")
+    add = _action(
+        actions,
+        "add",
+        "make a token; it is shown this once",
+        "token add phone --for ada --clearance familiar --rate 30",
+    )
     add.add_argument("label", help="whose it is, or what for")
     add.add_argument(
         "--for", dest="identities", action="append", metavar="NAME", help="an identity that it opens; repeat"
     )
     add.add_argument("--clearance", choices=_CLEARANCES, required=True, help="the most that it lets be seen")
     add.add_argument("--rate", type=count, metavar="N", default=0, help="requests a minute (default: as in [server])")
-    _action(actions, "list", "the tokens that there are, without their texts")
-    revoke = _action(actions, "revoke", "take a token back; it opens nothing from the next request on")
+    _action(actions, "list", "the tokens that there are, without their texts", "token list --json")
+    revoke = _action(
+        actions, "revoke", "take a token back; it opens nothing from the next request on", "token revoke phone"
+    )
     revoke.add_argument("token", metavar="ID|LABEL", help="its id, or its label")
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -83,3 +84,17 @@ def test_options_may_stand_before_and_after_the_command() -> None:
     for line in (["-i", "grace", "-m", "x", "ask", "hi"], ["ask", "hi", "-i", "grace", "-m", "x"]):
         args = build_parser().parse_args(line)
         assert (args.command, args.identity, args.model, args.text) == ("ask", "grace", "x", ["hi"])
+
+
+def test_every_command_shows_examples_that_it_understands() -> None:
+    parser = build_parser()
+    for each in _parsers(parser):
+        _, _, examples = (each.epilog or "").partition("examples:\n")
+        lines = [line.strip() for line in examples.split("\n\n")[0].splitlines()]
+        assert lines, f"{each.prog} has no examples"
+        for line in lines:
+            command = re.split(r"\s{3,}| [|<>] | [|<>]", line.partition("| ")[2] or line)[0]
+            name, *arguments = shlex.split(command)
+            assert name == "chatbot", line
+            parsed = parser.parse_args(arguments)
+            assert each.prog.split()[1:2] in ([], [parsed.command]), line

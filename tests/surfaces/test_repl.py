@@ -419,3 +419,14 @@ def test_a_line_that_ctrl_c_cleared_comes_back_and_the_window_may_change_its_siz
     chat.type("\r")
     chat.see("You said: a long thought")
     chat.leave()
+
+
+@pytest.mark.parametrize("no_color", ["", "1"])
+def test_without_colour_there_is_none(start: Start, monkeypatch: pytest.MonkeyPatch, no_color: str) -> None:
+    monkeypatch.setenv("NO_COLOR", no_color)
+    chat = start(replies=["**bold**, `code` and a [link](https://example.org)"])
+    chat.say("hello")
+    chat.see("bold.*link")
+    chat.leave()
+    coloured = re.search(rb"\x1b\[(?:[0-9;]*;)?(?:[349][0-7]|[34]8;[25][0-9;]*)m", chat.raw)
+    assert (coloured is None) == bool(no_color)
