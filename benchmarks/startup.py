@@ -2,7 +2,8 @@
 
 Every start but the very first finds its modules compiled, and so do these, whatever the environment says: what is
 compiled goes to a folder of its own, which one round before the others fills. `--uncompiled` writes none, so that
-what is not compiled where it is installed is compiled at every start.
+what is not compiled where it is installed is compiled at every start. `--full` also lists the newest of 10,000
+sessions, and searches 100,000 rows.
 """
 
 from __future__ import annotations
@@ -68,30 +69,66 @@ def prepare(home: str) -> None:
         os.environ["PYTHONPYCACHEPREFIX"] = str(Path(home) / "compiled")
 
 
+def fill(sessions: int, rows: int) -> None:
+    """As many sessions, and as many things remembered."""
+    import asyncio
+
+    from observations import Texts
+
+    from chatbot.memory.writing import Draft
+    from chatbot.runtime import Options, Runtime
+
+    async def work() -> None:
+        texts = Texts()
+        async with Runtime(Options(model="scripted")) as runtime:
+            for _ in range(sessions):
+                await runtime.memory.create_session(["basic_session"], "chat", title=texts.some(4))
+            notes = runtime.memory.memories("chat")
+            for _ in range(0, rows, 1_000):
+                await notes.remember_all([Draft(title=texts.some(5), narrative=texts.some(28)) for _ in range(1_000)])
+            await notes.reindex()
+
+    asyncio.run(work())
+
+
+def compare(work: dict[str, Callable[[], None]]) -> None:
+    """Print the medians, and what they are of an empty Python."""
+    work = {"python -c pass": finished([sys.executable, "-c", "pass"]), **work}
+    for run in work.values():
+        run()
+    taken: dict[str, list[float]] = {name: [] for name in work}
+    for _ in range(ROUNDS):
+        for name, run in work.items():
+            started = time.perf_counter()
+            run()
+            taken[name].append(time.perf_counter() - started)
+    least = statistics.median(taken["python -c pass"])
+    for name, times in taken.items():
+        median = statistics.median(times)
+        print(f"{name:18} {median * 1e3:7.1f} ms   {median / least:5.1f} × python -c pass")
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as home:
         prepare(home)
         remember("short", "yes")
         remember("long", "word " * 60)
-        work = {
-            "python -c pass": finished([sys.executable, "-c", "pass"]),
-            "chatbot --help": finished([*CHATBOT, "--help"]),
-            "prompt, ephemeral": prompt("-m", "scripted", "--ephemeral"),
-            "prompt, short past": prompt("-r", "short"),
-            "prompt, long past": prompt("-r", "long"),
-        }
-        for run in work.values():
-            run()
-        taken: dict[str, list[float]] = {name: [] for name in work}
-        for _ in range(ROUNDS):
-            for name, run in work.items():
-                started = time.perf_counter()
-                run()
-                taken[name].append(time.perf_counter() - started)
-    least = statistics.median(taken["python -c pass"])
-    for name, times in taken.items():
-        median = statistics.median(times)
-        print(f"{name:18} {median * 1e3:7.1f} ms   {median / least:5.1f} × python -c pass")
+        compare(
+            {
+                "chatbot --help": finished([*CHATBOT, "--help"]),
+                "prompt, ephemeral": prompt("-m", "scripted", "--ephemeral"),
+                "prompt, short past": prompt("-r", "short"),
+                "prompt, long past": prompt("-r", "long"),
+            }
+        )
+        if "--full" in sys.argv:
+            fill(10_000, 100_000)
+            compare(
+                {
+                    "sessions list": finished([*CHATBOT, "sessions", "list"]),
+                    "memory search": finished([*CHATBOT, "memory", "search", "harbour lights at dusk"]),
+                }
+            )
 
 
 if __name__ == "__main__":
