@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Awaitable, Callable
+from importlib import import_module
 
 from chatbot.cli.exits import Exit
-from chatbot.cli.sessions import changing, erasing, looking, moving
 from chatbot.errors import ConfigError
-from chatbot.memory import MemorySystem
 from chatbot.runtime import Options, Setup
+
+_ACTIONS = {
+    "list": ("looking", "list_"),
+    "show": ("looking", "show"),
+    "search": ("looking", "search"),
+    "compare": ("looking", "compare"),
+    "rename": ("changing", "rename"),
+    "fork": ("changing", "fork"),
+    "export": ("moving", "export"),
+    "import": ("moving", "import_"),
+    "archive": ("erasing", "archive"),
+    "delete": ("erasing", "delete"),
+    "prune": ("erasing", "prune"),
+}
+"""Module and function of each; only the one that is asked for is loaded."""
+_OF_MEMORIES = frozenset({"search", "export", "import"})
+"""Actions that also look at what is remembered."""
 
 
 async def run(args: argparse.Namespace) -> Exit:
     """Do one of them. Needs no model."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
-    async with setup.open_memory(observations=_store(setup)) as memory:
-        if args.action == "import":
-            await moving.import_(setup, memory, args)
-        else:
-            await _ACTIONS[args.action](memory, args)
+    module, name = _ACTIONS[args.action]
+    action = getattr(import_module(f"chatbot.cli.sessions.{module}"), name)
+    async with setup.open_memory(observations=_store(setup) if args.action in _OF_MEMORIES else None) as memory:
+        await (action(setup, memory, args) if args.action == "import" else action(memory, args))
     return Exit.OK
 
 
@@ -29,17 +43,3 @@ def _store(setup: Setup) -> str | None:
         return setup.observation_store()
     except ConfigError:
         return None
-
-
-_ACTIONS: dict[str, Callable[[MemorySystem, argparse.Namespace], Awaitable[None]]] = {
-    "list": looking.list_,
-    "show": looking.show,
-    "search": looking.search,
-    "compare": looking.compare,
-    "rename": changing.rename,
-    "fork": changing.fork,
-    "export": moving.export,
-    "archive": erasing.archive,
-    "delete": erasing.delete,
-    "prune": erasing.prune,
-}
