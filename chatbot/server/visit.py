@@ -10,7 +10,6 @@ from chatbot.errors import ConfigError, SessionNotFound
 from chatbot.memory import SessionHandle, SessionHit, SessionRecord
 from chatbot.memory.record import is_session_id
 from chatbot.memory.remembering import Memories
-from chatbot.memory.session_search import SessionHit
 from chatbot.runtime import Runtime
 from chatbot.server.callers import Caller
 from chatbot.server.chats import Chats
@@ -73,10 +72,6 @@ class Visit:
             await self._find(_NO_SESSION)  # one that is there, and closed, is refused no sooner and no later
             raise SessionNotFound(f"there is no session {session_id if is_id else repr(session_id)[:80]}")
         return await memory.load_session(session_id, self.runtime.agent, any_agent=any_agent, clearance=self.clearance)
-
-    async def search_sessions(self, text: str, *, limit: int) -> list[SessionHit]:
-        """Which sessions speak of something, as far as the caller may see what was said in them, best first."""
-        return await self.runtime.memory.search_sessions(text, limit=limit, clearance=self.clearance)
 
     async def new_session(self, title: str = "") -> SessionHandle:
         """Begin a session, which stays closed to callers of less clearance."""

@@ -56,7 +56,7 @@ async def list_sessions(visit: VisitHere, limit: Limit = 20, cursor: Cursor = No
 @router.get("/search", summary="Search what was said in sessions")
 async def search_sessions(
     visit: VisitHere,
-    q: Annotated[str, Query(max_length=1_000, description="What it is about.")],
+    q: Annotated[str, Query(max_length=1_000, description="What it is about; without it, nothing is found.")] = "",
     limit: Limit = 10,
 ) -> Page[Found]:
     """Which sessions speak of something, best first, each with the line that says so."""
