@@ -50,7 +50,7 @@ class ToolSpec:
 
     name: str
     description: str
-    parameters: dict[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
+    parameters: dict[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}}, hash=False)
 
     def as_openai(self) -> dict[str, Any]:
         """The tool in the chat-completions form."""

@@ -96,7 +96,7 @@ def build_block(
         raise ValueError(f"{nonce!r:.80} cannot be a nonce: it must be 8 to 64 letters and digits")
     entries: dict[str, str] = {}
     dropped: dict[str, str] = {}
-    text = ""
+    room = budget_tokens - count(_block([], nonce))
     for row, _ in hits:
         if row.id in entries:
             dropped.setdefault(row.id, REPEATED)
@@ -109,12 +109,18 @@ def build_block(
             dropped[row.id] = verdict.reason
             continue
         entry = _entry(len(entries) + 1, row, verdict.texts, now)
-        longer = f"{INTRODUCTION}\n{fenced(FENCE, [*entries.values(), entry], nonce)}"
-        if count(longer) > budget_tokens:
+        cost = count(f"{entry}\n")
+        if cost > room:
             dropped[row.id] = BUDGET
             continue
-        entries[row.id], text = entry, longer
+        room -= cost
+        entries[row.id] = entry
+    text = _block(list(entries.values()), nonce) if entries else ""
     return MemoryBlock(text, tuple(entries), tuple(dropped.items()))
+
+
+def _block(entries: Sequence[str], nonce: str) -> str:
+    return f"{INTRODUCTION}\n{fenced(FENCE, entries, nonce)}"
 
 
 def _entry(number: int, row: Observation, texts: Iterable[tuple[Label, str]], now: datetime) -> str:

@@ -57,6 +57,9 @@ def _without_prefix(line: str) -> str:
 
 def _end_of_prefix(head: str) -> int:
     """Where the mark ends in `head`, recognised in any disguise of its letters."""
+    if head.isascii():
+        plainly = _PREFIX.match(head)
+        return plainly.end() if plainly else 0
     folded, ends = "", []
     for at, char in enumerate(head):
         piece = skeleton(char)

@@ -15,7 +15,7 @@ from chatbot.memory.scoring import Scored
 from stores.access import Sensitivity, View
 from stores.errors import InvalidValue, StoreError, UnknownObservation, UnsupportedOperation, did_you_mean
 from stores.events import Event
-from stores.observation import Observation
+from stores.observation import Observation, is_observation_id
 from stores.query import MOST_AT_ONCE, Filter, Order, Page, Progress, Stats, VectorStats, Version, check_limit
 from stores.records import check_time, format_time
 
@@ -228,7 +228,7 @@ class Reading(Scoped):
             return prefix if prefix in found else found[0]
         if found:
             raise UnknownObservation(f"several observations begin with {prefix!r}: {', '.join(found)}")
-        raise UnknownObservation(f"there is no observation {prefix!r}")
+        raise UnknownObservation(f"there is no observation {prefix if is_observation_id(prefix) else repr(prefix)}")
 
     async def stats(self, *, ask: Collection[Sensitivity] = PUBLIC) -> Stats:
         """How much there is, by status, type and visibility, and what it takes on the disk."""

@@ -86,7 +86,8 @@ async def rows_about(
     for words, weight in ((last, 1.0), (earlier, _EARLIER)):
         for match in await scope.store.match(view, words, wanted, limit=RESCORED) if words else ():
             before = candidates[match.id].score if match.id in candidates else 0.0
-            candidates[match.id] = replace(match, score=before + weight * match.score)
+            score = before + weight * match.score
+            candidates[match.id] = match if score == match.score else replace(match, score=score)
     similar: dict[str, float] = {}
     for match in await _alike(scope, view, texts[-1], wanted, vectors):
         similar[match.id] = match.score

@@ -64,7 +64,13 @@ def _estimated(text: str) -> int:
 def estimate(messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> int:
     """The tokens of a prompt, tool schemas included."""
     total = sum(_MESSAGE_TOKENS + estimate_text(_all_text(message)) for message in messages)
-    return total + sum(estimate_text(json.dumps(tool.as_openai())) for tool in tools)
+    return total + sum(map(_estimated_tool, tools))
+
+
+@lru_cache(maxsize=512)
+def _estimated_tool(tool: ToolSpec) -> int:
+    """Every prompt of a conversation holds the same tools."""
+    return _estimated(json.dumps(tool.as_openai()))
 
 
 def _all_text(message: Message) -> str:

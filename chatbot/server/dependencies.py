@@ -1,4 +1,4 @@
-"""What routes are given: who asks, and where they are."""
+"""What routes are given: who asks, and where they are. All are coroutines: for others FastAPI takes a thread each."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from chatbot.server.house import House
 from chatbot.server.visit import Visit
 
 
-def _house(request: Request) -> House:
+async def _house(request: Request) -> House:
     house: House = request.app.state.house
     return house
 
 
-def _caller(request: Request) -> Caller:
+async def _caller(request: Request) -> Caller:
     caller: Caller = request.state.caller
     return caller
 

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 PING_S = 15.0
+_encoded = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _HEADERS = {
     "cache-control": "no-store",
     "x-accel-buffering": "no",  # else nginx keeps it all back
@@ -20,7 +21,7 @@ _HEADERS = {
 
 def event(data: Any, name: str | None = None) -> bytes:
     """One event; `data` is JSON unless it is text."""
-    text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    text = data if isinstance(data, str) else _encoded(data)
     head = f"event: {name}\n" if name else ""
     lines = "".join(f"data: {line}\n" for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
     return f"{head}{lines}\n".encode("utf-8", "replace")

@@ -7,10 +7,9 @@ from datetime import datetime
 
 from chatbot.chat import Chat
 from chatbot.errors import ConfigError, SessionNotFound
-from chatbot.memory import SessionHandle, SessionRecord
+from chatbot.memory import SessionHandle, SessionHit, SessionRecord
 from chatbot.memory.record import is_session_id
 from chatbot.memory.remembering import Memories
-from chatbot.memory.session_search import SessionHit
 from chatbot.runtime import Runtime
 from chatbot.server.callers import Caller
 from chatbot.server.chats import Chats
@@ -67,12 +66,11 @@ class Visit:
     async def session(self, session_id: str, *, any_agent: bool = True) -> SessionHandle:
         """Open a session. Raises `SessionNotFound`, also for one that is not open to the caller; see `load_session`."""
         memory = self.runtime.memory
-        try:
-            record = await memory.find_session(session_id if is_session_id(session_id) else _NO_SESSION)
-            if not self._is_open(record):
-                await memory.find_session(_NO_SESSION)  # takes the same time as not finding it
-        except SessionNotFound:
-            raise SessionNotFound(f"there is no session {session_id!r:.80}") from None
+        is_id = is_session_id(session_id)
+        record = await self._find(session_id if is_id else _NO_SESSION)
+        if record is None or not self._is_open(record):
+            await self._find(_NO_SESSION)  # one that is there, and closed, is refused no sooner and no later
+            raise SessionNotFound(f"there is no session {session_id if is_id else repr(session_id)[:80]}")
         return await memory.load_session(session_id, self.runtime.agent, any_agent=any_agent, clearance=self.clearance)
 
     async def new_session(self, title: str = "") -> SessionHandle:
@@ -114,6 +112,12 @@ class Visit:
         """Stop the turns of a session; how many there were. What was said is kept. Raises like `session`."""
         await self.session(session_id)
         return await self.turns.stop((self.identity, session_id))
+
+    async def _find(self, session_id: str) -> SessionRecord | None:
+        try:
+            return await self.runtime.memory.find_session(session_id)
+        except SessionNotFound:
+            return None
 
     def _is_open(self, record: SessionRecord) -> bool:
         return is_cleared(self.caller.clearance, record.clearance)

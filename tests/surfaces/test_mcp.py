@@ -194,7 +194,7 @@ HOSTILE_CALLS: list[tuple[str, dict[str, Any], str]] = [
     ("memory_get", {"ids": ["../../etc/passwd"]}, "is not an id"),
     ("memory_get", {"ids": []}, "ids: "),
     ("memory_get", {}, "ids: missing"),
-    ("memory_forget", {"ids": [NO_ID]}, "nothing was changed"),
+    ("memory_forget", {"ids": [NO_ID]}, f"there is no observation {NO_ID}"),
     ("memory_timeline", {"anchor": NO_ID}, f"there is no observation {NO_ID}"),
     ("session_read", {"session_id": NO_ID}, f"there is no session {NO_ID}"),
     ("memory_serach", {}, "did you mean 'memory_search'"),
@@ -270,7 +270,8 @@ async def test_who_is_cleared_for_less_sees_less() -> None:
         for address in (f"chatbot://sessions/{held.id}", f"chatbot://memories/{rows['private']}"):
             with pytest.raises(MCPError):
                 await client.read_resource(address)
-        assert "nothing was changed" in (await call(client, "memory_forget", ids=[rows["private"]]))["error"]
+        refused = (await call(client, "memory_forget", ids=[rows["private"]]))["error"]
+        assert refused == f"there is no observation {rows['private']}"
         written = (await call(client, "memory_write", title="From a guest"))["id"]
     async with connected("--clearance", "public") as client:
         assert await addresses(client) == []

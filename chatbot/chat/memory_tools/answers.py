@@ -115,6 +115,6 @@ async def reachable(memories: Remembering, ids: Sequence[str]) -> list[Observati
     """
     rows = await memories.get(ids, count_use=False)
     found = {row.id for row in rows}
-    if missing := [each for each in ids if each not in found]:
-        raise ToolError(f"there is no observation {', '.join(missing)}: nothing was changed")
+    if missing := [each for each in dict.fromkeys(ids) if each not in found]:
+        raise ToolError(f"there is no observation {', '.join(missing)}")
     return rows

@@ -10,6 +10,7 @@ that merely quotes an attack. They are a net; the fence of the memory block and 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from chatbot.chat.disguises import unmasked
 from chatbot.chat.rules.english import ENGLISH
@@ -19,11 +20,25 @@ from chatbot.chat.rules.rule import Rule
 
 RULES: tuple[Rule, ...] = (*ENGLISH, *FORMS, *LANGUAGES)
 """In this order: the first that matches names the reason."""
+_LONGEST_KEPT = 4_000
+"""Characters up to which it is worth remembering what became of a row."""
 
 
 def rule_against(texts: Iterable[str]) -> str | None:
     """The name of the first rule that the texts of one row break, each alone or one after another; None for none."""
     parts = tuple(texts)
+    if not any(parts):
+        return None
+    return _broken(parts) if sum(map(len, parts)) > _LONGEST_KEPT else _remembered(parts)
+
+
+@lru_cache(maxsize=1024)
+def _remembered(parts: tuple[str, ...]) -> str | None:
+    """The same for what is likely to be recalled again."""
+    return _broken(parts)
+
+
+def _broken(parts: tuple[str, ...]) -> str | None:
     for joined in dict.fromkeys(("\n".join(parts), "".join(parts))):
         for reading in unmasked(joined):
             for rule in RULES:

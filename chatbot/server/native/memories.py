@@ -26,6 +26,7 @@ router = APIRouter(prefix="/v1/memories", tags=["memory"], responses=PROBLEMS)
 MemoryId = Annotated[str, Path(max_length=100, description="The id of what is remembered.")]
 Line = Annotated[str, Field(max_length=LONGEST_LINE)]
 Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
+Around = Annotated[int, Query(ge=0, le=MOST, description="How many at most.")]
 Ask = Annotated[
     list[Sensitivity] | None,
     Query(description="More delicate rows that are wanted too; your clearance still decides."),
@@ -142,6 +143,12 @@ class Change(Given):
         return {name: value for name, value in given.items() if value is not None or name == "expires_at"}
 
 
+class Successor(Given):
+    """What takes the place of another."""
+
+    by: str = Field(max_length=100, description="The id of what is true now.")
+
+
 class Outcome(Shape):
     """What became of it."""
 
@@ -254,6 +261,22 @@ async def get_history(memory_id: MemoryId, visit: VisitHere, ask: Ask = None) ->
             for version in line
         ]
     )
+
+
+@router.get("/{memory_id}/timeline", summary="See what was noted around it")
+async def get_timeline(
+    memory_id: MemoryId, visit: VisitHere, *, before: Around = 5, after: Around = 5, ask: Ask = None
+) -> Page[Memory]:
+    """What was remembered just before and after it, which stands among them, oldest first."""
+    asked = ("public", *(ask or ()))
+    rows = await visit.memories.timeline(_checked(memory_id), before=before, after=after, ask=asked)
+    return Page(data=[Memory.model_validate(row) for row in rows])
+
+
+@router.post("/{memory_id}/supersede", summary="Let another take its place", status_code=204)
+async def supersede_memory(memory_id: MemoryId, visit: VisitHere, given: Annotated[Successor, Body()]) -> None:
+    """It is recalled no more, and stays in the history of what took its place."""
+    await visit.memories.supersede(_checked(memory_id), _checked(given.by))
 
 
 @router.post("/{memory_id}/restore", summary="Bring one back", status_code=204)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Path
+from fastapi import APIRouter, Body, Path, Query
 from pydantic import Field
 
 from chatbot.memory import SessionRecord
 from chatbot.memory.record import LONGEST_TITLE
 from chatbot.server.dependencies import VisitHere
 from chatbot.server.native.pages import Cursor, Limit, Page, gone
-from chatbot.server.native.shapes import Given, Session
+from chatbot.server.native.shapes import Given, Session, Shape
 from chatbot.server.responses import PROBLEMS
 from stores.errors import InvalidValue
 from stores.records import format_time, parse_time
@@ -28,6 +28,20 @@ class Titled(Given):
     title: str = Field("", max_length=LONGEST_TITLE)
 
 
+class Found(Shape):
+    """A session that speaks of something, and where it does so best."""
+
+    session: Session = Field(validation_alias="record")
+    score: float
+    role: str = Field(description="Of the entry; `memory` for something remembered of the session, or `title`.")
+    line: str
+    ranges: list[tuple[int, int]] = Field(description="Where in the line the words stand.")
+    at: datetime
+    number: int | None = Field(description="Which entry, counted from 1; null where it is none.")
+    observation: str | None = Field(description="The id of the memory, where it is one.")
+    matches: int = Field(description="How many entries hold any of the words.")
+
+
 @router.get("", summary="List sessions, the one used last first")
 async def list_sessions(visit: VisitHere, limit: Limit = 20, cursor: Cursor = None) -> Page[Session]:
     """Those that your clearance opens."""
@@ -37,6 +51,16 @@ async def list_sessions(visit: VisitHere, limit: Limit = 20, cursor: Cursor = No
         data=[Session.model_validate(record) for record in shown],
         next_cursor=cursor_of(shown[-1]) if len(records) > limit else None,
     )
+
+
+@router.get("/search", summary="Search what was said in sessions")
+async def search_sessions(
+    visit: VisitHere,
+    q: Annotated[str, Query(max_length=1_000, description="What it is about; without it, nothing is found.")] = "",
+    limit: Limit = 10,
+) -> Page[Found]:
+    """Which sessions speak of something, best first, each with the line that says so."""
+    return Page(data=[Found.model_validate(hit) for hit in await visit.search_sessions(q, limit=limit)])
 
 
 @router.post("", summary="Begin a session", status_code=201)

@@ -23,6 +23,7 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("POST", "/v1/chat/completions"): {"model": "ada", "messages": [{"role": "user", "content": "hi"}]},
     ("GET", "/v1/sessions"): None,
     ("POST", "/v1/sessions"): {"title": "new"},
+    ("GET", "/v1/sessions/search"): None,
     ("GET", "/v1/sessions/{session_id}"): None,
     ("PATCH", "/v1/sessions/{session_id}"): {"title": "other"},
     ("DELETE", "/v1/sessions/{session_id}"): None,
@@ -43,6 +44,8 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("PATCH", "/v1/memories/{memory_id}"): {"title": "changed"},
     ("DELETE", "/v1/memories/{memory_id}"): None,
     ("GET", "/v1/memories/{memory_id}/history"): None,
+    ("GET", "/v1/memories/{memory_id}/timeline"): None,
+    ("POST", "/v1/memories/{memory_id}/supersede"): {"by": "{other_id}"},
     ("POST", "/v1/memories/{memory_id}/restore"): None,
     ("POST", "/v1/memories/{memory_id}/confirm"): None,
     ("GET", "/v1/people"): None,
@@ -82,8 +85,9 @@ class World:
                 "/v1/facts/{memory_id}": ("facts", {"subject": "plugh", "predicate": "is", "object": "secret"}),
             }.get(path, ("memories", {"title": f"The secret word is plugh {uuid.uuid4()}"}))
             kept = client.post(f"/v1/{kind}", json=body).json()["id"]
+            other = client.post("/v1/memories", json={"title": f"It is xyzzy now {uuid.uuid4()}"}).json()["id"]
         name = "transcript.md" if "files" in path else "ada"
-        return {"session_id": session, "memory_id": kept, "name": name}
+        return {"session_id": session, "memory_id": kept, "other_id": other, "name": name}
 
     def ask(
         self,
@@ -99,7 +103,14 @@ class World:
         headers = dict(headers or {})
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
-        return self.client.request(method, path.format(**ids), json=ASKED[route], params=query, headers=headers)
+        return self.client.request(
+            method, path.format(**ids), json=_filled(ASKED[route], ids), params=query, headers=headers
+        )
+
+
+def _filled(body: Any, ids: dict[str, str]) -> Any:
+    """A body in which an id stands where one is asked for."""
+    return {**body, "by": body["by"].format(**ids)} if body and "by" in body else body
 
 
 @pytest.fixture(scope="module")
