@@ -12,10 +12,10 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 
-from chatbot.memory.maintenance.alike import Words, groups
+from chatbot.memory.maintenance.alike import Compared, Words, groups
 from chatbot.memory.maintenance.merging import Key, digest, kinship, may_be_merged, portions
 from chatbot.memory.maintenance.policy import Policy, Sentence, aged, crowded, days_since
 from chatbot.memory.maintenance.report import Deed, Kind, Report
@@ -38,8 +38,15 @@ _ERASED_AT_ONCE = 500
 _DAYS_TO_GATHER = 7
 """Erasing rewrites the journal: unless many rows are due, it waits so long for more."""
 
-WordsOf = dict[str, tuple[str, Words]]
-"""The words of rows, by id, with the hash of the text that they are of."""
+
+@dataclass(slots=True)
+class Findings:
+    """What one run leaves to the next to save it work; without it a run does the same."""
+
+    words: dict[str, tuple[str, Words]] = field(default_factory=dict)
+    """The words of rows, by id, with the hash of the text that they are of."""
+    compared: dict[tuple[Key, float], Compared] = field(default_factory=dict)
+    """What was compared, by kinship and similarity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,25 +58,31 @@ class Place:
 
 
 class Run:
-    """One run over what `scope` sees. `words` is kept by the caller from run to run, to save work."""
+    """One run over what `scope` sees. `findings` are kept by the caller from run to run."""
 
     def __init__(
-        self, scope: Scope, policy: Policy, *, dry_run: bool = False, eager: bool = False, words: WordsOf | None = None
+        self,
+        scope: Scope,
+        policy: Policy,
+        *,
+        dry_run: bool = False,
+        eager: bool = False,
+        findings: Findings | None = None,
     ) -> None:
         self._scope = replace(scope, across=True)
         self._view = self._scope.view(SENSITIVITIES)
         self._policy = policy
         self._dry_run = dry_run
         self._eager = eager
-        self._words = {} if words is None else words
+        self._findings = findings or Findings()
         self._deeds: list[Deed] = []
         self._begun = time.monotonic()
 
     async def go(self, place: Place) -> tuple[Report, Place]:
         """Do what is due from `place` on; what was done, and where the next run goes on."""
-        active, next_active = await self._rows(("active",), place.active)
+        active, next_active = await self._rows(Filter(), place.active)
         await self._take(active, self._consolidate, self._retire, self._compress, self._summarize)
-        resting, next_resting = await self._rows(("archived", "expired", "deleted"), place.resting)
+        resting, next_resting = await self._resting(place.resting)
         await self._take(resting, self._age, self._erase)
         on_time = not self._is_late()
         report = Report(
@@ -88,15 +101,31 @@ class Run:
                 gone = await step(rows)
                 rows = [row for row in rows if row.id not in gone]
 
-    async def _rows(self, statuses: tuple[Status, ...], after: str | None) -> tuple[list[Observation], str | None]:
+    async def _resting(self, after: str | None) -> tuple[list[Observation], str | None]:
+        """The next rows that are no longer active and old enough that something may become of them."""
+        deleting = [rule.delete_after_days for rule in self._policy.rules if rule.delete_after_days]
+        erasing = [self._policy.erase_after_days] if self._policy.erase_after_days else []
+        found: list[Observation] = []
+        ends: list[tuple[datetime, str]] = []
+        waits: list[tuple[tuple[Status, ...], list[float]]] = [
+            (("archived",), deleting),
+            (("expired",), deleting + erasing),
+            (("deleted",), erasing),
+        ]
+        for statuses, days in waits:
+            if days:
+                rows, end = await self._rows(Filter(statuses=statuses, before=self._days_ago(min(days))), after)
+                found += rows
+                ends += [(rows[-1].created_at, end)] if end is not None else []
+        return found, min(ends, default=(None, None))[1]
+
+    async def _rows(self, wanted: Filter, after: str | None) -> tuple[list[Observation], str | None]:
         """The next rows, oldest first, and where to go on behind them; None at the end."""
-        if statuses != ("active",) and not self._keeps_for_a_time():
-            return [], None
         rows: list[Observation] = []
         while (room := self._policy.rows_per_run - len(rows)) > 0:
             try:
                 page = await self._scope.store.find(
-                    self._view, Filter(statuses=statuses), order="created", ascending=True, limit=room, after=after
+                    self._view, wanted, order="created", ascending=True, limit=room, after=after
                 )
             except UnknownObservation:  # it was erased meanwhile
                 if after is None:
@@ -144,10 +173,17 @@ class Run:
         for row in rows:
             if may_be_merged(row) and self._days_old(row) >= policy.compression_min_age_days:
                 kin[kinship(row)].append(row)
+        compared = self._findings.compared
+        for past in compared.keys() - {(each, policy.similarity) for each in kin}:
+            del compared[past]
         gone: set[str] = set()
-        for family in kin.values():
+        for key, family in kin.items():
             if len(family) >= _LEAST:
-                for group in await asyncio.to_thread(self._alike, family):
+                before = compared.get((key, policy.similarity), {})
+                known = {words: [*near] for words, near in before.items()}  # a thread goes on where we are cancelled
+                found = await asyncio.to_thread(self._alike, family, known)
+                compared[key, policy.similarity] = known
+                for group in found:
                     gone |= await self._merge("compress", group, "memories alike", "alike")
         return gone
 
@@ -170,16 +206,18 @@ class Run:
         newest = (await self._scope.store.find(self._view, wanted, order="created", limit=1)).rows
         return all(self._days_old(row) >= days for row in newest)
 
-    def _alike(self, rows: Sequence[Observation]) -> list[list[Observation]]:
+    def _alike(self, rows: Sequence[Observation], known: Compared) -> list[list[Observation]]:
         texts = [self._words_of(row) for row in rows]
-        return [[rows[position] for position in group] for group in groups(texts, self._policy.similarity)]
+        found = groups(texts, self._policy.similarity, least=_LEAST, known=known)
+        return [[rows[position] for position in group] for group in found]
 
     def _words_of(self, row: Observation) -> Words:
-        known = self._words.get(row.id)
+        words = self._findings.words
+        known = words.get(row.id)
         if known is None or known[0] != row.hash:
-            if len(self._words) >= _KEPT_WORDS:
-                self._words.clear()
-            known = self._words[row.id] = (row.hash, frozenset(terms(row.text())))
+            if len(words) >= _KEPT_WORDS:
+                words.clear()
+            known = words[row.id] = (row.hash, frozenset(terms(row.text())))
         return known[1]
 
     async def _merge(self, kind: Kind, rows: Sequence[Observation], what: str, why: str) -> set[str]:
@@ -258,9 +296,12 @@ class Run:
         """Days since it was written or changed."""
         return days_since(max(row.created_at, row.updated_at), self._view.now)
 
-    def _keeps_for_a_time(self) -> bool:
-        """Whether anything becomes of rows that are no longer active."""
-        return bool(self._policy.erase_after_days or any(rule.delete_after_days for rule in self._policy.rules))
+    def _days_ago(self, days: float) -> datetime:
+        """When that was, to be sure: a moment later, or the first moment there is."""
+        try:
+            return self._view.now - timedelta(days=days) + timedelta(seconds=1)
+        except OverflowError:
+            return datetime.min.replace(tzinfo=UTC)
 
     def _is_late(self) -> bool:
         return time.monotonic() - self._begun > self._policy.seconds_per_run

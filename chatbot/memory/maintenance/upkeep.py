@@ -17,7 +17,7 @@ from typing import Any
 
 from chatbot.memory.maintenance.policy import Part, Policy
 from chatbot.memory.maintenance.report import Report, together
-from chatbot.memory.maintenance.run import Place, Run, WordsOf
+from chatbot.memory.maintenance.run import Findings, Place, Run
 from chatbot.memory.scope import Scope
 from stores.errors import InvalidValue, StoreBusy
 from stores.files import Folder, locked, make_folder
@@ -65,7 +65,7 @@ class UpkeepFile:
         self._kept: dict[Part, Upkeep] = {}
         self._folder: Folder | None = None
         self._alone = asyncio.Lock()
-        self.words: WordsOf = {}
+        self.findings = Findings()
         """What one run leaves to the next in the same process, to save work."""
 
     async def is_due(self, part: Part, now: datetime, every: timedelta) -> bool:
@@ -130,7 +130,7 @@ async def maintain(scope: Scope, file: UpkeepFile, policy: Policy, wish: Wish) -
 async def _runs(scope: Scope, file: UpkeepFile, policy: Policy, wish: Wish, place: Place) -> Report:
     reports: list[Report] = []
     while True:
-        run = Run(scope, policy, dry_run=wish.dry_run, eager=wish.whole, words=file.words)
+        run = Run(scope, policy, dry_run=wish.dry_run, eager=wish.whole, findings=file.findings)
         report, after = await run.go(place)
         reports.append(report)
         if not wish.dry_run:
