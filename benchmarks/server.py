@@ -1,10 +1,13 @@
 """How long 200 clients wait that stream at once, beside one alone, on one server process with the scripted model.
 
-uv run python benchmarks/server.py [clients] [words]
+    uv run benchmarks/server.py --clients 200 --words 40 --delay 0.05
+
+With a delay the model takes that long for each word, as real ones do; without one only our own work is measured.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import resource
@@ -23,16 +26,28 @@ ALONE = 20
 
 def main() -> None:
     """Print the times and the server's memory."""
-    clients, words = (int(text) for text in [*sys.argv[1:], "200", "40"][:2])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clients", type=int, default=200)
+    parser.add_argument("--words", type=int, default=40)
+    parser.add_argument("--delay", type=float, default=0.0, help="seconds that the model takes for a word")
+    parser.add_argument("--serve", action="store_true", help="be the server")
+    args = parser.parse_args()
+    if args.serve:
+        asyncio.run(_serve(args.words, args.delay))
+        return
+    _compare(args.clients, args.words, args.delay)
+
+
+def _compare(clients: int, words: int, delay: float) -> None:
     with tempfile.TemporaryDirectory() as folder:
         script = " ".join(["word"] * words)
         Path(folder, "config.toml").write_text(
-            f'[model]\nname = "scripted"\nscript = ["{script}"]\n'
             '[agents.chat]\nmemory = ["basic_session", "observations"]\n[server]\nrate_per_minute = 0\n',
             encoding="utf-8",
         )
         environment = {**os.environ, "XDG_CACHE_HOME": folder}
-        command = [sys.executable, "-m", "chatbot", "serve", "--port", "0"]
+        options = ["--words", str(words), "--delay", str(delay)]
+        command = [sys.executable, str(Path(__file__).resolve()), "--serve", *options]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder, env=environment) as server:
             assert server.stdout is not None
             url = server.stdout.readline().split()[0]
@@ -40,6 +55,21 @@ def main() -> None:
             print(f"memory of the server   {_resident_mb(server.pid):6.0f} MB")
             server.terminate()
     print(f"CPU of the server      {resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime:6.1f} s")
+
+
+async def _serve(words: int, delay: float) -> None:
+    from chatbot.models import ScriptedModel
+    from chatbot.runtime import Options, Runtime
+    from chatbot.server.house import House
+    from chatbot.server.serve import serve
+
+    script = " ".join(["word"] * words)
+
+    def opened(options: Options) -> Runtime:
+        return Runtime(options, model=ScriptedModel([script], delay_s=delay))
+
+    async with House(Options(port=0), open_runtime=opened) as house:
+        await serve(house, ready=lambda url: print(url, flush=True))
 
 
 async def _measure(url: str, clients: int, script: str) -> None:
