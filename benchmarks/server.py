@@ -1,6 +1,8 @@
 """How long 200 clients wait that stream at once, beside one alone, on one server process with the scripted model.
 
-uv run python benchmarks/server.py [clients] [words]
+uv run python benchmarks/server.py [clients words [seconds]]
+
+A reply takes that many seconds, as a real model's does; 0 leaves nothing but our own work.
 """
 
 from __future__ import annotations
@@ -17,29 +19,44 @@ from pathlib import Path
 
 import httpx
 
-ALONE = 20
+from chatbot.models import ScriptedModel
+from chatbot.runtime import Runtime
+from chatbot.server.house import House
+from chatbot.server.serve import serve
+
+ALONE = 10
 """How many turns one client takes, one after the other."""
 
 
 def main() -> None:
     """Print the times and the server's memory."""
-    clients, words = (int(text) for text in [*sys.argv[1:], "200", "40"][:2])
+    given = sys.argv[1:]
+    if given[:1] == ["serve"]:
+        _serve(given[1], float(given[2]))
+        return
+    clients, words = [int(text) for text in [*given, "200", "40"][:2]] if len(given) > 1 else (200, 40)
+    seconds = float(given[2]) if len(given) > 2 else 3.0
     with tempfile.TemporaryDirectory() as folder:
         script = " ".join(["word"] * words)
         Path(folder, "config.toml").write_text(
-            f'[model]\nname = "scripted"\nscript = ["{script}"]\n'
-            '[agents.chat]\nmemory = ["basic_session", "observations"]\n[server]\nrate_per_minute = 0\n',
+            '[agents.chat]\nmemory = ["basic_session", "observations"]\n[server]\nport = 0\nrate_per_minute = 0\n',
             encoding="utf-8",
         )
         environment = {**os.environ, "XDG_CACHE_HOME": folder}
-        command = [sys.executable, "-m", "chatbot", "serve", "--port", "0"]
+        command = [sys.executable, __file__, "serve", script, str(seconds / words)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder, env=environment) as server:
             assert server.stdout is not None
             url = server.stdout.readline().split()[0]
             asyncio.run(_measure(url, clients, script))
             print(f"memory of the server   {_resident_mb(server.pid):6.0f} MB")
             server.terminate()
-    print(f"CPU of the server      {resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime:6.1f} s")
+    print(f"CPU of the server, all {resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime:6.1f} s")
+
+
+def _serve(script: str, delay_s: float) -> None:
+    """Serve a model that takes so long for each word."""
+    house = House(open_runtime=lambda options: Runtime(options, model=ScriptedModel([script], delay_s=delay_s)))
+    asyncio.run(serve(house, ready=lambda url: print(url, flush=True)))
 
 
 async def _measure(url: str, clients: int, script: str) -> None:
