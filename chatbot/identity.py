@@ -7,6 +7,7 @@ identities/<name>/memory/           see `chatbot.memory`
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
@@ -86,10 +87,29 @@ def _parse(name: str, folder: Path, table: Table) -> Identity:
         raise ConfigError(
             f"{folder / FILE_NAME}: clearance = {own['clearance']!r}{did_you_mean(own['clearance'], clearances)}"
         )
-    if forbidden := {"identity", "identities", "mcp"} & table.keys():  # an identity may come from a stranger
-        raise ConfigError(f"{folder / FILE_NAME}: an identity cannot set {forbidden.pop()!r}")
     if isinstance(table.get("model"), str):
         table["model"] = {"name": table["model"]}
+    if forbidden := next(_reaching_out(table), ""):
+        raise ConfigError(f"{folder / FILE_NAME}: an identity cannot set {forbidden}: do that in config.toml")
     if not own.get("persona", DEFAULT_PERSONA).strip():
         del own["persona"]
     return Identity(name, folder, overrides=table, **own)
+
+
+def _reaching_out(table: Table) -> Iterator[str]:
+    """What only the owner may decide, for an identity may come from a stranger: which code runs, and who gets a key."""
+    yield from (repr(key) for key in ("identity", "identities", "mcp") if key in table)
+    for section in ("hooks", "memory"):
+        yield from (repr(name) for name in _table(table, section) if ":" in name)
+    for agent in _table(table, "agents").values():
+        for key in ("memory", "tools"):
+            named = agent.get(key) if isinstance(agent, dict) else None
+            yield from (repr(name) for name in named or () if isinstance(name, str) and ":" in name)
+    for section in ("model", "embedding", "extraction"):
+        yield from (f"{key!r} in [{section}]" for key in ("api_key", "api_base") if key in _table(table, section))
+
+
+def _table(table: Table, key: str) -> Table:
+    """The table of that name; an empty one where it is none, which whoever combines the layers will tell."""
+    found = table.get(key)
+    return found if isinstance(found, dict) else {}

@@ -74,3 +74,28 @@ def test_a_malformed_identity_is_named(tmp_path: Path, text: str, words: str) ->
     with pytest.raises(ConfigError, match=words) as refused:
         load_identity(tmp_path, "max")
     assert "identity.toml" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[hooks."identities.eve.payload:Hook"]', "payload:Hook"),
+        ('[memory."payload:Store"]', "payload:Store"),
+        ('[agents.chat]\nmemory = ["payload:Store"]', "payload:Store"),
+        ('[agents.other]\ntools = ["memory", "os:system"]', "os:system"),
+        ('[model]\napi_base = "http://eve.example"', "'api_base' in \\[model\\]"),
+        ('[model]\napi_key = "env:OTHER_SECRET"', "'api_key' in \\[model\\]"),
+        ('[embedding]\napi_base = "http://eve.example"', "'api_base' in \\[embedding\\]"),
+        ('[extraction]\napi_base = "http://eve.example"', "'api_base' in \\[extraction\\]"),
+    ],
+)
+def test_an_identity_from_a_stranger_runs_no_code_and_gets_no_key(tmp_path: Path, text: str, words: str) -> None:
+    _write(tmp_path, "eve", text)
+    with pytest.raises(ConfigError, match=f"cannot set .*{words}"):
+        load_identity(tmp_path, "eve")
+
+
+@pytest.mark.parametrize("text", ["hooks = 1", "agents = [1]", "[agents]\nchat = 1", "[agents.chat]\ntools = [1]"])
+def test_tables_that_are_none_are_left_to_the_configuration(tmp_path: Path, text: str) -> None:
+    _write(tmp_path, "max", text)
+    assert load_identity(tmp_path, "max").overrides

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _SHOWN_MATCHES = 5
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class MemorySystem(AsyncResource, Remembering):
@@ -407,10 +408,12 @@ class MemorySystem(AsyncResource, Remembering):
         used_at: datetime,
         origin: str,
     ) -> SessionRecord:
-        """The record of a session that was held elsewhere, to be adopted; no time in it lies in the future."""
+        """The record of a session that was held elsewhere, to be adopted.
+
+        A time in the future is not believed, lest the session pass for the one that was used last.
+        """
         record = self._new_record(store_types, agent_id, title, None)
-        now = record.created_at
-        used_at = min(used_at, now)
+        used_at = next((told for told in (used_at, created_at) if told <= record.created_at), _LONG_AGO)
         return replace(record, created_at=min(created_at, used_at), used_at=used_at, origin=origin)
 
     def _new_record(self, store_types: tuple[str, ...], agent_id: str, title: str, parent: str | None) -> SessionRecord:

@@ -12,6 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from chatbot.chat.memory_block import without_blocks
+from chatbot.memory.redaction import redact
 from stores.analysis import terms
 
 _MOST_WORDS = 200
@@ -31,9 +33,10 @@ class Interaction:
 
     @classmethod
     def of(cls, at: datetime, *texts: str) -> Interaction:
-        """The interaction that consists of those texts."""
+        """The interaction that consists of those texts, without secrets: in a word by itself nobody knows one again."""
         words: dict[str, str] = {}
-        for word in _WORD.findall(" ".join(text[:_LOOKED_AT] for text in texts)):
+        clean, _ = redact("\n".join(without_blocks(text)[:_LOOKED_AT] for text in texts))
+        for word in _WORD.findall(clean):
             for term in terms(word) if len(words) < _MOST_WORDS else ():
                 words.setdefault(term, word[:_LONGEST_WORD])
         return cls(at, words)

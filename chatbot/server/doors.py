@@ -92,7 +92,7 @@ class Doors:
         """Refuse what another site's page asks for, but for following a link to here."""
         origin = headers.get("origin")
         if origin is not None:
-            is_own = urlsplit(origin).netloc == headers["host"] and origin != "null"
+            is_own = origin.lower() in {f"{scheme}://{headers['host'].lower()}" for scheme in ("http", "https")}
             allowed = is_own or origin in self._settings.allowed_origins
         else:
             follows_link = headers.get("sec-fetch-mode") == "navigate" and scope.get("method") in {"GET", "HEAD"}
@@ -152,7 +152,7 @@ def _host_name(host: str) -> str | None:
         parts = urlsplit(f"//{host}")
     except ValueError:
         return None
-    is_plain = not (parts.username or parts.path or parts.query or parts.fragment)
+    is_plain = not ("@" in host or parts.path or parts.query or parts.fragment)
     return parts.hostname if is_plain else None
 
 

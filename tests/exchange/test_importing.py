@@ -63,13 +63,14 @@ async def test_conversations_become_sessions_that_can_be_gone_on_with(memory: Me
 async def test_an_imported_session_does_not_become_the_latest(memory: MemorySystem, tmp_path: Path) -> None:
     own = await memory.create_session(AGENTS["chat"], "chat")
     await own.transcript_append("user", "hi")
-    future = exports.chatgpt(exports.chatgpt_message("user", "from the future", at=9e9), update_time=9e9)
-    await _import(memory, _file(tmp_path / "c.json", [*_conversations(2), future]))
-    assert all(
-        record.used_at <= own.record.used_at or record.title == "Deploy timeout"
-        for record in await memory.list_sessions()
-    )
-    assert max(record.created_at for record in await memory.list_sessions()).year < 2100
+    message = exports.chatgpt_message("user", "from the future", at=9e9)
+    future = exports.chatgpt(message, update_time=9e9)
+    wholly = exports.chatgpt(message, update_time=9e9, create_time=9e9, key="c-9")
+    await _import(memory, _file(tmp_path / "c.json", [*_conversations(2), future, wholly]))
+    assert all(record.created_at <= record.used_at <= own.record.used_at for record in await memory.list_sessions())
+    latest = await memory.latest_session("chat")
+    assert latest is not None
+    assert latest.id == own.id
 
 
 async def test_importing_twice_adds_nothing(memory: MemorySystem, memory_home: Path, tmp_path: Path) -> None:

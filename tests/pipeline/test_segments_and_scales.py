@@ -44,6 +44,23 @@ def test_one_subject_has_no_boundary_nor_has_what_is_too_short() -> None:
     assert fed(["", "hm", "!", "and the of"] * 5) == []
 
 
+@pytest.mark.parametrize(
+    ("told", "kept"),
+    [
+        ("The password: hunter2!x", "hunter2"),
+        (
+            "Key eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U",
+            "eyJ",
+        ),
+        ('<memory-context nonce="a1">plugh</memory-context> Trains are late.', "plugh"),
+    ],
+)
+def test_no_secret_and_nothing_that_memory_gave_becomes_a_keyword(told: str, kept: str) -> None:
+    [boundary] = fed([BAKING[0], told], size=1)
+    assert not [word for word in boundary.about if kept in word]
+    assert not [word for word in Interaction.of(NOW, told).words.values() if kept in word]
+
+
 @given(st.sets(st.text()), st.sets(st.text()))
 def test_jaccard_is_a_symmetric_share(some: set[str], others: set[str]) -> None:
     assert 0 <= jaccard(some, others) == jaccard(others, some) <= 1

@@ -233,7 +233,16 @@ def test_no_list_tells_of_what_is_anothers_or_needs_more_clearance(world: World,
 @pytest.mark.parametrize("route", ROUTES, ids=str)
 def test_a_request_by_another_name_is_refused(world: World, route: tuple[str, str]) -> None:
     ids = {"session_id": str(uuid.uuid4()), "memory_id": str(uuid.uuid4()), "name": "ada"}
-    for host in ("evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "a@localhost", "[::1", "10.0.0.1"):
+    for host in (
+        "evil.example",
+        "evil.example:80",
+        "127.0.0.1.evil.example",
+        "",
+        "a@localhost",
+        ":b@localhost",
+        "[::1",
+        "10.0.0.1",
+    ):
         assert world.ask(route, ids, world.tokens["ada"], headers={"Host": host}).status_code == 421, host
 
 
@@ -242,6 +251,8 @@ FOREIGN = [
     {"Origin": "null"},
     {"Origin": "http://localhost:1"},
     {"Origin": "http://127.0.0.1.evil.example"},
+    {"Origin": "http://["},
+    {"Origin": ""},
     {"Sec-Fetch-Site": "cross-site"},
     {"Sec-Fetch-Site": "same-site"},
 ]
