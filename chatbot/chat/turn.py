@@ -7,6 +7,7 @@ never fails the turn: it goes on without, and says so.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from contextlib import aclosing
@@ -35,6 +36,8 @@ from chatbot.tools import Toolbox, ToolResult
 from stores.base import TranscriptStore
 from stores.errors import StoreError
 from stores.records import TranscriptEntry
+
+logger = logging.getLogger(__name__)
 
 PURPOSE = "chat"
 TITLE_PURPOSE = "title"
@@ -424,5 +427,9 @@ class Turn:
             self._notice(f"no model found a title for this session: {error}")
 
     def _notice(self, text: str) -> None:
+        """Tell what does not work; why, which may name files of ours, stands in the log where guests read along."""
+        if self._session is not None and self._session.clearance != "full":
+            logger.warning("%s", text)
+            text = text.partition(": ")[0]
         self._receipt.notices.append(text)
         self._emit(Notice(text))
