@@ -30,6 +30,7 @@ from chatbot.chat.window import Window
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ModelError
 from chatbot.memory import SessionHandle
+from chatbot.memory.redaction import redact
 from chatbot.messages import Delta, TextDelta, ToolCall, ToolSpec, Usage
 from chatbot.models.base import Model
 from chatbot.tools import Toolbox, ToolResult
@@ -382,7 +383,7 @@ class Turn:
             return
         try:
             if self._may_title():
-                await self._title(title_of(self._text))
+                await self._title(title_of(redact(self._text)[0]))
             await self._session.receipt_append(self._receipt.as_json())
         except StoreError as error:
             self._notice(f"the receipt of this turn could not be saved: {error}")
@@ -418,7 +419,7 @@ class Turn:
                     reply.take(delta)
             usage = reply.finished.usage if reply.finished else await self._model.usage_of(prompt.tokens, reply.text)
             await self._bill(usage, time.monotonic() - started, TITLE_PURPOSE)
-            await self._title(title_in(reply.text))
+            await self._title(title_in(redact(reply.text)[0]))
         except asyncio.CancelledError:
             estimate = await self._model.usage_of(prompt.tokens, reply.text)
             await asyncio.shield(self._bill(estimate, time.monotonic() - started, TITLE_PURPOSE))
