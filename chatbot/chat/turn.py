@@ -7,6 +7,7 @@ never fails the turn: it goes on without, and says so.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from contextlib import aclosing
@@ -29,12 +30,15 @@ from chatbot.chat.window import Window
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ModelError
 from chatbot.memory import SessionHandle
+from chatbot.memory.redaction import redact
 from chatbot.messages import Delta, TextDelta, ToolCall, ToolSpec, Usage
 from chatbot.models.base import Model
 from chatbot.tools import Toolbox, ToolResult
 from stores.base import TranscriptStore
 from stores.errors import StoreError
 from stores.records import TranscriptEntry
+
+logger = logging.getLogger(__name__)
 
 PURPOSE = "chat"
 TITLE_PURPOSE = "title"
@@ -379,7 +383,7 @@ class Turn:
             return
         try:
             if self._may_title():
-                await self._title(title_of(self._text))
+                await self._title(title_of(redact(self._text)[0]))
             await self._session.receipt_append(self._receipt.as_json())
         except StoreError as error:
             self._notice(f"the receipt of this turn could not be saved: {error}")
@@ -415,7 +419,7 @@ class Turn:
                     reply.take(delta)
             usage = reply.finished.usage if reply.finished else await self._model.usage_of(prompt.tokens, reply.text)
             await self._bill(usage, time.monotonic() - started, TITLE_PURPOSE)
-            await self._title(title_in(reply.text))
+            await self._title(title_in(redact(reply.text)[0]))
         except asyncio.CancelledError:
             estimate = await self._model.usage_of(prompt.tokens, reply.text)
             await asyncio.shield(self._bill(estimate, time.monotonic() - started, TITLE_PURPOSE))
@@ -424,5 +428,9 @@ class Turn:
             self._notice(f"no model found a title for this session: {error}")
 
     def _notice(self, text: str) -> None:
+        """Tell what does not work; why, which may name files of ours, stands in the log where guests read along."""
+        if self._session is not None and self._session.clearance != "full":
+            logger.warning("%s", text)
+            text = text.partition(": ")[0]
         self._receipt.notices.append(text)
         self._emit(Notice(text))

@@ -36,6 +36,8 @@ FORMAT = "chatbot-bundle"
 VERSION = 1
 MANIFEST = "manifest.json"
 _LARGEST_MANIFEST = 64 << 20
+_LARGEST_AMOUNT = 1e12
+"""Of dollars or tokens in one call: more was never spent, and would be more than any budget for ever."""
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 """The same session gives the same bytes, whenever it is written."""
 
@@ -207,9 +209,13 @@ def _receipt(value: Any) -> dict[str, Any]:
     """A receipt that can be shown and billed: what it says was spent was spent, and no less than nothing."""
     calls = value.get("calls", [])
     spent = [call.get(name) or 0 for call in calls for name in ("cost_usd", "input_tokens", "output_tokens")]
-    if not isinstance(value["turn"], str) or not all(isinstance(each, int | float) and each >= 0 for each in spent):
+    if not isinstance(value["turn"], str) or not all(_is_amount(each) for each in spent):
         raise ValueError("it is no receipt")
     return dict(value)
+
+
+def _is_amount(value: Any) -> bool:
+    return isinstance(value, int | float) and 0 <= value <= _LARGEST_AMOUNT
 
 
 def _rendered(value: Any) -> bytes:

@@ -17,6 +17,7 @@ from typing import Any
 
 from chatbot.memory.handle import SessionHandle
 from chatbot.memory.record import SessionRecord
+from chatbot.memory.redaction import redact
 from chatbot.memory.scope import Scope
 from chatbot.memory.session_terms import Row, SessionTerms, pack
 from chatbot.memory.snippets import Range, snippet
@@ -237,8 +238,13 @@ def _hit(
         line, ranges = snippet(row.text(), wanted)
         return SessionHit(record, score + own, MEMORY, line, ranges, row.created_at, None, row.id, each.matches)
     if number == 0:
-        line, ranges = snippet(record.title, wanted)
+        line, ranges = _shown(record.title, wanted)
         return SessionHit(record, score + own, TITLE, line, ranges, record.created_at, matches=each.matches)
     entry = each.entries[number - 1]
-    line, ranges = snippet(entry.content, wanted)
+    line, ranges = _shown(entry.content, wanted)
     return SessionHit(record, score + own, entry.role, line, ranges, entry.at, number, None, each.matches)
+
+
+def _shown(text: str, wanted: set[str]) -> tuple[str, tuple[Range, ...]]:
+    """The line to show of what was said, without secrets: they go before it is cut, so that no half of one stays."""
+    return snippet(redact(text)[0], wanted)

@@ -40,17 +40,25 @@ class Digest:
 
     def extended(self, text: str, reply: str) -> Digest:
         """With one more turn. Questions decide nothing."""
+        return self.joined(Digest.of(text, reply))
+
+    @classmethod
+    def of(cls, text: str, reply: str) -> Digest:
+        """One turn alone."""
         said, answered = list(_sentences(text)), list(_sentences(reply))
         statements = [each for each in (*said, *answered) if not each.endswith(("?", "？"))]
         decided = [each for each in statements if _DECIDED.search(each)]
         open_ = [each for each in statements if _OPEN.search(each) and each not in decided]
-        return replace(
-            self,
-            turns=self.turns + 1,
-            request=self.request or _most_telling(said),
-            outcome=_most_telling(answered) or self.outcome,
-            decisions=_latest(self.decisions, decided),
-            open_items=_latest(self.open_items, open_),
+        return cls(1, _most_telling(said), _most_telling(answered), _latest((), decided), _latest((), open_))
+
+    def joined(self, later: Digest) -> Digest:
+        """Both together, in their order."""
+        return Digest(
+            self.turns + later.turns,
+            self.request or later.request,
+            later.outcome or self.outcome,
+            _latest(self.decisions, later.decisions),
+            _latest(self.open_items, later.open_items),
         )
 
     def after(self, earlier: Mapping[str, Any]) -> Digest:

@@ -349,6 +349,15 @@ async def test_a_past_session_is_found_by_what_was_said_and_read(use: Use, memor
     ]
 
 
+async def test_no_secret_of_a_past_session_is_told(use: Use, memory: MemorySystem) -> None:
+    shed = await _said(memory, "the shed", f"{'Well, ' * 60}its password: hunter2!x opens the lock.")
+    [found] = (await use("session_search", query="lock"))["sessions"]
+    assert found["session_id"] == shed.id
+    read = await use("session_read", session_id=shed.id)
+    assert "hunter" not in f"{found}{read}"
+    assert "opens the lock" in read["entries"][-1]["content"]
+
+
 async def test_the_end_of_a_long_session_is_what_is_read(use: Use, memory: MemorySystem) -> None:
     long = await _said(memory, "begin", "ok")
     for n in range(60):

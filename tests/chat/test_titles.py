@@ -98,3 +98,13 @@ async def test_where_the_model_fails_the_rule_gives_the_title(memory_home: Path)
         receipt = await chat.turn("Where is Uji?")
         assert await _title(chat) == "Where is Uji?"
         assert any("no model found a title" in notice for notice in receipt.notices)
+
+
+@pytest.mark.parametrize("by_model", [False, True])
+async def test_no_secret_is_in_a_title(memory_home: Path, by_model: bool) -> None:  # noqa: FBT001 - a parameter
+    async with MemorySystem(memory_home) as memory:
+        model = ScriptedModel(["Keep it well.", "The password: hunter2!x"])
+        chat = await _chat(memory, memory_home, model, by_model=by_model)
+        await chat.turn("The password: hunter2!x opens the shed")
+        assert "password" in await _title(chat)
+        assert "hunter2" not in await _title(chat)

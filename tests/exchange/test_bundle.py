@@ -272,6 +272,8 @@ async def test_what_a_bundle_says_opens_no_gate(memory: MemorySystem, session: S
     ]
     receipts = [
         {"turn": "t", "calls": [{"cost_usd": -1e9}]},
+        {"turn": "t", "calls": [{"cost_usd": float("inf")}]},
+        {"turn": "t", "calls": [{"output_tokens": 10**400}]},
         {"turn": 7, "calls": []},
         {"turn": "t", "calls": [7]},
         {"turn": "t", "calls": [{"cost_usd": 0.1}], "session": "another"},

@@ -12,6 +12,7 @@ from chatbot.chat.memory_tools.answers import Answer, Id, listed, shortened
 from chatbot.errors import SessionError, SessionNotFound, ToolError
 from chatbot.memory import MemorySystem, SessionFilter, SessionHandle, SessionHit, SessionRecord
 from chatbot.memory.record import utc_now
+from chatbot.memory.redaction import redact
 from chatbot.tools import Within
 from stores.access import Clearance
 from stores.base import TranscriptStore
@@ -70,7 +71,7 @@ class SessionTools:
         return listed("sessions", map(_told, hits))
 
     async def session_read(self, session_id: Id, *, last: Annotated[int, Within(1, 100)] = 20) -> Answer:
-        """Read the end of what was said in a session, oldest first.
+        """Read the end of what was said in a session, oldest first, without keys and passwords.
 
         Args:
             session_id: which, as session_search gave it
@@ -80,7 +81,7 @@ class SessionTools:
         if not session.supports(TranscriptStore):
             raise ToolError(f"the session {session_id} keeps no transcript")
         entries = [
-            {"role": entry.role, "at": format_time(entry.at), "content": shortened(entry.content)}
+            {"role": entry.role, "at": format_time(entry.at), "content": shortened(redact(entry.content)[0])}
             for entry in await session.transcript_read_last(last)
         ]
         return _from_the_end(session.record, entries)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated
 
 from pydantic import Field
@@ -18,6 +21,16 @@ from stores.access import SENSITIVITIES
 from stores.base import ObservationStore, TranscriptStore
 
 Turns = Annotated[int, Field(ge=1)]
+_MOST = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """What a turn adds to the summary; `kept` is the observation that keeps its exchange."""
+
+    at: datetime
+    kept: str | None
+    digest: Digest
 
 
 class Summarize(Hook):
@@ -35,7 +48,7 @@ class Summarize(Hook):
         super().__init__(context)
         self._every = every
         self._least = least
-        self._digests: Sittings[Digest] = Sittings(Digest)
+        self._turns: Sittings[tuple[_Turn, ...]] = Sittings(tuple)
 
     async def handle(self, event: TurnEnd | SessionEnd) -> None:
         """Take in a turn, and write the summary when it is time."""
@@ -43,21 +56,24 @@ class Summarize(Hook):
         if not (session.supports(ObservationStore) and can_write(session)):
             return
         if isinstance(event, TurnEnd):
-            digest = self._digests[session.id].extended(event.text, event.reply)
-            self._digests[session.id] = digest
-            if digest.turns >= self._every:
-                await self._write(session, digest)
-        elif (left := self._digests.pop(session.id)) is not None and left.turns >= self._least:
+            turns = (*self._turns[session.id], _Turn(event.at, event.kept, Digest.of(event.text, event.reply)))
+            self._turns[session.id] = turns[-_MOST:]
+            if len(turns) >= self._every:
+                await self._write(session, turns)
+                self._turns[session.id] = ()
+        elif (left := self._turns.pop(session.id)) is not None and len(left) >= self._least:
             await self._write(session, left)
 
-    async def _write(self, session: SessionHandle, digest: Digest) -> None:
+    async def _write(self, session: SessionHandle, turns: Sequence[_Turn]) -> None:
+        digest = Digest()
+        for each in await _standing(turns, session):
+            digest = digest.joined(each.digest)
         for earlier in await session.session_summaries(session_id=session.id, limit=1, ask=SENSITIVITIES):
             digest = digest.after(earlier.metadata)
         if digest.request:
             await session.summarize_session(
                 digest.request, digest.outcome, decisions=digest.decisions, open_items=digest.open_items
             )
-            self._digests[session.id] = Digest()
             await self._ask_model(session, digest)
 
     async def _ask_model(self, session: SessionHandle, digest: Digest) -> None:
@@ -73,3 +89,15 @@ class Summarize(Hook):
                 decisions=summary.decisions,
                 open_items=summary.open_items,
             )
+
+
+async def _standing(turns: Sequence[_Turn], session: SessionHandle) -> list[_Turn]:
+    """Those that were not taken back, and whose exchanges were not forgotten or erased meanwhile."""
+    ids = [each.kept for each in turns if each.kept is not None]
+    there = {row.id for row in await session.get(ids, ask=SENSITIVITIES, count_use=False)} if ids else set()
+    turns = [each for each in turns if each.kept is None or each.kept in there]
+    if not session.supports(TranscriptStore):
+        return turns
+    said = await session.transcript_read_last(READ_AT_ONCE)
+    shown = {entry.at for entry in said}
+    return [each for each in turns if each.at in shown or (said and each.at < said[0].at)]

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -286,6 +287,21 @@ def test_delicate_memories_are_shown_to_who_asks(served: Served) -> None:
         assert client.get(path, params={"ask": "secret"}).status_code == 200
         assert client.get("/v1/memories").json()["data"] == []
         assert len(client.get("/v1/memories", params={"ask": ["secret", "private"]}).json()["data"]) == 1
+
+
+def test_a_guest_is_told_what_does_not_work_and_nothing_of_our_files(http: Serve) -> None:
+    served = http(["Green tea it is, from Uji."], tokens=True)
+    with served.client(served.token("ada", clearance="familiar")) as client:
+        session_id = _session(client)
+        Path("identities/ada/memory/observations.jsonl").mkdir()
+        with client.stream("POST", f"/v1/sessions/{session_id}/chat", json={"text": "Which tea do I like?"}) as stream:
+            told = list(events(stream))
+        assert ("notice", {"text": "memory cannot be searched, so this turn goes without it"}) in told
+        receipts = client.get(f"/v1/sessions/{session_id}/receipts").json()["data"]
+        assert receipts[0]["notices"] == [data["text"] for name, data in told if name == "notice"]
+        kept = client.get(f"/v1/sessions/{session_id}/files/receipts.jsonl").text
+    assert str(Path.cwd()) not in f"{told}{receipts}{kept}"
+    assert "observations.jsonl" not in f"{told}{receipts}{kept}"
 
 
 def test_secrets_are_taken_out_and_that_is_told(served: Served) -> None:
