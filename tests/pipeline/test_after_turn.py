@@ -104,7 +104,7 @@ async def test_the_turn_does_not_wait_and_the_next_one_may_begin_meanwhile(
 
 async def test_leaving_waits_for_what_is_under_way(configure: Configure, openai_url: str) -> None:
     configure("takes-facts-slowly")
-    async with asyncio.timeout(20), aiohttp.ClientSession() as http:
+    async with asyncio.timeout(60), aiohttp.ClientSession() as http:
         async with talking() as (runtime, session):
             await runtime.chat(session).turn(MOVED)
             await http.get(f"{openai_url}/asked")

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from chatbot.config import ModelSettings
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.record import utc_now
@@ -20,6 +22,7 @@ EXCHANGES = (
 )
 
 
+@pytest.mark.timeout(400)  # three replies of a model on the processor
 async def test_the_embedded_model_does_no_harm(session: SessionHandle, memory_home: Path) -> None:
     async with open_model(ModelSettings(name="local/smollm2-135m", seed=1)) as model:
         clerk = clerk_of(model, memory_home, max_output_tokens=120, timeout_s=100)
