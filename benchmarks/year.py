@@ -39,7 +39,7 @@ from chatbot.memory.maintenance.report import KINDS, Report
 from chatbot.messages import Delta, TextDelta, ToolCallDelta
 from chatbot.models.scripted import ScriptedModel
 from chatbot.runtime import Options, Runtime
-from chatbot.tools import FunctionTool
+from chatbot.tools.function import FunctionTool
 from stores.access import SENSITIVITIES
 from stores.observation import STATUSES, Observation
 

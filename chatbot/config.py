@@ -7,13 +7,15 @@ An unknown key anywhere is an error that names the nearest known one.
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, get_args
 
+from msgspec import Meta, Struct, ValidationError, convert, field
+from msgspec.structs import fields
 from platformdirs import user_config_path, user_data_path
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from chatbot.errors import ConfigError
 from stores.errors import did_you_mean
@@ -21,82 +23,95 @@ from stores.observation import Type
 
 FILE_NAME = "config.toml"
 FILE_VARIABLE = "CHATBOT_CONFIG"
+SECRET = frozenset({"api_key", "token", "env", "headers"})
+"""Settings that hold keys, whatever table they are in: never printed."""
 _PREFIX = "CHATBOT_"
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
+_STEP = re.compile(r"\.(\w+)|\[([^\]]*)\]")
 
 Table = dict[str, Any]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Amount = Annotated[float, Meta(ge=0)]
+Positive = Annotated[float, Meta(gt=0)]
+Count = Annotated[int, Meta(ge=0)]
+AtLeastOne = Annotated[int, Meta(ge=1)]
+Text = Annotated[str, Meta(min_length=1)]
 
 
-class Section(BaseModel):
+class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A table of the configuration: unknown keys are errors, values are not changed after loading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    def __repr__(self) -> str:
+        """All settings, but no key."""
+        shown = (f"{each.name}={getattr(self, each.name)!r}" for each in fields(self) if each.name not in SECRET)
+        return f"{type(self).__name__}({', '.join(shown)})"
 
 
-class ModelSettings(Section):
+class ModelSettings(Section, frozen=True):
     """`[model]`: which model answers, and how it is called."""
 
-    name: str = Field("local/smollm2-135m", min_length=1)
+    name: Text = "local/smollm2-135m"
     """`local/smollm2-135m`, `local/<path to a .gguf file>`, `scripted`, or any LiteLLM model string."""
-    api_key: str = Field("", repr=False)
+    api_key: str = ""
     """A key, or `env:VARIABLE`; empty leaves it to the provider's usual environment variable."""
     api_base: str = ""
     """Address of an OpenAI-compatible server; empty for the provider's own."""
-    temperature: float | None = Field(None, ge=0, le=2)
-    top_p: float | None = Field(None, gt=0, le=1)
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
     seed: int | None = None
-    max_output_tokens: int = Field(1024, ge=1)
-    context_window: int = Field(0, ge=0)
+    max_output_tokens: AtLeastOne = 1024
+    context_window: Count = 0
     """Tokens; 0 takes the model's own, or 8192 where nobody knows it."""
-    timeout_s: float = Field(60.0, gt=0)
+    timeout_s: Positive = 60.0
     """Longest wait for the first chunk, and between chunks."""
-    retries: int = Field(2, ge=0, le=10)
+    retries: Annotated[int, Meta(ge=0, le=10)] = 2
     """Further tries after a transient failure, as long as nothing has arrived."""
-    input_usd_per_million: float | None = Field(None, ge=0)
+    input_usd_per_million: Amount | None = None
     """Price of a million tokens read, where LiteLLM's table does not know it or is wrong."""
-    output_usd_per_million: float | None = Field(None, ge=0)
+    output_usd_per_million: Amount | None = None
     script: tuple[str, ...] = ()
     """What the model `scripted` replies, in turn and then again from the start."""
 
 
-class EmbeddingSettings(Section):
+class EmbeddingSettings(Section, frozen=True):
     """`[embedding]`: whether what is remembered is also found by its meaning, and which model embeds it."""
 
     model: str = ""
     """`local/minilm`, or any LiteLLM embedding model string; empty: words alone."""
-    api_key: str = Field("", repr=False)
+    api_key: str = ""
     """A key, or `env:VARIABLE`; empty leaves it to the provider's usual environment variable."""
     api_base: str = ""
     """Address of an OpenAI-compatible server; empty for the provider's own."""
-    dimensions: int = Field(0, ge=0)
+    dimensions: Count = 0
     """Shorter vectors, where the model can make them; 0: as long as it makes them."""
-    batch: int = Field(32, ge=1, le=1000)
+    batch: Annotated[int, Meta(ge=1, le=1000)] = 32
     """Texts in one call."""
-    weight: float = Field(0.3, ge=0, le=1)
+    weight: Share = 0.3
     """How much meaning counts beside words."""
-    usd_per_million: float | None = Field(None, ge=0)
+    usd_per_million: Amount | None = None
     """Price of a million tokens, where LiteLLM's table does not know it or is wrong."""
 
 
-class ProfileSettings(Section):
+class ProfileSettings(Section, frozen=True):
     """`[profiles.<name>]`: what counts when memories are ranked; None leaves it as `chatbot.memory.scoring` has it."""
 
-    match: float | None = Field(None, ge=0, le=1)
+    match: Share | None = None
     """The words, dates and meanings that were asked for, and what stands beside them."""
-    recency: float | None = Field(None, ge=0, le=1)
-    mention: float | None = Field(None, ge=0, le=1)
+    recency: Share | None = None
+    mention: Share | None = None
     """How often it was said again."""
-    importance: float | None = Field(None, ge=0, le=1)
-    credibility: float | None = Field(None, ge=0, le=1)
+    importance: Share | None = None
+    credibility: Share | None = None
     """How often it was used and confirmed."""
-    half_lives: dict[str, Annotated[float, Field(gt=0)]] = {}
+    half_lives: dict[str, Positive] = {}
     """Days after which a type counts half as recent, `other` for all types not named; `inf`: never."""
-    relative_floor: float | None = Field(None, ge=0, le=1)
+    relative_floor: Share | None = None
     """Share of the best evidence that a memory must have to get into a prompt."""
-    absolute_floor: float | None = Field(None, ge=0)
+    absolute_floor: Amount | None = None
     """The least evidence that gets a memory into a prompt."""
 
 
-class ProfilesSettings(Section):
+class ProfilesSettings(Section, frozen=True):
     """`[profiles]`: the ways in which memories are ranked."""
 
     search: ProfileSettings = ProfileSettings()
@@ -107,25 +122,25 @@ class ProfilesSettings(Section):
     """What gets into a prompt."""
 
 
-class ExtractionSettings(Section):
+class ExtractionSettings(Section, frozen=True):
     """`[extraction]`: whether a model takes facts out of what was said, after the turn, and what that may cost."""
 
     enabled: bool = False
     """Take facts out of each exchange that is worth remembering."""
     model: str = ""
     """The model that does it, by its LiteLLM name; empty: the one that chats."""
-    api_key: str = Field("", repr=False)
+    api_key: str = ""
     """A key for `model`, or `env:VARIABLE`; empty leaves it to the provider's usual environment variable."""
     api_base: str = ""
     """Address of an OpenAI-compatible server for `model`; empty for the provider's own."""
-    input_usd_per_million: float | None = Field(None, ge=0)
+    input_usd_per_million: Amount | None = None
     """Price of a million tokens that `model` reads, where LiteLLM's table does not know it or is wrong."""
-    output_usd_per_million: float | None = Field(None, ge=0)
-    budget_usd: float = Field(0, ge=0)
+    output_usd_per_million: Amount | None = None
+    budget_usd: Amount = 0
     """What all calls beside conversations may cost in a day, in UTC; 0: only `[budget]` limits them."""
-    max_output_tokens: int = Field(800, ge=16)
+    max_output_tokens: Annotated[int, Meta(ge=16)] = 800
     """The longest reply to one call."""
-    timeout_s: float = Field(30.0, gt=0)
+    timeout_s: Positive = 30.0
     """Longest wait for a whole reply."""
     reconcile: bool = True
     """Let the model say which facts change or deny what is remembered already."""
@@ -135,154 +150,153 @@ class ExtractionSettings(Section):
     """Let a model sum up what a conversation's window left out, and sessions; rules do it otherwise."""
 
 
-class AgentSettings(Section):
+class AgentSettings(Section, frozen=True):
     """`[agents.<id>]`: one way to run an identity."""
 
     memory: tuple[str, ...] = ()
     """The stores that a session uses, by name; an agent with none chats without a memory."""
-    window_entries: int = Field(20, ge=1)
+    window_entries: AtLeastOne = 20
     """How many of the last transcript entries the model is shown, as far as they fit."""
     remember_exchanges: bool = True
     """Keep each exchange in the store of observations, word for word; small talk is left out."""
-    recall_rows: int = Field(5, ge=0)
+    recall_rows: Count = 5
     """How many remembered things a prompt may hold; 0 recalls nothing."""
-    recall_tokens: int = Field(2000, ge=0)
+    recall_tokens: Count = 2000
     """How many tokens they may take; never more than a sixth of the model's window."""
     tools: tuple[str, ...] = ("memory",)
     """What the model may call, as far as it takes tools: plug-ins by name, or `module:function`."""
-    tool_steps: int = Field(8, ge=0)
+    tool_steps: Count = 8
     """How often in one turn the model may call tools."""
     title_by_model: bool = False
     """Ask the model for the title of a new session, one short call more; else a rule takes it from what was said."""
 
 
-class SessionSettings(Section):
+class SessionSettings(Section, frozen=True):
     """`[sessions]`: how long sessions live."""
 
-    ttl_days: float = Field(0, ge=0)
+    ttl_days: Amount = 0
     """Days after its last use at which a session is erased; 0 keeps it for ever."""
 
 
-class RetentionSettings(Section):
+class RetentionSettings(Section, frozen=True):
     """`[[maintenance.rules]]`: how long some rows are kept; see `chatbot.memory.maintenance.policy.Rule`."""
 
     types: tuple[Type, ...] = ()
     """Empty: all types but decision, identity, preference and task."""
     agent: str | None = None
     namespace: str | None = None
-    archive_after_days: float = Field(0, ge=0)
-    delete_after_days: float = Field(0, ge=0)
-    max_rows: int = Field(0, ge=0)
+    archive_after_days: Amount = 0
+    delete_after_days: Amount = 0
+    max_rows: Count = 0
 
 
-class MaintenanceSettings(Section):
+class MaintenanceSettings(Section, frozen=True):
     """`[maintenance]`: how memory fades, what is merged, and how long what is kept; 0 turns a step off."""
 
-    consolidate_every_hours: float = Field(72, ge=0)
+    consolidate_every_hours: Amount = 72
     """How long after memory has faded it does again, as a session ends or begins; 0: with every session."""
-    compress_every_hours: float = Field(168, ge=0)
+    compress_every_hours: Amount = 168
     """The same for merging, retiring and erasing."""
-    decay_per_day: float = Field(0.05, ge=0, le=1)
+    decay_per_day: Share = 0.05
     """What of its strength a row loses on a day without use; what is meant to last loses half of it."""
-    compression_min_age_days: float = Field(7, ge=0)
+    compression_min_age_days: Amount = 7
     """How old rows must be to be merged."""
-    similarity: float = Field(0.5, ge=0, le=1)
+    similarity: Share = 0.5
     """The share of common words from which on three rows or more are merged into one; 0: none are."""
-    summarize_after_days: float = Field(0, ge=0)
+    summarize_after_days: Amount = 0
     """Days after which what is left of a session is rolled up into a few rows."""
-    max_per_session: int = Field(0, ge=0)
+    max_per_session: Count = 0
     """How many rows of one session stay active."""
-    erase_after_days: float = Field(0, ge=0)
+    erase_after_days: Amount = 0
     """Days after which what was deleted or has expired is erased for good, from history too."""
-    rows_per_run: int = Field(2000, ge=1)
+    rows_per_run: AtLeastOne = 2000
     """How many rows a run looks at; the next one goes on behind them."""
-    seconds_per_run: float = Field(2.0, gt=0)
+    seconds_per_run: Positive = 2.0
     """How long a run may take, about."""
     rules: tuple[RetentionSettings, ...] = ()
     """The first one that covers a row holds."""
 
 
-class BudgetSettings(Section):
+class BudgetSettings(Section, frozen=True):
     """`[budget]`: limits that a model call may not pass; 0 sets none. Days are UTC."""
 
-    session_usd: float = Field(0, ge=0)
-    day_usd: float = Field(0, ge=0)
-    session_tokens: int = Field(0, ge=0)
-    day_tokens: int = Field(0, ge=0)
+    session_usd: Amount = 0
+    day_usd: Amount = 0
+    session_tokens: Count = 0
+    day_tokens: Count = 0
 
 
-class TerminalSettings(Section):
+class TerminalSettings(Section, frozen=True):
     """`[terminal]`: how the chat looks."""
 
     markdown: bool = True
     """Render replies; false prints them as they come."""
-    shown_on_resume: int = Field(6, ge=0)
+    shown_on_resume: Count = 6
     """How many of the last entries are shown when a session goes on."""
     show_usage: bool = True
     """A line with tokens and cost under each reply."""
 
 
-class McpServerSettings(Section):
+class McpServerSettings(Section, frozen=True):
     """`[mcp.servers.<name>]`: a server of tools, either a command to run or a URL to call."""
 
     command: str = ""
     """The program; a relative path starts from the configuration file's folder."""
     args: tuple[str, ...] = ()
-    env: dict[str, str] = Field({}, repr=False)
+    env: dict[str, str] = {}
     """What it finds in its environment beside PATH, HOME and the like; values may be `env:VARIABLE`."""
-    url: str = Field("", pattern="^(https?://.*)?$")
+    url: Annotated[str, Meta(pattern="^(https?://.*)?$")] = ""
     """Where it is reached by streamable HTTP."""
-    headers: dict[str, str] = Field({}, repr=False)
+    headers: dict[str, str] = {}
     """What is sent with each request; values may be `env:VARIABLE`."""
     allow: tuple[str, ...] | None = None
     """The tools that the model is offered; all of them where it is left out."""
     confirm: Literal["destructive", "never"] | tuple[str, ...] = "destructive"
     """The tools whose calls the user is asked about; by default those that do not say that they destroy nothing."""
-    timeout_s: float = Field(60.0, gt=0)
+    timeout_s: Positive = 60.0
     """Longest wait for the answer of a tool."""
-    start_timeout_s: float = Field(10.0, gt=0)
+    start_timeout_s: Positive = 10.0
     """Longest wait for the server to be there; the chat goes on without it."""
 
-    @model_validator(mode="after")
-    def _is_one_or_the_other(self) -> Self:
+    def __post_init__(self) -> None:
+        """Raise `ValueError` where it is neither one thing nor the other."""
         if bool(self.command) == bool(self.url):
             raise ValueError("give either the command that starts it, or its url")
-        return self
 
 
-ServerName = Annotated[str, Field(pattern="^[a-z0-9]+([_-][a-z0-9]+)*$", max_length=24)]
+ServerName = Annotated[str, Meta(pattern="^[a-z0-9]+([_-][a-z0-9]+)*$", max_length=24)]
 
 
-class McpSettings(Section):
+class McpSettings(Section, frozen=True):
     """`[mcp]`: the Model Context Protocol, to serve what is remembered, and to use the tools of others."""
 
-    token: str = Field("", repr=False)
+    token: str = ""
     """What a client of `chatbot mcp --http` must send as a bearer token; or `env:VARIABLE`."""
     servers: dict[ServerName, McpServerSettings] = {}
 
 
-class ServerSettings(Section):
+class ServerSettings(Section, frozen=True):
     """`[server]`: where `chatbot serve` listens, and what it takes from those who come."""
 
-    host: str = Field("127.0.0.1", min_length=1)
+    host: Text = "127.0.0.1"
     """The address to listen on; any other than loopback needs a token (`chatbot token add`)."""
-    port: int = Field(8000, ge=0, le=65535)
+    port: Annotated[int, Meta(ge=0, le=65535)] = 8000
     """0 takes one that is free."""
     allowed_hosts: tuple[str, ...] = ()
     """Names that a request may call the server by, beside loopback ones."""
     allowed_origins: tuple[str, ...] = ()
     """Other web sites whose pages may call the server, such as `https://chat.example.org`."""
-    body_kb: int = Field(1024, ge=1)
+    body_kb: AtLeastOne = 1024
     """The largest body of a request."""
-    request_timeout_s: float = Field(20.0, gt=0)
+    request_timeout_s: Positive = 20.0
     """Longest wait for a whole request, and for a client to take a piece of an answer."""
-    rate_per_minute: int = Field(600, ge=0)
+    rate_per_minute: Count = 600
     """Requests a minute for each caller whose token sets no other rate; 0: as many as they like."""
-    connections: int = Field(1000, ge=1)
+    connections: AtLeastOne = 1000
     """How many may be open at once."""
 
 
-class Config(Section):
+class Config(Section, frozen=True):
     """Everything that can be configured. `folder` is where the file was found, and what relative paths start from."""
 
     identity: str = "ada"
@@ -290,7 +304,9 @@ class Config(Section):
     identities: str = "identities"
     """The folder of all identities, relative to the configuration file."""
     model: ModelSettings = ModelSettings()
-    agents: dict[str, AgentSettings] = {"chat": AgentSettings(memory=("basic_session", "observations"))}
+    agents: dict[str, AgentSettings] = field(
+        default_factory=lambda: {"chat": AgentSettings(memory=("basic_session", "observations"))}
+    )
     memory: dict[str, Table] = {}
     """`[memory.<store>]`: the settings of each store, checked by the store."""
     hooks: dict[str, Table] = {}
@@ -340,9 +356,9 @@ class Settings:
         for layer in layers.values():
             merged = merge(merged, layer)
         try:
-            return Config.model_validate(merged)
+            return convert(merged, Config, strict=False)
         except ValidationError as error:
-            raise ConfigError(_explain(error, layers)) from error
+            raise ConfigError(_explain(str(error), merged, layers)) from error
 
 
 def find_file(path: Path | None, environ: Mapping[str, str]) -> Path | None:
@@ -398,7 +414,7 @@ def _from_environment(environ: Mapping[str, str]) -> Table:
 
 
 def _value(variable: str, text: str) -> Any:
-    """Lists and tables are TOML; everything else is text, which pydantic converts."""
+    """Lists and tables are TOML; everything else is text, converted to what the setting is."""
     if not text.startswith(("[", "{")):
         return text
     try:
@@ -407,14 +423,51 @@ def _value(variable: str, text: str) -> Any:
         raise ConfigError(f"{variable}={text} is no valid TOML: {error}") from error
 
 
-def _explain(error: ValidationError, layers: Mapping[str, Table]) -> str:
-    first = error.errors()[0]
-    place = [str(part) for part in first["loc"]]
+def _explain(message: str, merged: Table, layers: Mapping[str, Table]) -> str:
+    what, place = _located(message, merged)
+    unknown = _UNKNOWN.fullmatch(what)
+    if unknown:
+        place.append(unknown[1])
     source = next((name for name, layer in reversed(list(layers.items())) if _holds(layer, place)), "the configuration")
     name = _dotted(place)
-    if first["type"] == "extra_forbidden":
+    if unknown:
         return f"{source}: there is no setting {name}{did_you_mean(place[-1], _known_beside(place))}"
-    return f"{source}: {name} = {first['input']!r}: {first['msg'][:1].lower()}{first['msg'][1:]}"
+    value = _at(merged, place)
+    shown = "" if isinstance(value, dict | list | tuple) or SECRET & set(place) else f" = {value!r}"
+    return f"{source}: {name}{shown}: {what[:1].lower()}{what[1:].replace('`object`', 'a table')}"
+
+
+def _located(message: str, merged: Table) -> tuple[str, list[str]]:
+    """What msgspec says is wrong, and the keys that lead there; it leaves out those of tables with free names."""
+    what, _, path = message.partition(" - at `")
+    place: list[str] = []
+    for name, index in _STEP.findall(f"{path}[...]" if path.startswith("key`") else path):
+        key = name or index
+        if key == "...":
+            table = _at(merged, place)
+            key = next((key for key in table if _complains(merged, [*place, key], message)), "...")
+        place.append(key)
+    return what, place
+
+
+def _complains(merged: Table, place: list[str], message: str) -> bool:
+    """Whether the message stands when the last table on the way holds nothing but the last key."""
+    try:
+        convert(_narrowed(merged, place), Config, strict=False)
+    except ValidationError as error:
+        return str(error) == message
+    return False
+
+
+def _narrowed(table: Table, place: list[str]) -> Table:
+    key, *rest = place
+    return {**table, key: _narrowed(table[key], rest)} if rest else {key: table[key]}
+
+
+def _at(value: Any, place: list[str]) -> Any:
+    for key in place:
+        value = value[int(key)] if isinstance(value, list | tuple) else value[key]
+    return value
 
 
 def _dotted(place: list[str]) -> str:
@@ -433,9 +486,10 @@ def _holds(layer: Any, place: list[str]) -> bool:
 def _known_beside(place: list[str]) -> Iterable[str]:
     section: Any = Config
     for part in place[:-1]:
-        fields = getattr(section, "model_fields", None)
-        annotation = fields[part].annotation if fields and part in fields else None
-        section = annotation if annotation is not None else section
-        values = [option for option in get_args(section) if isinstance(option, type) and issubclass(option, Section)]
-        section = values[0] if values else section
-    return getattr(section, "model_fields", {})
+        kinds = {each.name: each.type for each in fields(section)} if _is_section(section) else {}
+        section = next(filter(_is_section, (kinds.get(part), *get_args(kinds.get(part, section)))), section)
+    return [each.name for each in fields(section)]
+
+
+def _is_section(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Section)

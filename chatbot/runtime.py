@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from msgspec.structs import asdict, replace
+
 from chatbot.chat import Chat, Rules
 from chatbot.chat.answer import answer
 from chatbot.chat.ledger import Ledger
@@ -179,7 +181,8 @@ class Setup:
     def _profiles(self) -> dict[str, Profile]:
         """The ways of ranking, as the configuration changes them. Raises `ConfigError`."""
         profiles = dict(PROFILES)
-        for name, changes in self.config.profiles.model_dump(exclude_none=True).items():
+        for name, settings in asdict(self.config.profiles).items():
+            changes = {key: value for key, value in asdict(settings).items() if value is not None}
             try:
                 profiles[name] = tuned(profiles[name], changes)
             except InvalidValue as error:
@@ -334,7 +337,7 @@ class Runtime(AsyncResource):
 
         It is called by the settings of `[model]`, as with the option `model`. Hooks keep the model they began with.
         """
-        model = open_model(self.config.model.model_copy(update={"name": name}))
+        model = open_model(replace(self.config.model, name=name))
         try:
             await model.check()
         except BaseException:

@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Mapping
 from typing import Any, get_type_hints
 
+from msgspec import ValidationError, convert
+
 from stores.errors import did_you_mean
 
 
@@ -33,8 +35,6 @@ def checked_settings(
     for key in settings:
         if key not in known:
             raise invalid(f"{table} has no setting {key!r}{did_you_mean(key, known)}")
-    from pydantic import TypeAdapter, ValidationError
-
     try:
         hints = get_type_hints(plugin.__init__, include_extras=True)  # type: ignore[misc]
     except NameError as error:
@@ -42,7 +42,11 @@ def checked_settings(
     checked = {}
     for key, value in settings.items():
         try:
-            checked[key] = TypeAdapter(hints.get(key, Any)).validate_python(value)
+            checked[key] = convert(value, hints.get(key, Any), strict=False)
         except ValidationError as error:
-            raise invalid(f"{table} {key} = {value!r}: {error.errors()[0]['msg']}") from error
+            raise invalid(f"{table} {key} = {value!r}: {error}") from error
+        except TypeError as error:
+            raise broken(
+                f"the setting {key} in {table} has an annotation that no value can be checked by: {error}"
+            ) from error
     return checked

@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from msgspec import to_builtins
+
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import say, say_json
+from chatbot.config import SECRET
 from chatbot.runtime import Options, Setup
 
 
@@ -25,7 +28,7 @@ async def run(args: argparse.Namespace) -> Exit:
             say("\n".join(f"{name:9} {path or '(none: defaults)'}" for name, path in paths.items()))
         return Exit.OK
     setup.check_stores()
-    settings = _without_key(setup.config.model_dump(mode="json"))
+    settings = _without_keys(to_builtins(setup.config))
     if args.json:
         say_json(settings | {"paths": paths})
     else:
@@ -34,11 +37,15 @@ async def run(args: argparse.Namespace) -> Exit:
     return Exit.OK
 
 
-def _without_key(settings: dict[str, Any]) -> dict[str, Any]:
-    key = settings["model"]["api_key"]
-    if key and not key.startswith("env:"):
-        settings["model"]["api_key"] = "(set)"
-    return settings
+def _without_keys(table: dict[str, Any], *, is_secret: bool = False) -> dict[str, Any]:
+    """The settings with no key in them; what names a variable of the environment is no key."""
+    return {name: _shown_of(value, is_secret=is_secret or name in SECRET) for name, value in table.items()}
+
+
+def _shown_of(value: Any, *, is_secret: bool) -> Any:
+    if isinstance(value, dict):
+        return _without_keys(value, is_secret=is_secret)
+    return "(set)" if is_secret and value and not str(value).startswith("env:") else value
 
 
 def _lines(table: dict[str, Any], prefix: str = "") -> list[str]:

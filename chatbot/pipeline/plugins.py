@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field
+from msgspec import Meta
 
 from chatbot.config import Table
 from chatbot.errors import ChatbotError, ConfigError
@@ -107,5 +107,5 @@ def plan(name: str, table: Table | None, *, beside: Path | None = None) -> Plann
 class _Common:
     """What can be set for every hook."""
 
-    def __init__(self, *, enabled: bool, priority: int, timeout_s: Annotated[float, Field(gt=0)]) -> None:
+    def __init__(self, *, enabled: bool, priority: int, timeout_s: Annotated[float, Meta(gt=0)]) -> None:
         """Never called: its annotations are what counts."""

@@ -1,6 +1,5 @@
-"""Tools that a model may call: what a tool is, and how calls are run."""
+"""Tools that a model may call: what a tool is, and how calls are run. `function` makes them of plain functions."""
 
-from chatbot.tools.function import FunctionTool, Within
 from chatbot.tools.toolbox import Confirm, Effect, Tool, Toolbox, ToolResult, ToolSource
 
-__all__ = ["Confirm", "Effect", "FunctionTool", "Tool", "ToolResult", "ToolSource", "Toolbox", "Within"]
+__all__ = ["Confirm", "Effect", "Tool", "ToolResult", "ToolSource", "Toolbox"]

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from chatbot.errors import ChatbotError, ConfigError
-from chatbot.tools.function import FunctionTool
 from chatbot.tools.toolbox import Tool
 from stores.errors import StoreError
 from stores.plugin_point import PluginPoint, told
@@ -69,5 +68,7 @@ def _tool(found: Any) -> Tool:
     if isinstance(found, Tool):
         return found
     if inspect.iscoroutinefunction(found):
+        from chatbot.tools.function import FunctionTool
+
         return FunctionTool(found)
     raise TypeError(f"{found!r:.80} is no tool and no async function")

@@ -6,6 +6,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from msgspec import convert
 
 from chatbot.config import EmbeddingSettings
 from chatbot.embedding import Embedded
@@ -21,7 +22,7 @@ KEY = "sk-test-0123456789abcdef"
 
 def embedder_at(url: str, behaviour: str, **settings: object) -> LiteLLMEmbedder:
     given = {"model": f"openai/{behaviour}", "api_base": url, "api_key": KEY} | settings
-    return LiteLLMEmbedder(EmbeddingSettings.model_validate(given), first_pause_s=0.01)
+    return LiteLLMEmbedder(convert(given, EmbeddingSettings), first_pause_s=0.01)
 
 
 async def embedded(url: str, behaviour: str, *texts: str, **settings: object) -> Embedded:

@@ -10,6 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from msgspec import convert
 
 from chatbot.config import ModelSettings
 from chatbot.errors import (
@@ -37,7 +38,7 @@ REPLY = "Hello, wörld 🎉."
 
 def model_at(url: str, behaviour: str, **settings: object) -> LiteLLMModel:
     given = {"name": f"openai/{behaviour}", "api_base": url, "api_key": KEY, "retries": 0, "timeout_s": 20} | settings
-    return LiteLLMModel(ModelSettings.model_validate(given), first_pause_s=0.01)
+    return LiteLLMModel(convert(given, ModelSettings), first_pause_s=0.01)
 
 
 async def reply_of(

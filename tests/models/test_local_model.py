@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import convert
 
 from chatbot.config import ModelSettings
 from chatbot.errors import ContextTooLong, MissingModel, ModelTimeout, RequestRefused, UnknownModel
@@ -34,7 +35,7 @@ def _engine() -> Iterator[Engine]:
 
 
 def local(**settings: object) -> Model:
-    return open_model(ModelSettings.model_validate({"name": NAME, "timeout_s": 60, "retries": 0} | settings))
+    return open_model(convert({"name": NAME, "timeout_s": 60, "retries": 0} | settings, ModelSettings))
 
 
 async def reply_of(model: Model, messages: list[Message], **asked: Any) -> tuple[str, Finished]:

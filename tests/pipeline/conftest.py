@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from msgspec import convert
 
 from chatbot.chat.ledger import Ledger
 from chatbot.config import BudgetSettings, ExtractionSettings, ModelSettings
@@ -19,11 +20,11 @@ MakeClerk = Callable[..., Clerk]
 
 def model_at(url: str, behaviour: str, **settings: object) -> LiteLLMModel:
     given = {"name": f"openai/{behaviour}", "api_base": url, "api_key": KEY, "retries": 0} | settings
-    return LiteLLMModel(ModelSettings.model_validate(given), first_pause_s=0.01)
+    return LiteLLMModel(convert(given, ModelSettings), first_pause_s=0.01)
 
 
 def clerk_of(model: Model, home: Path, *, budget: BudgetSettings | None = None, **settings: object) -> Clerk:
-    return Clerk(model, ExtractionSettings.model_validate(settings), budget or BudgetSettings(), Ledger(home))
+    return Clerk(model, convert(settings, ExtractionSettings), budget or BudgetSettings(), Ledger(home))
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ from chatbot.models import ScriptedModel
 from chatbot.models.scripted import Reply
 from chatbot.pipeline.failures import Failures
 from chatbot.runtime import Options, Runtime
-from chatbot.tools import FunctionTool, ToolResult
+from chatbot.tools import ToolResult
+from chatbot.tools.function import FunctionTool
 from stores.access import SENSITIVITIES
 
 OWN = """

@@ -135,6 +135,33 @@ def test_stores_beside_the_configuration_are_listed() -> None:
     }
 
 
+KEYS = """
+[model]
+api_key = "sk-secret"
+[embedding]
+api_key = "env:EMBEDDING_KEY"
+[extraction]
+api_key = "sk-secret"
+[mcp]
+token = "sk-secret"
+[mcp.servers.here]
+command = "x"
+env = { TOKEN = "sk-secret" }
+[mcp.servers.there]
+url = "https://example.org"
+headers = { Authorization = "sk-secret" }
+"""
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_no_key_is_shown_wherever_it_is_set(flags: list[str]) -> None:
+    Path("config.toml").write_text(KEYS, encoding="utf-8")
+    shown = ok("config", *flags)
+    assert "sk-secret" not in shown
+    assert shown.count("(set)") == 5
+    assert "env:EMBEDDING_KEY" in shown
+
+
 def test_the_settings_in_force_are_shown_without_the_key() -> None:
     shown = ok("config", CHATBOT_MODEL__API_KEY="sk-very-secret")
     assert "model.name = 'scripted'" in shown

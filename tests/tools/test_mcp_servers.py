@@ -20,7 +20,8 @@ from chatbot.errors import ConfigError
 from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime, Setup
-from chatbot.tools import Effect, FunctionTool, Tool, Toolbox, ToolResult
+from chatbot.tools import Effect, Tool, Toolbox, ToolResult
+from chatbot.tools.function import FunctionTool
 from chatbot.tools.mcp import McpServers
 from chatbot.tools.mcp.tool import LONGEST_ANSWER, LONGEST_DESCRIPTION
 
@@ -451,9 +452,9 @@ async def test_chatbot_tools_lists_them_and_tells_what_is_wrong() -> None:
     [
         ("[mcp.servers.a]", "give either the command"),
         ('[mcp.servers.a]\ncommand = "x"\nurl = "http://x"', "give either the command"),
-        ('[mcp.servers.a__b]\ncommand = "x"', "string should match pattern"),
-        ('[mcp.servers.A]\ncommand = "x"', "string should match pattern"),
-        ('[mcp.servers.a]\nurl = "file:///etc/passwd"', "string should match pattern"),
+        ('[mcp.servers.a__b]\ncommand = "x"', "expected `str` matching regex"),
+        ('[mcp.servers.A]\ncommand = "x"', "expected `str` matching regex"),
+        ('[mcp.servers.a]\nurl = "file:///etc/passwd"', "expected `str` matching regex"),
         ('[mcp.servers.a]\ncommand = "x"\nconfrim = "never"', "did you mean 'confirm'"),
     ],
 )

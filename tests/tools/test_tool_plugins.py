@@ -9,7 +9,8 @@ from pydantic import Field
 
 from chatbot.errors import ConfigError, ToolError
 from chatbot.messages import ToolCall, ToolSpec
-from chatbot.tools import FunctionTool, Tool, Toolbox, Within
+from chatbot.tools import Tool, Toolbox
+from chatbot.tools.function import FunctionTool, Within
 from chatbot.tools.plugins import TOOLS, load, tools_of
 
 OWN = '''

@@ -15,7 +15,8 @@ from chatbot.chat.memory_tools.tasks import TaskTools
 from chatbot.chat.tool_context import ToolContext
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.remembering import Remembering
-from chatbot.tools import Effect, FunctionTool, Tool
+from chatbot.tools import Effect, Tool
+from chatbot.tools.function import FunctionTool
 from stores.base import ObservationStore
 
 __all__ = ["OpenSessions", "SessionTools", "agent_tools", "is_memory_tool", "memory_tools", "offered"]

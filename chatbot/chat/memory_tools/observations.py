@@ -22,7 +22,7 @@ from chatbot.chat.memory_tools.answers import (
     told,
 )
 from chatbot.memory.remembering import Remembering
-from chatbot.tools import Within
+from chatbot.tools.function import Within
 from stores.access import Visibility
 from stores.observation import Observation, Type
 from stores.query import Version

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from chatbot.chat.memory_tools.answers import Answer, Line, listed
 from chatbot.memory.remembering import Remembering
-from chatbot.tools import Within
+from chatbot.tools.function import Within
 from stores.observation import Triple
 from stores.records import format_time
 

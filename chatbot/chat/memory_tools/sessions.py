@@ -13,7 +13,7 @@ from chatbot.errors import SessionError, SessionNotFound, ToolError
 from chatbot.memory import MemorySystem, SessionFilter, SessionHandle, SessionHit, SessionRecord
 from chatbot.memory.record import utc_now
 from chatbot.memory.redaction import redact
-from chatbot.tools import Within
+from chatbot.tools.function import Within
 from stores.access import Clearance
 from stores.base import TranscriptStore
 from stores.records import format_time

@@ -8,6 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.usage import cost_text
 from chatbot.cli.memory.desk import Desk
@@ -28,7 +30,7 @@ async def extract(desk: Desk) -> None:
     config = desk.setup.config
     settings = config.extraction
     if desk.args.model is not None:
-        settings = settings.model_copy(update={"model": ""})
+        settings = replace(settings, model="")
     async with open_model(settings_of_model(config.model, settings) or config.model) as model:
         errand = Clerk(model, settings, config.budget, Ledger(desk.setup.identity.memory)).errand()
         told = _Told(desk.args.json)

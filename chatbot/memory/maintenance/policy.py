@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
+from msgspec.structs import asdict
+
 from stores.caps import surplus, weigh
 from stores.observation import PROTECTED_TYPES, Observation
 
@@ -85,8 +87,9 @@ class Sentence:
 
 def configured(settings: MaintenanceSettings) -> Policy:
     """The policy that the configuration asks for."""
-    given = settings.model_dump(exclude={"consolidate_every_hours", "compress_every_hours", "rules"})
-    return Policy(**given, rules=tuple(Rule(**rule.model_dump()) for rule in settings.rules))
+    given = asdict(settings)
+    del given["consolidate_every_hours"], given["compress_every_hours"]
+    return Policy(**given | {"rules": tuple(Rule(**asdict(rule)) for rule in settings.rules)})
 
 
 def aged(rows: Iterable[Observation], policy: Policy, now: datetime) -> list[Sentence]:

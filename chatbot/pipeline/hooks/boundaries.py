@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import Field
+from msgspec import Meta
 
 from chatbot.chat.events import SESSION_END, TOOL_POST, TURN_END, SessionEnd, ToolPost, TurnEnd
 from chatbot.memory import SessionHandle
@@ -32,8 +32,8 @@ class Boundaries(Hook):
         self,
         context: HookContext,
         *,
-        window: Annotated[int, Field(ge=1, le=20)] = 3,
-        threshold: Annotated[float, Field(ge=0, le=1)] = 0.06,
+        window: Annotated[int, Meta(ge=1, le=20)] = 3,
+        threshold: Annotated[float, Meta(ge=0, le=1)] = 0.06,
     ) -> None:
         super().__init__(context)
         self._windows: Sittings[Window] = Sittings(lambda: Window(window, threshold))

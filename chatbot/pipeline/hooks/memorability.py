@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import Field
+from msgspec import Meta
 
 from chatbot.memory.memorability import GATE, TYPE_WEIGHTS, Memorability
 from chatbot.pipeline.hook import Hook, HookContext
 from stores.errors import InvalidValue, did_you_mean
 from stores.observation import TYPES
 
-Share = Annotated[float, Field(ge=0, le=1)]
+Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 class Memorable(Hook):

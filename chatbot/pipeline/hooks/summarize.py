@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import Field
+from msgspec import Meta
 
 from chatbot.chat.episode import READ_AT_ONCE
 from chatbot.chat.events import SESSION_END, TURN_END, SessionEnd, TurnEnd
@@ -20,7 +20,7 @@ from chatbot.pipeline.sittings import Sittings
 from stores.access import SENSITIVITIES
 from stores.base import ObservationStore, TranscriptStore
 
-Turns = Annotated[int, Field(ge=1)]
+Turns = Annotated[int, Meta(ge=1)]
 _MOST = 1_000
 
 

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import Field
+from msgspec import Meta
 
 from chatbot.memory import SessionHandle
 from chatbot.memory.recall import Recalled
 from chatbot.pipeline.hook import Hook, HookContext
 from chatbot.pipeline.scales import MARGIN, SCALES, Candidate, Scale, allocated, scale_of
 
-Places = Annotated[tuple[int, ...], Field(min_length=4, max_length=4)]
+Places = Annotated[tuple[int, ...], Meta(min_length=4, max_length=4)]
 
 
 class Temporal(Hook):
@@ -27,7 +27,7 @@ class Temporal(Hook):
         context: HookContext,
         *,
         places: Places = (1, 2, 1, 1),
-        margin: Annotated[float, Field(ge=0, le=1)] = MARGIN,
+        margin: Annotated[float, Meta(ge=0, le=1)] = MARGIN,
     ) -> None:
         super().__init__(context)
         self._places = dict(zip(SCALES, places, strict=True))
