@@ -76,7 +76,8 @@ def fill(sessions: int, rows: int) -> None:
     from observations import Texts
 
     from chatbot.memory.writing import Draft
-    from chatbot.runtime import Options, Runtime
+    from chatbot.runtime import Runtime
+    from chatbot.setup import Options
 
     async def work() -> None:
         texts = Texts()

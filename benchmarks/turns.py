@@ -31,7 +31,8 @@ from observations import Texts, folder
 
 from chatbot.memory.writing import Draft
 from chatbot.models import ScriptedModel
-from chatbot.runtime import Options, Runtime
+from chatbot.runtime import Runtime
+from chatbot.setup import Options
 
 _CHUNKS = 100
 _CALLS = 60

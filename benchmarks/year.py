@@ -38,7 +38,8 @@ from chatbot.memory import SessionHandle
 from chatbot.memory.maintenance.report import KINDS, Report
 from chatbot.messages import Delta, TextDelta, ToolCallDelta
 from chatbot.models.scripted import ScriptedModel
-from chatbot.runtime import Options, Runtime
+from chatbot.runtime import Runtime
+from chatbot.setup import Options
 from chatbot.tools.function import FunctionTool
 from stores.access import SENSITIVITIES
 from stores.observation import STATUSES, Observation

@@ -47,17 +47,14 @@ class PluginPoint:
         """What the name leads to. Modules that are not installed are also looked for in the folder `beside`."""
         if ":" in name:
             return self._import(name, beside)
-        point = self._entry_point(name)
+        point = None if name in self.own else self._entry_point(name)
+        where = point.value if point else self.own[name]
         try:
-            return point.load()
+            return point.load() if point else _attribute(where)
         except Exception as error:  # a stranger's module may raise anything
-            raise self.broken(f"the {self.noun} {name!r} ({point.value}) cannot be loaded: {told(error)}") from error
+            raise self.broken(f"the {self.noun} {name!r} ({where}) cannot be loaded: {told(error)}") from error
 
     def _entry_point(self, name: str) -> EntryPoint:
-        from importlib.metadata import EntryPoint
-
-        if name in self.own:
-            return EntryPoint(name, self.own[name], self.group)
         points = self.installed()
         if name not in points:
             is_called = "are called" if self.plural else "is called"
@@ -65,15 +62,20 @@ class PluginPoint:
         return points[name]
 
     def _import(self, name: str, beside: Path | None) -> object:
-        module, _, attribute = name.partition(":")
         if beside is not None and str(beside) not in sys.path:
             sys.path.append(str(beside))
         try:
-            return getattr(importlib.import_module(module), attribute)
+            return _attribute(name)
         except Exception as error:  # a stranger's module may raise anything
+            module = name.partition(":")[0]
             if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
                 raise self.unknown(f"there is no module {module!r} to load the {self.noun} {name!r} from") from error
             raise self.broken(f"the {self.noun} {name!r} cannot be loaded: {told(error)}") from error
+
+
+def _attribute(where: str) -> object:
+    module, _, name = where.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def told(error: Exception) -> str:

@@ -8,7 +8,8 @@ import pytest
 from chatbot.errors import ConfigError, IdentityError, WrongAgent
 from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
-from chatbot.runtime import Options, Runtime, Setup
+from chatbot.runtime import Runtime
+from chatbot.setup import Options, Setup
 
 OWN_STORE = """
 from stores import TranscriptStore

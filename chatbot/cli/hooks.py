@@ -10,7 +10,7 @@ from chatbot.cli.exits import Exit
 from chatbot.cli.output import say_json, say_table
 from chatbot.pipeline.failures import Failure, Failures
 from chatbot.pipeline.plugins import HOOKS, Planned, planned
-from chatbot.runtime import Options, Setup
+from chatbot.setup import Options, Setup
 
 
 async def run(args: argparse.Namespace) -> Exit:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import say, say_json, say_table
 from chatbot.memory.maintenance.report import Report
-from chatbot.runtime import Options, Setup
+from chatbot.setup import Options, Setup
 
 _PAST = {
     "consolidate": "consolidated",

@@ -13,7 +13,7 @@ from chatbot.cli.interrupts import end_in_order
 from chatbot.cli.output import complain, warn
 from chatbot.config import from_variable
 from chatbot.errors import ConfigError
-from chatbot.runtime import Options, Setup
+from chatbot.setup import Options, Setup
 from chatbot.tools.mcp.servers import HOW_TO_INSTALL
 
 HOST, PORT = "127.0.0.1", 8808

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 
 from chatbot.memory import SessionHandle
-from chatbot.runtime import Options, Runtime
+from chatbot.runtime import Runtime
+from chatbot.setup import Options
 
 
 def options_of(args: argparse.Namespace) -> Options:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import sys
@@ -10,7 +11,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
+from typing import Any, TextIO
 
 from chatbot.memory.record import SessionRecord, utc_now
 from stores.errors import InvalidValue
@@ -37,22 +38,12 @@ def say_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, aside: bool
 
     With `aside` it goes to standard error, as what a question is about does.
     """
-    from rich.cells import cell_len
-    from rich.console import Console
-    from rich.table import Table
+    from chatbot.cli.table import drawn
 
     to = sys.stderr if aside else sys.stdout
-    console = Console(file=to, highlight=False, markup=False, width=None if to.isatty() else 10_000)
-    cells = [[printable(cell) for cell in row] for row in rows]
-    *others, _ = zip(head, *cells, strict=True)
-    room = console.width - sum(max(map(cell_len, column)) + _GAP for column in others)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for number, title in enumerate(head, 1):
-        room_left = max(room, _LEAST_ROOM) if number == len(head) else None
-        table.add_column(title, overflow="ellipsis", no_wrap=True, max_width=room_left)
-    for row in cells:
-        table.add_row(*row)
-    console.print(table)
+    head_line, *lines = drawn(head, [[printable(cell) for cell in row] for row in rows], _columns(to))
+    for line in (_bold(head_line) if to.isatty() else head_line, *lines):
+        print(line, file=to)
 
 
 def warn(text: str) -> None:
@@ -160,8 +151,18 @@ SESSION_HEAD = ("#", "session", "used", "agent", "title")
 
 
 _STEERING = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-_GAP = 2
-_LEAST_ROOM = 8
+_USUAL_COLUMNS = 80
+
+
+def _columns(to: TextIO) -> int | None:
+    """How wide the terminal is; None where it is none."""
+    if not to.isatty():
+        return None
+    return os.get_terminal_size(to.fileno()).columns or _USUAL_COLUMNS
+
+
+def _bold(line: str) -> str:
+    return f"\x1b[1m{line}\x1b[0m"
 
 
 def _is_harmless(char: str) -> bool:

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import say
 from chatbot.errors import ConfigError
-from chatbot.runtime import Options
+from chatbot.setup import Options
 
 _NEEDED = ("fastapi", "markdown_it", "nh3", "uvicorn")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import say_json, say_table
-from chatbot.runtime import Options, Setup
+from chatbot.setup import Options, Setup
 from stores.base import contracts_of
 from stores.errors import StoreError
 from stores.plugins import STORES, load, settings_of

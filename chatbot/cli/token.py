@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import age, say, say_json, say_table, warn
 from chatbot.identity import load_identity
-from chatbot.runtime import Options, Setup
 from chatbot.server.tokens import Token, Tokens
+from chatbot.setup import Options, Setup
 
 
 async def run(args: argparse.Namespace) -> Exit:

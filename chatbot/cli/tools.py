@@ -7,7 +7,8 @@ from dataclasses import asdict
 
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import say, say_json, say_table, warn
-from chatbot.runtime import Options, Runtime
+from chatbot.runtime import Runtime
+from chatbot.setup import Options
 from stores.base import ObservationStore
 from stores.plugins import load
 

@@ -11,7 +11,7 @@ from chatbot.chat.usage import bill_of, calls_in, cost_text
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import say, say_json, say_table
 from chatbot.memory.record import utc_now
-from chatbot.runtime import Options, Setup
+from chatbot.setup import Options, Setup
 
 _HEAD = ("purpose", "calls", "tokens in", "cached", "tokens out", "cost")
 

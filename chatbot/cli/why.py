@@ -14,7 +14,7 @@ from chatbot.cli.exits import Exit
 from chatbot.cli.output import printable, say, say_json, say_table
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionHandle
-from chatbot.runtime import Options, Setup
+from chatbot.setup import Options, Setup
 from stores.access import SENSITIVITIES
 from stores.base import ObservationStore
 from stores.observation import Observation

@@ -3,7 +3,6 @@
 from chatbot.memory.handle import SessionFile, SessionHandle
 from chatbot.memory.record import SessionRecord
 from chatbot.memory.session_filter import SessionFilter
-from chatbot.memory.session_search import SessionHit
 from chatbot.memory.system import MemorySystem
 
-__all__ = ["MemorySystem", "SessionFile", "SessionFilter", "SessionHandle", "SessionHit", "SessionRecord"]
+__all__ = ["MemorySystem", "SessionFile", "SessionFilter", "SessionHandle", "SessionRecord"]

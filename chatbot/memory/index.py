@@ -48,8 +48,12 @@ class SessionIndex:
     ) -> list[SessionRecord]:
         """The sessions that are wanted, the one used last first; reads no further than it takes to find `limit`.
 
-        Only those that come behind the session `behind`, where one is named.
+        Only those that come behind the session `behind`, where one is named. An index that nobody changes meanwhile
+        is read without the lock, so that looking needs no right to write.
         """
+        found = self._glance(wanted, limit, behind)
+        if found is not None:
+            return found
         with locked(self._home) as folder:
             try:
                 if self._is_fresh(folder):
@@ -105,6 +109,20 @@ class SessionIndex:
             journal, index = folder.stamp(JOURNAL_NAME), folder.stamp(NAME)
             if journal and journal.size + (index.size if index else 0) < _LARGEST_FOLD_AT_CLOSE:
                 self._fold(folder)
+
+    def _glance(
+        self, wanted: Callable[[SessionRecord], bool], limit: int | None, behind: str | None
+    ) -> list[SessionRecord] | None:
+        """What a sound index says that stays as it is while it is read; None where only the lock can tell."""
+        try:
+            with opened(self._home) as folder:
+                before = folder.stamp(NAME), folder.stamp(JOURNAL_NAME)
+                if not self._is_fresh(folder):
+                    return None
+                found = list(islice(filter(wanted, _behind(_records_backwards(folder), behind)), limit))
+                return found if before == (folder.stamp(NAME), folder.stamp(JOURNAL_NAME)) else None
+        except (_DamagedIndexError, OSError):
+            return None
 
     def _folders(self) -> str:
         """What the folder of sessions looks like: its time, and as clocks can be coarse, the number of its links."""

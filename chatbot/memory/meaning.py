@@ -16,6 +16,7 @@ from datetime import datetime
 from chatbot.embedding import Embedder
 from chatbot.errors import ChatbotError, ModelTimeout
 from chatbot.memory.record import utc_now
+from chatbot.memory.scoring import WEIGHT
 from chatbot.messages import Usage
 from stores.access import SENSITIVITIES, View
 from stores.base import ObservationStore
@@ -27,8 +28,6 @@ from stores.vectors import Vector
 
 logger = logging.getLogger(__name__)
 
-WEIGHT = 0.3
-"""How much meaning counts beside words: from 0.2 to 0.35 it makes little difference."""
 _QUERY_TIMEOUT_S = 5.0
 _PAUSE_S = 60.0
 """For how long words alone count after a failure."""
@@ -203,26 +202,3 @@ def embedded_text(row: Observation) -> str:
     """What of a row is embedded: what it says, what a person said before what the bot replied."""
     parts = (row.title, row.subtitle, row.narrative, *row.facts, row.user_text, row.assistant_text)
     return "\n".join(dict.fromkeys(filter(None, parts)))
-
-
-def fuse(lexical: Mapping[str, float], vector: Mapping[str, float], weight: float = WEIGHT) -> dict[str, float]:
-    """One score from 0 to 1 for each id in either: `(1 - weight)` of words and `weight` of meaning.
-
-    Each side is spread over 0 to 1, from its least to its greatest score, where what a side does not hold counts as 0;
-    so a side whose scores are all the same counts fully. A side that is empty counts nothing, and the other one whole.
-    """
-    if not 0 <= weight <= 1:
-        raise ValueError(f"the weight is {weight}: it lies in 0 to 1")
-    if not lexical or not vector:
-        return _spread(lexical or vector, lexical or vector)
-    ids = dict.fromkeys((*lexical, *vector))
-    words, meaning = _spread(lexical, ids), _spread(vector, ids)
-    return {each: (1 - weight) * words[each] + weight * meaning[each] for each in ids}
-
-
-def _spread(scores: Mapping[str, float], ids: Mapping[str, object]) -> dict[str, float]:
-    given = {each: scores.get(each, 0.0) for each in ids}
-    low, high = min(given.values(), default=0.0), max(given.values(), default=0.0)
-    if high == low:
-        return dict.fromkeys(given, 1.0 if high > 0 else 0.0)
-    return {each: (score - low) / (high - low) for each, score in given.items()}

@@ -6,10 +6,9 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chatbot.memory.people import other_names
-from chatbot.memory.recall import RECALLED, Recalled, Recollection, judged, rows_about
 from chatbot.memory.scope import PUBLIC, Scope, Scoped
 from chatbot.memory.scoring import Scored
 from stores.access import Sensitivity, View
@@ -18,6 +17,9 @@ from stores.events import Event
 from stores.observation import Observation, is_observation_id
 from stores.query import MOST_AT_ONCE, Filter, Order, Page, Progress, Stats, VectorStats, Version, check_limit
 from stores.records import check_time, format_time
+
+if TYPE_CHECKING:
+    from chatbot.memory.recall import Recollection
 
 logger = logging.getLogger(__name__)
 
@@ -93,6 +95,8 @@ class Reading(Scoped):
 
         They take one call of the embedder, and what is returned, however often, counts as used once.
         """
+        from chatbot.memory.recall import rows_about
+
         scope = self._scope()
         view, limit = scope.view(ask), check_limit(limit) or DEFAULT_LIMIT
         filtered = await self._filter(wanted)
@@ -130,6 +134,8 @@ class Reading(Scoped):
         Rows in `exclude` are not recalled. Everything that was looked at is told, with the parts of its score and what
         became of it. Counts as no use: `note_use` does. Raises `InvalidValue` for an unknown profile.
         """
+        from chatbot.memory.recall import RECALLED, Recalled, Recollection, judged, rows_about
+
         scope = self._scope()
         if profile not in scope.profiles:
             raise InvalidValue(f"no profile of scores is called {profile!r}{did_you_mean(profile, scope.profiles)}")

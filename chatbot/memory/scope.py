@@ -6,15 +6,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from uuid import UUID
 
-from chatbot.memory.meaning import Meaning
 from chatbot.memory.scoring import PROFILES, Profile
 from chatbot.memory.told import MemoryEvent, Tell
 from stores.access import Clearance, Sensitivity, View
 from stores.base import ObservationStore
 from stores.events import Event, Outcome
+
+if TYPE_CHECKING:
+    from chatbot.memory.meaning import Meaning
 
 PUBLIC: tuple[Sensitivity, ...] = ("public",)
 

@@ -18,11 +18,12 @@ from datetime import datetime
 from operator import mul
 from typing import Any, NamedTuple
 
-from chatbot.memory.meaning import WEIGHT, fuse
 from stores.errors import InvalidValue, did_you_mean
 from stores.observation import TYPES
 from stores.query import Match
 
+WEIGHT = 0.3
+"""How much meaning counts beside words: from 0.2 to 0.35 it makes little difference."""
 SPILL = {1: 0.3, 2: 0.15}
 """What of a row's lexical score its neighbours get, by how far off they stand."""
 SESSION_SHARE = 1.0
@@ -173,7 +174,7 @@ def scored(
     """All candidates, best first; of equals, the one created later.
 
     `similar` are cosines; as `windowed`, they are fused with the lexical scores, on the scale of these: see
-    `chatbot.memory.meaning.fuse`. Rows that are not among them are as alike as `unknown`, at most.
+    `fuse`. Rows that are not among them are as alike as `unknown`, at most.
     """
     raises = raised(candidates, neighbours, sessions)
     totals = {each: sum(parts) for each, parts in raises.items()}
@@ -222,3 +223,26 @@ def credibility(candidate: Match) -> float:
 
 def _days(then: datetime, now: datetime) -> float:
     return max(0.0, (now - then).total_seconds()) / 86_400
+
+
+def fuse(lexical: Mapping[str, float], vector: Mapping[str, float], weight: float = WEIGHT) -> dict[str, float]:
+    """One score from 0 to 1 for each id in either: `(1 - weight)` of words and `weight` of meaning.
+
+    Each side is spread over 0 to 1, from its least to its greatest score, where what a side does not hold counts as 0;
+    so a side whose scores are all the same counts fully. A side that is empty counts nothing, and the other one whole.
+    """
+    if not 0 <= weight <= 1:
+        raise ValueError(f"the weight is {weight}: it lies in 0 to 1")
+    if not lexical or not vector:
+        return _spread(lexical or vector, lexical or vector)
+    ids = dict.fromkeys((*lexical, *vector))
+    words, meaning = _spread(lexical, ids), _spread(vector, ids)
+    return {each: (1 - weight) * words[each] + weight * meaning[each] for each in ids}
+
+
+def _spread(scores: Mapping[str, float], ids: Mapping[str, object]) -> dict[str, float]:
+    given = {each: scores.get(each, 0.0) for each in ids}
+    low, high = min(given.values(), default=0.0), max(given.values(), default=0.0)
+    if high == low:
+        return dict.fromkeys(given, 1.0 if high > 0 else 0.0)
+    return {each: (score - low) / (high - low) for each, score in given.items()}

@@ -11,18 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from chatbot.embedding import Embedder
 from chatbot.errors import AmbiguousSession, SessionError, SessionExpired, SessionNotFound, WrongAgent
 from chatbot.memory.catalog import EphemeralCatalog, FolderCatalog, SessionCatalog
 from chatbot.memory.comparison import Comparison, compare
 from chatbot.memory.handle import SessionHandle
-from chatbot.memory.meaning import WEIGHT, Billing, Meaning
 from chatbot.memory.record import SessionRecord, is_session_id, new_id, utc_now
 from chatbot.memory.remembering import Memories, Remembering
 from chatbot.memory.scope import Caller, Scope
-from chatbot.memory.scoring import PROFILES, Profile
+from chatbot.memory.scoring import PROFILES, WEIGHT, Profile
 from chatbot.memory.session_filter import MESSAGES, SessionFilter
-from chatbot.memory.session_search import SessionHit, search
 from chatbot.memory.session_terms import SessionTerms
 from chatbot.memory.told import Tell
 from stores.access import Clearance, least_clearance
@@ -36,9 +33,12 @@ from stores.records import KeyValue, TranscriptEntry
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from chatbot.embedding import Embedder
     from chatbot.memory.maintenance.policy import Part, Policy
     from chatbot.memory.maintenance.report import Report
     from chatbot.memory.maintenance.upkeep import UpkeepFile
+    from chatbot.memory.meaning import Billing, Meaning
+    from chatbot.memory.session_search import SessionHit
 
 logger = logging.getLogger(__name__)
 
@@ -198,6 +198,8 @@ class MemorySystem(AsyncResource, Remembering):
         What was said in a session is seen by who may see what was remembered there by default; `clearance` narrows
         that. Archived sessions are searched too, unless `wanted` says otherwise.
         """
+        from chatbot.memory.session_search import search
+
         wanted = wanted or SessionFilter()
         clearance = least_clearance(self._caller.clearance, clearance)
         every = await self._catalog.find(lambda _: True)
@@ -463,6 +465,8 @@ class MemorySystem(AsyncResource, Remembering):
 
     def _meaning_of(self, store: ObservationStore) -> Meaning | None:
         if self._embedder is not None and id(store) not in self._meanings:
+            from chatbot.memory.meaning import Meaning
+
             self._meanings[id(store)] = Meaning(
                 self._embedder, store, weight=self._meaning_weight, bill=self._bill, clock=self._clock
             )

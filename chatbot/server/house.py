@@ -9,12 +9,13 @@ from dataclasses import replace
 
 from chatbot.errors import ChatbotError, IdentityError
 from chatbot.identity import list_identities
-from chatbot.runtime import Options, Runtime, Setup
+from chatbot.runtime import Runtime
 from chatbot.server.callers import Caller
 from chatbot.server.chats import Chats
 from chatbot.server.tokens import Tokens
 from chatbot.server.turns import Turns, cancelled
 from chatbot.server.visit import Visit
+from chatbot.setup import Options, Setup
 from stores.errors import StoreError, did_you_mean
 from stores.lifecycle import AsyncResource
 

@@ -7,9 +7,10 @@ from datetime import datetime
 
 from chatbot.chat import Chat
 from chatbot.errors import ConfigError, SessionNotFound
-from chatbot.memory import SessionHandle, SessionHit, SessionRecord
+from chatbot.memory import SessionHandle, SessionRecord
 from chatbot.memory.record import is_session_id
 from chatbot.memory.remembering import Memories
+from chatbot.memory.session_search import SessionHit
 from chatbot.runtime import Runtime
 from chatbot.server.callers import Caller
 from chatbot.server.chats import Chats

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from chatbot.config import EmbeddingSettings
 from chatbot.embedding import Embedded, Embedder
 from chatbot.errors import ModelError, ProviderFailed
-from chatbot.memory.meaning import Meaning, embedded_text, fuse
+from chatbot.memory.meaning import Meaning, embedded_text
+from chatbot.memory.scoring import fuse
 from chatbot.messages import Usage
 from chatbot.models.embedding import LiteLLMEmbedder
 from chatbot.models.minilm import MiniLMEmbedder

@@ -18,9 +18,10 @@ from fastapi import FastAPI
 
 from chatbot.models import ScriptedModel
 from chatbot.models.scripted import Reply
-from chatbot.runtime import Options, Runtime
+from chatbot.runtime import Runtime
 from chatbot.server.house import House
 from chatbot.server.serve import listening, server_of
+from chatbot.setup import Options
 from stores.access import Clearance
 
 WAIT_S = 20.0

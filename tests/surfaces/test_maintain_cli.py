@@ -80,7 +80,7 @@ def test_whoever_comes_second_is_told_that_it_is_being_done() -> None:
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        ("similarity = 2", "less than or equal to 1"),
+        ("similarity = 2", "expected `float` <= 1"),
         ("decay_per_dya = 1", "did you mean 'decay_per_day'"),
         ('rules = [{types = ["nope"]}]', "nope"),
         ("rules = [{archive_after = 1}]", "archive_after"),

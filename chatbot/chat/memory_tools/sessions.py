@@ -10,9 +10,10 @@ from pydantic import Field
 
 from chatbot.chat.memory_tools.answers import Answer, Id, listed, shortened
 from chatbot.errors import SessionError, SessionNotFound, ToolError
-from chatbot.memory import MemorySystem, SessionFilter, SessionHandle, SessionHit, SessionRecord
+from chatbot.memory import MemorySystem, SessionFilter, SessionHandle, SessionRecord
 from chatbot.memory.record import utc_now
 from chatbot.memory.redaction import redact
+from chatbot.memory.session_search import SessionHit
 from chatbot.tools.function import Within
 from stores.access import Clearance
 from stores.base import TranscriptStore

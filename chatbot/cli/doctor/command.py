@@ -14,7 +14,7 @@ from chatbot.cli.doctor.sessions import sessions
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import printable, say, say_json
 from chatbot.errors import ChatbotError
-from chatbot.runtime import Options, Setup
+from chatbot.setup import Options, Setup
 from stores.errors import StoreError
 
 _SIGNS = {"ok": "✓", "note": "·", "bad": "✗", "mended": "✚"}

@@ -16,7 +16,7 @@ from chatbot.errors import ChatbotError
 from chatbot.memory import MemorySystem
 from chatbot.pipeline.failures import NAME as FAILURES
 from chatbot.pipeline.failures import Failures
-from chatbot.runtime import Setup
+from chatbot.setup import Setup
 from stores import json_lines
 from stores.access import SENSITIVITIES
 from stores.cache import Cache

@@ -15,7 +15,7 @@ from chatbot.memory.record import utc_now
 from chatbot.messages import Finished, Message
 from chatbot.models import open_model
 from chatbot.models.base import Model
-from chatbot.runtime import Setup
+from chatbot.setup import Setup
 
 _PURPOSE = "doctor"
 _BRING = re.compile(r"pip install [^:;]*")

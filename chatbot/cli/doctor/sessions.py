@@ -19,7 +19,7 @@ from chatbot.memory.catalog import RECEIPTS_NAME
 from chatbot.memory.index import NAME as INDEX_NAME
 from chatbot.memory.index import SESSION_NAME, SessionIndex
 from chatbot.memory.record import SessionRecord, decode_record, is_session_id
-from chatbot.runtime import Setup
+from chatbot.setup import Setup
 from stores import key_value_file, transcript, transcript_file
 from stores.errors import LaterFormat, StoreError
 from stores.files import locked, opened

@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Awaitable, Callable
+from importlib import import_module
 
 from chatbot.cli.exits import Exit
-from chatbot.cli.memory import changing, extracting, facts, looking, people, stats, tasks
-from chatbot.cli.memory.desk import Desk
-from chatbot.cli.sessions.moving import import_
-from chatbot.runtime import Options, Setup
+from chatbot.setup import Options, Setup
+
+_ACTIONS = {
+    "add": ("changing", "add"),
+    "edit": ("changing", "edit"),
+    "supersede": ("changing", "supersede"),
+    "confirm": ("changing", "confirm"),
+    "forget": ("changing", "forget"),
+    "restore": ("changing", "restore"),
+    "purge": ("changing", "purge"),
+    "extract": ("extracting", "extract"),
+    "search": ("looking", "search"),
+    "list": ("looking", "list_"),
+    "get": ("looking", "get"),
+    "timeline": ("looking", "timeline"),
+    "history": ("looking", "history"),
+    "stats": ("stats", "stats"),
+    "reindex": ("looking", "reindex"),
+    "people": ("people", "people"),
+    "tasks": ("tasks", "tasks"),
+    "facts": ("facts", "facts"),
+}
+"""Module and function of each; only the one that is asked for is loaded."""
 
 
 async def run(args: argparse.Namespace) -> Exit:
@@ -17,29 +36,13 @@ async def run(args: argparse.Namespace) -> Exit:
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent, model=args.model))
     async with setup.open_memory(observations=setup.observation_store()) as memory:
         if args.action == "import":
+            from chatbot.cli.sessions.moving import import_
+
             await import_(setup, memory, args)
         else:
-            await _ACTIONS[args.action](Desk.of(memory, setup, args))
+            from chatbot.cli.memory.desk import Desk
+
+            module, name = _ACTIONS[args.action]
+            action = getattr(import_module(f"chatbot.cli.memory.{module}"), name)
+            await action(Desk.of(memory, setup, args))
     return Exit.OK
-
-
-_ACTIONS: dict[str, Callable[[Desk], Awaitable[None]]] = {
-    "add": changing.add,
-    "edit": changing.edit,
-    "supersede": changing.supersede,
-    "confirm": changing.confirm,
-    "forget": changing.forget,
-    "restore": changing.restore,
-    "purge": changing.purge,
-    "extract": extracting.extract,
-    "search": looking.search,
-    "list": looking.list_,
-    "get": looking.get,
-    "timeline": looking.timeline,
-    "history": looking.history,
-    "stats": stats.stats,
-    "reindex": looking.reindex,
-    "people": people.people,
-    "tasks": tasks.tasks,
-    "facts": facts.facts,
-}

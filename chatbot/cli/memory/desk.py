@@ -11,7 +11,7 @@ from chatbot.cli.output import say, say_json, warn
 from chatbot.memory import MemorySystem
 from chatbot.memory.redaction import redact_all
 from chatbot.memory.remembering import Memories
-from chatbot.runtime import Setup
+from chatbot.setup import Setup
 from stores.access import SENSITIVITIES, Sensitivity
 from stores.errors import InvalidValue, did_you_mean
 from stores.observation import TYPES, Observation

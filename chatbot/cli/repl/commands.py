@@ -14,7 +14,8 @@ from chatbot.cli.repl.remembering import MemorySlash
 from chatbot.cli.repl.slash import Next, numbered
 from chatbot.cli.screen import Screen
 from chatbot.memory import SessionHandle
-from chatbot.runtime import Options, Runtime, Setup
+from chatbot.runtime import Runtime
+from chatbot.setup import Options, Setup
 from stores.base import TranscriptStore
 from stores.errors import did_you_mean
 from stores.records import TranscriptEntry

@@ -24,7 +24,8 @@ from chatbot.cli.repl.slash import Next
 from chatbot.cli.screen import Screen
 from chatbot.errors import ChatbotError, ConfigError
 from chatbot.memory import SessionHandle
-from chatbot.runtime import Options, Runtime
+from chatbot.runtime import Runtime
+from chatbot.setup import Options
 from stores.errors import StoreError
 from stores.files import FILE_MODE, make_folder
 

@@ -7,7 +7,7 @@ from importlib import import_module
 
 from chatbot.cli.exits import Exit
 from chatbot.errors import ConfigError
-from chatbot.runtime import Options, Setup
+from chatbot.setup import Options, Setup
 
 _ACTIONS = {
     "list": ("looking", "list_"),

@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chatbot.cli.output import SESSION_HEAD, age, printable, say, say_json, say_marked, say_table, session_rows
 from chatbot.cli.sessions.filtering import filter_of
-from chatbot.memory import MemorySystem, SessionHit
+from chatbot.memory import MemorySystem
 from stores.records import TranscriptEntry, format_time
+
+if TYPE_CHECKING:
+    from chatbot.memory.session_search import SessionHit
 
 
 async def list_(memory: MemorySystem, args: argparse.Namespace) -> None:

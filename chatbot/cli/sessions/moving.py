@@ -20,7 +20,7 @@ from chatbot.exchange.bundle import BundleWriter
 from chatbot.exchange.rendering import SUFFIXES, render
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.memory.record import utc_now
-from chatbot.runtime import Setup
+from chatbot.setup import Setup
 from stores.errors import InvalidValue, StoreFailed
 from stores.files import FILE_MODE, FOLDER_MODE
 

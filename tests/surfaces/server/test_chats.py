@@ -9,6 +9,7 @@ from chatbot.memory import SessionHandle
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Runtime
 from chatbot.server.chats import IDLE_S, Chats
+from chatbot.setup import Options
 
 TELLING = """
 from pathlib import Path
@@ -34,7 +35,7 @@ def runtime(tmp_path: Path) -> Runtime:
     name = f"telling_{tmp_path.name}".replace("-", "_")
     Path(f"{name}.py").write_text(TELLING, encoding="utf-8")
     Path("config.toml").write_text(f'[hooks."{name}:Telling"]\n', encoding="utf-8")
-    return Runtime(model=ScriptedModel(["Noted."]))
+    return Runtime(Options(config=Path("config.toml")), model=ScriptedModel(["Noted."]))
 
 
 def told() -> list[tuple[str, ...]]:

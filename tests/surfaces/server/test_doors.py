@@ -392,7 +392,7 @@ def test_other_sites_and_names_may_be_allowed(http: Serve) -> None:
 
 
 def test_a_server_for_one_identity_knows_no_other(http: Serve) -> None:
-    from chatbot.runtime import Options
+    from chatbot.setup import Options
 
     served = http(options=Options(identity="grace"))
     with served.client() as client:
