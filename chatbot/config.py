@@ -17,6 +17,7 @@ from msgspec import Meta, Struct, ValidationError, convert, field
 from msgspec.structs import fields
 from platformdirs import user_config_path, user_data_path
 
+from chatbot import trust
 from chatbot.errors import ConfigError
 from stores.errors import did_you_mean
 from stores.observation import Type
@@ -335,9 +336,15 @@ class Settings:
     def read(
         cls, path: Path | None = None, *, environ: Mapping[str, str] = os.environ, flags: Table | None = None
     ) -> Settings:
-        """Read the file at `path`, or the first one found, and the environment. Raises `ConfigError`."""
+        """Read the file at `path`, or the first one found, and the environment. Raises `ConfigError`.
+
+        It is raised, too, for a file that was only found in the folder at hand and reaches out of it: see `trust`.
+        """
         found = find_file(path, environ)
-        return cls(found, read_toml(found) if found else {}, _from_environment(environ), flags or {})
+        file = read_toml(found) if found else {}
+        if found is not None and path is None and not environ.get(FILE_VARIABLE) and found == Path(FILE_NAME):
+            trust.check(found, file)
+        return cls(found, file, _from_environment(environ), flags or {})
 
     @property
     def folder(self) -> Path:

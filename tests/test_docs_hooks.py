@@ -10,6 +10,8 @@ from chatbot.models import ScriptedModel
 from chatbot.pipeline.plugins import HOOKS, planned
 from chatbot.runtime import Runtime
 
+pytestmark = pytest.mark.usefixtures("config_is_asked_for")
+
 TEXT = (Path(__file__).parents[1] / "docs" / "hooks.md").read_text(encoding="utf-8")
 
 

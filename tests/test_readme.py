@@ -66,6 +66,8 @@ def test_the_example_of_a_store_is_used_by_naming_it(project: Path) -> None:
     program = next(block for block in _blocks("python") if "ForgetfulStore" in block)
     (project / "my_stores.py").write_text(program, encoding="utf-8")
     (project / "config.toml").write_text(_blocks("toml")[0], encoding="utf-8")
+    assert "chatbot config trust" in _run('chatbot ask -m scripted "hello"')
+    _run("chatbot config trust")
     assert _run('chatbot ask -m scripted "hello"') == "You said: hello\n"
     assert re.search(r"\* +my_stores:ForgetfulStore +transcript +size=6", _run("chatbot stores"))
     assert not list(project.rglob("transcript.md"))

@@ -95,9 +95,20 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
     _add_serve(commands)
     _add_token(commands)
     config = _command(
-        commands, "config", "show the settings in force and where they come from", "config", "config path"
+        commands,
+        "config",
+        "show the settings in force, or let a file here run code",
+        "config",
+        "config path",
+        "config trust",
     )
-    config.add_argument("what", nargs="?", choices=["show", "path"], default="show", help="settings, or where they are")
+    config.add_argument(
+        "what",
+        nargs="?",
+        choices=["show", "path", "trust"],
+        default="show",
+        help="settings, where they are, or allow the code and the places that ./config.toml names",
+    )
     _add_doctor(commands)
     _add_init(commands)
     _add_completion(commands)

@@ -12,13 +12,17 @@ import pytest
 
 from chatbot.memory import SessionHandle
 from chatbot.models import ScriptedModel
-from chatbot.runtime import Options, Runtime
+from chatbot.runtime import Runtime
+from chatbot.setup import Options
 from stores.access import SENSITIVITIES
 from stores.observation import Observation
 from tests.servers.extraction_replies import REPLIES
 
 pytest_plugins = ["tests.servers.openai_server"]
-pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning"),
+    pytest.mark.usefixtures("config_is_asked_for"),
+]
 
 MOVED = "Sam lives in Lisbon since the second of May"
 AGAIN = "Sam lives in Porto since the third of June"

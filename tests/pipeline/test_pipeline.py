@@ -15,10 +15,13 @@ from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
 from chatbot.models.scripted import Reply
 from chatbot.pipeline.failures import Failures
-from chatbot.runtime import Options, Runtime
+from chatbot.runtime import Runtime
+from chatbot.setup import Options
 from chatbot.tools import ToolResult
 from chatbot.tools.function import FunctionTool
 from stores.access import SENSITIVITIES
+
+pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
 OWN = """
 import asyncio

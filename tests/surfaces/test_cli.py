@@ -156,7 +156,7 @@ headers = { Authorization = "sk-secret" }
 @pytest.mark.parametrize("flags", [[], ["--json"]])
 def test_no_key_is_shown_wherever_it_is_set(flags: list[str]) -> None:
     Path("config.toml").write_text(KEYS, encoding="utf-8")
-    shown = ok("config", *flags)
+    shown = ok("config", "--config", "config.toml", *flags)
     assert "sk-secret" not in shown
     assert shown.count("(set)") == 5
     assert "env:EMBEDDING_KEY" in shown

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("config_is_asked_for")
+
 OWN = """
 from chatbot.pipeline import Hook
 

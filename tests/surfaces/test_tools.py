@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("config_is_asked_for")
+
 OWN = '''
 async def weather(city: str) -> str:
     """Say how the weather will be."""

@@ -19,11 +19,14 @@ from chatbot.config import McpServerSettings
 from chatbot.errors import ConfigError
 from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
-from chatbot.runtime import Options, Runtime, Setup
+from chatbot.runtime import Runtime
+from chatbot.setup import Options, Setup
 from chatbot.tools import Effect, Tool, Toolbox, ToolResult
 from chatbot.tools.function import FunctionTool
 from chatbot.tools.mcp import McpServers
 from chatbot.tools.mcp.tool import LONGEST_ANSWER, LONGEST_DESCRIPTION
+
+pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
 SERVER = Path(__file__).parents[1] / "servers" / "mcp_server.py"
 ROOT = Path(__file__).parents[2]
@@ -286,7 +289,10 @@ async def test_a_server_on_the_web_is_sent_its_headers_and_found_again_after_it_
 
 async def _serve(folder: Path, port: str) -> tuple[asyncio.subprocess.Process, str]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, *("-m", "chatbot", "mcp", "--http", "--port", port), stderr=subprocess.PIPE, cwd=folder
+        sys.executable,
+        *("-m", "chatbot", "mcp", "--http", "--port", port, "--config", "config.toml"),
+        stderr=subprocess.PIPE,
+        cwd=folder,
     )
     assert process.stderr is not None
     line = (await process.stderr.readline()).decode()
