@@ -123,11 +123,14 @@ def main() -> None:
             }
         )
         if "--full" in sys.argv:
+            from observations import Texts
+
             fill(10_000, 100_000)
+            words = Texts().some(5)
             compare(
                 {
                     "sessions list": finished([*CHATBOT, "sessions", "list"]),
-                    "memory search": finished([*CHATBOT, "memory", "search", "harbour lights at dusk"]),
+                    "memory search": finished([*CHATBOT, "memory", "search", words]),
                 }
             )
 

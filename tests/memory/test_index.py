@@ -1,5 +1,6 @@
 """`sessions.json` is a cache: missing, stale or damaged, it is built anew, and never the only truth."""
 
+import asyncio
 import json
 import logging
 import os
@@ -9,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from chatbot.errors import DamagedSession
-from chatbot.memory import MemorySystem
+from chatbot.memory import MemorySystem, SessionRecord
+from chatbot.memory.index import SessionIndex
 from stores.errors import LaterFormat
+from stores.files import locked
 
 STORES = ["basic_session"]
 
@@ -50,6 +53,33 @@ async def test_an_index_cut_at_any_byte_loses_no_session(memory_home: Path) -> N
     for length in range(0, len(whole) - 2, 7):
         index.write_bytes(whole[:length])
         assert await _listed(memory_home) == ids, length
+
+
+async def test_looking_waits_for_nobody_and_writes_nothing(memory_home: Path) -> None:
+    ids = await _make(memory_home)
+    before = {path.name: path.stat().st_mtime_ns for path in memory_home.iterdir()}
+    with locked(memory_home):
+        async with asyncio.timeout(5):
+            assert await _listed(memory_home) == ids
+    assert {path.name: path.stat().st_mtime_ns for path in memory_home.iterdir()} == before
+
+
+async def test_an_index_that_is_changed_while_it_is_read_is_read_again_under_the_lock(memory_home: Path) -> None:
+    """Between the first record and the second, another process makes a session and folds the journal away."""
+    ids = await _make(memory_home)
+    reads = 0
+
+    def wanted(_: SessionRecord) -> bool:
+        nonlocal reads
+        reads += 1
+        if reads == 1:
+            asyncio.run(_make(memory_home, 1))
+        return True
+
+    found = await asyncio.to_thread(SessionIndex(memory_home, memory_home / "sessions").find, wanted)
+    assert len(found) == 4
+    assert reads == 7
+    assert {record.id for record in found} > set(ids)
 
 
 @pytest.mark.parametrize("name", ["sessions.json", "sessions.journal.jsonl"])
