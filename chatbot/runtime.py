@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from msgspec.structs import replace
@@ -25,7 +26,7 @@ from chatbot.pipeline.pipeline import Pipeline
 from chatbot.setup import Options, Setup
 from chatbot.tools import Confirm, Tool, Toolbox
 from chatbot.tools.mcp import McpServers
-from chatbot.tools.plugins import tools_of
+from chatbot.tools.plugins import TOOLS, tools_of
 from stores.lifecycle import AsyncResource
 
 if TYPE_CHECKING:
@@ -190,8 +191,11 @@ class Runtime(AsyncResource):
             return Toolbox()
         context = ToolContext(session, self.memory, self.agent, self.setup.identity.name)
         names = self.setup.agent_settings.tools
+        named = partial(tools_of, names, context, beside=self.setup.settings.folder)
+        is_ours = TOOLS.own.keys() >= set(names)  # nothing is wrong with those, and the first prompt need not wait
         return Toolbox(
-            (*self._tools, *tools_of(names, context, beside=self.setup.settings.folder)),
+            self._tools if is_ours else (*self._tools, *named()),
+            later=named if is_ours else None,
             sources=[self._servers] if self._uses_servers else [],
             confirm=self._confirm,
         )

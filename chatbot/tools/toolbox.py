@@ -74,28 +74,30 @@ Confirm = Callable[[ToolCall], Awaitable[bool]]
 class Toolbox:
     """The tools of one agent, their names unlike. Each call may take `timeout_s` seconds.
 
-    Those of the `sources` join when `complete` is awaited. Without `confirm` no tool that asks first can be called.
+    Those that are made `later`, and those of the `sources`, join when `complete` is awaited. Without `confirm` no tool
+    that asks first can be called.
     """
 
     def __init__(
         self,
         tools: Iterable[Tool] = (),
         *,
+        later: Callable[[], Iterable[Tool]] | None = None,
         sources: Iterable[ToolSource] = (),
         confirm: Confirm | None = None,
         timeout_s: float = 60.0,
     ) -> None:
         self._tools: dict[str, Tool] = {}
-        for tool in tools:
-            if tool.spec.name in self._tools:
-                raise ConfigError(f"two tools are called {tool.spec.name!r}: leave one out, or rename it")
-            self._tools[tool.spec.name] = tool
+        self._add(tools)
+        self._later = later
         self._sources = list(sources)
         self._confirm = confirm
         self._timeout_s = timeout_s
 
     async def complete(self) -> list[str]:
         """Wait for the tools that were not there yet; returns what the user should know about them."""
+        later, self._later = self._later, None
+        self._add(later() if later else ())
         complaints = []
         while self._sources:
             complaints += [
@@ -116,6 +118,12 @@ class Toolbox:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._run_one(call)) for call in calls]
         return [task.result() for task in tasks]
+
+    def _add(self, tools: Iterable[Tool]) -> None:
+        for tool in tools:
+            if tool.spec.name in self._tools:
+                raise ConfigError(f"two tools are called {tool.spec.name!r}: leave one out, or rename it")
+            self._tools[tool.spec.name] = tool
 
     async def _run_one(self, call: ToolCall) -> ToolResult:
         try:
