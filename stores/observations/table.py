@@ -356,9 +356,10 @@ class Table:
 
     def restore_caches(self) -> None:
         """Build what a snapshot leaves out."""
-        self.numbers = {
-            each: number for number, each in enumerate(self.ids) if self.classes[self.class_of[number]][0] != PURGED
-        }
+        purged = {number for number, (status, _) in enumerate(self.classes) if status == PURGED}
+        every = range(len(self.ids))
+        rows = [number for number in every if self.class_of[number] not in purged] if purged else every
+        self.numbers = dict(zip(map(self.ids.__getitem__, rows), rows, strict=True))
         self._class_numbers = {each: number for number, each in enumerate(self.classes)}
         self._session_numbers = {each: number for number, each in enumerate(self.sessions)}
         sizes = Counter(self.class_of)
