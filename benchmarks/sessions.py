@@ -158,10 +158,10 @@ class Adk:
     name = "ADK DatabaseSessionService"
 
     async def open(self, folder: Path) -> None:
-        from google.adk.events import Event  # type: ignore[import-not-found]
-        from google.adk.sessions import DatabaseSessionService  # type: ignore[import-not-found]
-        from google.adk.sessions.base_session_service import GetSessionConfig  # type: ignore[import-not-found]
-        from google.genai import types  # type: ignore[import-not-found]
+        from google.adk.events import Event
+        from google.adk.sessions import DatabaseSessionService
+        from google.adk.sessions.base_session_service import GetSessionConfig
+        from google.genai import types
 
         self._last = GetSessionConfig(num_recent_events=20)
         self._event: Callable[[], Any] = lambda: Event(

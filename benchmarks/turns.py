@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["chatbot-runtime", "aiohttp"]
+# dependencies = ["chatbot-runtime[otel]", "aiohttp"]
 #
 # [tool.uv.sources]
 # chatbot-runtime = { path = ".." }
@@ -8,10 +8,14 @@
 """What we add to a turn, beside what LiteLLM adds to a call; and whether the thousandth turn costs what the first did.
 
     uv run benchmarks/turns.py --rows 10000 --turns 1000
+    uv run benchmarks/turns.py --telemetry
 
 LiteLLM's share is the time of a call through it less that of the same call by aiohttp alone, to a server on loopback
 that answers at once, in a process of its own. Ours is the time of dry runs (recall and prompt), of two appends, and of
 whole turns with a model that answers at once: those also write the receipt, the bill and the exchange, durably.
+
+With `--telemetry`, turns that are watched stand beside turns that are not: spans and metrics are sent to a collector on
+loopback, in a process of its own.
 """
 
 from __future__ import annotations
@@ -23,12 +27,15 @@ import multiprocessing
 import os
 import statistics
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 from observations import Texts, folder
 
+from chatbot.chat import Chat
+from chatbot.memory import SessionHandle
 from chatbot.memory.writing import Draft
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Runtime
@@ -64,9 +71,15 @@ def serve(port: Connection) -> None:
             {"id": "x", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": usage}
         )
 
+    async def take(request: web.Request) -> web.Response:
+        await request.read()
+        return web.Response()
+
     async def run() -> None:
         app = web.Application()
         app.router.add_post("/v1/chat/completions", answer)
+        for signal in ("traces", "metrics"):
+            app.router.add_post(f"/v1/{signal}", take)
         runner = web.AppRunner(app)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -119,13 +132,18 @@ async def overhead(base: str) -> tuple[float, float]:
         return await added(stream=False), await added(stream=True)
 
 
-async def measure(path: Path, rows: int, turns: int) -> None:
-    texts = Texts()
+@asynccontextmanager
+async def conversing(
+    path: Path, texts: Texts, rows: int, settings: str = ""
+) -> AsyncIterator[tuple[SessionHandle, Chat]]:
+    """A conversation of an identity that remembers so much, a few turns old."""
     identity = path / "identities" / "bench"
     identity.mkdir(parents=True)
     (identity / "identity.toml").write_text('persona = "You answer."\n', encoding="utf-8")
     config = path / "config.toml"
-    config.write_text(f'identity = "bench"\n[memory.observations]\ncache = "{path}/cache"\n', encoding="utf-8")
+    config.write_text(
+        f'identity = "bench"\n[memory.observations]\ncache = "{path}/cache"\n{settings}', encoding="utf-8"
+    )
     model = ScriptedModel([texts.some(12)], window=200_000)
     async with Runtime(Options(config=config), model=model) as runtime:
         notes = runtime.memory.memories("chat")
@@ -137,6 +155,35 @@ async def measure(path: Path, rows: int, turns: int) -> None:
         chat = runtime.chat(session)
         for _ in range(5):
             await chat.turn(texts.some(10))
+        yield session, chat
+
+
+async def compare(path: Path, rows: int, turns: int) -> None:
+    """What it costs to be watched."""
+    texts = Texts()
+    parent, child = multiprocessing.Pipe()
+    server = multiprocessing.get_context("spawn").Process(target=serve, args=(child,), daemon=True)
+    server.start()
+    telemetry = f'[telemetry]\nendpoint = "http://127.0.0.1:{parent.recv()}"\ninterval_s = 5\n'
+    async with (
+        conversing(path / "plain", texts, rows) as (_, plain),
+        conversing(path / "watched", texts, rows, telemetry) as (_, watched),
+    ):
+        spent: dict[Chat, list[tuple[float, float]]] = {plain: [], watched: []}
+        for chat in [plain, watched] * turns:
+            text, cpu = texts.some(10), time.process_time()
+            wall = await timed(lambda chat=chat, text=text: chat.turn(text))  # type: ignore[misc]
+            spent[chat].append((wall, 1e3 * (time.process_time() - cpu)))
+    server.terminate()
+    (wall, cpu), (wall_on, cpu_on) = (map(statistics.median, zip(*spent[chat], strict=True)) for chat in spent)
+    print(f"{rows:,} rows, {turns} turns of each; milliseconds, medians")
+    print(f"a turn: {wall:.2f} ({cpu:.2f} of CPU); watched: {wall_on:.2f} ({cpu_on:.2f})")
+    print(f"watched by not watched: {wall_on / wall:.2f} ({cpu_on / cpu:.2f})")
+
+
+async def measure(path: Path, rows: int, turns: int) -> None:
+    texts = Texts()
+    async with conversing(path, texts, rows) as (session, chat):
         questions = [texts.some(10) for _ in range(turns)]
         prompts = [await timed(lambda each=each: chat.dry_run(each)) for each in questions[:_CALLS]]  # type: ignore[misc]
         appends = [await timed(lambda: session.transcript_append("note", "a line")) for _ in range(_CALLS)]
@@ -160,9 +207,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--turns", type=int, default=1_000)
+    parser.add_argument("--telemetry", action="store_true")
     args = parser.parse_args()
     with folder() as path:
-        asyncio.run(measure(path, args.rows, args.turns))
+        asyncio.run((compare if args.telemetry else measure)(path, args.rows, args.turns))
 
 
 if __name__ == "__main__":

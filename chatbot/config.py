@@ -297,6 +297,25 @@ class ServerSettings(Section, frozen=True):
     """How many may be open at once."""
 
 
+class TelemetrySettings(Section, frozen=True):
+    """`[telemetry]`: spans and metrics by OpenTelemetry, which needs the extra `otel`; without these there are none."""
+
+    prometheus: bool = False
+    """`chatbot serve` answers `GET /metrics`, in the format of Prometheus."""
+    endpoint: Annotated[str, Meta(pattern="^(https?://.+)?$")] = ""
+    """The collector that spans and metrics are sent to, by OTLP over HTTP; empty: nothing is sent."""
+    headers: dict[str, str] = {}
+    """What is sent with each request; values may be `env:VARIABLE`."""
+    service: Text = "chatbot"
+    """What the collector knows this by."""
+    sample: Share = 1.0
+    """The share of turns whose spans are sent; metrics count them all."""
+    interval_s: Positive = 60.0
+    """How often metrics are sent."""
+    timeout_s: Positive = 5.0
+    """Longest wait for the collector; nobody but a thread in the background waits for it."""
+
+
 class Config(Section, frozen=True):
     """Everything that can be configured. `folder` is where the file was found, and what relative paths start from."""
 
@@ -321,6 +340,7 @@ class Config(Section, frozen=True):
     terminal: TerminalSettings = TerminalSettings()
     mcp: McpSettings = McpSettings()
     server: ServerSettings = ServerSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
 
 
 class Settings:

@@ -98,7 +98,7 @@ def _parse(name: str, folder: Path, table: Table) -> Identity:
 
 def _reaching_out(table: Table) -> Iterator[str]:
     """What only the owner may decide, for an identity may come from a stranger: which code runs, and who gets a key."""
-    yield from (repr(key) for key in ("identity", "identities", "mcp") if key in table)
+    yield from (repr(key) for key in ("identity", "identities", "mcp", "telemetry") if key in table)
     for section in ("hooks", "memory"):
         yield from (repr(name) for name in _table(table, section) if ":" in name)
     for agent in _table(table, "agents").values():

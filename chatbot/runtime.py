@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from msgspec.structs import replace
 
 from chatbot.chat import Chat, Rules
 from chatbot.chat.answer import answer
-from chatbot.chat.ledger import Ledger
 from chatbot.chat.tool_context import ToolContext
 from chatbot.config import Config
 from chatbot.errors import ConfigError
@@ -22,15 +21,14 @@ from chatbot.memory.told import MemoryEvent
 from chatbot.messages import Delta, Message, ToolSpec
 from chatbot.models import open_model
 from chatbot.models.base import Model
+from chatbot.parts import PLAIN
 from chatbot.pipeline.pipeline import Pipeline
 from chatbot.setup import Options, Setup
+from chatbot.telemetry import open_telemetry
 from chatbot.tools import Confirm, Tool, Toolbox
 from chatbot.tools.mcp import McpServers
 from chatbot.tools.plugins import TOOLS, tools_of
 from stores.lifecycle import AsyncResource
-
-if TYPE_CHECKING:
-    pass
 
 IN_MEMORY = "in_memory"
 
@@ -57,12 +55,15 @@ class Runtime(AsyncResource):
         self.setup.check_hooks()
         self._persona = options.persona or self.setup.identity.persona
         self._ephemeral = options.ephemeral
-        self.model = model or open_model(self.setup.config.model)
+        self._telemetry = None if options.telemetry else open_telemetry(self.config.telemetry)
+        watching = options.telemetry or self._telemetry
+        self._parts = parts = watching.parts if watching else PLAIN
+        self.model = parts.model(model or open_model(self.setup.config.model))
         self.memory = self.setup.open_memory(
-            ephemeral=options.ephemeral, observations=self._observations(), tell=self._tell, clock=clock
+            ephemeral=options.ephemeral, observations=self._observations(), tell=self._tell, clock=clock, parts=parts
         )
         self._clock = clock
-        self.ledger = Ledger(self.setup.identity.memory)
+        self.ledger = parts.ledger(self.setup.identity.memory)
         self._tools = tools
         self._confirm = confirm
         self._former: list[Model] = []
@@ -77,6 +78,7 @@ class Runtime(AsyncResource):
             home=self.memory.home,
             plugins_beside=self.setup.settings.folder,
             clock=clock,
+            parts=parts,
         )
 
     @property
@@ -134,7 +136,7 @@ class Runtime(AsyncResource):
             budget=self.config.budget,
             max_output_tokens=self.config.model.max_output_tokens,
         )
-        return Chat(
+        return self._parts.chat(
             model=self.model,
             session=session,
             rules=rules,
@@ -173,7 +175,7 @@ class Runtime(AsyncResource):
 
         It is called by the settings of `[model]`, as with the option `model`. Hooks keep the model they began with.
         """
-        model = open_model(replace(self.config.model, name=name))
+        model = self._parts.model(open_model(replace(self.config.model, name=name)))
         try:
             await model.check()
         except BaseException:
@@ -193,7 +195,7 @@ class Runtime(AsyncResource):
         names = self.setup.agent_settings.tools
         named = partial(tools_of, names, context, beside=self.setup.settings.folder)
         is_ours = TOOLS.own.keys() >= set(names)  # nothing is wrong with those, and the first prompt need not wait
-        return Toolbox(
+        return self._parts.toolbox(
             self._tools if is_ours else (*self._tools, *named()),
             later=named if is_ours else None,
             sources=[self._servers] if self._uses_servers else [],
@@ -215,6 +217,8 @@ class Runtime(AsyncResource):
             await self.memory.aclose()
             for model in (self.model, *self._former):
                 await model.aclose()
+            if self._telemetry is not None:
+                await self._telemetry.aclose()
 
     @property
     def _uses_servers(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from chatbot.memory.maintenance.policy import Policy
     from chatbot.memory.scoring import Profile
     from chatbot.messages import Usage
+    from chatbot.parts import Parts
+    from chatbot.telemetry.telemetry import Telemetry
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class Options:
     budget_usd: float | None = None
     host: str | None = None
     port: int | None = None
+    telemetry: Telemetry | None = None
+    """Whoever watches, which is the caller's to close; else what `[telemetry]` asks for."""
 
     def as_table(self) -> Table:
         """The options that are settings, in the form of the configuration file."""
@@ -144,6 +149,7 @@ class Setup:
         clearance: Clearance | None = None,
         tell: Tell | None = None,
         clock: Callable[[], datetime] = utc_now,
+        parts: Parts | None = None,
     ) -> MemorySystem:
         """The identity's sessions, or a memory that writes nothing; `observations` is the store of what is remembered.
 
@@ -151,7 +157,8 @@ class Setup:
         """
         ttl = self.config.sessions.ttl_days
         embedding = self.config.embedding
-        return MemorySystem(
+        made = MemorySystem if parts is None else parts.memory
+        return made(
             None if ephemeral else self.identity.memory,
             settings=self.config.memory,
             ttl=timedelta(days=ttl) if ttl else None,
@@ -160,7 +167,7 @@ class Setup:
             observations=observations,
             embedder=_open_embedder(embedding) if embedding.model else None,
             meaning_weight=embedding.weight,
-            bill=self._bill_embedding,
+            bill=partial(self._bill_embedding, parts),
             profiles=self._profiles(),
             tell=tell,
             clock=clock,
@@ -179,11 +186,12 @@ class Setup:
                 raise ConfigError(f"[profiles.{name}] half_lives: {error}") from error
         return profiles
 
-    async def _bill_embedding(self, model: str, usage: Usage, seconds: float) -> None:
+    async def _bill_embedding(self, parts: Parts | None, model: str, usage: Usage, seconds: float) -> None:
         from chatbot.chat.ledger import Ledger
         from chatbot.chat.usage import Call
 
-        await Ledger(self.identity.memory).add(Call(utc_now(), "", "embed", model, usage, seconds))
+        ledger = Ledger if parts is None else parts.ledger
+        await ledger(self.identity.memory).add(Call(utc_now(), "", "embed", model, usage, seconds))
 
 
 def _open_embedder(settings: EmbeddingSettings) -> Embedder | None:

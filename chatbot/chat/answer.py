@@ -15,6 +15,7 @@ from chatbot.config import BudgetSettings
 from chatbot.errors import ContextTooLong
 from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCallDelta, ToolSpec
 from chatbot.models.base import Model
+from chatbot.models.purpose import purpose
 
 PURPOSE = "answer"
 
@@ -44,6 +45,7 @@ async def answer(
         reply_tokens=min(max_output_tokens, room),
         price=await model.price(),
     )
+    purpose.set(PURPOSE)
     started, written, finished = time.monotonic(), "", None
     try:
         async with aclosing(model.stream(messages, tools=tools, max_output_tokens=most)) as deltas:

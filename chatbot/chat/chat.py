@@ -116,6 +116,7 @@ class Chat:
             receipt=receipt,
             emit=emit,
             clock=self._clock,
+            summarize=self._summarize,
         )
         return turn, receipt
 
@@ -163,13 +164,17 @@ class Chat:
                 return None
             self._window.since = entries[asked[-1]].at
             await self.session.kv_set(COMPACTED, format_time(self._window.since))
-            summary = await summarize_episode(self.session, self._window.since)
+            summary = await self._summarize(self.session, self._window.since)
             return Compacted(asked[-1], summary)
 
     def use(self, model: Model, tools: Toolbox) -> None:
         """Go on with another model, and the tools that it is offered. Not while a turn runs."""
         self.model = model
         self._tools = tools
+
+    async def _summarize(self, session: SessionHandle, since: datetime | None, *, save: bool = True) -> str:
+        """What the window left out, in short."""
+        return await summarize_episode(session, since, save=save)
 
     async def _begin_window(self) -> None:
         """Where the session was compacted, the window of a new conversation begins there too."""

@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from chatbot.chat.budget import reply_within_budget
 from chatbot.chat.dialogue import ASSISTANT, ERROR, USER, Said, messages_of, said_tool_calls, said_tool_result
-from chatbot.chat.episode import summarize_episode
 from chatbot.chat.events import PromptSubmit, Publisher, ToolPost, TurnEnd
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.memory_block import system_notice
@@ -33,6 +32,7 @@ from chatbot.memory import SessionHandle
 from chatbot.memory.redaction import redact
 from chatbot.messages import Delta, TextDelta, ToolCall, ToolSpec, Usage
 from chatbot.models.base import Model
+from chatbot.models.purpose import purpose
 from chatbot.tools import Toolbox, ToolResult
 from stores.base import TranscriptStore
 from stores.errors import StoreError
@@ -91,6 +91,8 @@ class ToolFinished:
 
 Event = TextDelta | Phase | ToolStarted | ToolFinished | Notice
 Emit = Callable[[Event], None]
+Summarize = Callable[..., Awaitable[str]]
+"""What a window left out, in short; see `summarize_episode`."""
 
 
 class Turn:
@@ -111,6 +113,7 @@ class Turn:
         receipt: Receipt,
         emit: Emit,
         clock: Callable[[], datetime],
+        summarize: Summarize,
     ) -> None:
         self._text = text
         self._model = model
@@ -124,6 +127,7 @@ class Turn:
         self._receipt = receipt
         self._emit = emit
         self._clock = clock
+        self._summarize = summarize
         self._started = time.monotonic()
         self._written = 0
         self._unsaved: list[Said] = []
@@ -175,6 +179,7 @@ class Turn:
         reply = Reply()
         started = time.monotonic()
         self._emit(Phase(f"waiting for {self._model.name}"))
+        purpose.set(PURPOSE)
         try:
             stream = self._model.stream(prompt.messages, tools=await self._specs(), max_output_tokens=reply_tokens)
             async with aclosing(stream) as deltas:
@@ -292,7 +297,7 @@ class Turn:
         summary = ""
         try:
             if self._session is not None and self._keeps_transcript:
-                summary = await summarize_episode(self._session, self._window.since, save=self._written > 0)
+                summary = await self._summarize(self._session, self._window.since, save=self._written > 0)
         except StoreError as error:
             self._notice(f"what came before cannot be summed up: {error}")
         earlier = self._remembrance.before.text if self._remembrance else ""
@@ -406,6 +411,7 @@ class Turn:
         if self._session is None or is_greeting(self._text):
             return
         self._emit(Phase("looking for a title"))
+        purpose.set(TITLE_PURPOSE)
         request = title_request(self._text, self._receipt.reply)
         prompt = PromptBundle(
             tuple(request), {"title": await self._model.count_tokens(request)}, reply_tokens=REPLY_TOKENS

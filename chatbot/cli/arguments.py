@@ -269,12 +269,15 @@ def _add_token(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "add",
         "make a token; it is shown this once",
         "token add phone --for ada --clearance familiar --rate 30",
+        "token add prometheus --metrics",
     )
     add.add_argument("label", help="whose it is, or what for")
     add.add_argument(
         "--for", dest="identities", action="append", metavar="NAME", help="an identity that it opens; repeat"
     )
-    add.add_argument("--clearance", choices=_CLEARANCES, required=True, help="the most that it lets be seen")
+    opens = add.add_mutually_exclusive_group(required=True)
+    opens.add_argument("--clearance", choices=_CLEARANCES, help="the most that it lets be seen")
+    opens.add_argument("--metrics", action="store_true", help="it opens /metrics, and no identity")
     add.add_argument("--rate", type=count, metavar="N", default=0, help="requests a minute (default: as in [server])")
     _action(actions, "list", "the tokens that there are, without their texts", "token list --json")
     revoke = _action(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from importlib.util import find_spec
 
 from chatbot.cli.exits import Exit
@@ -14,6 +14,7 @@ from chatbot.cli.output import complain, warn
 from chatbot.config import from_variable
 from chatbot.errors import ConfigError
 from chatbot.setup import Options, Setup
+from chatbot.telemetry import open_telemetry
 from chatbot.tools.mcp.servers import HOW_TO_INSTALL
 
 HOST, PORT = "127.0.0.1", 8808
@@ -42,8 +43,13 @@ async def run(args: argparse.Namespace) -> Exit:
 async def _serve(setup: Setup, args: argparse.Namespace) -> None:
     from chatbot.mcp.surface import server_for
 
-    observations = setup.observation_store()
-    async with setup.open_memory(observations=observations, clearance=setup.clearance(args.clearance)) as memory:
+    observations, clearance = setup.observation_store(), setup.clearance(args.clearance)
+    telemetry = open_telemetry(setup.config.telemetry)
+    parts = telemetry.parts if telemetry else None
+    async with (
+        telemetry or nullcontext(),
+        setup.open_memory(observations=observations, clearance=clearance, parts=parts) as memory,
+    ):
         server = server_for(memory, setup.agent)
         if args.http:
             from chatbot.mcp.http import Address, serve_http

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import age, say, say_json, say_table, warn
+from chatbot.errors import ConfigError
 from chatbot.identity import load_identity
 from chatbot.server.tokens import Token, Tokens
 from chatbot.setup import Options, Setup
@@ -21,15 +22,21 @@ async def run(args: argparse.Namespace) -> Exit:
 
 
 async def _add(setup: Setup, tokens: Tokens, args: argparse.Namespace) -> None:
-    names = [load_identity(setup.identities, name).name for name in args.identities or [setup.identity.name]]
+    if args.metrics and args.identities:
+        raise ConfigError("--metrics opens no identity: leave out --for")
+    asked = [] if args.metrics else args.identities or [setup.identity.name]
+    names = [load_identity(setup.identities, name).name for name in asked]
     text, token = await asyncio.to_thread(
-        lambda: tokens.add(args.label, names, args.clearance, rate_per_minute=args.rate)
+        lambda: tokens.add(
+            args.label, names, args.clearance or "public", rate_per_minute=args.rate, metrics=args.metrics
+        )
     )
     if args.json:
         say_json(_told(token) | {"token": text})
     else:
         say(text)
-        warn(f"{token.id} is shown this once; it opens {' '.join(names)}, with the clearance {token.clearance}")
+        opens = "/metrics" if token.metrics else f"{' '.join(names)}, with the clearance {token.clearance}"
+        warn(f"{token.id} is shown this once; it opens {opens}")
 
 
 async def _list(_: Setup, tokens: Tokens, args: argparse.Namespace) -> None:
@@ -38,7 +45,7 @@ async def _list(_: Setup, tokens: Tokens, args: argparse.Namespace) -> None:
         say_json([_told(token) for token in found])
     elif found:
         say_table(
-            ("id", "label", "clearance", "a minute", "made", "identities"),
+            ("id", "label", "clearance", "a minute", "made", "opens"),
             [
                 [
                     each.id,
@@ -46,7 +53,7 @@ async def _list(_: Setup, tokens: Tokens, args: argparse.Namespace) -> None:
                     each.clearance,
                     str(each.rate_per_minute or "–"),
                     age(each.created_at),
-                    " ".join(each.identities),
+                    " ".join([*each.identities, *(["/metrics"] if each.metrics else [])]),
                 ]
                 for each in found
             ],

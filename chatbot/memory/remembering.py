@@ -22,7 +22,7 @@ class Remembering(Tasks, Summaries, Reading, People):
     ) -> Memories:
         """The same memory in another namespace, across all of them, or as seen with less clearance."""
         scope = self._scope()
-        return Memories(
+        return self._remembering(
             replace(
                 scope,
                 namespace=scope.namespace if namespace is None else namespace,
@@ -30,6 +30,10 @@ class Remembering(Tasks, Summaries, Reading, People):
                 clearance=least_clearance(scope.clearance, clearance or scope.clearance),
             )
         )
+
+    def _remembering(self, scope: Scope) -> Memories:
+        """The operations in another place."""
+        return Memories(scope)
 
 
 class Memories(Remembering):

@@ -58,6 +58,9 @@ class MemorySystem(AsyncResource, Remembering):
     `async with`; any number of processes may share one `home`.
     """
 
+    handle_type: type[SessionHandle] = SessionHandle
+    """What sessions are handed out as."""
+
     def __init__(
         self,
         home: Path | str | None,
@@ -438,7 +441,7 @@ class MemorySystem(AsyncResource, Remembering):
         self, record: SessionRecord, stores: Mapping[str, Store], clearance: Clearance = "full"
     ) -> SessionHandle:
         clearance = least_clearance(self._caller.clearance, clearance)
-        return SessionHandle(
+        return self.handle_type(
             record,
             self._catalog.ref(record.id),
             stores,
@@ -452,7 +455,7 @@ class MemorySystem(AsyncResource, Remembering):
 
         With `session_id` it is written of that session, whose own clearance is not asked.
         """
-        return Memories(replace(self._scope(), agent_id=agent_id, session_id=session_id))
+        return self._remembering(replace(self._scope(), agent_id=agent_id, session_id=session_id))
 
     def _scope(self, names: Sequence[str] | None = None) -> Scope:
         opened = self._open_stores([self._observations] if names is None else names).values()

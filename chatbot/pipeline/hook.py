@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 
 from chatbot.chat.events import Publisher
 from chatbot.chat.ledger import Ledger
-from chatbot.config import Config
+from chatbot.config import Config, ModelSettings
 from chatbot.memory import MemorySystem
+from chatbot.models import open_model
 from chatbot.models.base import Model
 
 
@@ -49,6 +50,8 @@ class HookContext:
     capabilities: Capabilities
     publisher: Publisher
     """The bus, for events of one's own: anything with a `topic`, a `session` and an `at`."""
+    open_model: Callable[[ModelSettings], Model] = open_model
+    """For a model of one's own, which is one's own to close."""
 
 
 class Hook(ABC):

@@ -19,6 +19,7 @@ from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.record import utc_now
 from chatbot.models.base import Model
+from chatbot.parts import PLAIN, Parts
 from chatbot.pipeline.bus import Bus, Subscription
 from chatbot.pipeline.failures import Failures
 from chatbot.pipeline.hook import Capabilities, Hook, HookContext
@@ -45,6 +46,7 @@ class Pipeline(Publisher, AsyncResource):
         home: Path | None,
         plugins_beside: Path | None = None,
         clock: Callable[[], datetime] = utc_now,
+        parts: Parts = PLAIN,
     ) -> None:
         self._clock = clock
         self._beside = plugins_beside
@@ -52,7 +54,10 @@ class Pipeline(Publisher, AsyncResource):
         self.bus = Bus(self.failures, clock)
         self.capabilities = Capabilities()
         self.capabilities.provide(MEMORY_STORE, memory)
-        self._context = HookContext(config, identity, agent, memory, model, ledger, clock, self.capabilities, self)
+        self._parts = parts
+        self._context = HookContext(
+            config, identity, agent, memory, model, ledger, clock, self.capabilities, self, parts.open_model
+        )
         self._hooks: list[Hook] | None = None
         self._sessions: dict[str, tuple[SessionHandle, datetime]] = {}
 
@@ -114,9 +119,8 @@ class Pipeline(Publisher, AsyncResource):
 
     def _subscribe(self, plan: Planned, hook: Hook) -> None:
         self._hooks = [*(self._hooks or []), hook]
-        self.bus.subscribe(
-            Subscription(plan.name, hook.topics, hook.handle, plan.priority, plan.timeout_s, hook.background)
-        )
+        handle = self._parts.hook(plan.name, hook.handle)
+        self.bus.subscribe(Subscription(plan.name, hook.topics, handle, plan.priority, plan.timeout_s, hook.background))
 
 
 class _Making:

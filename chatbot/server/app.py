@@ -47,6 +47,10 @@ def create_app(house: House, *, open_paths: Collection[str] = OPEN_PATHS | PAGE_
     app.state.house = house
     for router in (models.router, completions.router, *ROUTERS):
         app.include_router(router)
+    if house.telemetry is not None and house.telemetry.can_be_read:
+        from chatbot.server.metrics import router_for  # needs the extra
+
+        app.include_router(router_for(house.telemetry))
     add_page(app)
     app.add_api_route("/health", _health, summary="Whether the server runs", tags=["server"])
     _tell_of_errors(app)

@@ -18,6 +18,8 @@ class Caller:
     clearance: Clearance = "public"
     rate_per_minute: int = 0
     """0 leaves it to the server's settings."""
+    reads_metrics: bool = False
+    """Whether their token is for the metrics, which are those of all identities together."""
 
     @property
     def is_owner(self) -> bool:

@@ -16,6 +16,7 @@ from chatbot.server.tokens import Tokens
 from chatbot.server.turns import Turns, cancelled
 from chatbot.server.visit import Visit
 from chatbot.setup import Options, Setup
+from chatbot.telemetry import open_telemetry
 from stores.errors import StoreError, did_you_mean
 from stores.lifecycle import AsyncResource
 
@@ -36,8 +37,11 @@ class House(AsyncResource):
         self.setup = Setup.resolve(options)
         self._only = options.identity
         path = self.setup.settings.path
-        self._options = replace(options, config=path and path.resolve())
-        self.settings = self.setup.settings.combined().server
+        config = self.setup.settings.combined()
+        self.settings = config.server
+        self._own_telemetry = None if options.telemetry else open_telemetry(config.telemetry, serves=True)
+        self.telemetry = options.telemetry or self._own_telemetry
+        self._options = replace(options, config=path and path.resolve(), telemetry=self.telemetry)
         self.tokens = Tokens.of(self.setup.identities)
         self.turns = Turns()
         self.at_work: set[asyncio.Task[None]] = set()
@@ -49,9 +53,12 @@ class House(AsyncResource):
 
     def identities(self, caller: Caller) -> list[str]:
         """The names that the caller may know, the one first that answers when none is asked for."""
-        usual = self.setup.identity.name
-        served = [usual] if self._only else [usual, *list_identities(self.setup.identities)]
-        return [name for name in dict.fromkeys(served) if caller.may_enter(name)]
+        return [name for name in self._served() if caller.may_enter(name)]
+
+    def may_read_metrics(self, caller: Caller) -> bool:
+        """Whether it is who may see everything of every identity, or who was given a token for it."""
+        sees_all = caller.clearance == "full" and all(map(caller.may_enter, self._served()))
+        return caller.reads_metrics or sees_all
 
     async def visit(self, caller: Caller, identity: str | None = None) -> Visit:
         """Let the caller in to an identity, or to the first that they may know.
@@ -82,6 +89,13 @@ class House(AsyncResource):
         while self._runtimes:
             _, runtime = self._runtimes.popitem()
             await runtime.aclose()
+        if self._own_telemetry is not None:
+            await self._own_telemetry.aclose()
+
+    def _served(self) -> list[str]:
+        usual = self.setup.identity.name
+        others = () if self._only else list_identities(self.setup.identities)
+        return list(dict.fromkeys([usual, *others]))
 
     async def _tidy(self) -> None:
         """End, from time to time, the sessions that nobody uses any more."""

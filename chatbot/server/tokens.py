@@ -47,6 +47,8 @@ class Token:
     rate_per_minute: int
     """0 leaves it to the server's settings."""
     created_at: datetime
+    metrics: bool = False
+    """Whether it opens the metrics."""
 
     def as_json(self) -> dict[str, Any]:
         """The token as the file holds it."""
@@ -54,7 +56,7 @@ class Token:
 
     def caller(self) -> Caller:
         """Who comes in with it."""
-        return Caller(self.id, frozenset(self.identities), self.clearance, self.rate_per_minute)
+        return Caller(self.id, frozenset(self.identities), self.clearance, self.rate_per_minute, self.metrics)
 
 
 class Tokens:
@@ -88,11 +90,20 @@ class Tokens:
         return found if _FORM.fullmatch(text) else None
 
     def add(
-        self, label: str, identities: Iterable[str], clearance: Clearance, *, rate_per_minute: int = 0
+        self,
+        label: str,
+        identities: Iterable[str],
+        clearance: Clearance,
+        *,
+        rate_per_minute: int = 0,
+        metrics: bool = False,
     ) -> tuple[str, Token]:
-        """Make a token; its text is known only now. Raises `InvalidValue`. Durable on return."""
+        """Make a token; its text is known only now. Raises `InvalidValue`. Durable on return.
+
+        One for `metrics` opens those, and may open no identity.
+        """
         names = tuple(dict.fromkeys(identities))
-        if not names:
+        if not names and not metrics:
             raise InvalidValue("a token needs at least one identity that it opens")
         if clearance not in CLEARANCES:
             raise InvalidValue(f"the clearance is {clearance!r}: it must be one of {', '.join(CLEARANCES)}")
@@ -105,6 +116,7 @@ class Tokens:
             clearance=clearance,
             rate_per_minute=rate_per_minute,
             created_at=utc_now(),
+            metrics=metrics,
         )
         self._change(lambda tokens: (*tokens, token))
         return text, token
@@ -169,4 +181,5 @@ def _parse_token(written: dict[str, Any]) -> Token:
         clearance=written["clearance"],
         rate_per_minute=int(written["rate_per_minute"]),
         created_at=parse_time(written["created_at"]),
+        metrics=written.get("metrics") is True,
     )

@@ -17,13 +17,14 @@ from typing import Any, Literal
 from chatbot.chat.budget import Limit, limits_of, reply_within
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.usage import Bill, Call, bill_of, calls_in
-from chatbot.config import BudgetSettings, Config, ExtractionSettings, ModelSettings
+from chatbot.config import BudgetSettings, ExtractionSettings, ModelSettings
 from chatbot.errors import ContextTooLong, ModelError, ModelTimeout, RequestRefused
 from chatbot.memory import SessionHandle
 from chatbot.memory.record import utc_now
 from chatbot.messages import Finished, Message, TextDelta, Usage
-from chatbot.models import open_model
 from chatbot.models.base import Model
+from chatbot.models.purpose import purpose as purpose_of_call
+from chatbot.pipeline.hook import HookContext
 from stores.errors import StoreError
 from stores.lifecycle import AsyncResource
 from stores.records import format_time
@@ -73,20 +74,17 @@ class Clerk:
 class ClerkOf(AsyncResource):
     """From settings to a clerk. Opens the model of `[extraction]` when it is needed, where it is not the chat's."""
 
-    def __init__(self, config: Config, chat: Model, ledger: Ledger, clock: Callable[[], datetime] = utc_now) -> None:
-        self._config = config
-        self._chat = chat
-        self._ledger = ledger
-        self._clock = clock
+    def __init__(self, context: HookContext) -> None:
+        self._context = context
         self._own: Model | None = None
 
     def clerk(self) -> Clerk:
         """The clerk. Raises what opening a model raises."""
-        config = self._config
+        context, config = self._context, self._context.config
         other = settings_of_model(config.model, config.extraction)
         if other is not None and self._own is None:
-            self._own = open_model(other)
-        return Clerk(self._own or self._chat, config.extraction, config.budget, self._ledger, self._clock)
+            self._own = context.open_model(other)
+        return Clerk(self._own or context.model, config.extraction, config.budget, context.ledger, context.clock)
 
     async def aclose(self) -> None:
         """Close the model that was opened, and not the chat's. May be called twice."""
@@ -140,6 +138,7 @@ class Errand:
     ) -> str:
         model, begun = self.clerk.model, time.monotonic()
         reply = _Reply()
+        purpose_of_call.set(purpose)
         try:
             async with asyncio.timeout(self.clerk.settings.timeout_s):
                 stream = model.stream(messages, max_output_tokens=limit, json_schema=schema)

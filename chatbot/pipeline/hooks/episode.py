@@ -34,7 +34,7 @@ class Episodes(Hook):
 
     def __init__(self, context: HookContext) -> None:
         super().__init__(context)
-        self._clerks = ClerkOf(context.config, context.model, context.ledger, context.clock)
+        self._clerks = ClerkOf(context)
         self._tried: dict[str, datetime] = {}
         if context.config.extraction.summaries:
             context.capabilities.provide(SUMMARY, self.summarize)

@@ -26,7 +26,7 @@ class Extraction(Hook):
 
     def __init__(self, context: HookContext) -> None:
         super().__init__(context)
-        self._clerks = ClerkOf(context.config, context.model, context.ledger, context.clock)
+        self._clerks = ClerkOf(context)
 
     async def handle(self, event: TurnEnd) -> None:
         """Take them out and remember them; what became of them stands in the session's receipts."""

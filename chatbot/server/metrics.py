@@ -1,0 +1,39 @@
+"""What Prometheus reads: numbers about all identities together, so not for everyone who may enter one of them."""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastapi import APIRouter, Request, Response
+
+from chatbot.server.dependencies import CallerHere, HouseHere
+from chatbot.server.errors import DENIED, Problem, Refused
+from chatbot.server.responses import PROBLEMS
+from chatbot.telemetry.telemetry import Telemetry
+
+
+def router_for(telemetry: Telemetry) -> APIRouter:
+    """The route of these metrics."""
+    router = APIRouter(tags=["server"], responses=PROBLEMS)
+
+    @router.get(
+        "/metrics",
+        summary="Metrics in the format of Prometheus",
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {}}, "description": "All of them."}},
+    )
+    async def metrics(request: Request, house: HouseHere, caller: CallerHere) -> Response:
+        """For a token made with `--metrics`, or one that opens every identity with full clearance."""
+        if not house.may_read_metrics(caller):
+            raise Refused(
+                Problem(
+                    403,
+                    DENIED,
+                    "metrics_not_allowed",
+                    "this token does not open the metrics: `chatbot token add LABEL --metrics` makes one that does",
+                )
+            )
+        body, media_type = await asyncio.to_thread(telemetry.read, request.headers.get("accept", ""))
+        return Response(body, headers={"content-type": media_type, "cache-control": "no-store"})
+
+    return router

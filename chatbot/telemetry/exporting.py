@@ -1,0 +1,100 @@
+"""From settings to providers: what is sent where, by threads that nobody waits for.
+
+A collector that cannot be reached costs what was to be sent, and one line in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider
+from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+from opentelemetry.trace import NoOpTracerProvider
+from opentelemetry.trace import TracerProvider as AnyTracerProvider
+from prometheus_client import CollectorRegistry
+
+from chatbot.config import TelemetrySettings, from_variable
+from chatbot.telemetry.telemetry import Telemetry
+
+logger = logging.getLogger(__name__)
+
+
+def telemetry_of(settings: TelemetrySettings, *, serves: bool) -> Telemetry:
+    """Collects what the settings ask for. Raises `ConfigError` where a header names a variable that is not set."""
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it logs every try, into the terminal of a chat
+    resource = Resource.create({"service.name": settings.service})
+    registry = CollectorRegistry() if serves and settings.prometheus else None
+    readers: list[MetricReader] = []
+    if registry is not None:
+        readers.append(PrometheusMetricReader(disable_target_info=True, scope_info_enabled=False, registry=registry))
+    endings: list[Callable[[], None]] = []
+    tracers: AnyTracerProvider = NoOpTracerProvider()
+    if settings.endpoint:
+        tracers = _tracers(settings, resource)
+        endings.append(tracers.shutdown)
+        readers.append(_sender(settings))
+    meters = MeterProvider(readers, resource, AlwaysOffExemplarFilter(), shutdown_on_exit=False)
+    endings.append(meters.shutdown)
+    return Telemetry(tracers, meters, registry=registry, shut_down=lambda: _all(endings))
+
+
+def _tracers(settings: TelemetrySettings, resource: Resource) -> TracerProvider:
+    tracers = TracerProvider(ParentBased(TraceIdRatioBased(settings.sample)), resource, shutdown_on_exit=False)
+    tracers.add_span_processor(BatchSpanProcessor(_SpanExporter(**_target(settings, "traces"))))
+    return tracers
+
+
+def _sender(settings: TelemetrySettings) -> PeriodicExportingMetricReader:
+    exporter = _MetricExporter(**_target(settings, "metrics"))
+    return PeriodicExportingMetricReader(exporter, settings.interval_s * 1e3, settings.timeout_s * 1e3)
+
+
+def _target(settings: TelemetrySettings, signal: str) -> dict[str, Any]:
+    headers = {
+        name: from_variable(value, f"{name!r} in [telemetry.headers]") for name, value in settings.headers.items()
+    }
+    return {
+        "endpoint": f"{settings.endpoint.rstrip('/')}/v1/{signal}",
+        "headers": headers,
+        "timeout": settings.timeout_s,
+    }
+
+
+def _all(endings: list[Callable[[], None]]) -> None:
+    for end in endings:
+        try:
+            end()
+        except Exception as error:  # noqa: BLE001 - whatever the library raises, the program ends all the same
+            logger.info("telemetry did not end in order: %s", type(error).__name__)
+
+
+class _Telling:
+    """Says once that nothing arrives, and again after something has."""
+
+    _has_failed = False
+    _endpoint: str
+
+    def export(self, *arguments: Any, **options: Any) -> Any:
+        result = super().export(*arguments, **options)  # type: ignore[misc]
+        failed = result.name != "SUCCESS"
+        if failed and not self._has_failed:
+            logger.warning("%s takes no telemetry: see endpoint in [telemetry]", self._endpoint)
+        self._has_failed = failed
+        return result
+
+
+class _SpanExporter(_Telling, OTLPSpanExporter):
+    """Sends spans."""
+
+
+class _MetricExporter(_Telling, OTLPMetricExporter):
+    """Sends metrics."""

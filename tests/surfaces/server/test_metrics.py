@@ -1,0 +1,228 @@
+"""`GET /metrics`: what Prometheus reads there, and who may."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.command import ok, run
+from tests.servers.http_server import Serve, Served, serving
+from tests.surfaces.server.test_doors import ASKED, FOREIGN, WRONG
+
+CONFIG = """
+[agents.chat]
+memory = ["basic_session", "observations"]
+[telemetry]
+prometheus = true
+"""
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server with tokens, where something was said to both identities."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("world"))
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        with serving(["I say plugh."], config=CONFIG, tokens=True) as running:
+            with running.client(running.token("ada", "grace")) as client:
+                for name in ("ada", "grace"):
+                    _converse(client, name)
+            yield running
+
+
+def _converse(client: httpx.Client, identity: str) -> str:
+    at: dict[str, Any] = {"params": {"identity": identity}}
+    session = str(client.post("/v1/sessions", json={"title": "plugh"}, **at).json()["id"])
+    said = {"text": "The secret word of Sam is plugh", "stream": False}
+    assert client.post(f"/v1/sessions/{session}/chat", json=said, **at).is_success
+    assert client.post("/v1/memories", json={"title": "plugh", "people": ["Sam"]}, **at).is_success
+    assert client.get("/v1/memories/search", params={"q": "plugh", "identity": identity}).is_success
+    return session
+
+
+def _for_metrics(served: Served) -> str:
+    text, _ = served.house.tokens.add("prometheus", (), "public", metrics=True)
+    return text
+
+
+def _value(text: str, name: str, **labels: str) -> float:
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    return sum(each.value for each in samples if each.name == name and labels.items() <= each.labels.items())
+
+
+def test_prometheus_reads_what_was_done_by_all(served: Served) -> None:
+    with served.client(_for_metrics(served)) as client:
+        answer = client.get("/metrics")
+    assert answer.is_success
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    assert answer.headers["cache-control"] == "no-store"
+    assert _value(answer.text, "chatbot_turn_duration_seconds_count", chatbot_turn_finish="stop") == 2
+    assert _value(answer.text, "chatbot_memory_retrievals_total", chatbot_operation="search") == 2
+    assert _value(answer.text, "chatbot_memory_rows", chatbot_status="active") >= 2
+    assert _value(answer.text, "gen_ai_client_token_usage_sum", gen_ai_token_type="input") > 0
+
+
+def test_the_newer_format_is_there_for_who_asks(served: Served) -> None:
+    accept = "application/openmetrics-text; version=1.0.0"
+    with served.client(_for_metrics(served), Accept=accept) as client:
+        answer = client.get("/metrics")
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    assert "chatbot_turn_duration_seconds" in {family.name for family in openmetrics(answer.text)}  # type: ignore[no-untyped-call]
+
+
+def test_no_words_ids_or_names_of_anybody_are_in_it(served: Served) -> None:
+    with served.client(served.token("ada", "grace")) as client:
+        session = _converse(client, "ada")
+        text = client.get("/metrics").text.lower()
+    assert len(text) > 5_000
+    for word in ("plugh", "sam", "ada", "grace", session, str(Path.cwd()).lower()):
+        assert word not in text.replace("metadata", ""), word
+
+
+def test_who_may_see_all_of_everybody_may_read_it(served: Served) -> None:
+    for token, status in {
+        served.token("ada", "grace"): 200,
+        served.token("ada", "grace", clearance="inner"): 403,
+        served.token("ada"): 403,
+        served.token("grace"): 403,
+        served.token("ada", clearance="public"): 403,
+        _for_metrics(served): 200,
+    }.items():
+        with served.client(token) as client:
+            answer = client.get("/metrics")
+        assert answer.status_code == status
+        if status == 403:
+            assert answer.json()["error"]["code"] == "metrics_not_allowed"
+            assert "chatbot_" not in answer.text
+
+
+@pytest.mark.parametrize("headers", WRONG, ids=str)
+def test_nobody_reads_it_without_a_valid_token(served: Served, headers: dict[str, str]) -> None:
+    with served.client() as client:
+        answer = client.get("/metrics", headers=headers)
+    assert answer.status_code == 401
+    assert "chatbot_turn" not in answer.text
+
+
+def test_by_another_name_or_from_another_sites_page_it_is_refused(served: Served) -> None:
+    with served.client(_for_metrics(served)) as client:
+        for host in ("evil.example", "127.0.0.1.evil.example", "", "10.0.0.1"):
+            assert client.get("/metrics", headers={"Host": host}).status_code == 421
+        for headers in FOREIGN:
+            assert client.get("/metrics", headers=headers).status_code == 403
+
+
+@pytest.mark.parametrize("route", sorted(set(ASKED) - {("GET", "/health"), ("GET", "/openapi.json")}), ids=str)
+def test_a_token_for_metrics_opens_nothing_else(served: Served, route: tuple[str, str]) -> None:
+    method, path = route
+    ids = {"session_id": "x", "memory_id": "x", "name": "ada"}
+    with served.client(_for_metrics(served)) as client:
+        answer = client.request(method, path.format(**ids), json=ASKED[route])
+        if path == "/v1/models":
+            assert answer.json()["data"] == []
+        else:
+            assert answer.status_code == 404
+        assert "grace" not in answer.text
+
+
+def test_a_token_for_metrics_shows_no_page_of_anybody(served: Served) -> None:
+    with served.client(Cookie=f"chatbot_token={_for_metrics(served)}", Accept="text/html") as client:
+        for path in ("/", "/i/ada", "/i/grace/memories"):
+            answer = client.get(path)
+            assert not answer.is_success, path
+            assert "plugh" not in answer.text
+
+
+def test_it_is_revoked_like_any_other(served: Served) -> None:
+    text, token = served.house.tokens.add("prometheus", (), "public", metrics=True)
+    with served.client(text) as client:
+        assert client.get("/metrics").is_success
+        served.house.tokens.revoke(token.id)
+        assert client.get("/metrics").status_code == 401
+
+
+def test_it_is_limited_like_any_other(served: Served) -> None:
+    text, _ = served.house.tokens.add("prometheus", (), "public", rate_per_minute=3, metrics=True)
+    with served.client(text) as client:
+        assert [client.get("/metrics").status_code for _ in range(5)][-1] == 429
+
+
+def test_the_owner_reads_it_where_there_are_no_tokens(http: Serve) -> None:
+    served = http(config=CONFIG)
+    with served.client() as client:
+        assert client.get("/metrics").is_success
+        assert client.post("/metrics", json={}).status_code == 405
+
+
+@pytest.mark.parametrize("settings", ["", "[telemetry]\nprometheus = false\n"])
+def test_where_it_was_not_asked_for_there_is_none(http: Serve, settings: str) -> None:
+    served = http(config=f'[agents.chat]\nmemory = ["basic_session"]\n{settings}')
+    with served.client() as client:
+        assert client.get("/metrics").status_code == 404
+        assert "/metrics" not in client.get("/openapi.json").text
+
+
+def test_it_is_read_at_once_while_many_talk(http: Serve) -> None:
+    served = http(["One two three four five."], config=CONFIG, delay_s=0.01)
+
+    def say(number: int) -> int:
+        with served.client() as client:
+            session = client.post("/v1/sessions", params={"identity": ("ada", "grace")[number % 2]}, json={}).json()[
+                "id"
+            ]
+            said = {"text": f"hello number {number}", "stream": False}
+            path = f"/v1/sessions/{session}/chat"
+            return client.post(path, params={"identity": ("ada", "grace")[number % 2]}, json=said).status_code
+
+    def read(_: int) -> str:
+        with served.client() as client:
+            return client.get("/metrics").text
+
+    with ThreadPoolExecutor(12) as pool:
+        said, read_ = pool.map(say, range(16)), pool.map(read, range(16))
+        assert set(said) == {200}
+        for text in read_:
+            families = [family.name for family in text_string_to_metric_families(text)]
+            assert len(families) == len(set(families)), "no scrape holds another one's numbers too"
+    assert _value(read(0), "chatbot_turn_duration_seconds_count") == 16
+
+
+def test_the_command_line_makes_a_token_for_it() -> None:
+    Path("config.toml").touch()
+    made = json.loads(ok("token", "add", "prometheus", "--metrics", "--json"))
+    assert (made["metrics"], made["identities"], made["clearance"]) == (True, [], "public")
+    assert "/metrics" in ok("token", "list")
+    assert run("token", "add", "x", "--metrics", "--clearance", "full").returncode == 2
+    refused = run("token", "add", "x", "--metrics", "--for", "ada")
+    assert "--metrics opens no identity" in refused.stderr
+    assert "is shown this once; it opens /metrics" in run("token", "add", "y", "--metrics").stderr
+
+
+def test_tokens_of_an_earlier_release_open_what_they_did(served: Served) -> None:
+    text = served.token("ada", "grace")
+    path = served.house.setup.identities / ".server" / "tokens.json"
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    for token in kept["tokens"]:
+        del token["metrics"]
+    path.write_text(json.dumps(kept), encoding="utf-8")
+    with served.client(text) as client:
+        assert client.get("/v1/models").is_success
+
+
+async def test_two_servers_of_a_process_keep_their_own_numbers(http: Serve) -> None:
+    first = http(config=CONFIG)
+    second = http(config=CONFIG)
+    with first.client() as client:
+        _converse(client, "ada")
+        told = client.get("/metrics").text
+    with second.client() as client:
+        other = await asyncio.to_thread(client.get, "/metrics")
+    assert _value(told, "chatbot_turn_duration_seconds_count") == 1
+    assert _value(other.text, "chatbot_turn_duration_seconds_count") == 0

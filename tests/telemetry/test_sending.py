@@ -1,0 +1,223 @@
+"""Sending: to a real collector, to one that fails, and to none; and that nothing is imported unasked."""
+
+import asyncio
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mcp import Client, StdioServerParameters
+
+from chatbot.errors import ConfigError
+from chatbot.models import ScriptedModel
+from chatbot.runtime import Options, Runtime
+from tests.telemetry.collector import HANGS, Collector, collecting
+
+MOVED = "I moved to Porto in the spring, and the locker there has the number 4711"
+LONGEST_FAREWELL_S = 2.0
+SLACK_S = 3.0
+"""For machines that are busy."""
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with collecting() as running:
+        yield running
+
+
+def configure(url: str, more: str = "") -> None:
+    Path("config.toml").write_text(f'[telemetry]\nendpoint = "{url}"\n{more}\n', encoding="utf-8")
+
+
+async def one_turn() -> tuple[float, float]:
+    """A turn of a session, and how long it and the end took."""
+    async with Runtime(Options(), model=ScriptedModel(["Fine."])) as runtime:
+        session = await runtime.new_session()
+        assert session is not None
+        begun = time.monotonic()
+        receipt = await runtime.chat(session).turn(MOVED)
+        turn = time.monotonic() - begun
+        assert receipt.reply == "Fine."
+        assert [entry.role for entry in await session.transcript_read_last()] == ["user", "assistant"]
+        begun = time.monotonic()
+    return turn, time.monotonic() - begun
+
+
+async def test_spans_and_metrics_arrive_whole_at_the_end(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLLECTOR_KEY", "open sesame")
+    configure(f"{collector.url}/", 'service = "our bot"\nheaders = {x-key = "env:COLLECTOR_KEY"}')
+    await one_turn()
+    names = [span.name for span in collector.spans()]
+    assert names.count("invoke_agent chat") == 1
+    assert {"memory recall", "chat scripted", "commit observations", "hook inject"} <= {*names}
+    assert {"chatbot.turn.duration", "gen_ai.client.token.usage", "chatbot.store.operation.duration"} <= (
+        collector.metrics()
+    )
+    [resource] = {request.resource_spans[0].resource.SerializeToString() for request in collector.traces()}
+    assert b"our bot" in resource
+    assert {headers["x-key"] for _, headers, _ in collector.bodies} == {"open sesame"}
+    assert b"Porto" not in b"".join(body for *_, body in collector.bodies)
+
+
+async def test_what_other_agents_ask_over_mcp_is_watched_too(collector: Collector) -> None:
+    configure(collector.url)
+    server = StdioServerParameters(
+        command=sys.executable, args=["-m", "chatbot", "mcp"], env=dict(os.environ), cwd=Path.cwd()
+    )
+    async with Client(server, read_timeout_seconds=30) as client:
+        await client.call_tool("memory_search", {"query": "locker"})
+    await asyncio.to_thread(collector.wait_for, "/v1/traces")
+    assert "memory search" in [span.name for span in collector.spans()]
+
+
+async def test_metrics_are_sent_as_often_as_is_asked(collector: Collector) -> None:
+    configure(collector.url, "interval_s = 0.05\nsample = 0")
+    async with Runtime(Options(), model=ScriptedModel(["Fine."])) as runtime:
+        session = await runtime.new_session()
+        assert session is not None
+        await runtime.chat(session).turn(MOVED)
+        await asyncio.to_thread(collector.wait_for, "/v1/metrics")
+    assert "chatbot.memory.storage" in collector.metrics()
+    assert collector.spans() == [], "no turn was sampled"
+
+
+def closed_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        return f"http://127.0.0.1:{sock.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("status", [500, 503, 404, 302, HANGS])
+async def test_a_collector_that_fails_harms_neither_turn_nor_end(status: int, collector: Collector) -> None:
+    collector.status = status
+    configure(collector.url, "interval_s = 0.05\ntimeout_s = 30")
+    turn, end = await one_turn()
+    assert turn < SLACK_S
+    assert end < LONGEST_FAREWELL_S + SLACK_S
+    collector.leaving.set()
+
+
+async def test_a_collector_that_is_not_there_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    url = closed_port()
+    configure(url, "interval_s = 0.05\ntimeout_s = 0.2")
+    with caplog.at_level(logging.INFO):
+        turn, end = await one_turn()
+        await asyncio.sleep(0.5)
+    assert turn < SLACK_S
+    assert end < LONGEST_FAREWELL_S + SLACK_S
+    told = [record.getMessage() for record in caplog.records if "telemetry" in record.getMessage()]
+    assert 1 <= len(told) == len(set(told)) <= 3, "once for spans, once for metrics, once at the end"
+    assert not [record for record in caplog.records if record.name.startswith("opentelemetry")]
+
+
+async def test_a_header_from_a_variable_that_is_not_set_is_refused() -> None:
+    configure("http://127.0.0.1:1", 'headers = {authorization = "env:PLUGH"}')
+    with pytest.raises(ConfigError, match=r"'authorization' in \[telemetry.headers\] names the variable PLUGH"):
+        Runtime(Options(), model=ScriptedModel())
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ('endpoint = "localhost:4318"', "'endpoint' in [telemetry]"),
+        ("sample = 2", "'sample' in [telemetry]"),
+        ("timeout_s = 0", "'timeout_s' in [telemetry]"),
+        ("prometeus = true", "did you mean 'prometheus'?"),
+    ],
+)
+def test_wrong_settings_are_named(settings: str, words: str) -> None:
+    Path("config.toml").write_text(f"[telemetry]\n{settings}\n", encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        Runtime(Options(), model=ScriptedModel())
+    assert words in str(caught.value)
+
+
+def test_an_identity_cannot_have_anything_sent_anywhere() -> None:
+    Path("config.toml").touch()
+    Path("identities", "ada").mkdir(parents=True)
+    Path("identities", "ada", "identity.toml").write_text(
+        '[telemetry]\nendpoint = "http://evil.example"\nheaders = {key = "env:HOME"}\n', encoding="utf-8"
+    )
+    with pytest.raises(ConfigError, match="an identity cannot set 'telemetry'"):
+        Runtime(Options(), model=ScriptedModel())
+
+
+CHATS = '[model]\nname = "scripted"\nscript = ["Fine."]\n'
+USES = {
+    "import": "import chatbot, chatbot.runtime, chatbot.telemetry",
+    "help": "from chatbot.cli.main import main\nmain(['--help'])",
+    "config": "from chatbot.cli.main import main\nmain(['config'])",
+    "turn": "from chatbot.cli.main import main\nmain(['ask', 'hello'])",
+}
+
+
+def python(source: str) -> subprocess.CompletedProcess[str]:
+    wrapped = f"import sys, contextlib\nwith contextlib.suppress(SystemExit):\n    exec({source!r})\n"
+    told = "print('loaded:', *sorted({n.partition('.')[0] for n in sys.modules}))"
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    return subprocess.run(
+        [sys.executable, "-c", wrapped + told], capture_output=True, text=True, timeout=60, check=False, env=environ
+    )
+
+
+@pytest.mark.parametrize("use", USES)
+def test_nothing_is_imported_unasked(use: str) -> None:
+    Path("config.toml").write_text(CHATS, encoding="utf-8")
+    done = python(USES[use])
+    assert done.returncode == 0, done.stderr
+    loaded = {*done.stdout.rpartition("loaded:")[2].split()}
+    assert "chatbot" in loaded
+    assert not loaded & {"opentelemetry", "prometheus_client", "google"}
+
+
+def test_what_is_asked_for_is_imported(collector: Collector) -> None:
+    Path("config.toml").write_text(f'{CHATS}[telemetry]\nendpoint = "{collector.url}"\n', encoding="utf-8")
+    done = python(USES["turn"])
+    assert "opentelemetry" in done.stdout.rpartition("loaded:")[2]
+    assert "invoke_agent chat" in {span.name for span in collector.spans()}
+
+
+WITHOUT = "import sys\nsys.modules['opentelemetry.sdk'] = sys.modules['opentelemetry.exporter'] = None\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "settings"),
+    [
+        (["ask", "hello"], 'endpoint = "http://127.0.0.1:1"'),
+        (["serve", "--port", "0"], "prometheus = true"),
+        (["serve", "--port", "0"], 'endpoint = "http://127.0.0.1:1"'),
+    ],
+)
+def test_without_the_extra_the_error_names_it(command: list[str], settings: str) -> None:
+    Path("config.toml").write_text(f"{CHATS}[telemetry]\n{settings}\n", encoding="utf-8")
+    done = python(f"{WITHOUT}from chatbot.cli.main import main\nraise SystemExit(main({command!r}))")
+    assert "[telemetry] needs the extra `otel`: uv pip install 'chatbot-runtime[otel]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_only_a_server_is_asked_for_metrics() -> None:
+    Path("config.toml").write_text(f"{CHATS}[telemetry]\nprometheus = true\n", encoding="utf-8")
+    done = python(f"{WITHOUT}from chatbot.cli.main import main\nmain(['ask', 'hello'])")
+    assert "Fine." in done.stdout, done.stderr
+
+
+def test_a_program_ends_though_its_collector_hangs(collector: Collector) -> None:
+    collector.status = HANGS
+    Path("config.toml").write_text(
+        f'[model]\nname = "scripted"\nscript = []\n[telemetry]\nendpoint = "{collector.url}"\ntimeout_s = 60\n',
+        encoding="utf-8",
+    )
+    begun = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "chatbot", "ask", "hello", "--json"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    spent = time.monotonic() - begun
+    assert done.returncode == 0, done.stderr
+    assert "hello" in json.loads(done.stdout)["reply"]
+    assert spent < LONGEST_FAREWELL_S + 4 * SLACK_S

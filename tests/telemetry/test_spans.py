@@ -1,0 +1,332 @@
+"""Spans: what is one, what it is within, and that nobody's words stand in it."""
+
+import asyncio
+import json
+import tomllib
+import uuid
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import convert
+from opentelemetry.trace import SpanKind, StatusCode
+
+from chatbot.config import ModelSettings
+from chatbot.errors import ModelTimeout, RateLimited
+from chatbot.memory import SessionHandle
+from chatbot.memory.remembering import Remembering
+from chatbot.messages import Message, TextDelta, ToolCall
+from chatbot.models import Price, ScriptedModel
+from chatbot.models.gateway import LiteLLMModel
+from chatbot.models.scripted import Reply
+from chatbot.runtime import Options, Runtime
+from stores.errors import UnknownObservation
+from tests.telemetry.conftest import Talking, Watched
+
+pytest_plugins = ["tests.servers.openai_server"]
+pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
+
+TURN = "invoke_agent chat"
+FACTS = json.dumps({"facts": [{"content": "Sam lives in Porto", "subject": "Sam", "category": "home"}]})
+MOVED = "I moved to Porto in the spring, and the locker there has the number 4711"
+SEARCH = ToolCall("call_1", "memory_search", '{"query": "locker"}')
+
+
+async def test_all_that_a_turn_does_is_within_it_also_afterwards(watched: Watched, talking: Talking) -> None:
+    model = ScriptedModel([SEARCH, "The locker of yours has the number 4711.", FACTS])
+    async with talking(model, "[extraction]\nenabled = true") as (runtime, session):
+        watched.exporter.clear()
+        await runtime.chat(session).turn(MOVED)
+        await runtime.pipeline.bus.drain()
+        turn = watched.one(TURN)
+        assert turn.context
+        assert turn.attributes == {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.agent.name": "chat",
+            "gen_ai.conversation.id": session.id,
+            "chatbot.turn.id": (await session.receipts())[0]["turn"],
+            "chatbot.turn.finish": "stop",
+        }
+        spans = watched.spans
+        assert {span.context.trace_id for span in spans if span.context} == {turn.context.trace_id}
+        assert [span.name for span in spans if span.parent is None] == [TURN]
+        within = {span.name: watched.above(span) for span in spans}
+    assert within["transcript_append basic_session"] == [TURN]
+    assert within["memory recall"] == ["hook inject", TURN]
+    assert within["match observations"][-1] == TURN
+    assert within["memory summarize_episode"] == [TURN]
+    assert within["execute_tool memory_search"] == [TURN]
+    assert within["memory search"] == ["execute_tool memory_search", TURN]
+    assert within["commit observations"][0] in {"memory remember_all", "memory note_use"}
+    assert within["memory remember"] == ["hook exchange", TURN]
+    purposes = {span.attributes["chatbot.purpose"]: watched.above(span) for span in watched.named("chat scripted")
+                if span.attributes}  # fmt: skip
+    assert purposes == {"chat": [TURN], "extract": ["hook extraction", TURN]}
+    background = watched.one("hook extraction")
+    assert (background.end_time or 0) > (turn.end_time or 0), "nobody waited for it, and still it is the turn's"
+
+
+async def test_a_turn_within_a_span_of_ones_own_is_its_child(watched: Watched, talking: Talking) -> None:
+    async with talking(ScriptedModel(["Fine."])) as (runtime, session):
+        with watched.tracers.get_tracer("own").start_as_current_span("our request"):
+            await runtime.chat(session).turn(MOVED)
+    assert watched.above(watched.one(TURN)) == ["our request"]
+
+
+async def test_concurrent_turns_are_traces_of_their_own(watched: Watched, talking: Talking) -> None:
+    async with talking(ScriptedModel([SEARCH, "Done."])) as (runtime, first):
+        sessions = [first, *[await runtime.new_session() for _ in range(11)]]
+        await asyncio.gather(*(runtime.chat(session).turn(MOVED) for session in sessions))
+        await runtime.pipeline.bus.drain()
+    turns = watched.named(TURN)
+    assert len({span.context.trace_id for span in turns if span.context}) == 12
+    assert {(span.attributes or {})["gen_ai.conversation.id"] for span in turns} == {
+        each.id for each in sessions if each
+    }
+    assert all(watched.above(span)[-1:] == [TURN] for span in watched.named("memory recall"))
+    assert len(watched.named("memory recall")) == 12
+
+
+async def test_a_call_of_a_model_tells_what_it_took(watched: Watched, talking: Talking, openai_url: str) -> None:
+    settings = f'[model]\nname = "openai/says"\napi_base = "{openai_url}"\napi_key = "sk-test-0123456789"\n'
+    settings += "input_usd_per_million = 10\noutput_usd_per_million = 100\n"
+    model = convert(tomllib.loads(settings)["model"], ModelSettings)
+    async with talking(LiteLLMModel(model), settings) as (runtime, session):
+        await runtime.chat(session).turn("hello")
+    call = watched.one("chat openai/says")
+    told = dict(call.attributes or {})
+    assert call.kind is SpanKind.CLIENT
+    assert 0 < float(str(told.pop("gen_ai.response.time_to_first_chunk"))) < 20
+    assert float(str(told.pop("chatbot.cost_usd"))) == pytest.approx(120 * 10e-6 + 8 * 100e-6)
+    assert told == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "openai/says",
+        "gen_ai.request.max_tokens": 1024,
+        "gen_ai.response.model": told["gen_ai.response.model"],
+        "gen_ai.response.finish_reasons": ("stop",),
+        "gen_ai.usage.input_tokens": 120,
+        "gen_ai.usage.output_tokens": 8,
+        "gen_ai.usage.cache_read.input_tokens": 100,
+        "chatbot.usage.estimated": False,
+        "chatbot.purpose": "chat",
+    }
+
+
+async def test_a_question_by_meaning_is_a_call_of_the_embedder_and_one_of_the_store(
+    watched: Watched, talking: Talking, openai_url: str
+) -> None:
+    settings = f'[embedding]\nmodel = "openai/embeds"\napi_base = "{openai_url}"\napi_key = "sk-test"\n'
+    async with talking(ScriptedModel(), settings) as (runtime, session):
+        await session.remember("tea is green")
+        await session.search("what is green?")
+        assert (await runtime.ledger.total()).by_purpose.keys() == {"embed"}
+    assert watched.above(watched.named("nearest observations")[0]) == ["memory search_batch", "memory search"]
+    call = watched.named("embeddings openai/embeds")[-1]
+    assert call.attributes
+    assert call.attributes["chatbot.purpose"] == "embed"
+    assert call.attributes["gen_ai.usage.input_tokens"] == 3
+    assert watched.value("gen_ai_client_token_usage_count", chatbot_purpose="embed", gen_ai_token_type="input") > 0
+
+
+Work = Callable[[Remembering, str, str], Awaitable[Any]]
+OPERATIONS: dict[str, Work] = {
+    "remember": lambda session, *_: session.remember("green tea"),
+    "update": lambda session, old, _: session.update(old, title="black tea"),
+    "supersede": lambda session, old, new: session.supersede(old, new),
+    "confirm": lambda session, old, _: session.confirm(old),
+    "forget": lambda session, old, _: session.forget(old),
+    "archive": lambda session, old, _: session.archive(old),
+    "restore": lambda session, old, _: session.restore(old),
+    "purge": lambda session, old, _: session.purge(old),
+    "search": lambda session, *_: session.search("tea"),
+    "recall": lambda session, *_: session.recall("tea"),
+    "get": lambda session, old, _: session.get([old]),
+    "history": lambda session, old, _: session.history(old),
+    "timeline": lambda session, old, _: session.timeline(old),
+    "list_observations": lambda session, *_: session.list_observations(),
+    "summarize_session": lambda session, *_: session.summarize_session("tea", session_id="s"),
+    "add_task": lambda session, *_: session.add_task("buy tea"),
+    "store_fact": lambda session, *_: session.store_fact("Sam", "drinks", "tea"),
+    "query_facts": lambda session, *_: session.query_facts(),
+    "people": lambda session, *_: session.people(),
+    "stats": lambda session, *_: session.stats(),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+async def test_every_operation_on_memory_is_a_span(name: str, watched: Watched, talking: Talking) -> None:
+    async with talking(ScriptedModel()) as (runtime, session):
+        for memory in (session, session.within(clearance="full"), runtime.memory, runtime.memories()):
+            ids = [(await session.remember(f"tea number {uuid.uuid4()}")).id for _ in range(2)]
+            watched.exporter.clear()
+            await OPERATIONS[name](memory, *ids)
+            assert watched.spans[0].name == f"memory {name}"
+            assert watched.above(watched.spans[-1])[-1] == f"memory {name}", "the store is asked within it"
+
+
+async def test_what_is_done_with_whole_sessions_is_a_span_too(watched: Watched, talking: Talking) -> None:
+    async with talking(ScriptedModel()) as (runtime, session):
+        await session.transcript_append("user", "The locker has the number 4711")
+        await runtime.memory.search_sessions("locker")
+        await runtime.memory.fork_session(session.id)
+        await runtime.memory.maintain()
+        await runtime.memory.delete_session(session.id)
+    names = [span.name.removeprefix("memory ") for span in watched.spans]
+    assert {"create_session", "search_sessions", "fork_session", "maintain", "delete_session"} <= {*names}
+    assert names.count("maintain") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "work"),
+    [
+        ("transcript_append", lambda session: session.transcript_append("user", "hello")),
+        ("transcript_read_last", lambda session: session.transcript_read_last(3)),
+        ("transcript_read_all", lambda session: session.transcript_read_all()),
+        ("kv_set", lambda session: session.kv_set("key", "value")),
+        ("kv_get", lambda session: session.kv_get("key")),
+    ],
+)
+async def test_every_operation_on_a_session_is_a_span(
+    name: str, work: Callable[[SessionHandle], Awaitable[Any]], watched: Watched, talking: Talking
+) -> None:
+    async with talking(ScriptedModel()) as (_, session):
+        await work(session)
+        assert name in [span.name.removesuffix(" basic_session") for span in watched.spans]
+
+
+async def test_a_change_tells_its_kind_and_how_many_rows(watched: Watched, talking: Talking) -> None:
+    async with talking(ScriptedModel()) as (_, session):
+        old, new = [(await session.remember(title)).id for title in ("tea", "coffee")]
+        watched.exporter.clear()
+        await session.supersede(old, new)
+    assert (watched.one("commit observations").attributes or {})["chatbot.changes"] == ("supersede",)
+    assert (watched.one("memory supersede").attributes or {})["chatbot.rows"] == 1
+
+
+async def test_what_fails_tells_the_type_of_the_error_alone(watched: Watched, talking: Talking) -> None:
+    async with talking(ScriptedModel()) as (_, session):
+        with pytest.raises(UnknownObservation):
+            await session.history("plugh")
+    span = watched.one("memory history")
+    assert span.status.status_code is StatusCode.ERROR
+    assert (span.attributes or {})["error.type"] == "UnknownObservation"
+    assert (span.status.description, span.events) == (None, ())
+
+
+@pytest.mark.parametrize("error", [ModelTimeout("nothing came, plugh"), RateLimited("slow down, plugh")])
+async def test_a_call_that_fails_fails_its_turn(error: Exception, watched: Watched, talking: Talking) -> None:
+    async with talking(ScriptedModel([[TextDelta("Half"), error]])) as (runtime, session):
+        with pytest.raises(type(error)):
+            await runtime.chat(session).turn("hello")
+    for name in ("chat scripted", TURN):
+        span = watched.one(name)
+        assert span.status.status_code is StatusCode.ERROR
+        assert (span.attributes or {})["error.type"] == type(error).__name__
+    assert (watched.one(TURN).attributes or {})["chatbot.turn.finish"] == "error"
+
+
+async def test_a_turn_that_is_stopped_is_no_fault(watched: Watched, talking: Talking) -> None:
+    asked = asyncio.Event()
+
+    async def stalls() -> Any:
+        yield TextDelta("Half a")
+        asked.set()
+        await asyncio.Event().wait()
+
+    async with talking(ScriptedModel([stalls])) as (runtime, session):
+        turn = asyncio.create_task(runtime.chat(session).turn("hello"))
+        await asyncio.wait_for(asked.wait(), 20)
+        turn.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await turn
+    span = watched.one(TURN)
+    assert span.status.status_code is StatusCode.UNSET
+    assert (span.attributes or {})["chatbot.turn.finish"] == "cancelled"
+    assert (watched.one("chat scripted").attributes or {})["error.type"] == "CancelledError"
+
+
+async def test_a_reply_that_is_left_in_another_task_ends_its_span(watched: Watched) -> None:
+    model = watched.telemetry.parts.model(ScriptedModel(["one two three"]))
+    stream = model.stream([Message("user", "hello")])
+    assert await anext(stream) == TextDelta("one ")
+    await asyncio.gather(stream.aclose())
+    assert (watched.one("chat scripted").attributes or {})["error.type"] == "GeneratorExit"
+
+
+async def test_an_answer_without_a_session_has_its_purpose(watched: Watched, talking: Talking) -> None:
+    async with talking(ScriptedModel(["hello"])) as (runtime, _):
+        async for _ in runtime.answer([Message("user", "hi")]):
+            pass
+    assert (watched.one("chat scripted").attributes or {})["chatbot.purpose"] == "answer"
+
+
+async def test_a_tool_that_fails_and_one_that_there_is_not(watched: Watched, talking: Talking) -> None:
+    calls: list[Reply] = [[ToolCall("a", "memory_get", "{}"), ToolCall("b", "plugh_of_sam", "{}")], "Done."]
+    async with talking(ScriptedModel(calls)) as (runtime, session):
+        await runtime.chat(session).turn("hello")
+    assert [span.name for span in watched.spans if span.name.startswith("execute_tool")] == [
+        "execute_tool memory_get",
+        "execute_tool unknown",
+    ]
+    assert watched.value("chatbot_tool_duration_seconds_count", error_type="ToolError") == 2
+
+
+HOOKS = """
+from chatbot.pipeline import Hook
+
+class Raises(Hook):
+    topics = ("turn:end", "memory.*.update")
+    async def handle(self, event):
+        raise RuntimeError("plugh")
+"""
+
+
+async def test_a_hook_that_fails_is_seen_with_its_topic_and_no_session(watched: Watched, talking: Talking) -> None:
+    Path("own_hooks.py").write_text(HOOKS, encoding="utf-8")
+    async with talking(ScriptedModel(["hello"]), '[hooks."own_hooks:Raises"]') as (runtime, session):
+        await runtime.chat(session).turn(MOVED)
+        await runtime.pipeline.bus.drain()
+    told = [span.attributes or {} for span in watched.named("hook own_hooks:Raises")]
+    assert {(each["chatbot.topic"], each["error.type"]) for each in told} == {
+        ("turn:end", "RuntimeError"),
+        ("memory.update", "RuntimeError"),
+    }
+
+
+async def test_no_word_of_anybody_stands_in_a_span_or_a_metric(watched: Watched, talking: Talking) -> None:
+    replies: list[Reply] = [
+        ToolCall("a", "memory_search", '{"query": "plugh in the tool"}'),
+        [TextDelta("plugh in the reply "), RateLimited("plugh in the error")],
+        ToolCall("b", "memory_write", '{"title": "plugh was written"}'),
+        "I say plugh.",
+    ]
+    price = Price(1e-6, 1e-6)
+    async with talking(ScriptedModel(replies, price=price), identity="plughette") as (runtime, session):
+        await session.remember("plugh title", narrative="plugh text", people=["Plugh"], tags=["plugh"])
+        await session.kv_set("plugh", "plugh")
+        await session.rename("plugh")
+        chat = runtime.chat(session)
+        with pytest.raises(RateLimited):
+            await chat.turn("plugh said the user")
+        await chat.turn("Where is plugh?")
+        await session.search("plugh", people=["Plugh"])
+        await session.summarize_session("plugh", "plugh", decisions=["plugh"])
+        text = await asyncio.to_thread(watched.text)
+    spans = "".join(span.to_json() for span in watched.spans)
+    assert len(watched.spans) > 50
+    assert "plugh" not in spans.lower()
+    assert "plugh" not in text.lower()
+    assert session.id in spans
+    assert session.id not in text
+
+
+async def test_other_runtimes_of_the_process_are_not_watched(watched: Watched, talking: Talking) -> None:
+    async with talking(ScriptedModel()), Runtime(Options(), model=ScriptedModel()) as other:
+        watched.exporter.clear()
+        session = await other.new_session()
+        assert session is not None
+        await other.chat(session).turn(MOVED)
+        await session.search("locker")
+        assert watched.spans == []
