@@ -30,6 +30,8 @@ REACHING = {
     "a model for facts elsewhere": '[extraction]\napi_base = "https://example.org"',
     "a model file": '[model]\nname = "local/weights.gguf"',
     "a cache, which holds pickles": '[memory.observations]\ncache = "cache"',
+    "a collector": '[telemetry]\nendpoint = "https://example.org"',
+    "what a collector is sent": '[telemetry.headers]\nkey = "env:SOME_KEY"',
     "another site's pages": '[server]\nallowed_origins = ["https://example.org"]',
 }
 HARMLESS = [
@@ -37,6 +39,7 @@ HARMLESS = [
     '[model]\nname = "openai/gpt-4.1-mini"\nseed = 1',
     '[model]\nname = "local/smollm2-135m"\napi_base = ""',
     '[agents.chat]\nmemory = ["basic_session"]\ntools = ["memory"]',
+    '[telemetry]\nprometheus = true\nendpoint = ""',
     "[memory.basic_session]\nkv_cap = 7\n[hooks.capture]\nenabled = false",
 ]
 

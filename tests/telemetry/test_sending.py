@@ -16,7 +16,8 @@ from mcp import Client, StdioServerParameters
 
 from chatbot.errors import ConfigError
 from chatbot.models import ScriptedModel
-from chatbot.runtime import Options, Runtime
+from chatbot.runtime import Runtime
+from chatbot.setup import Options
 from tests.telemetry.collector import HANGS, Collector, collecting
 
 MOVED = "I moved to Porto in the spring, and the locker there has the number 4711"

@@ -20,7 +20,8 @@ from chatbot.messages import Message, TextDelta, ToolCall
 from chatbot.models import Price, ScriptedModel
 from chatbot.models.gateway import LiteLLMModel
 from chatbot.models.scripted import Reply
-from chatbot.runtime import Options, Runtime
+from chatbot.runtime import Runtime
+from chatbot.setup import Options
 from stores.errors import UnknownObservation
 from tests.telemetry.conftest import Talking, Watched
 
