@@ -89,9 +89,11 @@ def _reaches(place: tuple[str, ...], value: Any) -> bool:
             return True
         case ("memory", _, "cache") | ("mcp", "servers", *_):
             return True  # a cache holds pickles, sealed with a key that stands beside them
-        case (_, "api_base") | ("server", "allowed_hosts" | "allowed_origins"):
-            return bool(value)
-        case ("telemetry", "endpoint" | "headers", *_):
+        case (
+            (_, "api_base")
+            | ("telemetry", "endpoint" | "headers", *_)
+            | ("server", "allowed_hosts" | "allowed_origins")
+        ):
             return bool(value)
         case ("model", "name") | ("extraction", "model"):
             return str(value).startswith("local/") and value != _EMBEDDED

@@ -20,6 +20,8 @@ from chatbot.runtime import Runtime
 from chatbot.setup import Options
 from tests.telemetry.collector import HANGS, Collector, collecting
 
+pytestmark = pytest.mark.usefixtures("config_is_asked_for")
+
 MOVED = "I moved to Porto in the spring, and the locker there has the number 4711"
 LONGEST_FAREWELL_S = 2.0
 SLACK_S = 3.0

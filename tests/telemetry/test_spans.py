@@ -17,7 +17,7 @@ from chatbot.errors import ModelTimeout, RateLimited
 from chatbot.memory import SessionHandle
 from chatbot.memory.remembering import Remembering
 from chatbot.messages import Message, TextDelta, ToolCall
-from chatbot.models import Price, ScriptedModel
+from chatbot.models import Price, ScriptedModel, late
 from chatbot.models.gateway import LiteLLMModel
 from chatbot.models.scripted import Reply
 from chatbot.runtime import Runtime
@@ -26,7 +26,10 @@ from stores.errors import UnknownObservation
 from tests.telemetry.conftest import Talking, Watched
 
 pytest_plugins = ["tests.servers.openai_server"]
-pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning"),
+    pytest.mark.usefixtures("config_is_asked_for"),
+]
 
 TURN = "invoke_agent chat"
 FACTS = json.dumps({"facts": [{"content": "Sam lives in Porto", "subject": "Sam", "category": "home"}]})
@@ -119,6 +122,7 @@ async def test_a_question_by_meaning_is_a_call_of_the_embedder_and_one_of_the_st
     watched: Watched, talking: Talking, openai_url: str
 ) -> None:
     settings = f'[embedding]\nmodel = "openai/embeds"\napi_base = "{openai_url}"\napi_key = "sk-test"\n'
+    await late.litellm()  # else it is imported within the time that a question may take
     async with talking(ScriptedModel(), settings) as (runtime, session):
         await session.remember("tea is green")
         await session.search("what is green?")
