@@ -228,7 +228,7 @@ class ObservationStore(Store):
 
     @abstractmethod
     async def purge(self, view: View, ids: Sequence[str], *, who: str = "", why: str = "") -> list[str]:
-        """Erase observations for good, with what was derived from them and the facts they are the source of.
+        """Erase observations and facts for good, with what was derived from them and the facts they are the source of.
 
         No byte of them is in any file of the store on return; a journal may keep their ids, with who did it and why.
         Returns the ids that are gone, those asked for first; raises `UnknownObservation` where there is none of them.

@@ -10,6 +10,7 @@ write, so that two writers at once come out as one after the other.
     use        it was handed to a caller who asked
     confirm    someone vouched for it
     supersede  another observation took its place
+    tighten    what it was made from was made stricter, and so is it
     expire, archive, delete, restore      what the words say; the row stays in the history
     compress   it was merged into a summary
     triple, retract      a fact about subject, predicate and object was stated, or taken back
@@ -25,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, Protocol, get_args
 
-from stores.access import Guard, View, may_see, may_write, strictest
+from stores.access import Guard, View, is_stricter, may_see, may_write, strictest
 from stores.consolidation import consolidated
 from stores.errors import AccessDenied, ConflictingChange, InvalidValue, LaterFormat, StoreError, UnknownObservation
 from stores.observation import (
@@ -47,6 +48,7 @@ VERSION = 1
 Kind = Literal[
     "add",
     "update",
+    "tighten",
     "mention",
     "use",
     "confirm",
@@ -96,6 +98,7 @@ _FIXED = frozenset(
     }
 )
 _COUNTED = frozenset({"use_count", "last_used_at", "strength", "consolidated_at", "consolidated_touches"})
+_GUARDED = ("visibility", "sensitivity", "min_clearance")
 _MERGED = ("tags", "concepts", "files_read", "files_modified", "people")
 
 
@@ -112,6 +115,8 @@ class Event:
     """Of supersede and compress: the observation that stands for the old ones from now on."""
     supersedes: str | None = None
     """Of add: the observation whose place the new row takes."""
+    forgets: str | None = None
+    """Of add: the observation that is not true any more now; it is deleted in the same step."""
     compresses: tuple[str, ...] = ()
     """Of add: the observations that the new row stands for from now on; it and they change places in one step."""
     triple: Triple | None = None
@@ -135,7 +140,7 @@ class Event:
             line["set"] = dict(self.fields)
         if self.compresses:
             line["compresses"] = list(self.compresses)
-        optional = {"by": self.by, "supersedes": self.supersedes, "who": self.who, "why": self.why}
+        optional = {name: getattr(self, name) for name in ("by", "supersedes", "forgets", "who", "why")}
         return line | {name: value for name, value in optional.items() if value}
 
 
@@ -161,6 +166,9 @@ class Known(Protocol):
     def triple(self, triple_id: str) -> Triple | None:
         """The fact, unless it was taken back."""
 
+    def derived_from(self, observation_id: str) -> Iterable[str]:
+        """The observations that name it among their sources, whatever their status, and whether it is there or not."""
+
 
 def parse_event(line: Mapping[str, Any]) -> Event:
     """Read a line of the journal. Raises `LaterFormat`, or `InvalidValue` for what is no event."""
@@ -180,8 +188,8 @@ def parse_event(line: Mapping[str, Any]) -> Event:
         raise InvalidValue("the event's ids or fields have the wrong form")
     if kind == "consolidate":
         ids = list(fields)
-    by, supersedes = line.get("by"), line.get("supersedes")
-    for each in (*ids, *compresses, *(other for other in (by, supersedes) if other is not None)):
+    by, supersedes, forgets = line.get("by"), line.get("supersedes"), line.get("forgets")
+    for each in (*ids, *compresses, *(other for other in (by, supersedes, forgets) if other is not None)):
         check_id(each)
     event = Event(
         kind=kind,
@@ -191,6 +199,7 @@ def parse_event(line: Mapping[str, Any]) -> Event:
         fields=fields,
         by=by,
         supersedes=supersedes,
+        forgets=forgets,
         compresses=tuple(compresses),
         triple=parse_triple(triple) if kind == "triple" and isinstance(triple, dict) else None,
         who=str(line.get("who", "")),
@@ -211,6 +220,9 @@ def applied(observation: Observation, event: Event) -> Observation:  # noqa: C90
             observation = replace(observation, strength=None)
     if kind == "update":
         return replace(observation, updated_at=at)
+    if kind == "tighten":
+        asked = changed(observation, {name: event.fields[name] for name in _GUARDED if name in event.fields})
+        return replace(observation, **strictest([observation, asked])._asdict())
     if kind == "mention":
         return replace(observation, updated_at=at, mention_count=observation.mention_count + 1, last_mentioned_at=at)
     if kind == "use":
@@ -248,7 +260,7 @@ def _check_asked(event: Event) -> None:
     check_time(event.at)
     check_text(event.who, "who")
     check_text(event.why, "why")
-    for each in (*event.ids, *event.compresses, event.by or "", event.supersedes or ""):
+    for each in (*event.ids, *event.compresses, event.by or "", event.supersedes or "", event.forgets or ""):
         if not isinstance(each, str):
             raise InvalidValue(f"{each!r:.80} is not an id")
     if not event.ids and event.kind not in {"add", "triple"}:
@@ -266,13 +278,37 @@ def _add(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
     if event.compresses:
         return [_compressing(replace(event, row=row), row, view, known)], Outcome("added", row.id)
     if (twin := known.twin(row, view)) is not None:
-        kept = [replace(event, kind="mention", ids=(twin.id,), row=None, supersedes=None, fields=_merge(twin, row))]
-        if event.supersedes not in {None, twin.id}:
-            kept.append(_superseding(event, _visible(event.supersedes, view, known), twin, known))
-        return kept, Outcome("exact_dup", twin.id, "the same was remembered before")
+        return _mentioned(event, row, twin, view, known), Outcome(
+            "exact_dup", twin.id, "the same was remembered before"
+        )
+    _leaving(event, row, view, known)
+    return [*_tightening(event, row, known), replace(event, row=row)], Outcome("added", row.id)
+
+
+def _mentioned(event: Event, row: Observation, twin: Observation, view: View, known: Known) -> list[Event]:
+    """What happens where `row` says what `twin` does: what goes first is what a kill in between may do without harm."""
+    supersedes, forgets = (each if each != twin.id else None for each in (event.supersedes, event.forgets))
+    leaving = _leaving(replace(event, supersedes=supersedes, forgets=forgets), twin, view, known)
+    mention = replace(_alone(event, "mention", twin.id), fields=_merge(twin, row))
+    return [*_tightening(event, applied(twin, mention), known, twin), *leaving, mention]
+
+
+def _leaving(event: Event, row: Observation, view: View, known: Known) -> list[Event]:
+    """The events by which others make room for `row`, if they may."""
+    kept = []
     if event.supersedes is not None:
-        _superseding(event, _visible(event.supersedes, view, known), row, known)
-    return [replace(event, row=row)], Outcome("added", row.id)
+        kept.append(_superseding(event, _visible(event.supersedes, view, known), row, known))
+    if event.forgets is not None:
+        old = _visible(event.forgets, view, known)
+        if old.status == "deleted":
+            raise ConflictingChange(f"{old.id} was forgotten already")
+        kept.append(_alone(event, "delete", old.id))
+    return kept
+
+
+def _alone(event: Event, kind: Kind, observation_id: str) -> Event:
+    """A part of what an added row would bring about."""
+    return replace(event, kind=kind, ids=(observation_id,), row=None, supersedes=None, forgets=None, fields={})
 
 
 def _update(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
@@ -298,7 +334,8 @@ def _update(event: Event, view: View, known: Known) -> tuple[list[Event], Outcom
     }
     if not different:
         return [], Outcome("skipped", old.id, "nothing changed")
-    return [replace(event, fields=dict(sorted(different.items())))], Outcome("updated", old.id)
+    kept = replace(event, fields=dict(sorted(different.items())))
+    return [*_tightening(event, new, known, old), kept], Outcome("updated", old.id)
 
 
 def _supersede(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
@@ -371,9 +408,8 @@ def _triple(event: Event, view: View, known: Known) -> tuple[list[Event], Outcom
 
 
 def _retract(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
-    everything = view.asking_all()
     found = [known.triple(each) for each in event.ids]
-    seen = [triple.id for triple in found if triple is not None and may_see(triple, everything)]
+    seen = [triple.id for triple in found if triple is not None and may_name(triple, view, known)]
     if not seen:
         raise UnknownObservation(f"there is no fact {', '.join(event.ids)}")
     return _kept(event, seen, "deleted")
@@ -386,6 +422,7 @@ def _never(event: Event, _view: View, _known: Known) -> tuple[list[Event], Outco
 _DECISIONS: dict[str, Callable[[Event, View, Known], tuple[list[Event], Outcome]]] = {
     "add": _add,
     "update": _update,
+    "tighten": _never,
     "mention": _count,
     "use": _count,
     "confirm": _count,
@@ -440,6 +477,33 @@ def _inheriting(row: Observation, known: Known) -> Observation:
     return row if guard == Guard.of(row) else replace(row, **guard._asdict())
 
 
+def _tightening(event: Event, row: Observation, known: Known, before: Observation | None = None) -> list[Event]:
+    """What makes all that was made from `row`, and from that in turn, as strict as it is now; nothing gets looser.
+
+    It is written before `row` itself, so that a kill in between leaves nothing that is too loose.
+    """
+    if before is not None and Guard.of(row) == Guard.of(before):
+        return []
+    derived = filter(None, map(known.observation, made_from([row.id], known.derived_from)))
+    ids = tuple(each.id for each in derived if not is_stricter(each, row))
+    if not ids:
+        return []
+    fields = {name: getattr(row, name) for name in _GUARDED}
+    return [Event(kind="tighten", at=event.at, ids=ids, fields=fields, who=event.who, why=f"as strict as {row.id}")]
+
+
+def made_from(ids: Iterable[str], derived_from: Callable[[str], Iterable[str]]) -> list[str]:
+    """All that was made from the rows in `ids`, and from that in turn, without them; each once."""
+    waiting = list(ids)
+    found = dict.fromkeys(waiting)
+    sources = len(found)
+    while waiting:
+        new = [each for each in derived_from(waiting.pop()) if each not in found]
+        found |= dict.fromkeys(new)
+        waiting += new
+    return list(found)[sources:]
+
+
 def _superseding(event: Event, old: Observation, new: Observation, known: Known) -> Event:
     """The event by which `new` takes the place of `old`, if it may."""
     if old.id == new.id:
@@ -454,7 +518,13 @@ def _superseding(event: Event, old: Observation, new: Observation, known: Known)
         raise ConflictingChange(f"the metadata of {new.id} and {old.id} differ in {conflict!r}")
     if old.id in _line_after(new, known):
         raise ConflictingChange(f"{old.id} supersedes {new.id} already")
-    return replace(event, kind="supersede", ids=(old.id,), by=new.id, row=None, supersedes=None, fields={})
+    return replace(_alone(event, "supersede", old.id), by=new.id)
+
+
+def may_name(triple: Triple, view: View, known: Known) -> bool:
+    """Whether the caller may know that there is this fact: they may see it, and what it was taken from."""
+    source = known.observation(triple.source) if triple.source else None
+    return all(may_see(each, view.asking_all()) for each in (triple, source) if each is not None)
 
 
 def implied(event: Event) -> list[Event]:
@@ -467,6 +537,8 @@ def implied(event: Event) -> list[Event]:
     along: list[tuple[Kind, tuple[str, ...]]] = [("compress", event.compresses)]
     if event.supersedes is not None:
         along.append(("supersede", (event.supersedes,)))
+    if event.forgets is not None:
+        along.append(("delete", (event.forgets,)))
     by, who, why = event.row.id if event.row else event.ids[0], event.who, event.why
     return [Event(kind=kind, at=event.at, ids=ids, by=by, who=who, why=why) for kind, ids in along if ids]
 

@@ -16,7 +16,7 @@ from stores.bm25 import about, rank
 from stores.caps import archiving, is_overfull, surplus, weigh, with_time_to_live
 from stores.documents import SEARCHED, document_of
 from stores.errors import UnknownObservation
-from stores.events import Event, Outcome, applied, decide, implied, line_of
+from stores.events import Event, Outcome, applied, decide, implied, line_of, made_from, may_name
 from stores.observation import Observation, Triple
 from stores.query import (
     Facet,
@@ -235,21 +235,19 @@ class InMemoryObservations(ObservationStore):
         """See `ObservationStore`."""
         everything = view.asking_all()
         gone = [each for each in dict.fromkeys(ids) if each in self._rows and may_see(self._rows[each], everything)]
-        if not gone:
+        facts = [each for each in dict.fromkeys(ids) if (fact := self.triple(each)) and may_name(fact, view, self)]
+        if not gone and not facts:
             raise UnknownObservation(f"there is no observation {', '.join(ids)}")
-        derived: set[str] = set()
-        while more := {
-            row.id for row in self._rows.values() if not derived.union(gone).isdisjoint(row.derived_from)
-        } - derived.union(gone):
-            derived |= more
+        derived = set(made_from(gone, self.derived_from))
         gone += [each for each in self._rows if each in derived]
         seen = [each for each in gone if may_see(self._rows[each], everything)]
-        self._triples = {key: fact for key, fact in self._triples.items() if fact.source not in gone}
+        kept = {key: fact for key, fact in self._triples.items() if fact.source not in gone and key not in facts}
+        self._triples = kept
         for each in gone:
             del self._rows[each], self._numbers[each]
             self._events.pop(each, None)
             self._vectors.pop(each, None)
-        return seen
+        return seen + facts
 
     async def stats(self, view: View) -> Stats:
         """See `ObservationStore`."""
@@ -281,6 +279,10 @@ class InMemoryObservations(ObservationStore):
     def triple(self, triple_id: str) -> Triple | None:
         """See `stores.events.Known`."""
         return self._triples.get(triple_id)
+
+    def derived_from(self, observation_id: str) -> list[str]:
+        """See `stores.events.Known`."""
+        return [row.id for row in self._rows.values() if observation_id in row.derived_from]
 
     def _current(self, view: View) -> list[Observation]:
         return [row for row in self._rows.values() if may_see(row, view) and row.is_current(view.now)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -353,6 +353,129 @@ class ObservationStoreContract:
 
         self.run(tmp_path, check)
 
+    @pytest.mark.parametrize(
+        ("stricter", "clearance"),
+        [
+            ({"visibility": "private"}, "inner"),
+            ({"sensitivity": "secret"}, "full"),
+            ({"min_clearance": "full"}, "inner"),
+        ],
+    )
+    def test_what_is_made_stricter_later_takes_along_what_was_derived_from_it(
+        self, tmp_path: Path, stricter: dict[str, Any], clearance: Any
+    ) -> None:
+        """At once, through summaries of summaries, whatever their status, and for good."""
+        author, reader = replace(OWNER, asked=_ALL, namespaces=None), replace(OWNER, clearance=clearance)
+        fact = Triple(
+            id=_IDS[20], subject="zebra 4", predicate="is", object="striped", created_at=NOW, source=_IDS[4],
+            visibility="social", sensitivity="public",
+        )  # fmt: skip
+
+        async def write(store: ObservationStore) -> bool:
+            rows = [observation(number, title=f"zebra {number}", visibility="social") for number in range(8)]
+            sources = {3: (_IDS[0],), 4: (_IDS[3], _IDS[1]), 5: (_IDS[4],), 6: (_IDS[1],), 7: (_IDS[5],)}
+            rows = [replace(row, derived_from=sources.get(number, ())) for number, row in enumerate(rows)]
+            await store.commit(author, [*adding(*rows), Event(kind="triple", at=NOW, triple=fact)])
+            await store.commit(author, [Event(kind="archive", at=NOW, ids=(_IDS[5],))])
+            before = await store.get(author, [_IDS[7]])
+            await store.commit(author, [Event(kind="update", at=NOW, ids=(_IDS[0],), fields=stricter)])
+            [after] = await store.get(author, [_IDS[7]])
+            assert [after] == [replace(row, **stricter) for row in before]  # not as if it had been written anew
+            await check(store)
+            loose = {"visibility": "social", "sensitivity": "public", "min_clearance": "public"}
+            await store.commit(author, [Event(kind="update", at=NOW, ids=(_IDS[0],), fields=loose)])
+            await store.commit(author, [Event(kind="restore", at=NOW, ids=(_IDS[5],))])
+            await check(store, more=[_IDS[0]])
+            await store.reindex()
+            await check(store, more=[_IDS[0]])
+            return store.keeps_files
+
+        async def check(store: ObservationStore, more: Sequence[str] = ()) -> None:
+            wanted = {_IDS[1], _IDS[2], _IDS[6], *more}
+            for number in range(8):
+                found = await read_everything(store, reader, observation(number, title=f"zebra {number}"))
+                shown = {name for name, ids in found.items() if _IDS[number] in ids}
+                assert bool(shown) == (_IDS[number] in wanted), (number, shown)
+            assert await store.facts(reader, FactFilter()) == []
+            [outcome] = await store.commit(reader, [Event(kind="retract", at=NOW, ids=(fact.id,))])
+            assert isinstance(outcome.error, UnknownObservation) or clearance == "full"  # who names it asks for it
+
+        if self.run(tmp_path, write):
+            self.run(tmp_path, lambda store: check(store, [_IDS[0]]))
+
+    def test_a_source_that_comes_later_or_is_said_again_more_strictly_tightens_what_names_it(
+        self, tmp_path: Path
+    ) -> None:
+        async def check(store: ObservationStore) -> None:
+            author = replace(OWNER, asked=_ALL, namespaces=None)
+            rows = [observation(number, title=f"t{number}", derived_from=(_IDS[number + 4],)) for number in range(2)]
+            strict = observation(4, title="a", sensitivity="private")
+            other = observation(5, title="b")
+            again = replace(other, id=_IDS[8], sensitivity="secret")
+            elsewhere = observation(9, title="t9", derived_from=(_IDS[4],), namespace="work")
+            await store.commit(author, adding(*rows, elsewhere, strict, other))
+            found = await store.get(author, [_IDS[0], _IDS[1], _IDS[9]])
+            assert [row.sensitivity for row in found] == ["private", "public", "private"]
+            [outcome] = await store.commit(author, adding(again))
+            assert outcome.kind == "exact_dup"
+            assert [row.sensitivity for row in await store.get(author, _IDS[:2])] == ["private", "secret"]
+            await store.commit(
+                author, [Event(kind="update", at=NOW, ids=(_IDS[1],), fields={"derived_from": _IDS[5:7]})]
+            )
+            await store.commit(author, adding(observation(6, title="c", visibility="private", min_clearance="inner")))
+            [row] = await store.get(author, [_IDS[1]])
+            assert (row.sensitivity, row.min_clearance) == ("secret", "inner")
+            [outcome] = await store.commit(author, [Event(kind="tighten", at=NOW, ids=(_IDS[1],))])
+            assert isinstance(outcome.error, InvalidValue)
+
+        self.run(tmp_path, check)
+
+    def test_a_row_and_the_one_that_is_forgotten_for_it_change_places_in_one_step(self, tmp_path: Path) -> None:
+        async def write(store: ObservationStore) -> bool:
+            await store.commit(OWNER, adding(*(observation(number) for number in range(4))))
+            new = Event(kind="add", at=NOW, row=observation(5), forgets=_IDS[1], who="model")
+            assert [outcome.kind for outcome in await store.commit(OWNER, [new])] == ["added"]
+            again = Event(kind="add", at=NOW, row=replace(observation(6), title="title 0"), forgets=_IDS[2])
+            itself = Event(kind="add", at=NOW, row=replace(observation(7), title="title 3"), forgets=_IDS[3])
+            assert [outcome.kind for outcome in await store.commit(OWNER, [again, itself])] == ["exact_dup"] * 2
+            for gone in (_IDS[1], _IDS[9]):
+                [outcome] = await store.commit(OWNER, [Event(kind="add", at=NOW, row=observation(8), forgets=gone)])
+                assert outcome.kind == "skipped"
+            await check(store)
+            [version] = await store.history(OWNER, _IDS[1])
+            assert [(event.kind, event.who) for event in version.events] == [("add", ""), ("delete", "model")]
+            await store.purge(OWNER, [_IDS[5]])  # what it stood for does not come back by that
+            return store.keeps_files
+
+        async def check(store: ObservationStore) -> None:
+            found = await store.find(OWNER, Filter(statuses=("deleted",)), order="created", ascending=True)
+            assert [row.id for row in found.rows] == _IDS[1:3]
+            assert {row.id for row in (await store.find(OWNER, Filter())).rows} >= {_IDS[0], _IDS[3]}
+
+        if self.run(tmp_path, write):
+            self.run(tmp_path, check)
+
+    def test_a_fact_can_be_erased_by_itself_by_who_sees_it_and_its_source(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            fact = Triple(
+                id=_IDS[20], subject="plugh", predicate="is", object="xyzzy 20", created_at=NOW, source=_IDS[1],
+                visibility="social", sensitivity="public",
+            )  # fmt: skip
+            others = [replace(fact, id=_IDS[number], object=f"xyzzy {number}", source=None) for number in (21, 22)]
+            facts = [fact, *others]
+            await store.commit(OWNER, adding(observation(1), observation(2)))
+            await store.commit(OWNER, [Event(kind="triple", at=NOW, triple=fact) for fact in facts])
+            with pytest.raises(UnknownObservation):
+                await store.purge(replace(OWNER, clearance="familiar"), [_IDS[20]])
+            assert await store.purge(OWNER, [_IDS[20], _IDS[2], _IDS[21]]) == [_IDS[2], _IDS[20], _IDS[21]]
+            assert await store.facts(OWNER, FactFilter()) == facts[2:]
+            assert [row.id for row in await store.get(OWNER, _IDS[:3])] == [_IDS[1]]
+
+        self.run(tmp_path, check)
+        left = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+        assert b"xyzzy 20" not in left
+        assert b"xyzzy 21" not in left
+
     def test_purging_takes_what_was_derived_along(self, tmp_path: Path) -> None:
         async def check(store: ObservationStore) -> None:
             rows = [
@@ -660,11 +783,12 @@ class ObservationMachine(RuleBasedStateMachine):
         self._turn = 0
 
     @rule(fields=_FIELDS, number=_ID, view=_VIEWS, supersedes=st.none() | _ID, sources=st.lists(_ID, max_size=1),
+          forgets=st.none() | st.none() | _ID,
           session=st.sampled_from([None, _IDS[30]]), expires=st.sampled_from([None, None, 3]),
           namespace=st.sampled_from(["", "", "work"]))  # fmt: skip
     def add(  # noqa: PLR0917 - Hypothesis passes them by name
         self, fields: dict[str, Any], number: str, view: Any, supersedes: str | None, sources: list[str],
-        session: str | None, expires: int | None, namespace: str,
+        forgets: str | None, session: str | None, expires: int | None, namespace: str,
     ) -> None:  # fmt: skip
         now = self._tick()
         given = {"title": "t"} | fields
@@ -682,7 +806,7 @@ class ObservationMachine(RuleBasedStateMachine):
             expires_at=None if expires is None else now + timedelta(seconds=expires),
             **given,
         )
-        self._commit(view, Event(kind="add", at=now, row=row, supersedes=supersedes))
+        self._commit(view, Event(kind="add", at=now, row=row, supersedes=supersedes, forgets=forgets))
 
     @rule(fields=_FIELDS, number=_ID, view=_VIEWS)
     def update(self, fields: dict[str, Any], number: str, view: Any) -> None:
@@ -729,7 +853,7 @@ class ObservationMachine(RuleBasedStateMachine):
     def take_back(self, number: str, view: Any) -> None:
         self._commit(view, Event(kind="retract", at=self._tick(), ids=(number,)))
 
-    @rule(numbers=st.lists(_ID, min_size=1, max_size=2), view=_VIEWS)
+    @rule(numbers=st.lists(_ID | st.sampled_from(_IDS[20:23]), min_size=1, max_size=2), view=_VIEWS)
     def purge(self, numbers: list[str], view: Any) -> None:
         self._both(lambda store: store.purge(self._view(view), numbers))
 

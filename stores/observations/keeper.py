@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from heapq import nlargest
@@ -20,7 +20,7 @@ from stores.bm25 import about
 from stores.cache import Cache
 from stores.caps import archiving, is_overfull, surplus, with_time_to_live
 from stores.errors import InvalidValue, StoreError, UnknownObservation
-from stores.events import Event, Outcome, applied, decide, implied, line_of, strength_in
+from stores.events import Event, Outcome, applied, decide, implied, line_of, made_from, may_name, strength_in
 from stores.files import Folder
 from stores.observation import Observation, Status, Triple, fold
 from stores.observations import snapshot
@@ -310,22 +310,25 @@ class Keeper:
         everything = view.asking_all()
         with self._alone() as folder:
             asked = [each for each in dict.fromkeys(ids) if self._table.number_seen(each, everything) is not None]
-            if not asked:
+            facts = [each for each in dict.fromkeys(ids) if (fact := self.triple(each)) and may_name(fact, view, self)]
+            if not asked and not facts:
                 raise UnknownObservation(f"there is no observation {', '.join(ids)}")
-            gone = self._with_derived(asked)
+            gone = asked + sorted(made_from(asked, self.derived_from), key=self._table.numbers.__getitem__)
             seen = [each for each in gone if self._table.number_seen(each, everything) is not None]
             rows = [self._row(self._table.numbers[each]) for each in gone]
             self._cache.remove(snapshot.NAME)
             numbers = {self._table.numbers[row.id] for row in rows}
             self.search.erase(numbers)
             self._vectors.erase(numbers)
-            moved = self._journal.rewrite(folder, erasing(gone, view.now, who=who, why=why))
+            moved = self._journal.rewrite(folder, erasing({*gone, *facts}, view.now, who=who, why=why))
             for row in rows:
                 self._bodies.pop(self._table.numbers[row.id], None)
                 self._table.erase(row)
+            for each in facts:
+                self._table.triples.pop(each, None)
             self._table.relocate(moved)
             self.search.erase(numbers)  # again, for a process that read the rows before may have indexed them meanwhile
-        return seen
+        return seen + facts
 
     def stats(self, view: View) -> Stats:
         """See `ObservationStore`."""
@@ -423,6 +426,10 @@ class Keeper:
     def triple(self, triple_id: str) -> Triple | None:
         """See `stores.events.Known`."""
         return self._table.triples.get(triple_id)
+
+    def derived_from(self, observation_id: str) -> list[str]:
+        """See `stores.events.Known`."""
+        return [self._table.ids[number] for number in self._table.derived_from(observation_id)]
 
     def _seen(self, view: View, statuses: Sequence[Status] = ("active",)) -> bytearray:
         self._catch_up()
@@ -587,16 +594,6 @@ class Keeper:
             and (fact.source is None or (fact.source in numbers and flags[numbers[fact.source]]))
             and fact_fits(fact, wanted)
         ]
-
-    def _with_derived(self, ids: Iterable[str]) -> list[str]:
-        gone = dict.fromkeys(ids)
-        waiting = list(gone)
-        derived: set[int] = set()
-        while waiting:
-            numbers = set(self._table.derived_from(waiting.pop())) - derived
-            derived |= numbers
-            waiting += [self._table.ids[number] for number in numbers]
-        return list(gone | dict.fromkeys(self._table.ids[number] for number in sorted(derived)))
 
     def _is_compaction_due(self) -> bool:
         uses, lines = self._table.use_lines, self._table.lines

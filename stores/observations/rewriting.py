@@ -78,10 +78,11 @@ def _without(event: Event, gone: Collection[str], purge: Event, line: bytes) -> 
     if event.row is not None:
         if event.row.id not in gone:
             return line  # it only refers to one of them, by its id
-        rest = replace(purge, ids=(event.row.id,), compresses=event.compresses, supersedes=event.supersedes)
+        along = {name: getattr(event, name) for name in ("compresses", "supersedes", "forgets")}
+        rest = replace(purge, ids=(event.row.id,), **along)
         return encode(rest.as_json()).rstrip(b"\n")
     if event.triple is not None:
-        return None if event.triple.source in gone else line
+        return None if event.triple.source in gone or event.triple.id in gone else line
     left = tuple(each for each in event.ids if each not in gone)
     if len(left) == len(event.ids) or event.kind == "purge":
         return line
