@@ -54,6 +54,8 @@ class Draft:
     derived_from: Sequence[str] = ()
     supersedes: str | None = None
     """The observation whose place it takes."""
+    forgets: str | None = None
+    """The observation that is not true any more now: it is forgotten in the same step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +100,8 @@ class Writing(Scoped):
         """
         scope = self._scope()
         _check_fields(changes)
-        if "supersedes" in changes:
-            raise InvalidValue("what an observation supersedes is not changed: use `supersede`")
+        if given := {"supersedes", "forgets"} & changes.keys():
+            raise InvalidValue(f"what an observation {given.pop()} is not changed: use `supersede` or `forget`")
         changes, redacted = redact_all(_within_bounds(changes))
         if isinstance(expires := changes.get("expires_at"), datetime):
             changes["expires_at"] = format_time(expires)
@@ -183,7 +185,7 @@ def _event(scope: Scope, draft: Draft) -> tuple[Event, tuple[str, ...], str]:
     now = scope.clock()
     given = {name: getattr(draft, name) for name in _FIELDS if getattr(draft, name) != _DEFAULTS[name]}
     given, redacted = redact_all(_within_bounds(given))
-    supersedes = given.pop("supersedes", None)
+    supersedes, forgets = given.pop("supersedes", None), given.pop("forgets", None)
     warning = ""
     if given.get("type", "note") not in TYPES:
         warning = f"{given['type']!r} is no type of observation: kept as a note"
@@ -202,7 +204,11 @@ def _event(scope: Scope, draft: Draft) -> tuple[Event, tuple[str, ...], str]:
             **given,
         },
     )
-    return Event(kind="add", at=now, row=row, supersedes=supersedes, who=scope.agent_id), redacted, warning
+    return (
+        Event(kind="add", at=now, row=row, supersedes=supersedes, forgets=forgets, who=scope.agent_id),
+        redacted,
+        warning,
+    )
 
 
 def _draft(**given: Any) -> Draft:

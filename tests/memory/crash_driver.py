@@ -42,8 +42,11 @@ import whoosh.reading  # noqa: F401
 import chatbot.memory.maintenance.upkeep  # noqa: F401
 from chatbot.memory import MemorySystem
 from chatbot.memory.maintenance.policy import Policy, Rule
+from chatbot.memory.writing import Draft
+from chatbot.pipeline.by_model.facts import Fact
+from chatbot.pipeline.by_model.learning import Origin, Step, apply
 from stores import KeyValue, SessionRef, TranscriptEntry
-from stores.access import View
+from stores.access import SENSITIVITIES, Guard, View, is_stricter
 from stores.basic_session import BasicSessionStore
 from stores.events import Event
 from stores.observation import STATUSES, Observation, Triple
@@ -415,6 +418,76 @@ class Maintaining(Remembering):
             assert len(rows) < 100 or merged > len(rows) // 40, "nothing is merged, so nothing is tested"
 
 
+class Correcting(Remembering):
+    """A model's facts take the place of memories, or deny them, and sources are made stricter than they were.
+
+    What is corrected and what corrects it are never both active; what was made from a row is never looser than that.
+    """
+
+    life_s = 0.1
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.done: set[str] = set()
+        asyncio.run(self.some(1, "first"))  # so that no child spends its short life on what is loaded later
+
+    async def work(self, worker: int, ack: Ack) -> None:
+        await self.some(1_000_000, f"{os.getpid()}-{worker}", ack)
+
+    async def some(self, times: int, words: str, ack: Ack = lambda _: None) -> None:
+        """Remember and correct, again and again."""
+        async with MemorySystem(
+            self.folder / "memory", settings={"observations": {"cache": str(self.folder / "cache")}}
+        ) as memory:
+            memories = memory.memories("chat")
+            for number in range(times):
+                source = await memories.remember(f"source {words} {number}", visibility="shared")
+                origin = Origin("chat", Guard("shared", "public", "public", ""), (source.id,))
+                actions = ["update", "delete", "repeat"]
+                old = [f"old {words} {number} {action}" for action in actions]
+                kept = await memories.remember_all([Draft(title=title, visibility="shared") for title in old])
+                await memories.remember(f"new {words} {number} repeat", visibility="shared", derived_from=[source.id])
+                targets = await memories.get([each.id for each in kept], count_use=False)
+                await apply(
+                    [
+                        Step(Fact(f"new {row.title[4:]}", "Sam"), action.replace("repeat", "delete"), row)
+                        for action, row in zip(actions, targets, strict=True)
+                    ],
+                    memories,
+                    origin,
+                )
+                await memories.update(source.id, visibility="private", sensitivity="private")
+                ack(f"{words} {number}")
+
+    def verify(self, acked: list[str]) -> None:
+        self.done |= set(acked)
+        asyncio.run(self.check())
+
+    async def check(self) -> None:
+        async with self.open() as store:
+            rows: dict[str, Observation] = {}
+            after = None
+            while not rows or after is not None:
+                view = View("full", datetime.now(UTC), frozenset(SENSITIVITIES))
+                page = await store.find(view, Filter(statuses=STATUSES), order="created", limit=1000, after=after)
+                rows |= {row.title: row for row in page.rows}
+                after = page.after
+                if not page.rows:
+                    break
+            ids = {row.id: row for row in rows.values()}
+            for title, row in rows.items():
+                assert all(is_stricter(row, ids[each]) for each in row.derived_from), title
+                if title.startswith("old ") and not title.endswith("repeat"):
+                    assert (row.status == "active") != (f"new {title[4:]}" in rows), title
+            for each in self.done:
+                assert rows[f"source {each}"].sensitivity == "private"
+                found = [rows[f"old {each} {action}"].status for action in ("update", "delete", "repeat")]
+                assert found == ["superseded", "deleted", "deleted"]
+                assert all(
+                    rows[f"new {each} {action}"].is_current(view.now) for action in ("update", "delete", "repeat")
+                )
+
+
 class Saving(Remembering):
     """Every row is followed by a snapshot of all of them."""
 
@@ -644,6 +717,7 @@ SCENARIOS: dict[str, type[Scenario]] = {
     "use": Using,
     "purge": Purging,
     "snapshot": Saving,
+    "correct": Correcting,
     "maintain": Maintaining,
 }
 

@@ -18,7 +18,6 @@ from chatbot.pipeline.by_model.facts import Fact
 from chatbot.pipeline.by_model.reconciliation import candidates_for, reconcile
 from chatbot.pipeline.by_model.superseding import outdated_by
 from stores.access import CLEARANCES, Clearance, Guard
-from stores.errors import StoreError
 from stores.observation import PROTECTED_TYPES, Observation, fold
 
 SOURCE = "extraction"
@@ -98,23 +97,18 @@ async def _finish(step: Step, kept: Remembered | None, memories: Remembering, or
     changed = step.target.id if step.target else ""
     if kept is None:
         return Learned(step.fact, "known", changed)
-    if kept.outcome == "skipped" and step.action == "update":  # the store allows no such change: then it is an addition
+    if kept.outcome == "skipped" and step.target:  # the store allows no such change: then it is an addition
         [kept] = await memories.remember_all([_draft_of(origin)(_added(step))], keep_going=True)
         return Learned(step.fact, kept.outcome, kept.id, reason=kept.reason)
-    reason = kept.reason
     if kept.outcome == "skipped":
-        return Learned(step.fact, kept.outcome, reason=reason)
-    if step.action == "delete":
-        try:
-            await memories.forget(changed)
-        except StoreError as error:
-            changed, reason = "", str(error)
-    return Learned(step.fact, kept.outcome, kept.id, changed if changed != kept.id else "", reason)
+        return Learned(step.fact, kept.outcome, reason=kept.reason)
+    return Learned(step.fact, kept.outcome, kept.id, changed if changed != kept.id else "", kept.reason)
 
 
 def _draft_of(origin: Origin) -> Any:
     def draft(step: Step) -> Draft:
         fact, guard = step.fact, origin.guard
+        target = step.target.id if step.target else None
         needed = [guard.min_clearance, *([step.target.min_clearance] if step.target else [])]
         return Draft(
             title=fact.content,
@@ -128,7 +122,8 @@ def _draft_of(origin: Origin) -> Any:
             min_clearance=_highest(needed),
             created_at=origin.said_at,
             derived_from=origin.derived_from,
-            supersedes=step.target.id if step.target and step.action == "update" else None,
+            supersedes=target if step.action == "update" else None,
+            forgets=target if step.action == "delete" else None,
         )
 
     return draft
