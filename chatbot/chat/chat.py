@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from chatbot.chat.dialogue import USER
-from chatbot.chat.episode import summarize_episode
+from chatbot.chat.episode import summarize_episode, take_back_episode
 from chatbot.chat.events import Alone, Publisher
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.prompt import PromptBundle
@@ -121,23 +121,35 @@ class Chat:
         return turn, receipt
 
     async def take_back(self) -> list[TranscriptEntry]:
-        """Remove the last exchange, from the user's entry on, and return it; empty where there is none."""
+        """Remove the last exchange, from the user's entry on, and return it; empty where there is none.
+
+        What was made of it goes too: what was remembered, captured and summed up. What it cost stays on the bill.
+        """
         if self.session is None or not self.session.supports(TranscriptStore):
             return []
-        async with self._order:
-            await self._publisher.settle(self.session)
-            n = _ENTRIES_AT_A_TIME
-            while True:
-                entries = await self.session.transcript_read_last(n)
-                asked = [at for at, entry in enumerate(entries) if entry.role == USER]
-                if asked:
-                    taken = await self.session.transcript_drop_last(len(entries) - asked[-1])
-                    if self._remembrance and taken:
-                        await self._remembrance.take_back(taken[0].at)
-                    return taken
-                if len(entries) < n:
-                    return []
-                n *= 2
+        while True:
+            await self._publisher.settle(self.session)  # not within the order, for which some of it may wait
+            async with self._order:
+                if self._publisher.is_settled(self.session):
+                    return await self._take_back(self.session)
+
+    async def _take_back(self, session: SessionHandle) -> list[TranscriptEntry]:
+        """The transcript comes last: what a failure leaves behind can be taken back again."""
+        n = _ENTRIES_AT_A_TIME
+        while True:
+            entries = await session.transcript_read_last(n)
+            asked = [at for at, entry in enumerate(entries) if entry.role == USER]
+            if asked:
+                since = entries[asked[-1]].at
+                if self._remembrance:
+                    await self._remembrance.take_back(since)
+                if session.supports(KeyValueStore):
+                    await take_back_episode(session, since)
+                await session.take_back_turn(since)
+                return await session.transcript_drop_last(len(entries) - asked[-1])
+            if len(entries) < n:
+                return []
+            n *= 2
 
     async def asked_last(self) -> str | None:
         """What the user said last, as far as it is within the transcript's cap; None where that is nothing."""

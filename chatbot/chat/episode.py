@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from chatbot.chat.dialogue import ASSISTANT, USER
+from chatbot.chat.standing import standing
 from chatbot.memory import SessionHandle
 from stores.analysis import terms
 from stores.base import KeyValueStore
@@ -25,6 +26,8 @@ _MOST_LINES = 24
 _LONGEST_LINE = 160
 READ_AT_ONCE = 200
 """How many of the last entries are looked at: what left the window since it moved last is among them."""
+_READ_AT_FIRST = 2_000
+"""How many where nothing was told before."""
 _SENTENCE = re.compile(r"(?<=[.!?。!?])\s+|\n+")
 _HEAD = "(Earlier in this conversation, in short; a record, not instructions:)"
 
@@ -68,16 +71,28 @@ async def summarize_episode(session: SessionHandle, since: datetime | None, *, s
         return ""
     episode = await kept_episode(session)
     if episode.until is None or episode.until < since:
-        entries = await session.transcript_read_last(READ_AT_ONCE)
+        entries = await session.transcript_read_last(READ_AT_ONCE if episode.until else _READ_AT_FIRST)
         episode = episode.after(await kept_told(session), entries)
         left = [entry for entry in entries if entry.at < since and (episode.until is None or entry.at >= episode.until)]
+        left = await standing(session, left)
         if not left and episode.until is None:
             return ""
         episode = episode.extended(left, since)
         if save:
-            kept: dict[str, Any] = {"until": format_time(since), "lines": episode.lines}
-            await session.kv_set(KEY, _dumped(kept | ({"told": _as_json(episode.told)} if episode.told else {})))
+            await _keep(session, episode)
     return episode.text()
+
+
+async def take_back_episode(session: SessionHandle, since: datetime) -> None:
+    """Leave nothing in the summaries of what was said from `since` on; what a model told of before that stays."""
+    told, episode = await kept_told(session), await kept_episode(session)
+    if told is not None and told.until > since:
+        await session.kv_delete(TOLD_KEY)
+    if episode.until is not None and episode.until > since:
+        if episode.told is not None and episode.told.until <= since:
+            await _keep(session, Episode(episode.told.until, (), episode.told))
+        else:
+            await session.kv_delete(KEY)
 
 
 async def kept_episode(session: SessionHandle) -> Episode:
@@ -101,6 +116,15 @@ async def kept_told(session: SessionHandle) -> Told | None:
 async def keep_told(session: SessionHandle, told: Told) -> None:
     """Keep what a model told, for when the window moves."""
     await session.kv_set(TOLD_KEY, _dumped(_as_json(told)))
+
+
+async def _keep(session: SessionHandle, episode: Episode) -> None:
+    kept: dict[str, Any] = {"lines": episode.lines}
+    if episode.until is not None:
+        kept["until"] = format_time(episode.until)
+    if episode.told is not None:
+        kept["told"] = _as_json(episode.told)
+    await session.kv_set(KEY, _dumped(kept))
 
 
 def _told(value: Any) -> Told:

@@ -152,6 +152,10 @@ class Publisher(ABC):
     async def settle(self, session: SessionHandle) -> None:
         """Wait until everything is done that events of the session set going."""
 
+    @abstractmethod
+    def is_settled(self, session: SessionHandle) -> bool:
+        """Whether nothing of that is under way."""
+
 
 class Alone(Publisher):
     """A conversation without hooks: it recalls, and keeps exchanges."""
@@ -169,3 +173,7 @@ class Alone(Publisher):
 
     async def settle(self, session: SessionHandle) -> None:
         """Nothing: everything is done at once."""
+
+    def is_settled(self, session: SessionHandle) -> bool:  # noqa: ARG002
+        """Always."""
+        return True

@@ -26,6 +26,7 @@ class Receipt:
     agent: str
     model: str
     at: datetime
+    """When the user's entry was written, by which its receipt is found."""
     finish: Finish = "stop"
     reply: str = ""
     """What was said; it stands in the transcript, so the kept line leaves it out."""
@@ -40,6 +41,8 @@ class Receipt:
     """What was looked at in memory, with scores, what was injected, and why the rest was not."""
     remembered: str | None = None
     """The observation that keeps this exchange."""
+    title: str = ""
+    """What this turn has called the session."""
     notices: list[str] = field(default_factory=list)
     error: str | None = None
 
@@ -75,6 +78,7 @@ class Receipt:
             "tokens": self.tokens,
             "memory": self.memory,
             "remembered": self.remembered,
+            **({"title": self.title} if self.title else {}),
             "prompt_sha256": self.prompt_sha256,
             "notices": self.notices,
         }

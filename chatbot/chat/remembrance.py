@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from chatbot.chat.memory_block import MemoryBlock, build_block, without_blocks
@@ -15,9 +15,9 @@ from chatbot.memory.memorability import Memorability
 from chatbot.memory.recall import OVER_LIMIT, RECALLED
 from chatbot.memory.recall import Recalled as Hit
 from chatbot.models.tokens import estimate_text
-from stores.access import View
+from stores.access import SENSITIVITIES, View
 from stores.base import ObservationStore
-from stores.observation import Observation
+from stores.observation import STATUSES, Observation
 
 EXCHANGE = "exchange"
 AUTO = "auto"
@@ -150,11 +150,17 @@ class Remembrance:
         return kept.id
 
     async def take_back(self, since: datetime) -> None:
-        """Erase the exchanges that were kept from `since` on, and what was captured beside them."""
-        ids = await self._shown(since)
-        if ids:
-            await self._session.purge(*ids)
+        """Erase what was kept of the turn that began then, and what was made of that, facts and summaries too."""
+        session, end = self._session, self._clock() + timedelta.resolution  # for the clock may have been set back
         self.before = Recalled()
+        rows = await session.every(session_id=session.id, after=since, before=end, ask=SENSITIVITIES, statuses=STATUSES)
+        ids = [row.id for row in rows if row.type == EXCHANGE or row.source == AUTO]
+        ids += [row.id for row in await session.session_summaries(session_id=session.id, ask=SENSITIVITIES)
+                if row.updated_at >= since]  # fmt: skip
+        facts = await session.query_facts(subject=f"session:{session.id}", ask=SENSITIVITIES)
+        ids += [fact.id for fact in facts if since <= fact.created_at < end]
+        if ids:
+            await session.purge(*ids)
 
     async def _startup_tasks(self) -> list[Observation]:
         """What is to be brought up when a session begins: tasks that are open and surface then."""

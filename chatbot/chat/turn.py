@@ -136,7 +136,6 @@ class Turn:
         self._recalled: Recalled | None = None
         self._aside = Aside()
         self._offered: tuple[ToolSpec, ...] | None = None
-        self._asked_at = receipt.at
         self._keeps_transcript = session is not None and session.supports(TranscriptStore)
 
     async def run(self) -> Receipt:
@@ -280,7 +279,7 @@ class Turn:
         event = PromptSubmit(
             session=self._session,
             turn=self._receipt.turn,
-            at=self._asked_at,
+            at=self._receipt.at,
             said=tuple(content for role, content in said if role == USER)[-_RECENT_QUESTIONS:],
             since=self._window.since,
             most_tokens=await self._model.context_window() // _MEMORY_SHARE,
@@ -312,7 +311,7 @@ class Turn:
         event = TurnEnd(
             session=self._session,
             turn=self._receipt.turn,
-            at=self._asked_at,
+            at=self._receipt.at,
             text=self._text,
             reply=self._receipt.reply,
             tools=tuple(self._results),
@@ -369,7 +368,7 @@ class Turn:
         try:
             entries = [TranscriptEntry(role, content, self._clock()) for role, content in said]
             await self._session.transcript_extend(entries)
-            self._asked_at = self._asked_at if self._written else entries[0].at
+            self._receipt.at = self._receipt.at if self._written else entries[0].at
             self._written += len(said)
         except StoreError as error:
             self._unsaved.extend(said)
@@ -403,6 +402,7 @@ class Turn:
         if self._session is not None and title:
             await self._session.entitle(title, instead_of=self._session.record.title)
             self._window.greeting = title if is_greeting(title) else ""
+            self._receipt.title = self._session.record.title
 
     async def _title_by_model(self) -> None:
         """Ask the model what to call the session, where the settings say so; the rule does it where that fails."""

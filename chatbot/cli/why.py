@@ -61,7 +61,8 @@ def chosen(receipts: Sequence[dict[str, Any]], turn: str | None) -> dict[str, An
 async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
     """Print a receipt for people."""
     memory = receipt.get("memory") or {}
-    _say(f"turn {receipt['turn']} · {receipt['at']} · {receipt['model']} · {receipt['finish']}")
+    finish = receipt["finish"] + (" · taken back" if receipt.get("taken_back") else "")
+    _say(f"turn {receipt['turn']} · {receipt['at']} · {receipt['model']} · {finish}")
     if memory.get("query"):
         _say(f"memory was asked about: {printable(' / '.join(memory['query']))[:200]}")
     considered = memory.get("considered", [])

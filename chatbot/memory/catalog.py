@@ -16,7 +16,7 @@ import shutil
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import datetime
 from itertools import takewhile
 from pathlib import Path
@@ -26,7 +26,7 @@ from chatbot.errors import DamagedSession, SessionNotFound
 from chatbot.memory.index import SESSION_NAME, SessionIndex
 from chatbot.memory.record import SessionRecord, decode_record, is_session_id
 from stores import json_lines
-from stores.errors import LaterFormat, MissingFolder, StoreError
+from stores.errors import InvalidValue, LaterFormat, MissingFolder, StoreError
 from stores.files import locked, make_folder, opened, stamp, sync_folder, translated
 from stores.records import SessionRef, format_time
 
@@ -86,6 +86,13 @@ class SessionCatalog(ABC):
     async def receipts_since(self, session: SessionRef, moment: datetime) -> list[dict[str, Any]]:
         """Every receipt from `moment` on, newest first."""
         return list(takewhile(_from(moment), reversed(await self.receipts(session))))
+
+    @abstractmethod
+    async def take_back(self, session: SessionRef, at: datetime) -> None:
+        """The turn that began then was taken back: its receipt keeps what it cost, and loses what was said.
+
+        A title that this turn has given goes too. Durable on return.
+        """
 
     @abstractmethod
     def ref(self, session_id: str) -> SessionRef:
@@ -161,6 +168,10 @@ class FolderCatalog(SessionCatalog):
     async def receipts_since(self, session: SessionRef, moment: datetime) -> list[dict[str, Any]]:
         """See `SessionCatalog`; reads no further back."""
         return await asyncio.to_thread(_read_receipts_since, session.folder, moment)
+
+    async def take_back(self, session: SessionRef, at: datetime) -> None:
+        """See `SessionCatalog`."""
+        await asyncio.to_thread(self._take_back, session, at)
 
     def ref(self, session_id: str) -> SessionRef:
         """See `SessionCatalog`."""
@@ -257,6 +268,12 @@ class FolderCatalog(SessionCatalog):
             raise SessionNotFound(f"there is no session {session_id}") from error
         return record
 
+    def _take_back(self, session: SessionRef, at: datetime) -> None:
+        if given := _withdraw_receipt(session.folder, at):
+            self._change(session.id, lambda record: record.renamed("") if record.title == given else record)
+            with locked(self._home) as home:
+                self._index.fold(home)
+
     def _note_used(self, session_id: str, now: datetime) -> None:
         try:
             with locked(self._home) as home:
@@ -339,6 +356,15 @@ class EphemeralCatalog(SessionCatalog):
         """See `SessionCatalog`."""
         return list(self._receipts.get(session.id, ()))
 
+    async def take_back(self, session: SessionRef, at: datetime) -> None:
+        """See `SessionCatalog`."""
+        receipts = self._receipts.get(session.id, [])
+        for number in filter(lambda number: _is_of(receipts[number], at), range(len(receipts))):
+            given = receipts[number].get("title")
+            receipts[number] = _withdrawn(receipts[number])
+            if given == self._records[session.id].title:
+                await self.change(session.id, lambda record: record.renamed(""))
+
     def ref(self, session_id: str) -> SessionRef:
         """See `SessionCatalog`."""
         return SessionRef(session_id, Path())
@@ -379,6 +405,30 @@ def _read_receipts(path: Path) -> list[dict[str, Any]]:
 def _read_receipts_since(path: Path, moment: datetime) -> list[dict[str, Any]]:
     with opened(path) as folder:
         return list(takewhile(_from(moment), json_lines.read_backwards(folder, RECEIPTS_NAME)))
+
+
+def _withdraw_receipt(path: Path, at: datetime) -> str:
+    """Take what was said out of the receipt of a turn; the title that the turn has given, if it gave one."""
+    given = ""
+    with locked(path) as folder:
+        lines = folder.read(RECEIPTS_NAME).split(b"\n") if folder.stamp(RECEIPTS_NAME) else []
+        for number, line in enumerate(lines):
+            with suppress(InvalidValue):
+                if format_time(at).encode() in line and _is_of(receipt := json_lines.record_of(line), at):
+                    given = str(receipt.get("title", ""))
+                    lines[number] = json_lines.encode(_withdrawn(receipt)).rstrip(b"\n")
+                    folder.replace(RECEIPTS_NAME, b"\n".join(lines))
+    return given
+
+
+def _is_of(receipt: dict[str, Any], at: datetime) -> bool:
+    return receipt.get("at") == format_time(at) and "kind" not in receipt
+
+
+def _withdrawn(receipt: dict[str, Any]) -> dict[str, Any]:
+    """A receipt without what the user said."""
+    memory = {name: value for name, value in (receipt.get("memory") or {}).items() if name != "query"}
+    return {**receipt, "memory": memory, "taken_back": True} | ({"title": ""} if "title" in receipt else {})
 
 
 def _from(moment: datetime) -> Callable[[dict[str, Any]], bool]:

@@ -152,6 +152,11 @@ class SessionHandle(Remembering):
         """Keep the record of a turn, or of what was done beside turns: that one has a `kind`. Durable on return."""
         await self._catalog.append_receipt(self._ref, receipt)
 
+    async def take_back_turn(self, at: datetime) -> None:
+        """The turn whose entry has that time was taken back: no receipt or title tells what was said. Durable."""
+        await self._catalog.take_back(self._ref, at)
+        self.record = await self._catalog.get(self.id)
+
     async def receipts(self) -> list[dict[str, Any]]:
         """The record of every turn, oldest first."""
         return [record for record in await self.records() if "kind" not in record]

@@ -108,7 +108,16 @@ class SessionIndex:
         with locked(self._home) as folder:
             journal, index = folder.stamp(JOURNAL_NAME), folder.stamp(NAME)
             if journal and journal.size + (index.size if index else 0) < _LARGEST_FOLD_AT_CLOSE:
-                self._fold(folder)
+                self.fold(folder)
+
+    def fold(self, folder: Folder) -> None:
+        """Bring `sessions.json` up to date, so that nothing older is left. Needs the lock on `home`."""
+        try:
+            records = list(_records_backwards(folder))
+        except _DamagedIndexError:
+            self._rebuild(folder)
+        else:
+            self._replace(folder, reversed(records), _marker(folder))
 
     def _glance(
         self, wanted: Callable[[SessionRecord], bool], limit: int | None, behind: str | None
@@ -139,17 +148,9 @@ class SessionIndex:
                 size = journal.stamp().size
             index = folder.stamp(NAME)
             if size > max(_SMALLEST_FOLD, index.size if index else 0):
-                self._fold(folder)
+                self.fold(folder)
         except OSError as error:
             logger.warning("%s could not be written: %s", self._home / JOURNAL_NAME, error)
-
-    def _fold(self, folder: Folder) -> None:
-        try:
-            records = list(_records_backwards(folder))
-        except _DamagedIndexError:
-            self._rebuild(folder)
-        else:
-            self._replace(folder, reversed(records), _marker(folder))
 
     def _rebuild(self, folder: Folder) -> list[SessionRecord]:
         marker = self._folders()

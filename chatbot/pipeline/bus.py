@@ -84,6 +84,10 @@ class Bus:
         while waiting := [task for key, task in self._last.items() if session_id in {None, key}]:
             await asyncio.wait(waiting)
 
+    def is_idle(self, session_id: str) -> bool:
+        """Whether nothing runs in the background of that session."""
+        return session_id not in self._last
+
     def forget(self, session_id: str) -> None:
         """The session is over: what was told in it may be told again in the next one."""
         self._told = {each for each in self._told if each[0] != session_id}

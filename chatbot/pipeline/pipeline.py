@@ -72,6 +72,10 @@ class Pipeline(Publisher, AsyncResource):
         """Wait for what runs in the background in that session."""
         await self.bus.drain(session.id)
 
+    def is_settled(self, session: SessionHandle) -> bool:
+        """Whether nothing runs in the background in that session."""
+        return self.bus.is_idle(session.id)
+
     def tell(self, event: Any) -> None:
         """Tell of an event and wait for nobody; of none before the first turn."""
         if self._hooks is not None:

@@ -464,11 +464,11 @@ class Correcting(Remembering):
         asyncio.run(self.check())
 
     async def check(self) -> None:
+        view = View("full", datetime.now(UTC), frozenset(SENSITIVITIES))
         async with self.open() as store:
             rows: dict[str, Observation] = {}
             after = None
             while not rows or after is not None:
-                view = View("full", datetime.now(UTC), frozenset(SENSITIVITIES))
                 page = await store.find(view, Filter(statuses=STATUSES), order="created", limit=1000, after=after)
                 rows |= {row.title: row for row in page.rows}
                 after = page.after

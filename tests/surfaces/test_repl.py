@@ -108,6 +108,25 @@ def test_the_last_exchange_is_taken_back_asked_again_and_edited(start: Start) ->
     assert _said() == []
 
 
+def test_what_is_taken_back_is_in_no_file(start: Start) -> None:
+    config = Path("config.toml")
+    config.write_text(
+        config.read_text(encoding="utf-8").replace('["basic_session"]', '["basic_session", "observations"]')
+    )
+    chat = start(replies=["So plugh is its name.", "So be it."])
+    chat.say("We decided to name the granite harbour barge plugh")
+    chat.see("So plugh")
+    chat.prompt()
+    chat.say("/undo")
+    chat.see("took back 'We decided")
+    chat.say("The harbour is a deep one")
+    chat.see("So be it")
+    chat.leave()
+    files = [path for path in Path("identities").rglob("*") if path.is_file()]
+    assert [path.name for path in files if b"plugh" in path.read_bytes()] == ["prompt_history"]
+    assert _said() == [("user", "The harbour is a deep one"), ("assistant", "So be it.")]
+
+
 def test_several_lines_are_one_message(start: Start) -> None:
     chat = start()
     chat.prompt()

@@ -92,7 +92,11 @@ class Commands(MemorySlash, LookingSlash):
         self._screen.say(f"now called {self._session().record.title!r}", "dim")
 
     async def do_undo(self, _: str) -> None:
-        """Take back the last exchange, for good."""
+        """Take back the last exchange, for good.
+
+        With it goes what was remembered, captured and summed up of it, and a title that it gave. What tools did in it
+        stays done, what the model wrote down by itself too, and so does its cost.
+        """
         taken = await self.chat.take_back()
         self._screen.say(f"took back {_first_line(taken)!r}" if taken else "there is nothing to take back", "dim")
 

@@ -18,6 +18,7 @@ from chatbot.chat.episode import READ_AT_ONCE, Told, keep_told, kept_episode, ke
 from chatbot.chat.fence import barred, fenced
 from chatbot.chat.role_marks import without_role_marks
 from chatbot.chat.rules import rule_against
+from chatbot.chat.standing import standing
 from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle
 from chatbot.memory.redaction import redact
@@ -85,7 +86,7 @@ async def what_left(session: SessionHandle) -> Left | None:
     since = told.until if told else None
     entries = [
         entry
-        for entry in await session.transcript_read_last(READ_AT_ONCE)
+        for entry in await standing(session, await session.transcript_read_last(READ_AT_ONCE))
         if entry.role in {USER, ASSISTANT} and entry.at < episode.until and (since is None or entry.at >= since)
     ]
     if len(entries) < _LEAST_NEW:

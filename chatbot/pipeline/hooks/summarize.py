@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
 
 from msgspec import Meta
 
+from chatbot.chat.dialogue import ASSISTANT, USER
 from chatbot.chat.episode import READ_AT_ONCE
 from chatbot.chat.events import SESSION_END, TURN_END, SessionEnd, TurnEnd
+from chatbot.chat.standing import standing
 from chatbot.memory import SessionHandle
 from chatbot.pipeline.digest import Digest
 from chatbot.pipeline.hook import Hook, HookContext
@@ -19,6 +21,7 @@ from chatbot.pipeline.hooks.episode import SUMMARY
 from chatbot.pipeline.sittings import Sittings
 from stores.access import SENSITIVITIES
 from stores.base import ObservationStore, TranscriptStore
+from stores.records import TranscriptEntry
 
 Turns = Annotated[int, Meta(ge=1)]
 _MOST = 1_000
@@ -61,16 +64,20 @@ class Summarize(Hook):
             if len(turns) >= self._every:
                 await self._write(session, turns)
                 self._turns[session.id] = ()
-        elif (left := self._turns.pop(session.id)) is not None and len(left) >= self._least:
-            await self._write(session, left)
+        elif (left := self._turns.pop(session.id)) is not None:
+            await self._write(session, left, least=self._least)
 
-    async def _write(self, session: SessionHandle, turns: Sequence[_Turn]) -> None:
-        digest = Digest()
-        for each in await _standing(turns, session):
+    async def _write(self, session: SessionHandle, held: Sequence[_Turn], *, least: int = 1) -> None:
+        """Bring the summary up to date. Where there is none, or none any more, it is made of the transcript too."""
+        earlier = await session.session_summaries(session_id=session.id, limit=1, ask=SENSITIVITIES)
+        if earlier and len(held) < least:
+            return
+        turns, digest = await _standing(held, session, alone=bool(earlier)), Digest()
+        for each in turns:
             digest = digest.joined(each.digest)
-        for earlier in await session.session_summaries(session_id=session.id, limit=1, ask=SENSITIVITIES):
-            digest = digest.after(earlier.metadata)
-        if digest.request:
+        if earlier:
+            digest = digest.after(earlier[0].metadata)
+        if digest.request and (earlier or len(turns) >= least):
             await session.summarize_session(
                 digest.request, digest.outcome, decisions=digest.decisions, open_items=digest.open_items
             )
@@ -81,7 +88,7 @@ class Summarize(Hook):
         by_model = self.context.capabilities.find(SUMMARY)
         if by_model is None or not session.supports(TranscriptStore):
             return
-        entries = await session.transcript_read_last(READ_AT_ONCE)
+        entries = await standing(session, await session.transcript_read_last(READ_AT_ONCE))
         if (summary := await by_model(session, entries)) is not None:
             await session.summarize_session(
                 summary.request or digest.request,
@@ -91,13 +98,30 @@ class Summarize(Hook):
             )
 
 
-async def _standing(turns: Sequence[_Turn], session: SessionHandle) -> list[_Turn]:
-    """Those that were not taken back, and whose exchanges were not forgotten or erased meanwhile."""
-    ids = [each.kept for each in turns if each.kept is not None]
+async def _standing(held: Sequence[_Turn], session: SessionHandle, *, alone: bool) -> list[_Turn]:
+    """Those that were not taken back, and whose exchanges were not forgotten or erased meanwhile.
+
+    With what else the end of the transcript holds, unless they are wanted `alone`.
+    """
+    ids = [each.kept for each in held if each.kept is not None]
     there = {row.id for row in await session.get(ids, ask=SENSITIVITIES, count_use=False)} if ids else set()
-    turns = [each for each in turns if each.kept is None or each.kept in there]
+    held = [each for each in held if each.kept is None or each.kept in there]
     if not session.supports(TranscriptStore):
-        return turns
+        return held
     said = await session.transcript_read_last(READ_AT_ONCE)
-    shown = {entry.at for entry in said}
-    return [each for each in turns if each.at in shown or (said and each.at < said[0].at)]
+    shown = {turn.at: turn for turn in _turns_in(await standing(session, said))}
+    before = [each for each in held if said and each.at < said[0].at]
+    own = {each.at for each in held}
+    return before + [turn for at, turn in shown.items() if at in own or not alone]
+
+
+def _turns_in(entries: Sequence[TranscriptEntry]) -> Iterator[_Turn]:
+    """The turns that came to an end."""
+    at, text, reply = None, "", ""
+    for entry in [*entries, None]:
+        if entry is None or entry.role == USER:
+            if at is not None and reply:
+                yield _Turn(at, None, Digest.of(text, reply))
+            at, text, reply = (entry.at, entry.content, "") if entry else (None, "", "")
+        elif entry.role == ASSISTANT:
+            reply = entry.content
