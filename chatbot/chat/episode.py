@@ -16,12 +16,12 @@ from typing import Any
 from chatbot.chat.dialogue import ASSISTANT, USER
 from chatbot.chat.standing import standing
 from chatbot.memory import SessionHandle
+from chatbot.memory.handle import TOLD_KEYS
 from stores.analysis import terms
 from stores.base import KeyValueStore
 from stores.records import TranscriptEntry, format_time, parse_time
 
-KEY = "episode_summary"
-TOLD_KEY = "episode_told"
+KEY, TOLD_KEY = TOLD_KEYS
 _MOST_LINES = 24
 _LONGEST_LINE = 160
 READ_AT_ONCE = 200

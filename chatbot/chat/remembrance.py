@@ -160,7 +160,7 @@ class Remembrance:
         facts = await session.query_facts(subject=f"session:{session.id}", ask=SENSITIVITIES)
         ids += [fact.id for fact in facts if since <= fact.created_at < end]
         if ids:
-            await session.purge(*ids)
+            await session.purge(*ids, untell=False)
 
     async def _startup_tasks(self) -> list[Observation]:
         """What is to be brought up when a session begins: tasks that are open and surface then."""

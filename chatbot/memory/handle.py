@@ -20,6 +20,8 @@ from stores.files import contained, translated
 from stores.records import KeyValue, SessionRef, TranscriptEntry
 
 WORKING_MEMORY = "working_memory"
+TOLD_KEYS = ("episode_summary", "episode_told")
+"""The keys of what is told of a transcript in short; it is made anew where it is missing."""
 _NOTED_FOR = timedelta(minutes=1)
 _CHUNK_BYTES = 64 * 1024
 
@@ -191,7 +193,8 @@ class SessionHandle(Remembering):
         if self.supports(KeyValueStore):
             store = self._keeper(KeyValueStore)
             for entry in await store.kv_entries(self._ref):
-                await store.kv_set(other, entry)
+                if entries is None or entry.key not in TOLD_KEYS:
+                    await store.kv_set(other, entry)
         if self.supports(TranscriptStore):
             transcripts = self._keeper(TranscriptStore)
             if said := _first(await transcripts.transcript_read_all(self._ref), entries):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
@@ -14,11 +14,14 @@ from chatbot.memory.told import MemoryEvent, Tell
 from stores.access import Clearance, Sensitivity, View
 from stores.base import ObservationStore
 from stores.events import Event, Outcome
+from stores.observation import Observation
 
 if TYPE_CHECKING:
     from chatbot.memory.meaning import Meaning
 
 PUBLIC: tuple[Sensitivity, ...] = ("public",)
+Untell = Callable[[Collection[str]], Awaitable[None]]
+"""Makes the sessions of these ids forget what they made of their transcripts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,8 @@ class Caller:
     profiles: Mapping[str, Profile] = field(default_factory=lambda: PROFILES)
     tell: Tell | None = None
     """Who is told of each operation."""
+    untell: Untell | None = None
+    """What takes back what sessions keep of the exchanges in them."""
 
     def scope(
         self,
@@ -55,6 +60,7 @@ class Caller:
             meaning=self.meaning_of(store),
             profiles=self.profiles,
             tell=self.tell,
+            untell=self.untell,
         )
 
 
@@ -72,6 +78,7 @@ class Scope:
     meaning: Meaning | None = None
     profiles: Mapping[str, Profile] = field(default_factory=lambda: PROFILES)
     tell: Tell | None = None
+    untell: Untell | None = None
     across: bool = False
     """Whether rows of all namespaces are read, not only those of `namespace`."""
 
@@ -79,6 +86,13 @@ class Scope:
         """What the caller sees now, asking for these sensitivities."""
         spaces = None if self.across else frozenset({self.namespace})
         return View(self.clearance, self.clock(), frozenset(ask), spaces)
+
+    async def unsaid(self, rows: Iterable[Observation]) -> None:
+        """Exchanges and captures among these rows are gone from memory: their sessions shall not tell of them again."""
+        said = [row for row in rows if row.type == "exchange" or row.source == "auto"]
+        sessions = {row.session_id for row in said if row.session_id is not None}
+        if sessions and self.untell is not None:
+            await self.untell(sessions)
 
     def changed(self, operation: str, ids: Sequence[str]) -> None:
         """Tell that these rows were changed."""

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from chatbot.errors import AmbiguousSession, SessionError, SessionExpired, SessionNotFound, WrongAgent
+from chatbot.errors import AmbiguousSession, ChatbotError, SessionError, SessionExpired, SessionNotFound, WrongAgent
 from chatbot.memory.catalog import EphemeralCatalog, FolderCatalog, SessionCatalog
 from chatbot.memory.comparison import Comparison, compare
-from chatbot.memory.handle import SessionHandle
+from chatbot.memory.handle import TOLD_KEYS, SessionHandle
 from chatbot.memory.record import SessionRecord, is_session_id, new_id, utc_now
 from chatbot.memory.remembering import Memories, Remembering
 from chatbot.memory.scope import Caller, Scope
@@ -23,7 +23,7 @@ from chatbot.memory.session_filter import MESSAGES, SessionFilter
 from chatbot.memory.session_terms import SessionTerms
 from chatbot.memory.told import Tell
 from stores.access import Clearance, least_clearance
-from stores.base import ObservationStore, Store
+from stores.base import KeyValueStore, ObservationStore, Store
 from stores.cache import Cache
 from stores.errors import InvalidValue, StoreError, UnsupportedOperation
 from stores.lifecycle import AsyncResource
@@ -85,7 +85,7 @@ class MemorySystem(AsyncResource, Remembering):
         self._clock = clock
         self._new_id = new_id
         self._plugins_beside = plugins_beside
-        self._caller = Caller(clearance, namespace, clock, new_id, self._meaning_of, profiles, tell)
+        self._caller = Caller(clearance, namespace, clock, new_id, self._meaning_of, profiles, tell, self._untell)
         self._embedder = embedder
         self._meaning_weight = meaning_weight
         self._bill = bill
@@ -465,6 +465,18 @@ class MemorySystem(AsyncResource, Remembering):
                 f"of the stores {', '.join(names or [self._observations])} none keeps observations"
             )
         return self._caller.scope(store)
+
+    async def _untell(self, sessions: Collection[str]) -> None:
+        """Drop what sessions keep of their transcripts in short; a session that is gone keeps nothing."""
+        for each in sessions:
+            try:
+                session = await self.load_session(each, any_agent=True)
+                for key in TOLD_KEYS if session.supports(KeyValueStore) else ():
+                    await session.kv_delete(key)
+            except SessionNotFound:
+                continue
+            except (StoreError, ChatbotError) as error:
+                logger.warning("what session %s keeps in short of its transcript stays: %s", each, error)
 
     def _meaning_of(self, store: ObservationStore) -> Meaning | None:
         if self._embedder is not None and id(store) not in self._meanings:

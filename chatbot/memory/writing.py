@@ -124,7 +124,9 @@ class Writing(Scoped):
 
     async def forget(self, *ids: str) -> None:
         """Take observations out of memory; `restore` brings them back. Better supersede what has changed."""
+        rows = await self._named(ids)
         await self._change("delete", ids)
+        await self._scope().unsaid(rows)
 
     async def archive(self, *ids: str) -> None:
         """Put observations away: they are kept and not recalled."""
@@ -134,14 +136,18 @@ class Writing(Scoped):
         """Make observations active again, whatever became of them, but for those purged."""
         await self._change("restore", ids)
 
-    async def purge(self, *ids: str) -> list[str]:
-        """Erase observations for good, with what was derived from them; the ids that are gone.
+    async def purge(self, *ids: str, untell: bool = True) -> list[str]:
+        """Erase observations, and facts, for good, with what was derived from them; the ids that are gone.
 
-        A transcript that holds the same words is not touched: that belongs to its session.
+        A transcript that holds the same words is not touched: that belongs to its session. But no summary is made of
+        an exchange again once it was purged or forgotten, and what was told of its session in short is made anew;
+        unless `untell` is false, for callers who see to that.
         """
         scope = self._scope()
+        rows = await self._named(ids) if untell else []
         gone = await scope.store.purge(scope.view(), ids)
         scope.changed("purge", gone)
+        await scope.unsaid(rows)
         return gone
 
     async def purge_expired(self) -> list[str]:
@@ -151,8 +157,16 @@ class Writing(Scoped):
         view = scope.view(SENSITIVITIES)
         while rows := (await scope.store.find(view, Filter(statuses=("expired",)), limit=_BATCH)).rows:
             gone += await scope.store.purge(view, [row.id for row in rows])
+            await scope.unsaid(rows)
         scope.changed("purge", gone)
         return gone
+
+    async def _named(self, ids: Sequence[str]) -> list[Observation]:
+        """The observations of these ids, whatever became of them, as far as the caller may name them."""
+        scope = self._scope()
+        lines = [await scope.store.history(scope.view(SENSITIVITIES), each) for each in ids]
+        return [version.observation for each, line in zip(ids, lines, strict=True) for version in line
+                if version.observation.id == each]  # fmt: skip
 
     async def _change(self, kind: Any, ids: Sequence[str]) -> Outcome:
         scope = self._scope()

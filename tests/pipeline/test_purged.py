@@ -1,0 +1,153 @@
+"""What memory was told to forget or to erase comes back by no summary of a transcript that still holds it."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from chatbot.chat import Chat
+from chatbot.chat.episode import KEY, TOLD_KEY, summarize_episode
+from chatbot.chat.standing import standing
+from chatbot.memory import SessionHandle
+from chatbot.models import ScriptedModel
+from chatbot.runtime import Runtime
+from stores.access import SENSITIVITIES
+
+WORD = "plugh"
+SAID = [
+    "My sister Ingrid moved to Tromsø in March",
+    f"We decided to name the granite harbour barge {WORD}, after the cave",
+    "The cello teacher is called Mr Abara",
+    "We still need to buy rosin for the cello",
+    "The harbour master keeps three geese behind the crane",
+]
+Away = Callable[[SessionHandle, str], Awaitable[object]]
+
+
+def configure(tables: str = "") -> None:
+    Path("identities", "ada").mkdir(parents=True)
+    Path("identities", "ada", "identity.toml").write_text('persona = "You are ada."', encoding="utf-8")
+    Path("config.toml").write_text(
+        '[model]\nname = "scripted"\n[agents.chat]\nmemory = ["basic_session", "observations"]\n'
+        f"window_entries = 4\n{tables}",
+        encoding="utf-8",
+    )
+
+
+async def begun(runtime: Runtime) -> tuple[SessionHandle, Chat]:
+    session = await runtime.new_session()
+    assert session is not None
+    return session, runtime.chat(session)
+
+
+async def purge(session: SessionHandle, observation_id: str) -> None:
+    await session.purge(observation_id)
+
+
+async def forget(session: SessionHandle, observation_id: str) -> None:
+    await session.forget(observation_id)
+
+
+async def talk(chat: Chat, away: Away) -> str:
+    """Say everything; the exchange with the word leaves the window, is told of in short, and then goes from memory."""
+    ids = [(await chat.turn(text)).remembered for text in SAID]
+    assert chat.session is not None
+    assert ids[1] is not None
+    assert WORD in (await chat.session.kv_get(KEY) or "")
+    await away(chat.session, ids[1])
+    return ids[1]
+
+
+@pytest.mark.parametrize("away", [purge, forget])
+async def test_the_summary_of_what_left_the_window_is_made_anew_without_it(away: Away) -> None:
+    configure()
+    model = ScriptedModel(["Noted."])
+    async with Runtime(model=model) as runtime:
+        session, chat = await begun(runtime)
+        await talk(chat, away)
+        await chat.turn("And what else is there to say of the harbour?")
+        shown = "".join(message.content for message in model.prompts[-1])
+        assert WORD not in shown
+        assert "Ingrid" in shown
+        assert WORD not in (await session.kv_get(KEY) or "")
+        assert WORD in str(await session.transcript_read_all())
+
+
+async def test_another_process_that_erases_it_is_obeyed_too() -> None:
+    configure()
+    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
+        session, chat = await begun(runtime)
+        exchange = await talk(chat, _nothing)
+    async with Runtime(model=ScriptedModel(["Noted."])) as other:
+        await other.memory.memories().purge(exchange)
+        again = await other.memory.load_session(session.id, "chat")
+        assert (await again.kv_get(KEY), await again.kv_get(TOLD_KEY)) == (None, None)
+        asked = (await again.transcript_read_all())[-2].at
+        assert WORD not in await summarize_episode(again, asked)
+
+
+@pytest.mark.parametrize("away", [purge, forget])
+async def test_no_model_is_shown_it_again(away: Away) -> None:
+    configure("[extraction]\nsummaries = true\n[hooks.summarize]\nevery = 6\n")
+    model = ScriptedModel(["Noted."])
+    async with Runtime(model=model) as runtime:
+        _, chat = await begun(runtime)
+        await talk(chat, away)
+        asked = len(model.prompts)
+        await chat.turn("Is the harbour deep?")
+        await runtime.pipeline.bus.drain()
+        shown = ["".join(message.content for message in prompt) for prompt in model.prompts[asked:]]
+        assert any("sum up a conversation" in each for each in shown)
+        assert any("Ingrid" in each for each in shown)
+        assert not [each for each in shown if WORD in each]
+
+
+@pytest.mark.parametrize("away", [purge, forget])
+async def test_the_summary_of_a_session_that_went_along_is_made_anew_without_it(away: Away) -> None:
+    configure("[hooks.summarize]\nevery = 5\n")
+    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
+        session, chat = await begun(runtime)
+        exchange = await talk(chat, _nothing)
+        await runtime.pipeline.bus.drain()
+        assert WORD in str((await session.session_summaries())[0].metadata)
+        await away(session, exchange)
+        if away is forget:
+            [summary] = await session.session_summaries()
+            await session.purge(summary.id)
+        assert await session.session_summaries() == []
+        await chat.turn("Is the harbour deep?")
+        await runtime.leave(session)
+        await runtime.pipeline.bus.drain()
+        [summary] = await session.session_summaries(ask=SENSITIVITIES)
+        assert WORD not in f"{summary.text()}{summary.metadata}"
+        assert summary.metadata["request"] == SAID[0]
+        assert summary.metadata["open_items"] == [SAID[3]]
+
+
+async def test_what_rests_otherwise_still_stands_and_what_was_never_kept_too() -> None:
+    configure()
+    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
+        session, chat = await begun(runtime)
+        for text in (*SAID, "hi"):
+            receipt = await chat.turn(text)
+            if receipt.remembered:
+                await session.archive(receipt.remembered)
+        said = await session.transcript_read_all()
+        assert await standing(session, said) == said
+        assert await standing(session, said[1:]) == said[2:]  # the answer to a question that is not there
+        assert await standing(session, []) == []
+
+
+async def test_a_fork_of_the_beginning_knows_nothing_of_what_came_later() -> None:
+    configure()
+    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
+        session, chat = await begun(runtime)
+        await talk(chat, _nothing)
+        whole = await runtime.memory.fork_session(session.id)
+        beginning = await runtime.memory.fork_session(session.id, at=2)
+        assert WORD in (await whole.kv_get(KEY) or "")
+        assert await beginning.kv_get(KEY) is None
+
+
+async def _nothing(_session: SessionHandle, _id: str) -> None:
+    """Leave it."""
