@@ -81,6 +81,7 @@ class Remembrance:
         if not self._settings.recall_rows:
             return Recalled()
         most = self._settings.recall_rows
+        await self._drop_outdated()
         exclude = {*await self._shown(since), *await self._own_summaries(), *self.before.injected}
         recollection = await self._session.recall(said, limit=most if choose is None else 2 * most, exclude=exclude)
         hits = recollection.hits
@@ -161,6 +162,14 @@ class Remembrance:
         ids += [fact.id for fact in facts if since <= fact.created_at < end]
         if ids:
             await session.purge(*ids, untell=False)
+
+    async def _drop_outdated(self) -> None:
+        """What the last turn was given is shown no more once a row of it was changed, forgotten or hidden."""
+        given = {row.id: row.hash for row in self.before.rows}
+        if given:
+            rows = await self._session.get(list(given), count_use=False)
+            if {row.id: row.hash for row in rows} != given:
+                self.before = Recalled()
 
     async def _startup_tasks(self) -> list[Observation]:
         """What is to be brought up when a session begins: tasks that are open and surface then."""

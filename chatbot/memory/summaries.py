@@ -62,6 +62,7 @@ class Summaries(Writing):
             kept = await self.update(earlier[0].id, **said)
         else:
             kept = await self.remember(type="session_summary", subject=session, importance=0.6, **said)
+            await self._keep_first(session)
         return replace(kept, redacted=redacted)
 
     async def session_summaries(
@@ -71,6 +72,12 @@ class Summaries(Writing):
         scope = self._scope()
         wanted = Filter(types=("session_summary",), subject=session_id)
         return list((await scope.store.find(scope.view(ask), wanted, order="created", limit=limit)).rows)
+
+    async def _keep_first(self, session: str) -> None:
+        """Where two processes have summed a session up for the first time at once, the summary made first stands."""
+        found = await self.session_summaries(session_id=session, ask=SENSITIVITIES)
+        if later := sorted(row.id for row in found)[1:]:
+            await self.forget(*later)
 
 
 async def _said_in(scope: Scope, session: str) -> list[str]:

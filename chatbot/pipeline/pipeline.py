@@ -6,6 +6,7 @@ owner leaves it or everything is closed.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -58,7 +59,8 @@ class Pipeline(Publisher, AsyncResource):
         self._context = HookContext(
             config, identity, agent, memory, model, ledger, clock, self.capabilities, self, parts.open_model
         )
-        self._hooks: list[Hook] | None = None
+        self._hooks: list[tuple[Hook, float]] | None = None
+        """With how long each may take."""
         self._sessions: dict[str, tuple[SessionHandle, datetime]] = {}
 
     async def publish(self, event: Any) -> Sequence[object]:
@@ -103,9 +105,10 @@ class Pipeline(Publisher, AsyncResource):
             await self.end(session_id)
         await self.bus.drain()
         while self._hooks:
-            hook = self._hooks.pop()
+            hook, timeout_s = self._hooks.pop()
             try:
-                await hook.aclose()
+                async with asyncio.timeout(timeout_s):
+                    await hook.aclose()
             except Exception:  # a stranger's hook may raise anything, and the others shall close
                 logger.exception("the hook %s could not be closed", type(hook).__name__)
 
@@ -122,7 +125,7 @@ class Pipeline(Publisher, AsyncResource):
         return failed
 
     def _subscribe(self, plan: Planned, hook: Hook) -> None:
-        self._hooks = [*(self._hooks or []), hook]
+        self._hooks = [*(self._hooks or []), (hook, plan.timeout_s)]
         handle = self._parts.hook(plan.name, hook.handle)
         self.bus.subscribe(Subscription(plan.name, hook.topics, handle, plan.priority, plan.timeout_s, hook.background))
 
