@@ -169,6 +169,9 @@ class Known(Protocol):
     def derived_from(self, observation_id: str) -> Iterable[str]:
         """The observations that name it among their sources, whatever their status, and whether it is there or not."""
 
+    def is_erased(self, observation_id: str) -> bool:
+        """Whether there was such an observation, and it was erased for good."""
+
 
 def parse_event(line: Mapping[str, Any]) -> Event:
     """Read a line of the journal. Raises `LaterFormat`, or `InvalidValue` for what is no event."""
@@ -469,7 +472,9 @@ def _check_writable(row: Observation | Triple, view: View) -> None:
 
 
 def _inheriting(row: Observation, known: Known) -> Observation:
-    """The row, no less strict than what it was made from."""
+    """The row, no less strict than what it was made from; of what was erased meanwhile nothing is made."""
+    if erased := next(filter(known.is_erased, row.derived_from), None):
+        raise ConflictingChange(f"{row.id} is made from {erased}, which was erased")
     sources = [source for each in row.derived_from if (source := known.observation(each)) is not None]
     if any(source.namespace != row.namespace for source in sources):
         raise ConflictingChange(f"{row.id} is made from observations of another namespace")

@@ -48,6 +48,7 @@ class InMemoryObservations(ObservationStore):
         self._events: defaultdict[str, list[Event]] = defaultdict(list)
         self._triples: dict[str, Triple] = {}
         self._numbers: dict[str, int] = {}
+        self._erased: set[str] = set()
         self._model = ("", 0)
         self._vectors: dict[str, tuple[object, Vector]] = {}
 
@@ -243,6 +244,7 @@ class InMemoryObservations(ObservationStore):
         seen = [each for each in gone if may_see(self._rows[each], everything)]
         kept = {key: fact for key, fact in self._triples.items() if fact.source not in gone and key not in facts}
         self._triples = kept
+        self._erased.update(gone)
         for each in gone:
             del self._rows[each], self._numbers[each]
             self._events.pop(each, None)
@@ -283,6 +285,10 @@ class InMemoryObservations(ObservationStore):
     def derived_from(self, observation_id: str) -> list[str]:
         """See `stores.events.Known`."""
         return [row.id for row in self._rows.values() if observation_id in row.derived_from]
+
+    def is_erased(self, observation_id: str) -> bool:
+        """See `stores.events.Known`."""
+        return observation_id in self._erased and observation_id not in self._rows
 
     def _current(self, view: View) -> list[Observation]:
         return [row for row in self._rows.values() if may_see(row, view) and row.is_current(view.now)]

@@ -476,6 +476,27 @@ class ObservationStoreContract:
         assert b"xyzzy 20" not in left
         assert b"xyzzy 21" not in left
 
+    def test_nothing_is_made_of_what_was_erased_meanwhile(self, tmp_path: Path) -> None:
+        late = observation(5, title="made late", derived_from=_IDS[1:3])
+
+        async def write(store: ObservationStore) -> bool:
+            await store.commit(OWNER, adding(observation(1), observation(2), observation(3)))
+            await store.purge(OWNER, [_IDS[1]])
+            await check(store)
+            await store.reindex()
+            return store.keeps_files
+
+        async def check(store: ObservationStore) -> None:
+            change = Event(kind="update", at=NOW, ids=(_IDS[3],), fields={"derived_from": [_IDS[1]]})
+            outcomes = await store.commit(OWNER, [*adding(late), change])
+            assert [outcome.kind for outcome in outcomes] == ["skipped"] * 2
+            assert all("erased" in outcome.reason for outcome in outcomes)
+
+        if self.run(tmp_path, write):
+            self.run(tmp_path, check)
+        again = replace(late, id=_IDS[6], derived_from=(_IDS[9],))  # of what was never here, as an import may bring it
+        assert self.run(tmp_path, lambda store: store.commit(OWNER, adding(again)))[0].kind == "added"
+
     def test_purging_takes_what_was_derived_along(self, tmp_path: Path) -> None:
         async def check(store: ObservationStore) -> None:
             rows = [

@@ -14,9 +14,11 @@ from datetime import datetime
 from typing import Any
 
 from chatbot.chat.dialogue import ASSISTANT, USER
+from chatbot.chat.memory_block import without_blocks
 from chatbot.chat.standing import standing
 from chatbot.memory import SessionHandle
 from chatbot.memory.handle import TOLD_KEYS
+from chatbot.memory.redaction import redact
 from stores.analysis import terms
 from stores.base import KeyValueStore
 from stores.records import TranscriptEntry, format_time, parse_time
@@ -24,6 +26,7 @@ from stores.records import TranscriptEntry, format_time, parse_time
 KEY, TOLD_KEY = TOLD_KEYS
 _MOST_LINES = 24
 _LONGEST_LINE = 160
+_LOOKED_AT = 20_000
 READ_AT_ONCE = 200
 """How many of the last entries are looked at: what left the window since it moved last is among them."""
 _READ_AT_FIRST = 2_000
@@ -149,7 +152,8 @@ def _loaded(kept: str | None) -> Any:
 def _line(entry: TranscriptEntry) -> str:
     if entry.role not in {USER, ASSISTANT}:
         return ""
-    sentences = [sentence.strip() for sentence in _SENTENCE.split(entry.content) if sentence.strip()]
+    text, _ = redact(without_blocks(entry.content)[:_LOOKED_AT])
+    sentences = [sentence.strip() for sentence in _SENTENCE.split(text) if sentence.strip()]
     if not sentences:
         return ""
     told = max(sentences[:20], key=_tells)

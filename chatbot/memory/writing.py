@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
@@ -9,14 +10,17 @@ from typing import Any, Literal
 
 from chatbot.memory.redaction import redact_all
 from chatbot.memory.scope import Scope, Scoped
-from stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility, default_visibility
+from stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility, default_visibility, is_stricter
+from stores.analysis import terms
 from stores.errors import InvalidValue, StoreError, did_you_mean
 from stores.events import Event, Outcome
-from stores.observation import LONGEST_TEXT, TYPES, Observation, Type, check_depth
-from stores.query import Filter
+from stores.observation import LONGEST_TEXT, TYPES, Observation, Triple, Type, check_depth
+from stores.query import FactFilter, Filter
 from stores.records import format_time
 
 _BATCH = 500
+_MOST_FACTS = 1_000
+_GUARDED = frozenset({"visibility", "sensitivity", "min_clearance"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +111,10 @@ class Writing(Scoped):
             changes["expires_at"] = format_time(expires)
         event = Event(kind="update", at=scope.clock(), ids=(observation_id,), fields=changes, who=scope.agent_id)
         [outcome] = await scope.commit(event)
+        if not _GUARDED.isdisjoint(changes):
+            rows = await self._named([observation_id])
+            if too_loose := [fact.id for fact in await _turns_told(scope, rows) if not is_stricter(fact, rows[0])]:
+                scope.changed("purge", await scope.store.purge(scope.view(), too_loose))
         return Remembered(outcome.kind, outcome.id, outcome.reason, redacted)
 
     async def supersede(self, old: str, new: str) -> None:
@@ -145,7 +153,7 @@ class Writing(Scoped):
         """
         scope = self._scope()
         rows = await self._named(ids) if untell else []
-        gone = await scope.store.purge(scope.view(), ids)
+        gone = await scope.store.purge(scope.view(), [*ids, *(fact.id for fact in await _turns_told(scope, rows))])
         scope.changed("purge", gone)
         await scope.unsaid(rows)
         return gone
@@ -193,6 +201,23 @@ async def _remember(scope: Scope, drafts: Sequence[Draft], *, keep_going: bool) 
     kept = [answer for answer in answers if answer is not None]
     scope.changed("remember", [answer.id for answer in kept if answer.outcome != "skipped"])
     return kept
+
+
+async def _turns_told(scope: Scope, rows: Sequence[Observation]) -> list[Triple]:
+    """The facts about where a session turned to something else that take a word from one of these rows of it."""
+    said: defaultdict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        if row.session_id is not None:
+            said[row.session_id].update(terms(row.text()))
+    found = []
+    for session, words in said.items():
+        wanted = FactFilter(subject=f"session:{session}")
+        found += [
+            fact
+            for fact in await scope.store.facts(scope.view(SENSITIVITIES), wanted, limit=_MOST_FACTS)
+            if not words.isdisjoint(terms(fact.object.partition(" ")[2]))
+        ]
+    return found
 
 
 def _event(scope: Scope, draft: Draft) -> tuple[Event, tuple[str, ...], str]:

@@ -431,6 +431,10 @@ class Keeper:
         """See `stores.events.Known`."""
         return [self._table.ids[number] for number in self._table.derived_from(observation_id)]
 
+    def is_erased(self, observation_id: str) -> bool:
+        """See `stores.events.Known`."""
+        return observation_id in self._table.erased and observation_id not in self._table.numbers
+
     def _seen(self, view: View, statuses: Sequence[Status] = ("active",)) -> bytearray:
         self._catch_up()
         return self._table.visible(view, statuses).flags

@@ -45,6 +45,8 @@ class Table:
     def __init__(self) -> None:
         self.ids: list[str] = []
         self.numbers: dict[str, int] = {}
+        self.erased: set[str] = set()
+        """The ids of rows that are gone; one of them may have been used again."""
         self.classes: list[tuple[str, Guard]] = []
         self.class_of = array("H")
         self.starts = array("Q")
@@ -122,6 +124,7 @@ class Table:
     def add_erased(self, observation_id: str) -> None:
         """A number whose row is gone."""
         self.ids.append(observation_id)
+        self.erased.add(observation_id)
         self.class_of.append(self._class(PURGED, _NOBODYS))
         self.twin_keys += bytes(16)
         counts = (self.uses, self.mentions, self.confirms, self.types, self.consolidated_touches)
@@ -161,6 +164,7 @@ class Table:
     def erase(self, row: Observation) -> None:
         """Forget everything about a row but its id and its number."""
         number = self.numbers.pop(row.id)
+        self.erased.add(row.id)
         self._set_class(number, PURGED, _NOBODYS)
         self._set_twin_key(number, bytes(16))
         self._relabel(number, set(labels_of(row)), set())
@@ -360,6 +364,7 @@ class Table:
         every = range(len(self.ids))
         rows = [number for number in every if self.class_of[number] not in purged] if purged else every
         self.numbers = dict(zip(map(self.ids.__getitem__, rows), rows, strict=True))
+        self.erased = {self.ids[number] for number in every if self.class_of[number] in purged} if purged else set()
         self._class_numbers = {each: number for number, each in enumerate(self.classes)}
         self._session_numbers = {each: number for number, each in enumerate(self.sessions)}
         sizes = Counter(self.class_of)

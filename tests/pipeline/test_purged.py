@@ -124,6 +124,44 @@ async def test_the_summary_of_a_session_that_went_along_is_made_anew_without_it(
         assert summary.metadata["open_items"] == [SAID[3]]
 
 
+@pytest.mark.parametrize("how", ["purge", "hide", "use"])
+async def test_where_a_subject_changed_is_told_in_no_word_of_what_is_gone_or_hidden(how: str) -> None:
+    configure("[hooks.boundaries]\nwindow = 2\n")
+    async with Runtime(model=ScriptedModel(["…"])) as runtime:
+        session, chat = await begun(runtime)
+        for text in ("How long does the sourdough need for bread?", "Does the sourdough smell of bread?"):
+            await chat.turn(text)
+        asked = await chat.turn("Why does the router drop the network lease?")
+        await chat.turn("Where does the router log the network lease?")
+        await runtime.pipeline.bus.drain()
+        [fact] = await session.query_facts(subject=f"session:{session.id}")
+        assert "router" in fact.object
+        assert asked.remembered is not None
+        if how == "purge":
+            assert fact.id in await session.purge(asked.remembered)
+        else:
+            await session.update(
+                asked.remembered, **{"sensitivity": "secret"} if how == "hide" else {"importance": 0.9}
+            )
+        facts = await session.query_facts(subject=f"session:{session.id}", ask=SENSITIVITIES)
+        assert facts == ([fact] if how == "use" else [])
+
+
+async def test_what_is_told_in_short_holds_no_secret_and_nothing_that_memory_gave() -> None:
+    configure()
+    key = "hunter2!"
+    block = '<memory-context nonce="0f9c0f9c">\n  text | the launch code is 0000\n</memory-context nonce="0f9c0f9c">'
+    async with Runtime(model=ScriptedModel([f"As memory says: {block} so be it."])) as runtime:
+        session, chat = await begun(runtime)
+        await chat.turn(f"The harbour crane and its three geese have the password: {key}")
+        for text in SAID[2:]:
+            await chat.turn(text)
+        told = await session.kv_get(KEY) or ""
+        assert "harbour crane" in told
+        assert key not in told
+        assert "launch code" not in told
+
+
 async def test_what_rests_otherwise_still_stands_and_what_was_never_kept_too() -> None:
     configure()
     async with Runtime(model=ScriptedModel(["Noted."])) as runtime:

@@ -86,10 +86,10 @@ async def what_left(session: SessionHandle) -> Left | None:
     since = told.until if told else None
     entries = [
         entry
-        for entry in await standing(session, await session.transcript_read_last(READ_AT_ONCE))
+        for entry in await session.transcript_read_last(READ_AT_ONCE)
         if entry.role in {USER, ASSISTANT} and entry.at < episode.until and (since is None or entry.at >= since)
     ]
-    if len(entries) < _LEAST_NEW:
+    if len(entries) < _LEAST_NEW or len(entries := await standing(session, entries)) < _LEAST_NEW:
         return None
     return Left(episode.until, tuple(entries), told.text if told else "\n".join(episode.lines))
 
