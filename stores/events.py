@@ -404,8 +404,10 @@ def _triple(event: Event, view: View, known: Known) -> tuple[list[Event], Outcom
     if known.triple(triple.id) is not None:
         raise ConflictingChange(f"there is a fact {triple.id} already")
     if triple.source is not None:
-        guard = strictest([triple, _visible(triple.source, view, known)])
-        triple = replace(triple, **guard._asdict())
+        source = _visible(triple.source, view, known)
+        if source.namespace != triple.namespace:
+            raise ConflictingChange(f"{triple.id} is taken from an observation of another namespace")
+        triple = as_strict_as(triple, Guard.of(source))
     _check_writable(triple, view)
     return [replace(event, triple=triple)], Outcome("added", triple.id)
 
@@ -524,6 +526,12 @@ def _superseding(event: Event, old: Observation, new: Observation, known: Known)
     if old.id in _line_after(new, known):
         raise ConflictingChange(f"{old.id} supersedes {new.id} already")
     return replace(_alone(event, "supersede", old.id), by=new.id)
+
+
+def as_strict_as(triple: Triple, source: Guard) -> Triple:
+    """The fact, no less strict than what it was taken from is now."""
+    guard = strictest([triple, source._replace(namespace=triple.namespace)])
+    return triple if guard == Guard.of(triple) else replace(triple, **guard._asdict())
 
 
 def may_name(triple: Triple, view: View, known: Known) -> bool:

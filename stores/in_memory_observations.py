@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 
-from stores.access import View, may_see
+from stores.access import Guard, View, may_see
 from stores.base import ObservationStore
 from stores.bm25 import about, rank
 from stores.caps import archiving, is_overfull, surplus, weigh, with_time_to_live
 from stores.documents import SEARCHED, document_of
 from stores.errors import UnknownObservation
-from stores.events import Event, Outcome, applied, decide, implied, line_of, made_from, may_name
+from stores.events import Event, Outcome, applied, as_strict_as, decide, implied, line_of, made_from, may_name
 from stores.observation import Observation, Triple
 from stores.query import (
     Facet,
@@ -219,9 +219,9 @@ class InMemoryObservations(ObservationStore):
 
     async def facts(self, view: View, wanted: FactFilter, *, limit: int = 100) -> list[Triple]:
         """See `ObservationStore`."""
-        current = {row.id for row in self._current(view)}
+        current = {row.id: Guard.of(row) for row in self._current(view)}
         found = [
-            fact
+            fact if fact.source is None else as_strict_as(fact, current[fact.source])
             for fact in self._triples.values()
             if may_see(fact, view) and (fact.source is None or fact.source in current) and fact_fits(fact, wanted)
         ]

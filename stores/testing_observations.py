@@ -366,6 +366,7 @@ class ObservationStoreContract:
     ) -> None:
         """At once, through summaries of summaries, whatever their status, and for good."""
         author, reader = replace(OWNER, asked=_ALL, namespaces=None), replace(OWNER, clearance=clearance)
+        retracted: list[Triple] = []
         fact = Triple(
             id=_IDS[20], subject="zebra 4", predicate="is", object="striped", created_at=NOW, source=_IDS[4],
             visibility="social", sensitivity="public",
@@ -397,8 +398,10 @@ class ObservationStoreContract:
                 shown = {name for name, ids in found.items() if _IDS[number] in ids}
                 assert bool(shown) == (_IDS[number] in wanted), (number, shown)
             assert await store.facts(reader, FactFilter()) == []
+            assert await store.facts(author, FactFilter()) == ([replace(fact, **stricter)] if not retracted else [])
             [outcome] = await store.commit(reader, [Event(kind="retract", at=NOW, ids=(fact.id,))])
             assert isinstance(outcome.error, UnknownObservation) or clearance == "full"  # who names it asks for it
+            retracted.extend([fact] * (clearance == "full"))
 
         if self.run(tmp_path, write):
             self.run(tmp_path, lambda store: check(store, [_IDS[0]]))
@@ -425,6 +428,9 @@ class ObservationStoreContract:
             await store.commit(author, adding(observation(6, title="c", visibility="private", min_clearance="inner")))
             [row] = await store.get(author, [_IDS[1]])
             assert (row.sensitivity, row.min_clearance) == ("secret", "inner")
+            far = Triple(id=_IDS[20], subject="a", predicate="b", object="c", created_at=NOW, source=_IDS[9])
+            [outcome] = await store.commit(author, [Event(kind="triple", at=NOW, triple=far)])
+            assert "another namespace" in outcome.reason
             [outcome] = await store.commit(author, [Event(kind="tighten", at=NOW, ids=(_IDS[1],))])
             assert isinstance(outcome.error, InvalidValue)
 

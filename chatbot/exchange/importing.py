@@ -101,6 +101,9 @@ class Importer:
         self._here: dict[str, SessionRecord] = {}
         self._waiting: list[Memory] = []
         self._known: dict[str, dict[str, Observation]] = {}
+        self._became: dict[str, str] = {}
+        """The ids here of what has other ids in what is imported."""
+        self._added: set[str] = set()
 
     async def run(self, source: Source) -> Report:
         """Import all that the source holds, read whole before anything is written: half a file adds nothing."""
@@ -213,6 +216,11 @@ class Importer:
         self._report.already += len(item.observations) - len(rows)
         drafts = [Memory(row.id, self._draft_of(row, item.record.id, session_id), row.namespace) for row in rows]
         await self._remember_each(memories, drafts, BUNDLE)
+        self._became |= {each: each for each in here}
+        for row in rows if not self._dry_run else ():
+            sources = [self._became[each] for each in row.derived_from if each in self._became]
+            if sources and row.id in self._added:
+                await memories.within(namespace=row.namespace).update(self._became[row.id], derived_from=sources)
         await self._state(memories, item, session_id)
 
     async def _state(self, memories: Remembering, item: BundledSession, session_id: str) -> None:
@@ -220,6 +228,7 @@ class Importer:
             (fact.subject, fact.predicate, fact.object)
             for fact in await memories.query_facts(session_id=session_id, ask=SENSITIVITIES, limit=1_000)
         }
+        elsewhere = {row.id for row in item.observations if row.namespace}
         for fact in item.facts:
             said = (fact.subject, fact.predicate, fact.object)
             if said in known or fact.sensitivity == "unknown":
@@ -230,6 +239,7 @@ class Importer:
                     await memories.store_fact(
                         *said,
                         confidence=fact.confidence,
+                        source=self._became.get(fact.source or "") if fact.source not in elsewhere else None,
                         visibility=self._seen(fact.visibility),
                         sensitivity=self._no_less(fact.sensitivity),
                     )
@@ -287,7 +297,7 @@ class Importer:
             elif (row := known.get(item.key)) is None:
                 new.append((item, self._marked(item, kind)))
                 known[item.key] = _PENDING
-            elif row is _PENDING or row.metadata.get(DIGEST) == item.digest():
+            elif row is _PENDING or self._note(item.key, row).metadata.get(DIGEST) == item.digest():
                 self._report.already += 1
             else:
                 await self._change(memories, row, item, kind)
@@ -309,6 +319,13 @@ class Importer:
                     await memories.update(each.id, metadata=dict(draft.metadata or {}))
                 else:
                     self._report.memories += 1
+                    self._added.add(item.key)
+                if each.outcome != "skipped":
+                    self._became[item.key] = each.id
+
+    def _note(self, key: str, row: Observation) -> Observation:
+        self._became[key] = row.id
+        return row
 
     async def _change(self, memories: Remembering, row: Observation, item: Memory, kind: str) -> None:
         """Bring a memory up to date that says something else in the file by now; one that is gone stays gone."""

@@ -20,7 +20,18 @@ from stores.bm25 import about
 from stores.cache import Cache
 from stores.caps import archiving, is_overfull, surplus, with_time_to_live
 from stores.errors import InvalidValue, StoreError, UnknownObservation
-from stores.events import Event, Outcome, applied, decide, implied, line_of, made_from, may_name, strength_in
+from stores.events import (
+    Event,
+    Outcome,
+    applied,
+    as_strict_as,
+    decide,
+    implied,
+    line_of,
+    made_from,
+    may_name,
+    strength_in,
+)
 from stores.files import Folder
 from stores.observation import Observation, Status, Triple, fold
 from stores.observations import snapshot
@@ -592,7 +603,7 @@ class Keeper:
         flags = self._seen(view)
         numbers = self._table.numbers
         return [
-            fact
+            fact if fact.source is None else as_strict_as(fact, self._table.guard(numbers[fact.source])[1])
             for fact in self._table.triples.values()
             if may_see(fact, view)
             and (fact.source is None or (fact.source in numbers and flags[numbers[fact.source]]))

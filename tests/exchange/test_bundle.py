@@ -310,6 +310,27 @@ async def test_a_bundle_that_is_trusted_keeps_who_may_see_it(
     assert row.title == "for everybody"
 
 
+@pytest.mark.parametrize("times", [1, 2])
+async def test_what_was_derived_is_so_there_too(
+    memory: MemorySystem, other: MemorySystem, session: SessionHandle, tmp_path: Path, times: int
+) -> None:
+    said = await session.remember(type="exchange", user_text="My cat is called Zebedee", visibility="social")
+    fact = await session.remember("Sam's cat is Zebedee", visibility="social", derived_from=[said.id])
+    await session.remember("What was said of cats", visibility="social", derived_from=[fact.id])
+    await session.store_fact("Zebedee", "is", "a cat", source=said.id, visibility="social")
+    await session.update(said.id, sensitivity="private")
+    path = await _bundle(memory, tmp_path / "b.zip", session.id)
+    for _ in range(times):
+        await _import(other, path, trust=True)
+    assert await other.query_facts(subject="Zebedee") == []
+    assert not [row for row in await other.every() if "cat" in row.text()]
+    assert len(await other.query_facts(subject="Zebedee", ask=SENSITIVITIES)) == 1
+    [there] = (await other.list_observations(types=["exchange"], ask=SENSITIVITIES)).rows
+    assert len(await other.purge(there.id)) == 3
+    assert await other.query_facts(subject="Zebedee", ask=SENSITIVITIES) == []
+    assert not [row for row in await other.every(ask=SENSITIVITIES) if "cat" in row.text()]
+
+
 async def test_markdown_can_be_read_back(memory: MemorySystem, session: SessionHandle) -> None:
     exported = await export_session(memory, session.id, memories=False)
     assert transcript.parse(render(exported, "markdown").encode()) == await session.transcript_read_all()
