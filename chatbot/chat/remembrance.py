@@ -17,7 +17,9 @@ from chatbot.memory.recall import Recalled as Hit
 from chatbot.models.tokens import estimate_text
 from stores.access import SENSITIVITIES, View
 from stores.base import ObservationStore
+from stores.errors import UnknownObservation
 from stores.observation import STATUSES, Observation
+from stores.query import Version
 
 EXCHANGE = "exchange"
 AUTO = "auto"
@@ -161,7 +163,28 @@ class Remembrance:
         facts = await session.query_facts(subject=f"session:{session.id}", ask=SENSITIVITIES)
         ids += [fact.id for fact in facts if since <= fact.created_at < end]
         if ids:
+            if replaced := await self._replaced_by(ids):
+                await session.restore(*replaced)
             await session.purge(*ids, untell=False)
+
+    async def _replaced_by(self, ids: Sequence[str]) -> list[str]:
+        """What facts made from these rows took the place of, or denied, and what nothing else has changed since."""
+        facts = await self._session.every(derived_from=ids, ask=SENSITIVITIES, statuses=STATUSES)
+        made = [(fact.id, old) for fact in facts for old in await self._made_for(fact.id)]
+        return [old for fact, old in made if (life := await self._life(old)) and life.events[-1].by == fact]
+
+    async def _made_for(self, observation_id: str) -> list[str]:
+        """What went as the row came: that it took the place of, or denied."""
+        life = await self._life(observation_id)
+        return [old for old in (life.events[0].supersedes, life.events[0].forgets) if old] if life else []
+
+    async def _life(self, observation_id: str) -> Version | None:
+        """The row and what happened to it; None where it is gone or hidden."""
+        try:
+            line = await self._session.history(observation_id, ask=SENSITIVITIES)
+        except UnknownObservation:
+            return None
+        return next(life for life in line if life.observation.id == observation_id)
 
     async def _drop_outdated(self) -> None:
         """What the last turn was given is shown no more once a row of it was changed, forgotten or hidden."""

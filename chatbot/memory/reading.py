@@ -337,4 +337,4 @@ _KINDS: dict[str, Any] = {
     "before": datetime,
     "min_importance": int | float,
 }
-_SEVERAL = frozenset({"types", "tags", "concepts", "people", "files", "visibilities", "statuses"})
+_SEVERAL = frozenset({"types", "tags", "concepts", "people", "files", "derived_from", "visibilities", "statuses"})

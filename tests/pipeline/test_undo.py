@@ -106,6 +106,26 @@ async def test_what_is_still_being_learned_is_waited_for_and_gone() -> None:
         await assert_gone(runtime, session, chat, model)
 
 
+@pytest.mark.parametrize("action", ["UPDATE", "DELETE"])
+async def test_what_a_fact_has_replaced_or_denied_comes_back_when_it_is_taken_back(action: str) -> None:
+    configure("[extraction]\nenabled = true\n[hooks.summarize]\nenabled = false\n")
+    decided = {"decisions": [{"fact": 0, "action": action, "memory": 0}]}
+    model = ScriptedModel(["So be it.", json.dumps(FACTS), json.dumps(decided), "Nothing."])
+    async with Runtime(model=model) as runtime:
+        session = await new(runtime)
+        old = await session.remember("The granite barge is called Zebedee", subject="barge", type="decision")
+        chat = runtime.chat(session)
+        await chat.turn(GONE)
+        await runtime.pipeline.bus.drain()
+        assert await session.get([old.id], count_use=False) == []
+        await chat.take_back()
+        [row] = await session.get([old.id], count_use=False)
+        assert row.superseded_by is None
+        await assert_gone(runtime, session, chat, model)
+    async with Runtime(model=model) as runtime:
+        assert len(await runtime.memory.get([old.id])) == 1
+
+
 async def test_the_summary_is_made_anew_without_what_was_taken_back() -> None:
     configure("[hooks.summarize]\nevery = 5\n")
     async with Runtime(model=ScriptedModel([*(reply for _, reply in SAID), f"So {WORD} it is."])) as runtime:

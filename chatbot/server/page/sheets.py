@@ -39,6 +39,7 @@ _UNITS = ((86_400 * 365, "year"), (86_400 * 30, "month"), (86_400, "day"), (3_60
 _HAPPENED = {
     "add": "noted",
     "update": "changed",
+    "tighten": "hidden along with its source",
     "mention": "said again",
     "confirm": "confirmed",
     "supersede": "superseded",
