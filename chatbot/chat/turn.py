@@ -402,7 +402,8 @@ class Turn:
         if self._session is not None and title:
             await self._session.entitle(title, instead_of=self._session.record.title)
             self._window.greeting = title if is_greeting(title) else ""
-            self._receipt.title = self._session.record.title
+            if self._session.record.title == title:  # nobody gave it another one meanwhile
+                self._receipt.title = title
 
     async def _title_by_model(self) -> None:
         """Ask the model what to call the session, where the settings say so; the rule does it where that fails."""

@@ -235,7 +235,7 @@ async def change_memory(memory_id: MemoryId, visit: VisitHere, change: Annotated
 async def forget_memory(
     memory_id: MemoryId,
     visit: VisitHere,
-    purge: Annotated[bool, Query(description="Erase it from every file, with what was derived from it.")] = False,  # noqa: FBT002
+    purge: Annotated[bool, Query(description="Erase it from memory for good, with what was derived.")] = False,  # noqa: FBT002
 ) -> None:
     """It can be restored, unless it is purged."""
     memories = visit.memories
