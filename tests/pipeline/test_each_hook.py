@@ -22,6 +22,8 @@ from stores.access import SENSITIVITIES
 from stores.observation import STATUSES, Observation
 from tests.clock import Clock
 
+pytestmark = pytest.mark.usefixtures("config_is_asked_for")
+
 REPLY = "The herring of Gotland is pickled in vinegar, with dill and allspice from the harbour market."
 FACT = {"facts": [{"content": "Ingrid pickles herring in Gotland", "subject": "Ingrid", "type": "note"}]}
 QUESTIONS = [

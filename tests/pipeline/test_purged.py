@@ -13,6 +13,8 @@ from chatbot.models import ScriptedModel
 from chatbot.runtime import Runtime
 from stores.access import SENSITIVITIES
 
+pytestmark = pytest.mark.usefixtures("config_is_asked_for")
+
 WORD = "plugh"
 SAID = [
     "My sister Ingrid moved to Tromsø in March",

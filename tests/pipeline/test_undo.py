@@ -11,11 +11,14 @@ from chatbot.chat.episode import Told, keep_told, kept_episode, kept_told, summa
 from chatbot.memory import SessionHandle
 from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
-from chatbot.runtime import Options, Runtime
+from chatbot.runtime import Runtime
+from chatbot.setup import Options
 from chatbot.tools.function import FunctionTool
 from stores.access import SENSITIVITIES
 from stores.observation import STATUSES
 from tests.clock import Clock
+
+pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
 WORD = "plugh"
 SAID = [
