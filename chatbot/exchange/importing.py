@@ -166,7 +166,7 @@ class Importer:
         agent = given.agent_id if given.agent_id in self._agents else self._agent
         record = self._record(agent, given.title, given.created_at, given.used_at, origin)
         parent = given.parent if given.parent is not None and is_session_id(given.parent) else None
-        free = given.id if given.id not in self._here else record.id
+        free = record.id if given.id in self._here or await self._memory.is_taken(given.id) else given.id
         record = replace(record, id=free, parent=parent, clearance=given.clearance, archived_at=given.archived_at)
         told = {
             "key": given.id,

@@ -152,6 +152,25 @@ def test_archived_sessions_are_out_of_the_way_and_come_back() -> None:
     assert titles("list") == ["old"]
 
 
+def test_what_is_closed_to_the_identity_does_not_exist() -> None:
+    [session] = make("tax return")
+    Path("identities/ada/identity.toml").write_text('clearance = "inner"\n', encoding="utf-8")
+    assert titles("list", "--all") == []
+    assert from_json("search", "word") == []
+    for action in ("show", "export", "archive", "delete", "fork"):
+        fails(4, "there is no session", action, session)
+        fails(4, "no session has the id", action, session[:12])
+        fails(4, "no session has the id", action, "tax return")
+    fails(4, "there is no session", "rename", session, "mine")
+    fails(4, "there is no session", "compare", session, session)
+    for words in (("why", session), ("usage", session), ("ask", "-r", session, "And?")):
+        assert command.run(*words).returncode == 4
+    assert ok("delete", "--all", "--yes") == "nothing to erase\n"
+    assert ok("prune", "--title", "tax", "--yes") == "nothing to erase\n"
+    Path("identities/ada/identity.toml").write_text('clearance = "full"\n', encoding="utf-8")
+    assert titles("list") == ["tax return"]
+
+
 def test_a_search_says_how_to_go_on() -> None:
     [session] = make("about giraffes")
     found = ok("search", "giraffe")
