@@ -35,6 +35,12 @@ def add_import(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sensitivity", choices=("public", "private", "secret"), default="public", help="at least so delicate"
     )
+    parser.add_argument(
+        "--no-exchanges",
+        dest="exchanges",
+        action="store_false",
+        help="do not remember what was said in conversations: they are searched, and not recalled",
+    )
     parser.add_argument("--trust", action="store_true", help="let a bundle's memories be seen as widely as it says")
 
 
