@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -13,23 +14,29 @@ import pyte
 COLUMNS, LINES = 80, 40
 WAIT_S = 20.0
 CTRL_C, CTRL_D = "\x03", "\x04"
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class Terminal:
     """A terminal of 80 columns with `chatbot` running in it."""
 
     def __init__(
-        self, *arguments: str, program: str | None = None, command: list[str] | None = None, **environment: str
+        self,
+        *arguments: str,
+        program: str | None = None,
+        command: list[str] | None = None,
+        columns: int = COLUMNS,
+        **environment: str,
     ) -> None:
         self.raw = b""
         """Everything that was written to the terminal."""
-        self.screen = pyte.HistoryScreen(COLUMNS, LINES, history=1000)
+        self.screen = pyte.HistoryScreen(columns, LINES, history=1000)
         self._stream = pyte.ByteStream(self.screen)
         command = command or [sys.executable, *([program] if program else ["-m", "chatbot", *arguments])]
         self._process = pexpect.spawn(
             command[0],
             command[1:],
-            dimensions=(LINES, COLUMNS),
+            dimensions=(LINES, columns),
             env=os.environ | {"TERM": "xterm-256color"} | environment,
             timeout=WAIT_S,
         )
@@ -52,6 +59,10 @@ class Terminal:
         """Press keys."""
         self._process.send(keys)
 
+    def interrupt(self) -> None:
+        """Send the process SIGINT."""
+        self._process.kill(signal.SIGINT)
+
     def say(self, line: str) -> None:
         """Wait for the prompt, type a line and press Enter."""
         self.prompt()
@@ -66,12 +77,18 @@ class Terminal:
         self.ended()
         return self.text
 
-    def ended(self) -> None:
-        """Wait for the process to end well."""
+    @property
+    def printed(self) -> str:
+        """Everything that was written to the terminal in its own lines, however wide the screen is, without colours."""
+        return _ESCAPES.sub("", self.raw.decode()).replace("\r\n", "\n")
+
+    def ended(self, code: int = 0) -> str:
+        """Wait for the process to end with that code; everything that it printed."""
         while self._read():
             pass
-        self._process.wait()
-        assert self._process.exitstatus == 0, self.text
+        self._process.close()
+        assert self._process.exitstatus == code, self.text
+        return self.printed
 
     def resize(self, columns: int, lines: int = LINES) -> None:
         """Make the window another size."""

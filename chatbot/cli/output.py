@@ -9,7 +9,7 @@ import signal
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from typing import Any, TextIO
 
@@ -88,11 +88,27 @@ def is_sure(question: str) -> bool:
 
 
 @contextmanager
-def progress(title: str) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on the terminal, told how far it is; nothing where standard error is none."""
+def progress(title: str, *, waits: bool = False) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on the terminal, told how far it is; nothing where standard error is none.
+
+    One that `waits` is there from when it is told something, for what mostly is done at once.
+    """
     if not sys.stderr.isatty():
         yield None
         return
+    with ExitStack() as stack:
+        bars = [] if waits else [stack.enter_context(_bar(title))]
+
+        def tell(done: int, total: int) -> None:
+            if not bars:
+                bars.append(stack.enter_context(_bar(title)))
+            bars[0](done, total)
+
+        yield tell
+
+
+@contextmanager
+def _bar(title: str) -> Iterator[Callable[[int, int], None]]:
     from rich.console import Console
     from rich.progress import Progress
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from chatbot.memory.maintenance.report import Report
     from chatbot.memory.maintenance.upkeep import UpkeepFile
     from chatbot.memory.meaning import Billing, Meaning
-    from chatbot.memory.session_search import SessionHit
+    from chatbot.memory.session_search import Progress, SessionHit
 
 logger = logging.getLogger(__name__)
 
@@ -190,10 +190,12 @@ class MemorySystem(AsyncResource, Remembering):
         clearance: Clearance = "full",
         wanted: SessionFilter | None = None,
         exclude: Collection[str] = (),
+        progress: Progress | None = None,
     ) -> list[SessionHit]:
         """The sessions that speak of `text`, best first, each with the line that does so best.
 
         Only those that are open are searched, as in `list_sessions`; archived ones too, unless `wanted` says otherwise.
+        Where many have changed since the last search, `progress` is told how many of those are read.
         """
         from chatbot.memory.session_search import search
 
@@ -203,7 +205,7 @@ class MemorySystem(AsyncResource, Remembering):
         sessions = [
             handle for record in chosen if record.id not in exclude and (handle := self._openable(record)) is not None
         ]
-        return await search(sessions, text, self._terms, self._observing(clearance), limit=limit)
+        return await search(sessions, text, self._terms, self._observing(clearance), limit=limit, progress=progress)
 
     async def latest_session(self, agent_id: str) -> SessionHandle | None:
         """The agent's session that was used last, or None where it has none."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import shutil
+import sys
+import textwrap
 from collections.abc import AsyncIterator
 
 from chatbot.cli.doctor.finding import Finding
@@ -17,6 +20,7 @@ from chatbot.errors import ChatbotError
 from chatbot.setup import Options, Setup
 from stores.errors import StoreError
 
+_WIDE = 72
 _SIGNS = {"ok": "✓", "note": "·", "bad": "✗", "mended": "✚"}
 
 
@@ -74,4 +78,14 @@ def _edit(options: Options) -> str:
 
 def _lines(finding: Finding) -> str:
     line = f"{_SIGNS[finding.state]} {finding.subject:14} {printable(finding.message)}"
-    return f"{line}\n  {'':14} → {finding.command}" if finding.command else line
+    indent = " " * 17
+    if sys.stdout.isatty():
+        columns = shutil.get_terminal_size().columns
+        indent = indent if columns >= _WIDE else " " * 4
+        line = _wrapped(line, columns, indent)
+    return f"{line}\n{indent}→ {finding.command}" if finding.command else line
+
+
+def _wrapped(line: str, columns: int, indent: str) -> str:
+    """The line broken between words alone: a path that has no room behind others stands whole on a line of its own."""
+    return textwrap.fill(line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
