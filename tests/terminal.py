@@ -37,7 +37,9 @@ class Terminal:
             command[0],
             command[1:],
             dimensions=(LINES, columns),
-            env=os.environ | {"TERM": "xterm-256color"} | environment,
+            env={name: os.environ[name] for name in os.environ if name != "COLUMNS"}
+            | {"TERM": "xterm-256color"}
+            | environment,
             timeout=WAIT_S,
         )
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import shutil
 import subprocess
 import zipfile
 from datetime import UTC, datetime, timedelta
@@ -270,6 +272,18 @@ def test_matches_are_marked_where_colour_is_shown_and_nowhere_else(monkeypatch: 
     plain.ended()
     assert b"33m" not in plain.raw
     assert "\x1b" not in ok("search", "giraffe")
+
+
+def test_the_first_search_shows_how_far_it_is_on_a_terminal_alone() -> None:
+    make(*(f"talk {number} of a giraffe" for number in range(150)))
+    first = terminal("search", "giraffe")
+    assert "talk" in first.ended()
+    assert b"reading sessions" in first.raw
+    again = terminal("search", "giraffe")
+    again.ended()
+    assert b"reading sessions" not in again.raw
+    shutil.rmtree(os.environ["XDG_CACHE_HOME"])
+    assert "talk" in ok("search", "giraffe")
 
 
 def test_a_list_of_many_sessions_reads_the_end_of_the_index_alone() -> None:
