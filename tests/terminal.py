@@ -92,10 +92,18 @@ class Terminal:
         assert self._process.exitstatus == code, self.text
         return self.printed
 
-    def resize(self, columns: int, lines: int = LINES) -> None:
-        """Make the window another size."""
+    def resize(self, columns: int, lines: int = LINES, *, breaks: bool = False) -> None:
+        """Make the window another size. Lines that are too long are cut, as by xterm, or break anew, as by most."""
+        rows = [self._row(y)[:columns] if not breaks else self._row(y) for y in range(self.screen.cursor.y + 1)]
+        broken = [row[begin : begin + columns] for row in rows for begin in range(0, max(len(row), 1), columns)]
         self.screen.resize(lines, columns)
+        self.screen.reset()
+        self._stream.feed("\r\n".join(broken).encode())
         self._process.setwinsize(lines, columns)
+
+    def _row(self, y: int) -> str:
+        cells = self.screen.buffer[y]
+        return "".join(cells[x].data for x in range(max(cells, default=-1) + 1))
 
     def close(self) -> None:
         self._process.close(force=True)
