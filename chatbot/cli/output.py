@@ -36,6 +36,7 @@ def say_json(value: Any) -> None:
 def say_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, aside: bool = False) -> None:
     """A table that fits the terminal, at the cost of its last column; in a pipe its cells are not cut.
 
+    Where that would have no room left, the columns before it go, but for the first two.
     With `aside` it goes to standard error, as what a question is about does.
     """
     from chatbot.cli.table import drawn
@@ -120,20 +121,23 @@ def _bar(title: str) -> Iterator[Callable[[int, int], None]]:
 def say_marked(text: str, ranges: Iterable[tuple[int, int]], *, indent: str = "") -> None:
     """A line in which some parts stand out on a terminal that shows colour."""
     from rich.console import Console
+    from rich.padding import Padding
     from rich.text import Text
 
     line = Text(printable(text).replace("\n", " "))
     for begin, end in ranges:
         line.stylize("bold yellow", begin, end)
-    width = None if sys.stdout.isatty() else 1_000_000
-    Console(highlight=False, markup=False, width=width).print(Text(indent) + line, soft_wrap=True)
+    if sys.stdout.isatty():
+        Console(highlight=False, markup=False).print(Padding(line, (0, 0, 0, len(indent)), expand=False))
+    else:
+        Console(highlight=False, markup=False, width=1_000_000).print(Text(indent) + line, soft_wrap=True)
 
 
 def age(moment: datetime, now: datetime | None = None) -> str:
     """How long ago, in one short word."""
     seconds = ((now or utc_now()) - moment).total_seconds()
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= size:
+    for unit, size, least in (("y", 31_557_600, 2), ("d", 86_400, 1), ("h", 3_600, 1), ("min", 60, 1)):
+        if seconds >= least * size:
             return f"{int(seconds // size)} {unit} ago"
     return "just now"
 

@@ -20,7 +20,6 @@ from chatbot.errors import ChatbotError
 from chatbot.setup import Options, Setup
 from stores.errors import StoreError
 
-_WIDE = 72
 _SIGNS = {"ok": "✓", "note": "·", "bad": "✗", "mended": "✚"}
 
 
@@ -80,9 +79,8 @@ def _lines(finding: Finding) -> str:
     line = f"{_SIGNS[finding.state]} {finding.subject:14} {printable(finding.message)}"
     indent = " " * 17
     if sys.stdout.isatty():
-        columns = shutil.get_terminal_size().columns
-        indent = indent if columns >= _WIDE else " " * 4
-        line = _wrapped(line, columns, indent)
+        indent = " " * 4  # which leaves more room for a path than what was found has beside its subject
+        line = _wrapped(line, shutil.get_terminal_size().columns, indent)
     return f"{line}\n{indent}→ {finding.command}" if finding.command else line
 
 
