@@ -191,3 +191,13 @@ def test_paths_and_commands_stand_whole_however_narrow_the_terminal_is(columns: 
     assert [line.strip() for line in lines if "chmod" in line] == [f"→ chmod go= {journal}"]
     assert [line for line in lines if len(line) > columns and "/" not in line] == []
     assert f"others may read {journal}" in run("doctor").stdout
+
+
+def test_a_damaged_session_that_is_closed_to_the_identity_is_recovered_all_the_same(project: Path) -> None:
+    Path("identities/ada/identity.toml").write_text('clearance = "inner"\n', encoding="utf-8")
+    whole = json.loads((project / "session.json").read_text(encoding="utf-8"))
+    (project / "session.json").write_text('{"id": ', encoding="utf-8")
+    (finding,) = [each for each in findings("--fix") if each["state"] == "mended"]
+    assert "recovered from the index" in finding["message"]
+    assert json.loads((project / "session.json").read_text(encoding="utf-8"))["clearance"] == whole["clearance"]
+    assert json.loads(ok("sessions", "list", "--json")) == []
