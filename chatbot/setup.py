@@ -25,6 +25,7 @@ from stores.plugins import check_settings, load
 if TYPE_CHECKING:
     from chatbot.embedding import Embedder
     from chatbot.memory.maintenance.policy import Policy
+    from chatbot.memory.memorability import Memorability
     from chatbot.memory.scoring import Profile
     from chatbot.messages import Usage
     from chatbot.parts import Parts
@@ -126,6 +127,13 @@ class Setup:
 
         for name in sorted(names - TOOLS.own.keys()):
             load_tools(name, beside=self.settings.folder)
+
+    def exchange_gate(self) -> Memorability | None:
+        """What decides which exchanges are remembered; None where the agent remembers none. Raises `ConfigError`."""
+        from chatbot.pipeline.hooks.memorability import exchange_gate
+
+        wanted = self.agent_settings.remember_exchanges
+        return exchange_gate(self.config.hooks, beside=self.settings.folder) if wanted else None
 
     def clearance(self, asked: Clearance | None = None) -> Clearance:
         """What a caller may see: what the identity allows, or less. Raises `ConfigError` where more was asked for."""

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 
 def run(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
@@ -23,3 +24,12 @@ def ok(*arguments: str, stdin: str = "", **environment: str) -> str:
     done = run(*arguments, stdin=stdin, **environment)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
+
+
+def project(config: str, *names: str, identity: str = 'clearance = "full"') -> None:
+    """Write a configuration into the current folder, and the identities of these names, or `ada`."""
+    Path("config.toml").write_text(config, encoding="utf-8")
+    for name in names or ("ada",):
+        folder = Path("identities", name)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "identity.toml").write_text(identity, encoding="utf-8")

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -13,24 +14,32 @@ import pyte
 COLUMNS, LINES = 80, 40
 WAIT_S = 20.0
 CTRL_C, CTRL_D = "\x03", "\x04"
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class Terminal:
     """A terminal of 80 columns with `chatbot` running in it."""
 
     def __init__(
-        self, *arguments: str, program: str | None = None, command: list[str] | None = None, **environment: str
+        self,
+        *arguments: str,
+        program: str | None = None,
+        command: list[str] | None = None,
+        columns: int = COLUMNS,
+        **environment: str,
     ) -> None:
         self.raw = b""
         """Everything that was written to the terminal."""
-        self.screen = pyte.HistoryScreen(COLUMNS, LINES, history=1000)
+        self.screen = pyte.HistoryScreen(columns, LINES, history=1000)
         self._stream = pyte.ByteStream(self.screen)
         command = command or [sys.executable, *([program] if program else ["-m", "chatbot", *arguments])]
         self._process = pexpect.spawn(
             command[0],
             command[1:],
-            dimensions=(LINES, COLUMNS),
-            env=os.environ | {"TERM": "xterm-256color"} | environment,
+            dimensions=(LINES, columns),
+            env={name: os.environ[name] for name in os.environ if name != "COLUMNS"}
+            | {"TERM": "xterm-256color"}
+            | environment,
             timeout=WAIT_S,
         )
 
@@ -52,6 +61,10 @@ class Terminal:
         """Press keys."""
         self._process.send(keys)
 
+    def interrupt(self) -> None:
+        """Send the process SIGINT."""
+        self._process.kill(signal.SIGINT)
+
     def say(self, line: str) -> None:
         """Wait for the prompt, type a line and press Enter."""
         self.prompt()
@@ -66,17 +79,31 @@ class Terminal:
         self.ended()
         return self.text
 
-    def ended(self) -> None:
-        """Wait for the process to end well."""
+    @property
+    def printed(self) -> str:
+        """Everything that was written to the terminal in its own lines, however wide the screen is, without colours."""
+        return _ESCAPES.sub("", self.raw.decode()).replace("\r\n", "\n")
+
+    def ended(self, code: int = 0) -> str:
+        """Wait for the process to end with that code; everything that it printed."""
         while self._read():
             pass
-        self._process.wait()
-        assert self._process.exitstatus == 0, self.text
+        self._process.close()
+        assert self._process.exitstatus == code, self.text
+        return self.printed
 
-    def resize(self, columns: int, lines: int = LINES) -> None:
-        """Make the window another size."""
+    def resize(self, columns: int, lines: int = LINES, *, breaks: bool = False) -> None:
+        """Make the window another size. Lines that are too long are cut, as by xterm, or break anew, as by most."""
+        rows = [self._row(y)[:columns] if not breaks else self._row(y) for y in range(self.screen.cursor.y + 1)]
+        broken = [row[begin : begin + columns] for row in rows for begin in range(0, max(len(row), 1), columns)]
         self.screen.resize(lines, columns)
+        self.screen.reset()
+        self._stream.feed("\r\n".join(broken).encode())
         self._process.setwinsize(lines, columns)
+
+    def _row(self, y: int) -> str:
+        cells = self.screen.buffer[y]
+        return "".join(cells[x].data for x in range(max(cells, default=-1) + 1))
 
     def close(self) -> None:
         self._process.close(force=True)

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from chatbot.chat.memory_block import MemoryBlock, build_block, without_blocks
+from chatbot.chat.memory_block import MemoryBlock, build_block
 from chatbot.config import AgentSettings
 from chatbot.memory import SessionHandle
+from chatbot.memory.exchanges import EXCHANGE, exchange_draft
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.recall import OVER_LIMIT, RECALLED
 from chatbot.memory.recall import Recalled as Hit
@@ -21,7 +22,6 @@ from stores.errors import UnknownObservation
 from stores.observation import STATUSES, Observation
 from stores.query import Version
 
-EXCHANGE = "exchange"
 AUTO = "auto"
 """The source of what hooks captured by themselves."""
 _MOST_SHOWN = 200
@@ -29,7 +29,6 @@ _DEFAULT = Memorability()
 Choose = Callable[[SessionHandle, Sequence[Hit], int, datetime], Awaitable[Sequence[Hit]]]
 """Which hits of a session, at most so many of them, a prompt of now shall hold."""
 _TASKS_SHOWN = 3
-_LONGEST = 100_000
 _TOLD = 30
 """How many of the rows that were looked at a receipt tells of."""
 
@@ -134,22 +133,12 @@ class Remembrance:
         *,
         memorability: Memorability | None = None,
     ) -> str | None:
-        """Remember an exchange, word for word; its id, or None for small talk and mere repetition.
-
-        A memory block that somebody repeats is left out: what memory gave is never remembered as new.
-        """
-        text, reply = without_blocks(text), without_blocks(reply)
-        gate = memorability or _DEFAULT
+        """Remember an exchange, word for word; its id, or None for small talk and mere repetition."""
         known = [row.text() for row in recalled.rows]
-        if not self._settings.remember_exchanges or not gate.passes(gate.of_exchange(text, reply, known)):
+        draft = exchange_draft(asked_at, text, reply, gate=memorability or _DEFAULT, known=known)
+        if not self._settings.remember_exchanges or draft is None:
             return None
-        kept = await self._session.remember(
-            type=EXCHANGE,
-            user_text=text[:_LONGEST],
-            assistant_text=reply[:_LONGEST],
-            created_at=asked_at,
-            source="chat",
-        )
+        [kept] = await self._session.remember_all([draft])
         return kept.id
 
     async def take_back(self, since: datetime) -> None:

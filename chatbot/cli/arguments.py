@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from chatbot.cli.grammar import add_action, add_place
 from chatbot.cli.values import count, days, usd, whole_days
 
 _EXAMPLES = """\
@@ -39,7 +40,7 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="store_true", help="show the version and exit")
     parser.set_defaults(command=None, **_DEFAULTS)
-    _add_place(parser)
+    add_place(parser)
     _add_conversation(parser)
     _add_choice_of_session(parser)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
@@ -55,7 +56,7 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
     if argv is None or "sessions" in argv:
         from chatbot.cli.sessions.grammar import add_sessions
 
-        add_sessions(sessions, _add_place)
+        add_sessions(sessions)
     why = _command(
         commands, "why", "say what a turn recalled, and why", "why", 'why 2 --session "tax return"', "why --json"
     )
@@ -83,7 +84,7 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
     if argv is None or "memory" in argv:
         from chatbot.cli.memory.grammar import add_memory
 
-        add_memory(memory, _add_place)
+        add_memory(memory)
     _add_maintain(commands)
     _add_usage(commands)
     _command(
@@ -133,18 +134,6 @@ _DEFAULTS = {
 _CLEARANCES = ("full", "inner", "familiar", "public")
 _PICK = ""
 """The value of a bare `-r`: let the user pick."""
-
-
-def _add_place(parser: argparse.ArgumentParser, *, agent: bool = True) -> None:
-    """Options that every command takes, before or after its name; `--agent` means another thing to some."""
-    place = parser.add_argument_group("where")
-    place.add_argument("--config", type=Path, metavar="FILE", default=argparse.SUPPRESS, help="the configuration file")
-    place.add_argument("-i", "--identity", metavar="NAME", default=argparse.SUPPRESS, help="who answers")
-    if agent:
-        place.add_argument(
-            "--agent", metavar="ID", default=argparse.SUPPRESS, help="an [agents.ID] of the configuration"
-        )
-    place.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON, for scripts")
 
 
 def _add_conversation(parser: argparse.ArgumentParser) -> None:
@@ -216,7 +205,7 @@ def _add_maintain(commands: argparse._SubParsersAction[argparse.ArgumentParser])
 def _add_tools(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     tools = _command(commands, "tools", "list what the model may call", "tools list")
     actions = tools.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
-    listing = _action(actions, "list", "the tools that the agent's model would be offered", "tools list --json")
+    listing = add_action(actions, "list", "the tools that the agent's model would be offered", "tools list --json")
     listing.add_argument("-m", "--model", metavar="NAME", default=argparse.SUPPRESS, help="the model to use")
 
 
@@ -264,7 +253,7 @@ def _add_token(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "token list",
     )
     actions = token.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
-    add = _action(
+    add = add_action(
         actions,
         "add",
         "make a token; it is shown this once",
@@ -279,8 +268,8 @@ def _add_token(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     opens.add_argument("--clearance", choices=_CLEARANCES, help="the most that it lets be seen")
     opens.add_argument("--metrics", action="store_true", help="it opens /metrics, and no identity")
     add.add_argument("--rate", type=count, metavar="N", default=0, help="requests a minute (default: as in [server])")
-    _action(actions, "list", "the tokens that there are, without their texts", "token list --json")
-    revoke = _action(
+    add_action(actions, "list", "the tokens that there are, without their texts", "token list --json")
+    revoke = add_action(
         actions, "revoke", "take a token back; it opens nothing from the next request on", "token revoke phone"
     )
     revoke.add_argument("token", metavar="ID|LABEL", help="its id, or its label")
@@ -342,20 +331,6 @@ def _add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def _command(
     commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str, *examples: str
 ) -> argparse.ArgumentParser:
-    parser = _action(commands, name, summary, *examples)
+    parser = add_action(commands, name, summary, *examples)
     parser.set_defaults(command=name)
-    return parser
-
-
-def _action(
-    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str, *examples: str
-) -> argparse.ArgumentParser:
-    parser = actions.add_parser(
-        name,
-        help=summary,
-        description=summary,
-        epilog="\n".join(("examples:", *(f"  chatbot {example}" for example in examples))) if examples else None,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    _add_place(parser)
     return parser

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from chatbot.cli.arguments import build_parser
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import say, say_json
 
-_FILES = {"FILE"}
+_FILES = {"FILE", "PATH"}
 
 
 @dataclass(slots=True)
@@ -84,20 +84,17 @@ complete -o default -F _chatbot chatbot
 
 
 def _bash(grammar: list[Words]) -> str:
-    paths = "|".join(f'"{words.path}"' for words in grammar if words.path)
-    values = [line for words in grammar for line in _bash_values(words)]
-    offered = [
-        f'    "{words.path}") COMPREPLY=($(compgen -W "{" ".join(_offered(words))}" -- "$cur")) ;;' for words in grammar
-    ]
-    chosen = f'      {paths}) at="${{at:+$at }}$word" ;;'
-    return _BASH.format(paths=chosen, values="\n".join(values), words="\n".join(offered)).rstrip("\n")
+    return _with_cases(_BASH, grammar, _bash_value, lambda words: _bash_choice(_offered(words)))
 
 
-def _bash_values(words: Words) -> Iterator[str]:
-    for option, choices in words.values.items():
-        reply = f'COMPREPLY=($(compgen -W "{" ".join(choices)}" -- "$cur"))' if choices else ":"
-        reply = 'COMPREPLY=($(compgen -f -- "$cur"))' if option in words.files else reply
-        yield f'    "{words.path}:{option}") {reply}; return ;;'
+def _bash_value(choices: Sequence[str], *, is_file: bool) -> str:
+    if is_file:
+        return 'COMPREPLY=($(compgen -f -- "$cur"))'
+    return _bash_choice(choices) if choices else ":"
+
+
+def _bash_choice(words: Sequence[str]) -> str:
+    return f'COMPREPLY=($(compgen -W "{" ".join(words)}" -- "$cur"))'
 
 
 def _offered(words: Words) -> list[str]:
@@ -124,28 +121,40 @@ _chatbot() {{
   esac
   _describe -t commands chatbot offered || _files
 }}
-compdef _chatbot chatbot
+if [[ "${{funcstack[1]}}" = _chatbot ]]; then
+  _chatbot "$@"
+else
+  compdef _chatbot chatbot
+fi
 """
 
 
 def _zsh(grammar: list[Words]) -> str:
-    paths = "|".join(f'"{words.path}"' for words in grammar if words.path)
-    values = [line for words in grammar for line in _zsh_values(words)]
-    offered = [f'    "{words.path}") offered=({" ".join(_zsh_pairs(words))}) ;;' for words in grammar]
-    chosen = f'      {paths}) at="${{at:+$at }}$word" ;;'
-    return _ZSH.format(paths=chosen, values="\n".join(values), words="\n".join(offered)).rstrip("\n")
+    return _with_cases(_ZSH, grammar, _zsh_value, lambda words: f"offered=({' '.join(_zsh_pairs(words))})")
 
 
-def _zsh_values(words: Words) -> Iterator[str]:
-    for option, choices in words.values.items():
-        reply = f"compadd {' '.join(choices)}" if choices else "_message value"
-        reply = "_files" if option in words.files else reply
-        yield f'    "{words.path}:{option}") {reply}; return ;;'
+def _zsh_value(choices: Sequence[str], *, is_file: bool) -> str:
+    if is_file:
+        return "_files"
+    return f"compadd {' '.join(choices)}" if choices else "_message value"
 
 
 def _zsh_pairs(words: Words) -> list[str]:
     pairs = [*words.commands, *words.options, *((choice, "") for choice in words.choices)]
     return [_quoted(f"{name}:{_plain(about)}" if about else name) for name, about in pairs]
+
+
+def _with_cases(template: str, grammar: list[Words], value: Callable[..., str], offer: Callable[[Words], str]) -> str:
+    """The script of a shell with `case`: how deep the words go, what an option takes, what is offered there."""
+    paths = "|".join(f'"{words.path}"' for words in grammar if words.path)
+    values = [
+        f'    "{words.path}:{option}") {value(choices, is_file=option in words.files)}; return ;;'
+        for words in grammar
+        for option, choices in words.values.items()
+    ]
+    offered = [f'    "{words.path}") {offer(words)} ;;' for words in grammar]
+    chosen = f'      {paths}) at="${{at:+$at }}$word" ;;'
+    return template.format(paths=chosen, values="\n".join(values), words="\n".join(offered)).rstrip("\n")
 
 
 def _fish(grammar: list[Words]) -> str:
@@ -155,11 +164,12 @@ def _fish(grammar: list[Words]) -> str:
         "function __chatbot_at",
         "  set -l path",
         "  for word in (commandline -opc)[2..-1]",
-        f"    if contains -- (string join ' ' $path $word) {paths}",
-        "      set path $path $word",
+        "    set -l deeper (string join -- ' ' $path $word)",
+        f'    if contains -- "$deeper" {paths}',
+        '      set path "$deeper"',
         "    end",
         "  end",
-        '  test (string join " " $path) = "$argv[1]"',
+        '  test "$path" = "$argv[1]"',
         "end",
     ]
     return "\n".join([*lines, *(line for words in grammar for line in _fish_lines(words))])

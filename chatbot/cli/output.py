@@ -9,7 +9,7 @@ import signal
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from typing import Any, TextIO
 
@@ -36,6 +36,7 @@ def say_json(value: Any) -> None:
 def say_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, aside: bool = False) -> None:
     """A table that fits the terminal, at the cost of its last column; in a pipe its cells are not cut.
 
+    Where that would have no room left, the columns before it go, but for the first two.
     With `aside` it goes to standard error, as what a question is about does.
     """
     from chatbot.cli.table import drawn
@@ -88,11 +89,27 @@ def is_sure(question: str) -> bool:
 
 
 @contextmanager
-def progress(title: str) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on the terminal, told how far it is; nothing where standard error is none."""
+def progress(title: str, *, waits: bool = False) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on the terminal, told how far it is; nothing where standard error is none.
+
+    One that `waits` is there from when it is told something, for what mostly is done at once.
+    """
     if not sys.stderr.isatty():
         yield None
         return
+    with ExitStack() as stack:
+        bars = [] if waits else [stack.enter_context(_bar(title))]
+
+        def tell(done: int, total: int) -> None:
+            if not bars:
+                bars.append(stack.enter_context(_bar(title)))
+            bars[0](done, total)
+
+        yield tell
+
+
+@contextmanager
+def _bar(title: str) -> Iterator[Callable[[int, int], None]]:
     from rich.console import Console
     from rich.progress import Progress
 
@@ -104,20 +121,23 @@ def progress(title: str) -> Iterator[Callable[[int, int], None] | None]:
 def say_marked(text: str, ranges: Iterable[tuple[int, int]], *, indent: str = "") -> None:
     """A line in which some parts stand out on a terminal that shows colour."""
     from rich.console import Console
+    from rich.padding import Padding
     from rich.text import Text
 
     line = Text(printable(text).replace("\n", " "))
     for begin, end in ranges:
         line.stylize("bold yellow", begin, end)
-    width = None if sys.stdout.isatty() else 1_000_000
-    Console(highlight=False, markup=False, width=width).print(Text(indent) + line, soft_wrap=True)
+    if sys.stdout.isatty():
+        Console(highlight=False, markup=False).print(Padding(line, (0, 0, 0, len(indent)), expand=False))
+    else:
+        Console(highlight=False, markup=False, width=1_000_000).print(Text(indent) + line, soft_wrap=True)
 
 
 def age(moment: datetime, now: datetime | None = None) -> str:
     """How long ago, in one short word."""
     seconds = ((now or utc_now()) - moment).total_seconds()
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= size:
+    for unit, size, least in (("y", 31_557_600, 2), ("d", 86_400, 1), ("h", 3_600, 1), ("min", 60, 1)):
+        if seconds >= least * size:
             return f"{int(seconds // size)} {unit} ago"
     return "just now"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterator
@@ -10,7 +11,10 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.control import Control
 from rich.live import Live
+from rich.live_render import LiveRender
+from rich.segment import Segment
 from rich.spinner import Spinner
 from rich.text import Text
 
@@ -20,6 +24,7 @@ from chatbot.messages import TextDelta
 
 _FENCE = re.compile(r"^ {0,3}(```|~~~)", re.MULTILINE)
 _FRAMES_A_SECOND = 12
+_CUTTING = re.compile(r"rxvt|linux")
 _LONG_S = 3
 """From how many seconds on a wait is told."""
 
@@ -33,6 +38,7 @@ class LiveReply:
         self._stream = stream
         self._pending = ""
         self._live = Live(console=console, transient=True, refresh_per_second=_FRAMES_A_SECOND)
+        self._live._live_render = _Drawn(console)  # noqa: SLF001 - there is no other way to tell how high it stands
         self._status = _Status()
         self._running: list[str] = []
 
@@ -112,6 +118,37 @@ class LiveReply:
         from rich.markdown import Markdown  # when the first reply comes, not before the first prompt
 
         return Markdown(text)
+
+
+class _Drawn(LiveRender):
+    """What is drawn again and again, and how high it stands: a terminal that became narrower has broken its lines anew.
+
+    Nearly all terminals do that; xterm and its like, which cut them, are known by what they set.
+    """
+
+    def __init__(self, console: Console) -> None:
+        super().__init__("")
+        self._console = console
+        self._lengths: list[int] = []
+        self._breaks = "XTERM_VERSION" not in os.environ and not _CUTTING.match(os.environ.get("TERM", ""))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        segments = [each for each in super().__rich_console__(console, options) if isinstance(each, Segment)]
+        self._lengths = [Segment.get_line_length(line) for line in Segment.split_lines(segments)]
+        yield from segments
+
+    def position_cursor(self) -> Control:
+        self._measure()
+        return super().position_cursor()
+
+    def restore_cursor(self) -> Control:
+        self._measure()
+        return super().restore_cursor()
+
+    def _measure(self) -> None:
+        if self._shape is not None and self._breaks:
+            width = max(self._console.width, 1)
+            self._shape = (width, sum(max(-(-length // width), 1) for length in self._lengths))
 
 
 class _Status:

@@ -4,6 +4,9 @@ Importing twice adds nothing: a session knows its `origin`, a memory keeps `impo
 metadata. A conversation that has grown is gone on with, a memory that has changed is changed, and one that was
 forgotten here stays forgotten.
 
+What was said in a conversation is remembered like what is said here, before the session itself comes in: so one that is
+here is remembered whole, whenever an import was killed, and what was erased of it since does not come back.
+
 Nothing that a file says opens a gate. Sessions get the stores and, unless it is known here, the agent that the caller
 names; no more is seen through them than the caller sees. Memories are redacted, are `public` in sensitivity unless the
 file or the caller says more, and belong where the caller's own words would; `trust` lets a bundle's stand as they are.
@@ -24,6 +27,8 @@ from chatbot.exchange.items import Conversation, Memory, Skipped, as_json
 from chatbot.exchange.sources import BUNDLE, Source
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.memory.comparison import is_same
+from chatbot.memory.exchanges import EXCHANGE, exchange_draft, exchanges_in
+from chatbot.memory.memorability import Memorability
 from chatbot.memory.record import is_session_id
 from chatbot.memory.remembering import Remembering
 from chatbot.memory.writing import Draft
@@ -48,6 +53,8 @@ class Report:
     sessions: list[dict[str, Any]] = field(default_factory=list)
     """The sessions that came in or grew: key, title, how many entries, and the id they have here."""
     memories: int = 0
+    exchanges: int = 0
+    """What was said in conversations and is remembered, so that it can be recalled into prompts."""
     facts: int = 0
     changed: int = 0
     """Memories that were here and say something else by now."""
@@ -57,6 +64,13 @@ class Report:
     """What is not taken over of the conversations, such as calls of tools."""
     redacted: Counter[str] = field(default_factory=Counter)
 
+    def add(self, draft: Draft) -> None:
+        """Count something that is remembered now."""
+        if draft.type == EXCHANGE:
+            self.exchanges += 1
+        else:
+            self.memories += 1
+
     def as_json(self) -> dict[str, Any]:
         """The report in values that JSON knows."""
         return {
@@ -65,6 +79,7 @@ class Report:
             "dry_run": self.dry_run,
             "sessions": self.sessions,
             "memories": self.memories,
+            "exchanges": self.exchanges,
             "facts": self.facts,
             "changed": self.changed,
             "already": self.already,
@@ -75,7 +90,10 @@ class Report:
 
 
 class Importer:
-    """Writes into one memory on behalf of one agent. With `dry_run` it only says what it would do."""
+    """Writes into one memory on behalf of one agent. With `dry_run` it only says what it would do.
+
+    `gate` says which exchanges are worth remembering; without it none are.
+    """
 
     def __init__(
         self,
@@ -86,6 +104,7 @@ class Importer:
         sensitivity: Sensitivity = "public",
         trust: bool = False,
         remembers: bool = True,
+        gate: Memorability | None = None,
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> None:
@@ -95,6 +114,7 @@ class Importer:
         self._sensitivity = sensitivity
         self._trust = trust
         self._remembers = remembers
+        self._gate = gate if remembers else None
         self._dry_run = dry_run
         self._progress = progress or (lambda _done, _total: None)
         self._origins: dict[str, SessionRecord] = {}
@@ -128,19 +148,42 @@ class Importer:
             if len(self._waiting) >= _BATCH:
                 await self._flush(kind)
         elif isinstance(item, Conversation):
-            await self._take_conversation(item, f"{kind}:{item.key}")
+            await self._take_conversation(item, kind)
         else:
             await self._take_bundled(item)
 
-    async def _take_conversation(self, item: Conversation, origin: str) -> None:
+    async def _take_conversation(self, item: Conversation, kind: str) -> None:
+        origin = f"{kind}:{item.key}"
         if known := self._origins.get(origin):
-            await self._go_on(known, item)
+            await self._go_on(known, item, kind)
             return
         record = self._record(self._agent, item.title, item.created_at, item.used_at, origin)
         self._report.left_out.update(item.left_out)
+        record = await self._remember_said(record, item.entries, item.key, kind)
         await self._adopt(record, item.entries, as_json(item))
 
-    async def _go_on(self, known: SessionRecord, item: Conversation) -> None:
+    async def _remember_said(
+        self, record: SessionRecord, entries: Sequence[TranscriptEntry], key: str, kind: str, *, beyond: int = 0
+    ) -> SessionRecord:
+        """Remember the exchanges that end beyond that entry; the record, with the id that they may know already."""
+        if self._gate is None:
+            return record
+        visibility = self._seen(default_visibility(record.clearance))
+        items = [
+            Memory(f"{key}#{each.number}", replace(draft, visibility=visibility))
+            for each in exchanges_in(entries)
+            if each.last > beyond
+            if (draft := exchange_draft(each.at, each.text, each.reply, gate=self._gate)) is not None
+        ]
+        known = await self._keys(self._memory.memories(), kind, items) if items else {}
+        begun = next((id_ for each in items if (id_ := getattr(known.get(each.key), "session_id", None))), None)
+        if begun and record.id not in self._here and not await self._memory.is_taken(begun):
+            record = replace(record, id=begun)  # an import that was killed got as far as this
+        memories = self._memory.memories(record.agent_id, session_id=record.id)
+        await self._remember_each(memories, items, kind)
+        return record
+
+    async def _go_on(self, known: SessionRecord, item: Conversation, kind: str) -> None:
         """Add what was said since the last import, unless the session went another way here."""
         session = await self._memory.load_session(known.id, any_agent=True)
         said = await session.transcript_read_all() if session.supports(TranscriptStore) else []
@@ -149,6 +192,7 @@ class Importer:
             self._report.already += 1
             return
         self._report.sessions.append(as_json(item) | {"id": known.id, "entries": len(new)})
+        await self._remember_said(known, item.entries, item.key, kind, beyond=len(said))
         if not self._dry_run:
             await session.transcript_extend(new)
 
@@ -169,7 +213,7 @@ class Importer:
         agent = given.agent_id if given.agent_id in self._agents else self._agent
         record = self._record(agent, given.title, given.created_at, given.used_at, origin)
         parent = given.parent if given.parent is not None and is_session_id(given.parent) else None
-        free = given.id if given.id not in self._here else record.id
+        free = record.id if given.id in self._here or await self._memory.is_taken(given.id) else given.id
         record = replace(record, id=free, parent=parent, clearance=given.clearance, archived_at=given.archived_at)
         told = {
             "key": given.id,
@@ -177,6 +221,8 @@ class Importer:
             "used_at": format_time(record.used_at),
             "entries": len(item.entries),
         }
+        if not item.observations:
+            record = await self._remember_said(record, item.entries, given.id, BUNDLE)
         receipts = [receipt | {"session": record.id} for receipt in item.receipts]
         return await self._adopt(record, item.entries, told, key_values=item.key_values, receipts=receipts)
 
@@ -302,7 +348,8 @@ class Importer:
             else:
                 await self._change(memories, row, item, kind)
         if self._dry_run:
-            self._report.memories += len(new)
+            for item, _ in new:
+                self._report.add(item.draft)
         elif new:
             await self._add(memories, new)
 
@@ -318,7 +365,7 @@ class Importer:
                     self._report.already += 1
                     await memories.update(each.id, metadata=dict(draft.metadata or {}))
                 else:
-                    self._report.memories += 1
+                    self._report.add(draft)
                     self._added.add(item.key)
                 if each.outcome != "skipped":
                     self._became[item.key] = each.id
@@ -335,9 +382,7 @@ class Importer:
         self._report.changed += 1
         if not self._dry_run:
             draft = self._marked(item, kind)
-            await memories.update(
-                row.id, title=draft.title, subtitle=draft.subtitle, narrative=draft.narrative, metadata=draft.metadata
-            )
+            await memories.update(row.id, **{name: getattr(draft, name) for name in _SAID}, metadata=draft.metadata)
 
     async def _keys(self, memories: Remembering, kind: str, items: Iterable[Memory]) -> dict[str, Observation]:
         """What came from there before, by key, whatever became of it."""
@@ -368,6 +413,7 @@ class Importer:
 
 
 _PENDING: Any = object()
+_SAID = ("title", "subtitle", "narrative", "user_text", "assistant_text")
 
 
 def _digest(entries: Iterable[TranscriptEntry]) -> str:

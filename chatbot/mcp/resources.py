@@ -56,9 +56,8 @@ class Resources:
         records = await self._sessions.memory.list_sessions(
             self._sessions.agent_id,
             limit=PAGE + 1,
-            wanted=lambda record: (
-                self._sessions.holds(record) and (before is None or (record.used_at, record.id) < before)
-            ),
+            wanted=lambda record: before is None or (record.used_at, record.id) < before,
+            clearance=self._sessions.clearance,
         )
         if not records:
             return await self._memories_from(None)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from stores.access import CLEARANCES, SEEN, Clearance, default_visibility
+from stores.access import CLEARANCES, Clearance, is_cleared
 from stores.errors import InvalidValue, LaterFormat
 from stores.records import check_text, format_time, parse_time
 
@@ -36,7 +36,7 @@ class SessionRecord:
     """The session that this one was forked from."""
     expires_at: datetime | None = None
     clearance: Clearance = "full"
-    """What may be seen of what is remembered, whoever opens the session."""
+    """What is needed to open the session, and the most that is seen through it of what is remembered."""
     archived_at: datetime | None = None
     """When it was put away: it is not offered any more, and still there for who asks."""
     origin: str = ""
@@ -67,9 +67,9 @@ class SessionRecord:
         """The record of the session after something was added to it."""
         return replace(self, used_at=max(now, self.used_at))
 
-    def is_seen_with(self, clearance: Clearance) -> bool:
-        """Whether a caller of that clearance may see what was said: it belongs where its session could write."""
-        return default_visibility(self.clearance) in SEEN.get(clearance, frozenset())
+    def is_open_to(self, clearance: Clearance) -> bool:
+        """Whether a caller of that clearance may know of the session: theirs is at least that of who began it."""
+        return is_cleared(clearance, self.clearance)
 
     def as_json(self) -> dict[str, Any]:
         """The record as it stands in `session.json` and in the index."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -30,6 +30,9 @@ from stores.query import Filter
 from stores.records import TranscriptEntry, format_time
 
 logger = logging.getLogger(__name__)
+
+Progress = Callable[[int, int], None]
+"""Told how much is done, and of how much."""
 
 SPOKEN = ("user", "assistant")
 """The roles whose words are searched: what tools were asked and answered is no conversation."""
@@ -90,13 +93,22 @@ class _Found:
 
 
 async def search(
-    sessions: Sequence[SessionHandle], query: str, known: SessionTerms, memories: Scope | None, *, limit: int
+    sessions: Sequence[SessionHandle],
+    query: str,
+    known: SessionTerms,
+    memories: Scope | None,
+    *,
+    limit: int,
+    progress: Progress | None = None,
 ) -> list[SessionHit]:
-    """The best of `sessions`, best first; none for a text without a topic. `memories` is what may be seen of those."""
+    """The best of `sessions`, best first; none for a text without a topic. `memories` is what may be seen of those.
+
+    Where many sessions have to be read first, `progress` is told how many of them are.
+    """
     asked = list(dict.fromkeys(terms(query)))
     if not asked or not sessions:
         return []
-    found = await _candidates(sessions, asked, known)
+    found = await _candidates(sessions, asked, known, progress or (lambda _done, _total: None))
     await _add_remembered(found, sessions, asked, memories)
     best = sorted(found.values(), key=lambda each: (each.about, each.remembered), reverse=True)
     best = best[: max(limit * _READ_FOR_EACH, _LEAST_READ)]
@@ -108,7 +120,7 @@ async def search(
 
 
 async def _candidates(
-    sessions: Sequence[SessionHandle], asked: Sequence[str], known: SessionTerms
+    sessions: Sequence[SessionHandle], asked: Sequence[str], known: SessionTerms, progress: Progress
 ) -> dict[str, _Found]:
     """The sessions whose entries or titles hold any of the terms, with how much they are about them."""
     looked = await asyncio.to_thread(known.look, asked)
@@ -121,6 +133,8 @@ async def _candidates(
         else:
             changed.append((session, stamp))
     for begin in range(0, len(changed), _BATCH):
+        if len(changed) > _BATCH:  # else it is done at once
+            progress(begin, len(changed))
         counts |= await _learn(changed[begin : begin + _BATCH], asked, known)
     held = {session.id: _with_title(session, asked, counts.get(session.id, ())) for session in sessions}
     scores = about([{each: held[each][place] for each in held if held[each][place]} for place in range(len(asked))])

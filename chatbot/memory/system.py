@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from chatbot.memory.maintenance.report import Report
     from chatbot.memory.maintenance.upkeep import UpkeepFile
     from chatbot.memory.meaning import Billing, Meaning
-    from chatbot.memory.session_search import SessionHit
+    from chatbot.memory.session_search import Progress, SessionHit
 
 logger = logging.getLogger(__name__)
 
@@ -132,12 +132,10 @@ class MemorySystem(AsyncResource, Remembering):
     ) -> SessionHandle:
         """Open a session again. Reads that session alone, however many there are.
 
-        What is remembered is seen with the least of three clearances: the system's, the session's, and this one.
-
-        Raises `SessionNotFound`, `SessionExpired`, or `WrongAgent` where the session is not of `agent_id` and
-        `any_agent` was not asked for.
+        Raises `SessionNotFound`, also for one that is not open to the system's clearance or to this one;
+        `SessionExpired`; or `WrongAgent` where the session is not of `agent_id` and `any_agent` was not asked for.
         """
-        record = await self._catalog.get(session_id)
+        record = await self._open_record(session_id, clearance)
         if not any_agent and record.agent_id != agent_id:
             raise WrongAgent(f"session {session_id} belongs to the agent {record.agent_id!r}, not to {agent_id!r}")
         now = self._clock()
@@ -154,29 +152,26 @@ class MemorySystem(AsyncResource, Remembering):
         *,
         limit: int | None = None,
         wanted: Callable[[SessionRecord], bool] = lambda _: True,
+        clearance: Clearance = "full",
     ) -> list[SessionRecord]:
-        """Sessions that are not expired, the one used last first; of all agents, or of one; only those `wanted`.
+        """Sessions that are open and not expired, the one used last first; of all agents, or of one; those `wanted`.
 
-        Archived ones are among them.
+        Archived ones are among them. Open are those that were begun with no more than the system's clearance, and no
+        more than this one.
         """
-        now = self._clock()
-        return await self._catalog.find(
-            lambda record: not record.is_expired(now) and agent_id in {None, record.agent_id} and wanted(record), limit
+        return await self._find_open(
+            lambda record: agent_id in {None, record.agent_id} and wanted(record), limit, clearance=clearance
         )
 
-    async def choose_sessions(self, wanted: SessionFilter) -> list[SessionRecord]:
-        """The sessions that fit, the one used last first. Only a filter by what was said opens any of them.
+    async def choose_sessions(self, wanted: SessionFilter, *, clearance: Clearance = "full") -> list[SessionRecord]:
+        """The open sessions that fit, the one used last first. Only a filter by what was said looks into any of them.
 
         Raises `SessionNotFound` where the session that the page should begin behind is gone.
         """
-        now = self._clock()
         if wanted.behind is not None:
-            await self._catalog.get(wanted.behind)
-        records = await self._catalog.find(
-            lambda record: not record.is_expired(now) and wanted.fits(record),
-            None if wanted.looks_inside else wanted.limit,
-            behind=wanted.behind,
-        )
+            await self._open_record(wanted.behind, clearance)
+        limit = None if wanted.looks_inside else wanted.limit
+        records = await self._find_open(wanted.fits, limit, behind=wanted.behind, clearance=clearance)
         if not wanted.looks_inside:
             return records
         chosen: list[SessionRecord] = []
@@ -195,43 +190,39 @@ class MemorySystem(AsyncResource, Remembering):
         clearance: Clearance = "full",
         wanted: SessionFilter | None = None,
         exclude: Collection[str] = (),
+        progress: Progress | None = None,
     ) -> list[SessionHit]:
         """The sessions that speak of `text`, best first, each with the line that does so best.
 
-        What was said in a session is seen by who may see what was remembered there by default; `clearance` narrows
-        that. Archived sessions are searched too, unless `wanted` says otherwise.
+        Only those that are open are searched, as in `list_sessions`; archived ones too, unless `wanted` says otherwise.
+        Where many have changed since the last search, `progress` is told how many of those are read.
         """
         from chatbot.memory.session_search import search
 
-        wanted = wanted or SessionFilter()
-        clearance = least_clearance(self._caller.clearance, clearance)
         every = await self._catalog.find(lambda _: True)
         await asyncio.to_thread(self._terms.forget_others, {record.id for record in every})
-        if wanted != SessionFilter():
-            every = await self.choose_sessions(replace(wanted, limit=None))
-        now = self._clock()
+        chosen = await self.choose_sessions(replace(wanted or SessionFilter(), limit=None), clearance=clearance)
         sessions = [
-            handle
-            for record in every
-            if record.is_seen_with(clearance) and not record.is_expired(now) and record.id not in exclude
-            if (handle := self._openable(record)) is not None
+            handle for record in chosen if record.id not in exclude and (handle := self._openable(record)) is not None
         ]
-        return await search(sessions, text, self._terms, self._observing(clearance), limit=limit)
+        return await search(sessions, text, self._terms, self._observing(clearance), limit=limit, progress=progress)
 
     async def latest_session(self, agent_id: str) -> SessionHandle | None:
         """The agent's session that was used last, or None where it has none."""
         records = await self.choose_sessions(SessionFilter(agent_id=agent_id, is_archived=False, limit=1))
         return await self.load_session(records[0].id, agent_id) if records else None
 
-    async def find_session(self, text: str, agent_id: str | None = None) -> SessionRecord:
-        """The session whose id is, or begins with, `text`, or whose title is `text`, whatever the case.
+    async def find_session(
+        self, text: str, agent_id: str | None = None, *, clearance: Clearance = "full"
+    ) -> SessionRecord:
+        """The open session whose id is, or begins with, `text`, or whose title is `text`, whatever the case.
 
         Raises `SessionNotFound`, or `AmbiguousSession` naming what matches.
         """
         if is_session_id(text):
-            return await self._catalog.get(text)
+            return await self._open_record(text, clearance)
         wanted = text.casefold()
-        sessions = await self.list_sessions(agent_id)
+        sessions = await self.list_sessions(agent_id, clearance=clearance)
         matches = [record for record in sessions if record.title.casefold() == wanted]
         matches = matches or [record for record in sessions if wanted and record.id.startswith(wanted)]
         if not matches:
@@ -244,11 +235,13 @@ class MemorySystem(AsyncResource, Remembering):
     async def rename_session(self, session_id: str, title: str) -> SessionRecord:
         """Give a session a title; an empty one takes it away."""
         now = self._clock()
+        await self._open_record(session_id)
         return await self._catalog.change(session_id, lambda record: record.renamed(title).used(now))
 
     async def archive_session(self, session_id: str, *, undo: bool = False) -> SessionRecord:
         """Put a session away: it is not offered any more, and still opened and searched by who asks; or undo that."""
         now = self._clock()
+        await self._open_record(session_id)
         return await self._catalog.change(
             session_id, lambda record: replace(record, archived_at=None if undo else record.archived_at or now)
         )
@@ -291,7 +284,7 @@ class MemorySystem(AsyncResource, Remembering):
         Nobody sees more through it than the system's clearance allows. Call `reorder_sessions` when all are in. Raises
         `InvalidValue` where there is a session of that id.
         """
-        if await self._is_taken(record.id):
+        if await self.is_taken(record.id):
             raise InvalidValue(f"there is a session {record.id} already")
         clearance = least_clearance(self._caller.clearance, record.clearance)
         record = replace(record, clearance=clearance, expires_at=self._expiry())
@@ -307,12 +300,7 @@ class MemorySystem(AsyncResource, Remembering):
 
     async def delete_session(self, session_id: str) -> None:
         """Erase a session, its files included. Raises `SessionNotFound`."""
-        record = await self._catalog.get(session_id)
-        ref = self._catalog.ref(session_id)
-        for store in self._open_stores(record.store_types).values():
-            await store.forget_session(ref)
-        await self._catalog.delete(session_id)
-        await asyncio.to_thread(self._terms.forget, [session_id])
+        await self._erase(await self._open_record(session_id))
 
     async def expired_sessions(self) -> list[SessionRecord]:
         """The sessions whose time to live is over, and that are not erased yet."""
@@ -320,13 +308,16 @@ class MemorySystem(AsyncResource, Remembering):
         return await self._catalog.find(lambda record: record.is_expired(now))
 
     async def expire_sessions(self) -> list[str]:
-        """Erase the sessions whose time to live is over, and return their ids. One that resists stops no other."""
+        """Erase the sessions whose time to live is over, and return their ids. One that resists stops no other.
+
+        The time is over for all of them, whoever asks.
+        """
         now = self._clock()
         erased = []
         for record in await self.expired_sessions():
             try:
                 if (await self._catalog.get(record.id)).is_expired(now):  # the index can lag behind
-                    await self.delete_session(record.id)
+                    await self._erase(record)
                     erased.append(record.id)
             except SessionNotFound:
                 continue  # another process was faster
@@ -369,7 +360,38 @@ class MemorySystem(AsyncResource, Remembering):
             await store.aclose()
         await self._catalog.aclose()
 
-    async def _is_taken(self, session_id: str) -> bool:
+    async def _open_record(self, session_id: str, clearance: Clearance = "full") -> SessionRecord:
+        """Raises `SessionNotFound`: one that is not open is one that does not exist."""
+        record = await self._catalog.get(session_id)
+        if not record.is_open_to(least_clearance(self._caller.clearance, clearance)):
+            raise SessionNotFound(f"there is no session {session_id}")
+        return record
+
+    async def _find_open(
+        self,
+        wanted: Callable[[SessionRecord], bool],
+        limit: int | None,
+        *,
+        behind: str | None = None,
+        clearance: Clearance = "full",
+    ) -> list[SessionRecord]:
+        now = self._clock()
+        clearance = least_clearance(self._caller.clearance, clearance)
+        return await self._catalog.find(
+            lambda record: not record.is_expired(now) and record.is_open_to(clearance) and wanted(record),
+            limit,
+            behind=behind,
+        )
+
+    async def _erase(self, record: SessionRecord) -> None:
+        ref = self._catalog.ref(record.id)
+        for store in self._open_stores(record.store_types).values():
+            await store.forget_session(ref)
+        await self._catalog.delete(record.id)
+        await asyncio.to_thread(self._terms.forget, [record.id])
+
+    async def is_taken(self, session_id: str) -> bool:
+        """Whether there is a session of that id, open or not."""
         try:
             await self._catalog.get(session_id)
         except SessionNotFound:
@@ -399,7 +421,7 @@ class MemorySystem(AsyncResource, Remembering):
     def _observing(self, clearance: Clearance) -> Scope | None:
         """What the caller may see of what is remembered; None where nothing is."""
         try:
-            return replace(self._scope(), clearance=clearance)
+            return replace(self._scope(), clearance=least_clearance(self._caller.clearance, clearance))
         except UnsupportedOperation:
             return None
 

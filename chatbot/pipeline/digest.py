@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from chatbot.chat.memory_block import without_blocks
+from chatbot.memory.exchanges import without_blocks
 from chatbot.memory.redaction import redact
 from stores.analysis import terms
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from chatbot.chat.memory_block import without_blocks
+from chatbot.memory.exchanges import without_blocks
 from chatbot.memory.redaction import redact
 from stores.analysis import terms
 

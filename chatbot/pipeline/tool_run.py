@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from chatbot.chat.memory_block import without_blocks
+from chatbot.memory.exchanges import without_blocks
 from chatbot.memory.memorability import OTHER_TYPE, TYPE_WEIGHTS
 from chatbot.memory.redaction import redact
 from chatbot.tools import ToolResult

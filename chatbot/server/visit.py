@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -15,7 +16,7 @@ from chatbot.runtime import Runtime
 from chatbot.server.callers import Caller
 from chatbot.server.chats import Chats
 from chatbot.server.turns import RunningTurn, Turns
-from stores.access import Clearance, is_cleared, least_clearance
+from stores.access import Clearance, least_clearance
 from stores.errors import UnsupportedOperation
 
 _NO_SESSION = "00000000-0000-7000-8000-000000000000"
@@ -23,11 +24,7 @@ _NO_SESSION = "00000000-0000-7000-8000-000000000000"
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """What a caller may see and do at an identity.
-
-    A session carries the clearance with which it was begun, and is open to callers who have at least that. One that is
-    not open to them is, to them, one that does not exist.
-    """
+    """What a caller may see and do at an identity. A session that is not open to them does not exist, to them."""
 
     caller: Caller
     runtime: Runtime
@@ -56,23 +53,26 @@ class Visit:
         """Sessions that are open to the caller, the one used last first, from behind `before`: its last use and id."""
         return await self.runtime.memory.list_sessions(
             limit=limit,
-            wanted=lambda record: self._is_open(record) and (before is None or (record.used_at, record.id) < before),
+            wanted=lambda record: before is None or (record.used_at, record.id) < before,
+            clearance=self.clearance,
         )
 
     async def search_sessions(self, text: str, *, limit: int) -> list[SessionHit]:
         """Sessions that are open to the caller and speak of `text`, best first, each with the line that does."""
-        hits = await self.runtime.memory.search_sessions(text, limit=limit, clearance=self.clearance)
-        return [hit for hit in hits if self._is_open(hit.record)]
+        return await self.runtime.memory.search_sessions(text, limit=limit, clearance=self.clearance)
 
     async def session(self, session_id: str, *, any_agent: bool = True) -> SessionHandle:
         """Open a session. Raises `SessionNotFound`, also for one that is not open to the caller; see `load_session`."""
         memory = self.runtime.memory
         is_id = is_session_id(session_id)
-        record = await self._find(session_id if is_id else _NO_SESSION)
-        if record is None or not self._is_open(record):
-            await self._find(_NO_SESSION)  # one that is there, and closed, is refused no sooner and no later
-            raise SessionNotFound(f"there is no session {session_id if is_id else repr(session_id)[:80]}")
-        return await memory.load_session(session_id, self.runtime.agent, any_agent=any_agent, clearance=self.clearance)
+        try:
+            return await memory.load_session(
+                session_id if is_id else _NO_SESSION, self.runtime.agent, any_agent=any_agent, clearance=self.clearance
+            )
+        except SessionNotFound:
+            with suppress(SessionNotFound):  # one that is there, and closed, is refused no sooner and no later
+                await memory.find_session(_NO_SESSION)
+            raise SessionNotFound(f"there is no session {session_id if is_id else repr(session_id)[:80]}") from None
 
     async def new_session(self, title: str = "") -> SessionHandle:
         """Begin a session, which stays closed to callers of less clearance."""
@@ -113,12 +113,3 @@ class Visit:
         """Stop the turns of a session; how many there were. What was said is kept. Raises like `session`."""
         await self.session(session_id)
         return await self.turns.stop((self.identity, session_id))
-
-    async def _find(self, session_id: str) -> SessionRecord | None:
-        try:
-            return await self.runtime.memory.find_session(session_id)
-        except SessionNotFound:
-            return None
-
-    def _is_open(self, record: SessionRecord) -> bool:
-        return is_cleared(self.caller.clearance, record.clearance)

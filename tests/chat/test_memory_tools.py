@@ -393,7 +393,7 @@ async def test_a_session_is_read_only_by_who_sees_what_is_said_there(memory: Mem
         reader: [each for each in clearances if "error" not in await use("session_read", session_id=sessions[each].id)]
         for reader, use in users.items()
     }
-    assert readable == {"full": clearances, "inner": clearances[1:], "familiar": clearances[2:], "public": []}
+    assert readable == {"full": clearances, "inner": clearances[1:], "familiar": clearances[2:], "public": ["public"]}
 
 
 def _chat(model: ScriptedModel, session: SessionHandle, memory: MemorySystem, *, tool_steps: int = 8) -> Chat:

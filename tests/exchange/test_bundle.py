@@ -145,10 +145,10 @@ async def test_no_secret_goes_out(memory: MemorySystem, session: SessionHandle, 
         assert b"a secret matter" not in text
 
 
-async def test_what_the_caller_may_not_see_stays_behind(
-    memory_home: Path, session: SessionHandle, tmp_path: Path
-) -> None:
-    await session.remember("a shared matter", visibility="shared")
+async def test_what_the_caller_may_not_see_stays_behind(memory: MemorySystem, memory_home: Path) -> None:
+    session = await memory.create_session(STORES, "chat", clearance="inner")
+    await session.remember("a shared matter")
+    await memory.memories("chat", session_id=session.id).remember("a private matter")
     async with MemorySystem(memory_home, clearance="inner") as inner:
         exported = await export_session(inner, session.id)
     assert [row.title for row in exported.observations] == ["a shared matter"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from chatbot.errors import SessionNotFound
 from chatbot.memory import MemorySystem
 from chatbot.memory.redaction import redact
 from chatbot.memory.writing import Draft
@@ -269,8 +270,12 @@ async def test_the_least_of_three_clearances_holds(tmp_path: Path, clock: Clock)
             for made in CLEARANCES:
                 session = await memory.create_session(["observations"], "chat", clearance=made)
                 for asked in CLEARANCES:
+                    if not session.record.is_open_to(asked):
+                        with pytest.raises(SessionNotFound):
+                            await memory.load_session(session.id, "chat", clearance=asked)
+                        continue
                     loaded = await memory.load_session(session.id, "chat", clearance=asked)
-                    least = max(CLEARANCES.index(each) for each in (system, made, asked))
+                    least = max(CLEARANCES.index(each) for each in (system, made))
                     titles = {hit.observation.title for hit in await loaded.search(count_use=False)}
                     assert titles == set(VISIBILITIES[least:])
                     narrowed = loaded.within(clearance="familiar")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from chatbot.memory import MemorySystem, SessionFilter, SessionHandle
 from chatbot.memory.session_terms import SessionTerms, number_of, pack
 from chatbot.memory.snippets import snippet
-from stores.access import Clearance
+from stores.access import CLEARANCES, Clearance
 from stores.analysis import terms
 
 STORES = ["basic_session", "observations"]
@@ -136,18 +136,17 @@ async def test_without_a_cache_folder_the_search_works_all_the_same(
 @pytest.mark.parametrize(
     ("clearance", "seen"),
     [
-        ("full", {"private", "shared", "social"}),
-        ("inner", {"shared", "social"}),
-        ("familiar", {"social"}),
-        ("public", set()),
+        ("full", {"full", "inner", "familiar", "public"}),
+        ("inner", {"inner", "familiar", "public"}),
+        ("familiar", {"familiar", "public"}),
+        ("public", {"public"}),
     ],
 )
-async def test_a_session_is_found_by_who_may_see_what_was_said_there(
+async def test_a_session_is_found_by_who_is_cleared_for_it(
     memory: MemorySystem, clearance: Clearance, seen: set[str]
 ) -> None:
-    held: dict[str, Clearance] = {"private": "full", "shared": "inner", "social": "familiar"}
-    for title, own in held.items():
-        session = await memory.create_session(STORES, "chat", title=title, clearance=own)
+    for own in CLEARANCES:
+        session = await memory.create_session(STORES, "chat", title=own, clearance=own)
         await session.transcript_append("user", "a giraffe")
     assert set(await _found(memory, "giraffe", clearance=clearance)) == seen
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from chatbot.chat.memory_block import INTRODUCTION
+from chatbot.memory.exchanges import INTRODUCTION
 from stores.access import View
 from stores.observation import TYPES, Observation, parse_observation
 

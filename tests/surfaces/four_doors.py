@@ -158,8 +158,7 @@ class Library(Door):
         return [f"{fact.subject} {fact.predicate} {fact.object}" for fact in found]
 
     async def sessions(self) -> list[str]:
-        seen = await self._system.list_sessions(wanted=lambda record: record.is_seen_with(self._system.clearance))
-        return [record.title for record in seen]
+        return [record.title for record in await self._system.list_sessions()]
 
     async def search_sessions(self, text: str) -> list[tuple[str, str]]:
         return [(hit.record.title, hit.line) for hit in await self._system.search_sessions(text)]

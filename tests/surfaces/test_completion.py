@@ -1,14 +1,17 @@
 """Completion scripts, run by the machinery of the shells themselves."""
 
 import json
-import shutil
+import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from chatbot.cli.arguments import build_parser
 from tests.command import ok
+from tests.programs import found_or_installed
+from tests.terminal import Terminal
 
 ASK = """
 source ./chatbot.bash
@@ -44,12 +47,76 @@ def test_bash_completes_commands_actions_options_and_values(script: None) -> Non
     assert completed("chatbot", "nonsense", "mem") == {"memory"}
 
 
+def shell_of(name: str) -> str:
+    """The path of a shell. Skips where there is none."""
+    path = found_or_installed(name, name)
+    if path is None:
+        pytest.skip(f"there is no {name} on this machine, and none can be installed")
+    return path
+
+
+def test_fish_completes_commands_actions_options_and_values() -> None:
+    fish = shell_of("fish")
+    Path("chatbot.fish").write_text(ok("completion", "fish"), encoding="utf-8")
+
+    def offered(line: str) -> set[str]:
+        ask = ["source chatbot.fish; complete -C $argv[1]", line]
+        done = subprocess.run([fish, "--no-config", "-c", *ask], capture_output=True, text=True, timeout=60, check=True)
+        assert done.stderr == ""
+        return {each.partition("\t")[0] for each in done.stdout.splitlines()}
+
+    assert offered("chatbot mem") == {"memory"}
+    assert {"search", "people", "stats"} <= offered("chatbot memory ")
+    assert offered("chatbot memory tasks ca") == {"cancel"}
+    assert offered("chatbot --json doctor --f") == {"--fix"}
+    assert offered("chatbot completion ") >= {"bash", "zsh", "fish"}
+    assert offered("chatbot memory add x --visibility ") == {"private", "shared", "social"}
+    assert offered("chatbot usage --html chat") == {"chatbot.fish"}
+    assert offered("chatbot sessions export x -o chat") == {"chatbot.fish"}
+    assert offered("chatbot usage --days ") == set()
+    assert offered("chatbot -i grace sessions li") == {"list"}
+
+
+@pytest.fixture
+def zsh() -> Iterator[Terminal]:
+    path = shell_of("zsh")
+    Path("functions").mkdir()
+    Path("functions/_chatbot").write_text(ok("completion", "zsh"), encoding="utf-8")
+    terminal = Terminal(command=[path, "-f", "-i"], PS1="%% ")
+    terminal.type("PS1='READY> '; fpath=($PWD/functions $fpath); autoload -Uz compinit; compinit -u -D; clear\r")
+    terminal.see(r"\AREADY>")
+    yield terminal
+    terminal.close()
+
+
+def test_zsh_completes_at_the_first_tab_what_bash_does(zsh: Terminal) -> None:
+    for line, whole in (
+        ("chatbot mem", "chatbot memory "),
+        ("chatbot memory tasks ca", "chatbot memory tasks cancel "),
+        ("chatbot --json doctor --f", "chatbot --json doctor --fix "),
+        ("chatbot completion z", "chatbot completion zsh "),
+        ("chatbot memory add x --visibility so", "chatbot memory add x --visibility social "),
+        ("chatbot usage --html func", "chatbot usage --html functions/"),
+        ("chatbot sessions export x -o func", "chatbot sessions export x -o functions/"),
+        ("chatbot sessions import func", "chatbot sessions import functions/"),
+        ("chatbot -i grace sessions li", "chatbot -i grace sessions list "),
+    ):
+        zsh.type(f"{line}\t!")
+        zsh.see(rf"READY> {re.escape(whole)}!")
+        zsh.type("\x15")
+        zsh.see(r"READY>\Z")
+    zsh.type("chatbot memory \t")
+    zsh.see("stats +-- how much is remembered")
+    assert "compinit" not in zsh.text
+    assert "_chatbot:" not in zsh.text  # what zsh says of errors in a function
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_every_command_is_in_every_script(shell: str) -> None:
     script = ok("completion", shell)
     for action in build_parser()._actions:
         for name in action.choices or ():
             assert name in script
-    if shutil.which(shell):
-        subprocess.run([shell, "-n"], input=script, text=True, check=True, timeout=60)
+    if path := found_or_installed(shell, shell):
+        subprocess.run([path, "-n"], input=script, text=True, check=True, timeout=60)
     assert json.loads(ok("completion", shell, "--json"))["script"] + "\n" == script

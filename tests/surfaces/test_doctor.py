@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.command import ok, run
+from tests.terminal import Terminal
 
 pytest_plugins = ["tests.servers.openai_server"]
 MEMORY = Path("identities/ada/memory")
@@ -179,3 +180,24 @@ def test_what_hooks_failed_at_is_told() -> None:
     assert (told["state"], "mine failed at turn:end" in told["message"]) == ("bad", True)
     findings("--fix")
     assert "bad" not in {finding["state"] for finding in findings()}
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_paths_and_commands_stand_whole_however_narrow_the_terminal_is(columns: int) -> None:
+    journal = (MEMORY / "observations.jsonl").resolve()
+    journal.chmod(0o644)
+    lines = Terminal("doctor", columns=columns).ended(1).splitlines()
+    assert [str(journal)] == [line.strip() for line in lines if line.endswith(str(journal)) and "chmod" not in line]
+    assert [line.strip() for line in lines if "chmod" in line] == [f"→ chmod go= {journal}"]
+    assert [line for line in lines if len(line) > columns and "/" not in line] == []
+    assert f"others may read {journal}" in run("doctor").stdout
+
+
+def test_a_damaged_session_that_is_closed_to_the_identity_is_recovered_all_the_same(project: Path) -> None:
+    Path("identities/ada/identity.toml").write_text('clearance = "inner"\n', encoding="utf-8")
+    whole = json.loads((project / "session.json").read_text(encoding="utf-8"))
+    (project / "session.json").write_text('{"id": ', encoding="utf-8")
+    (finding,) = [each for each in findings("--fix") if each["state"] == "mended"]
+    assert "recovered from the index" in finding["message"]
+    assert json.loads((project / "session.json").read_text(encoding="utf-8"))["clearance"] == whole["clearance"]
+    assert json.loads(ok("sessions", "list", "--json")) == []

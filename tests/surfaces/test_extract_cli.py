@@ -8,18 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from tests import command
 from tests.servers.extraction_replies import REPLIES
 
 
 def _configure(reply: str, more: str = "") -> None:
     script = json.dumps([reply])
-    Path("config.toml").write_text(
+    command.project(
         f'identity = "ada"\n[model]\nname = "scripted"\nscript = {script}\n{more}'
-        '[agents.chat]\nmemory = ["basic_session", "observations"]\n',
-        encoding="utf-8",
+        '[agents.chat]\nmemory = ["basic_session", "observations"]\n'
     )
-    Path("identities", "ada").mkdir(parents=True, exist_ok=True)
-    Path("identities", "ada", "identity.toml").write_text('clearance = "full"', encoding="utf-8")
     Path("notes.txt").write_text("Sam moved to Porto. The locker is 4711.", encoding="utf-8")
 
 

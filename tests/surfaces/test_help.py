@@ -6,12 +6,14 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from chatbot.cli.arguments import build_parser
 from chatbot.cli.exits import Exit
 
+ROOT = Path(__file__).parents[2]
 HEAVY = {
     "pydantic",
     "asyncio",
@@ -78,6 +80,39 @@ def test_the_exit_codes_in_help_are_all_of_them() -> None:
     listed = re.search(r"exit codes: (.*)", build_parser().format_help())
     assert listed is not None
     assert [int(code) for code in re.findall(r"\d+", listed[1])] == sorted(Exit)
+
+
+def test_the_exit_codes_in_the_documentation_are_all_of_them() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    section = page.partition("## Exit codes")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (\d+) \| (.+) \|$", section, re.MULTILINE)
+    assert [int(code) for code, _ in rows] == sorted(Exit)
+    assert len({meaning for _, meaning in rows}) == len(Exit)
+    sessions = (ROOT / "docs" / "sessions.md").read_text(encoding="utf-8").partition("## Exit codes")[2]
+    assert {int(code) for code in re.findall(r"\b\d+\b", sessions)} <= set(Exit)
+
+
+VERBS = {
+    "sessions": "list show search rename fork compare export import archive delete prune",
+    "memory": "search get add edit forget history timeline people tasks facts import reindex stats",
+    "": "ask sessions memory why usage config doctor stores init prompt completion",
+}
+"""What the terminal is to offer."""
+
+
+@pytest.mark.parametrize("group", VERBS)
+def test_every_verb_is_there_with_json_and_help_and_examples(group: str) -> None:
+    parsers = {each.prog: each for each in _parsers(build_parser())}
+    for verb in VERBS[group].split():
+        parser = parsers[" ".join(filter(None, ("chatbot", group, verb)))]
+        assert {"--json", "--help"} <= parser._option_string_actions.keys(), parser.prog
+        assert f"  {parser.prog}" in (parser.epilog or ""), parser.prog
+
+
+def test_the_options_of_a_chat_are_there() -> None:
+    options = build_parser()._option_string_actions.keys()
+    wanted = "-m -i -s -c --continue -r --resume --new --fork --ephemeral --budget-usd --json --no-stream --config"
+    assert set(wanted.split()) <= options
 
 
 def test_options_may_stand_before_and_after_the_command() -> None:

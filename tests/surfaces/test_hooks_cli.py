@@ -1,11 +1,11 @@
 """`chatbot hooks`, and what `chatbot doctor` says of failures in another process."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.command import project, run
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
@@ -25,26 +25,13 @@ class Raises(Hook):
 
 @pytest.fixture(autouse=True)
 def _project() -> None:
-    Path("config.toml").write_text(
+    project(
         '[model]\nname = "scripted"\nscript = ["Noted."]\n'
         '[agents.chat]\nmemory = ["basic_session", "observations"]\n'
         '[hooks."own_hooks:Raises"]\nwhy = "the moon is full"\npriority = 10\n[hooks.capture]\nenabled = false\n',
-        encoding="utf-8",
+        identity='persona = "You are ada."',
     )
     Path("own_hooks.py").write_text(OWN, encoding="utf-8")
-    Path("identities", "ada").mkdir(parents=True)
-    Path("identities", "ada", "identity.toml").write_text('persona = "You are ada."', encoding="utf-8")
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "chatbot", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
 
 
 def test_hooks_are_listed_by_topic_in_their_order_and_nothing_is_written() -> None:

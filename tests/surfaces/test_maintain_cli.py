@@ -29,9 +29,7 @@ ok = partial(command.ok, "maintain")
 
 @pytest.fixture(autouse=True)
 def _project() -> None:
-    Path("config.toml").write_text(CONFIG, encoding="utf-8")
-    Path("identities", "ada").mkdir(parents=True)
-    Path("identities", "ada", "identity.toml").write_text('clearance = "full"', encoding="utf-8")
+    command.project(CONFIG)
 
 
 def add(title: str, *arguments: str) -> str:

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pexpect
 import pytest
 
 from chatbot.cli.memory import grammar
@@ -20,6 +19,7 @@ from chatbot.memory import MemorySystem
 from stores.access import SENSITIVITIES, VISIBILITIES
 from stores.observation import STATUSES
 from tests import command
+from tests.terminal import Terminal
 
 CONFIG = """
 identity = "ada"
@@ -37,10 +37,7 @@ BIDI = "\u202eevil\u2066\x1b[31m\x9b1m"
 
 @pytest.fixture(autouse=True)
 def _project() -> None:
-    Path("config.toml").write_text(CONFIG, encoding="utf-8")
-    for name in ("ada", "grace"):
-        Path("identities", name).mkdir(parents=True)
-        Path("identities", name, "identity.toml").write_text('clearance = "full"', encoding="utf-8")
+    command.project(CONFIG, "ada", "grace")
 
 
 run = partial(command.run, "memory")
@@ -68,28 +65,8 @@ def fails(code: int, named: str, *arguments: str) -> None:
     assert "Traceback" not in done.stderr
 
 
-class Terminal:
-    """A terminal of 80 columns in which one command runs."""
-
-    def __init__(self, *arguments: str, **environment: str) -> None:
-        self.process = pexpect.spawn(
-            sys.executable,
-            ["-m", "chatbot", "memory", *arguments],
-            dimensions=(40, 80),
-            env=os.environ | {"TERM": "dumb", "NO_COLOR": "1"} | environment,
-            timeout=20,
-            encoding="utf-8",
-        )
-
-    def before(self, wanted: str) -> str:
-        """Wait for `wanted`; what stood before it."""
-        self.process.expect_exact(wanted)
-        return str(self.process.before)
-
-    def rest(self) -> str:
-        text = self.process.read()
-        self.process.close()
-        return str(text).replace("\r\n", "\n")
+def terminal(*arguments: str, editor: str = "") -> Terminal:
+    return Terminal("memory", *arguments, EDITOR=editor, NO_COLOR="1")
 
 
 def test_what_is_added_is_found_listed_and_shown_in_full() -> None:
@@ -255,10 +232,10 @@ async def test_what_was_derived_goes_too_and_that_is_told() -> None:
     async with MemorySystem(Path("identities/ada/memory")) as memory:
         source = (await memory.remember("source")).id
         derived = (await memory.remember("summary", derived_from=[source])).id
-    asking = Terminal("purge", source)
-    assert "summary" in asking.before("1 of these go too because they were derived from the others")
-    asking.process.sendline("no")
-    asking.rest()
+    asking = terminal("purge", source)
+    asking.see("summary.*1 of these go too because they were derived from the others.*type yes:")
+    asking.type("no\n")
+    asking.ended(2)
     assert f"purged {derived}, which was derived" in ok("purge", source, "--yes")
     assert titles("list") == []
 
@@ -460,7 +437,7 @@ def test_tables_fit_eighty_columns_and_their_ids_can_be_used() -> None:
     ids = [add(f"number {number} " + "very " * 40 + "long 漢字", "--type", "compressed_summary") for number in range(3)]
     ok("forget", ids[0])
     for arguments in (["list", "--status=active", "--status=deleted"], ["search", "long"], ["timeline", ids[1]]):
-        shown = Terminal(*arguments).rest()
+        shown = terminal(*arguments).ended()
         assert max(map(len, shown.splitlines())) <= 80
         assert "compressed_summary" in shown
         for short in (each[:13] for each in ids[1:]):
@@ -471,22 +448,21 @@ def test_tables_fit_eighty_columns_and_their_ids_can_be_used() -> None:
 def test_purging_is_asked_about_where_there_is_a_terminal() -> None:
     found = add("Tea")
     for answer, code in (("no", 2), ("\x04", 2), ("\x03", 130), ("yes", 0)):
-        terminal = Terminal("purge", found[:13])
-        assert "Tea" in terminal.before("erase for good? type yes: ")
-        terminal.process.send(answer if answer < " " else answer + "\n")
-        terminal.rest()
-        assert terminal.process.exitstatus == code
+        asking = terminal("purge", found[:13])
+        asking.see(r"Tea.*erase for good\? type yes:")
+        asking.type(answer if answer < " " else answer + "\n")
+        asking.ended(code)
     assert titles("list") == []
 
 
 def test_the_narrative_is_edited_in_the_editor_of_the_user() -> None:
     found = add("Tea", "--narrative", "at four")
-    assert "changed" in Terminal("edit", found, EDITOR="sed -i s/four/five/").rest()
+    assert "changed" in terminal("edit", found, editor="sed -i s/four/five/").ended()
     assert from_json("get", found)[0]["narrative"] == "at five"
-    assert "nothing was changed" in Terminal("edit", found, EDITOR="false").rest()
-    assert "set EDITOR" in Terminal("edit", found, EDITOR="/nowhere/editor").rest()
+    assert "nothing was changed" in terminal("edit", found, editor="false").ended(2)
+    assert "set EDITOR" in terminal("edit", found, editor="/nowhere/editor").ended(2)
 
 
 def test_reindexing_shows_how_far_it_is_on_a_terminal() -> None:
     add("Tea")
-    assert "indexed 1 observations" in Terminal("reindex").rest()
+    assert "indexed 1 observations" in terminal("reindex").ended()

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from chatbot.memory import MemorySystem
+from stores.access import CLEARANCES, Clearance
 from tests.surfaces.four_doors import AGENT, MEMORY, NAMES, Door, Refusal, door
 
 NO_ID = "01990000-0000-7000-8000-000000000000"
@@ -159,14 +160,39 @@ async def test_who_is_cleared_for_less_sees_less_through_every_door(name: str) -
         assert await way_in.people() == []
         assert await way_in.tasks() == []
         assert await way_in.search_sessions("bicycle") == []
-        if name in {"http", "mcp"}:  # who reads the files themselves is not kept from a session by its id
-            assert await way_in.sessions() == []
-            with pytest.raises(Refusal, match=f"there is no session {session}"):
-                await way_in.read_session(session)
+        with pytest.raises(Refusal, match=f"there is no session {session}"):
+            await way_in.read_session(session)
         outcome, found = await way_in.remember("written by a guest")
         assert outcome == "added"
     async with MemorySystem(MEMORY) as system:
         assert [row.visibility for row in await system.get([found])] == ["social"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_session_is_open_to_who_is_cleared_for_as_much_as_who_began_it(name: str) -> None:
+    ids: dict[Clearance, str] = {}
+    async with MemorySystem(MEMORY) as system:
+        for clearance in reversed(CLEARANCES):
+            session = await system.create_session(
+                ["basic_session", "observations"], AGENT, title=clearance, clearance=clearance
+            )
+            await session.transcript_append("user", f"a bicycle at {clearance}")
+            ids[clearance] = session.id
+    for number, clearance in enumerate(CLEARANCES):
+        seen = list(CLEARANCES[number:])
+        async with door(name, clearance) as way_in:
+            assert await way_in.sessions() == seen
+            assert {title for title, _ in await way_in.search_sessions("bicycle")} == set(seen)
+            for each, session_id in ids.items():
+                if each in seen:
+                    assert await way_in.read_session(session_id) == [("user", f"a bicycle at {each}")]
+                    continue
+                with pytest.raises(Refusal) as raised:
+                    await way_in.read_session(session_id)
+                assert (raised.value.kind or "SessionNotFound", raised.value.message) == (
+                    "SessionNotFound",
+                    f"there is no session {session_id}",
+                )
 
 
 def _folder(path: Path) -> Path:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.command import ok
 from tests.terminal import CTRL_C, Terminal
 
 UP = "\x1b[A"
@@ -437,6 +438,52 @@ def test_a_line_that_ctrl_c_cleared_comes_back_and_the_window_may_change_its_siz
     chat.see("❯ a long thought$")
     chat.type("\r")
     chat.see("You said: a long thought")
+    chat.leave()
+
+
+SLOWLY = """
+from chatbot.cli.main import main
+from chatbot.models.scripted import ScriptedModel
+
+class Slow(ScriptedModel):
+    def __init__(self, *given, **named):
+        super().__init__(*given, **named | {"delay_s": 0.04})
+
+import chatbot.models.opening
+chatbot.models.opening.ScriptedModel = Slow
+main([])
+"""
+
+
+@pytest.mark.parametrize("breaks", ["yes", ""])
+def test_a_reply_that_streams_while_the_window_changes_is_drawn_once(
+    start: Start, monkeypatch: pytest.MonkeyPatch, breaks: str
+) -> None:
+    Path("slowly.py").write_text(SLOWLY, encoding="utf-8")
+    if not breaks:
+        monkeypatch.setenv("XTERM_VERSION", "XTerm(390)")
+    words = [f"word{number}" for number in range(150)]
+    chat = start(replies=[" ".join(words)], program="slowly.py")
+    chat.say("tell me much")
+    for seen, columns in ((30, 50), (60, 33), (90, 80)):
+        chat.see(f"word{seen}")
+        chat.resize(columns, breaks=bool(breaks))
+    chat.see(r"word149\b.*\$0\.00")
+    shown = chat.text
+    assert re.findall(r"word\d+", shown) == words
+    assert "tell me much" in shown
+    chat.leave()
+    assert _said()[-1] == ("assistant", " ".join(words))
+
+
+def test_the_sessions_listed_are_those_that_are_not_put_away(start: Start) -> None:
+    ok("ask", "--new", "The first topic is tea")
+    ok("sessions", "archive", "The first topic is tea")
+    chat = start("--new")
+    chat.say("the second topic is coffee")
+    chat.see("You said")
+    chat.say("/sessions")
+    assert "first topic" not in chat.see("the second topic is coffee.*/resume and a number")
     chat.leave()
 
 

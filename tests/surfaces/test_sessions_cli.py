@@ -3,15 +3,13 @@
 import asyncio
 import json
 import os
-import signal
+import shutil
 import subprocess
-import sys
 import zipfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pexpect
 import pytest
 
 from chatbot.cli import arguments
@@ -21,6 +19,7 @@ from chatbot.exchange.rendering import FORMATS
 from chatbot.memory import MemorySystem
 from tests import command
 from tests.exchange import exports
+from tests.terminal import Terminal
 
 CONFIG = """
 [model]
@@ -78,15 +77,8 @@ def titles(*arguments: str) -> list[str]:
     return [record["title"] for record in from_json(*arguments)]
 
 
-def terminal(*arguments: str, columns: int = 80) -> pexpect.spawn:  # type: ignore[type-arg]
-    return pexpect.spawn(
-        sys.executable,
-        ["-m", "chatbot", "sessions", *arguments],
-        dimensions=(24, columns),
-        encoding="utf-8",
-        timeout=30,
-        env={name: value for name, value in os.environ.items() if name != "COLUMNS"} | {"TERM": "xterm-256color"},
-    )
+def terminal(*arguments: str, columns: int = 80) -> Terminal:
+    return Terminal("sessions", *arguments, columns=columns)
 
 
 def test_one_grammar_of_filters_chooses_sessions_everywhere() -> None:
@@ -150,6 +142,25 @@ def test_archived_sessions_are_out_of_the_way_and_come_back() -> None:
     assert ok("archive", "--all") == "nothing to change\n"
     assert ok("archive", "old", "--undo") == f"brought back {old}\n"
     assert titles("list") == ["old"]
+
+
+def test_what_is_closed_to_the_identity_does_not_exist() -> None:
+    [session] = make("tax return")
+    Path("identities/ada/identity.toml").write_text('clearance = "inner"\n', encoding="utf-8")
+    assert titles("list", "--all") == []
+    assert from_json("search", "word") == []
+    for action in ("show", "export", "archive", "delete", "fork"):
+        fails(4, "there is no session", action, session)
+        fails(4, "no session has the id", action, session[:12])
+        fails(4, "no session has the id", action, "tax return")
+    fails(4, "there is no session", "rename", session, "mine")
+    fails(4, "there is no session", "compare", session, session)
+    for words in (("why", session), ("usage", session), ("ask", "-r", session, "And?")):
+        assert command.run(*words).returncode == 4
+    assert ok("delete", "--all", "--yes") == "nothing to erase\n"
+    assert ok("prune", "--title", "tax", "--yes") == "nothing to erase\n"
+    Path("identities/ada/identity.toml").write_text('clearance = "full"\n', encoding="utf-8")
+    assert titles("list") == ["tax return"]
 
 
 def test_a_search_says_how_to_go_on() -> None:
@@ -226,23 +237,19 @@ def test_memories_come_in_by_their_own_command() -> None:
 @pytest.mark.parametrize(("answer", "code", "left"), [("yes\n", 0, 0), ("y\n", 2, 1), ("\x04", 2, 1), ("\x03", 130, 1)])
 def test_a_question_takes_a_plain_yes_and_ctrl_c_and_ctrl_d_for_no(answer: str, code: int, left: int) -> None:
     make("one")
-    child = terminal("delete", "one")
-    child.expect("erase for good\\? type yes: ")
-    child.send(answer)
-    child.expect(pexpect.EOF)
-    child.close()
-    assert (child.exitstatus, "Traceback" in (child.before or "")) == (code, False)
+    asking = terminal("delete", "one")
+    asking.see(r"erase for good\? type yes:")
+    asking.type(answer)
+    assert "Traceback" not in asking.ended(code)
     assert len(titles("list")) == left
 
 
 def test_an_interrupt_by_signal_ends_the_question_too() -> None:
     make("one")
-    child = terminal("delete", "one")
-    child.expect("type yes: ")
-    child.kill(signal.SIGINT)
-    child.expect(pexpect.EOF)
-    child.close()
-    assert child.exitstatus == 130
+    asking = terminal("delete", "one")
+    asking.see("type yes:")
+    asking.interrupt()
+    asking.ended(130)
 
 
 @pytest.mark.parametrize("columns", [30, 60, 80])
@@ -250,23 +257,33 @@ def test_a_table_fits_the_terminal_with_wide_characters_too(columns: int) -> Non
     from rich.cells import cell_len
 
     make("税务申报的文件和所有相关的收据还有自行车的费用" * 3, "👩‍🔬" * 30, "plain " * 30)
-    child = terminal("list", columns=columns)
-    child.expect(pexpect.EOF)
-    lines = (child.before or "").replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines()
+    lines = terminal("list", columns=columns).ended().splitlines()
     assert len([line for line in lines if line.strip()]) == 4
     assert max(cell_len(line) for line in lines) <= columns
 
 
 def test_matches_are_marked_where_colour_is_shown_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
     make("a giraffe")
-    child = terminal("search", "giraffe")
-    child.expect(pexpect.EOF)
-    assert "\x1b[1;33mgiraffe" in (child.before or "")
+    coloured = terminal("search", "giraffe")
+    coloured.ended()
+    assert b"\x1b[1;33mgiraffe" in coloured.raw
     monkeypatch.setenv("NO_COLOR", "1")
-    child = terminal("search", "giraffe")
-    child.expect(pexpect.EOF)
-    assert "33m" not in (child.before or "")
+    plain = terminal("search", "giraffe")
+    plain.ended()
+    assert b"33m" not in plain.raw
     assert "\x1b" not in ok("search", "giraffe")
+
+
+def test_the_first_search_shows_how_far_it_is_on_a_terminal_alone() -> None:
+    make(*(f"talk {number} of a giraffe" for number in range(150)))
+    first = terminal("search", "giraffe")
+    assert "talk" in first.ended()
+    assert b"reading sessions" in first.raw
+    again = terminal("search", "giraffe")
+    again.ended()
+    assert b"reading sessions" not in again.raw
+    shutil.rmtree(os.environ["XDG_CACHE_HOME"])
+    assert "talk" in ok("search", "giraffe")
 
 
 def test_a_list_of_many_sessions_reads_the_end_of_the_index_alone() -> None:

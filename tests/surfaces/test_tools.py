@@ -1,12 +1,12 @@
 """`chatbot tools list`: what the model would be offered."""
 
 import json
-import os
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
+
+from tests import command
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
@@ -19,28 +19,18 @@ async def weather(city: str) -> str:
 
 @pytest.fixture(autouse=True)
 def _project() -> None:
-    Path("config.toml").write_text(
+    command.project(
         '[model]\nname = "scripted"\n'
         '[agents.chat]\nmemory = ["basic_session", "observations"]\n'
         '[agents.own]\ntools = ["own_tools:weather"]\n'
         '[agents.bare]\nmemory = ["basic_session"]\n'
         "[agents.none]\ntools = []\n",
-        encoding="utf-8",
+        identity='persona = "You are ada."',
     )
     Path("own_tools.py").write_text(OWN, encoding="utf-8")
-    Path("identities", "ada").mkdir(parents=True)
-    Path("identities", "ada", "identity.toml").write_text('persona = "You are ada."', encoding="utf-8")
 
 
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "chatbot", "tools", "list", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env=os.environ | environment,
-    )
+run = partial(command.run, "tools", "list")
 
 
 def test_the_tools_of_the_agent_are_listed_with_what_they_do_and_nothing_is_written() -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import datetime
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
 
 from chatbot.chat.memory_tools.answers import Answer, Id, listed, shortened
-from chatbot.errors import SessionError, SessionNotFound, ToolError
+from chatbot.errors import SessionError, SessionExpired, SessionNotFound, ToolError, WrongAgent
 from chatbot.memory import MemorySystem, SessionFilter, SessionHandle, SessionRecord
-from chatbot.memory.record import utc_now
 from chatbot.memory.redaction import redact
 from chatbot.memory.session_search import SessionHit
 from chatbot.tools.function import Within
@@ -20,31 +18,22 @@ from stores.base import TranscriptStore
 from stores.records import format_time
 
 
+@dataclass(frozen=True, slots=True)
 class OpenSessions:
-    """The sessions of one agent that were held where a caller of that clearance may see what is said."""
+    """The sessions of one agent that are open to a caller of that clearance."""
 
-    def __init__(
-        self, memory: MemorySystem, agent_id: str, clearance: Clearance, *, clock: Callable[[], datetime] = utc_now
-    ) -> None:
-        self.memory = memory
-        self.agent_id = agent_id
-        self.clearance = clearance
-        self._clock = clock
+    memory: MemorySystem
+    agent_id: str
+    clearance: Clearance
 
-    def holds(self, record: SessionRecord) -> bool:
-        """Whether this one is among them."""
-        is_seen = record.agent_id == self.agent_id and record.is_seen_with(self.clearance)
-        return is_seen and not record.is_expired(self._clock())
-
-    async def find(self, session_id: str) -> SessionRecord | None:
-        """The session, if it is among them. Raises `ToolError` where it cannot be read."""
+    async def load(self, session_id: str) -> SessionHandle:
+        """Raises `ToolError` where it is not among them, or cannot be read."""
         try:
-            record = await self.memory.find_session(session_id)
-        except SessionNotFound:
-            return None
+            return await self.memory.load_session(session_id, self.agent_id, clearance=self.clearance)
+        except (SessionNotFound, SessionExpired, WrongAgent):
+            raise ToolError(f"there is no session {session_id}") from None
         except SessionError as error:
             raise ToolError(f"the session {session_id} cannot be read: {error}") from error
-        return record if self.holds(record) else None
 
 
 class SessionTools:
@@ -78,7 +67,7 @@ class SessionTools:
             session_id: which, as session_search gave it
             last: how many entries
         """
-        session = self._own if self._own and session_id == self._own.id else await self._other(session_id)
+        session = self._own if self._own and session_id == self._own.id else await self._sessions.load(session_id)
         if not session.supports(TranscriptStore):
             raise ToolError(f"the session {session_id} keeps no transcript")
         entries = [
@@ -86,12 +75,6 @@ class SessionTools:
             for entry in await session.transcript_read_last(last)
         ]
         return _from_the_end(session.record, entries)
-
-    async def _other(self, session_id: str) -> SessionHandle:
-        record = await self._sessions.find(session_id)
-        if record is None:
-            raise ToolError(f"there is no session {session_id}")
-        return await self._sessions.memory.load_session(record.id, record.agent_id)
 
 
 def _told(hit: SessionHit) -> Answer:

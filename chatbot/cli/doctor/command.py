@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import shlex
+import shutil
+import sys
+import textwrap
 from collections.abc import AsyncIterator
 
 from chatbot.cli.doctor.finding import Finding
@@ -74,4 +77,13 @@ def _edit(options: Options) -> str:
 
 def _lines(finding: Finding) -> str:
     line = f"{_SIGNS[finding.state]} {finding.subject:14} {printable(finding.message)}"
-    return f"{line}\n  {'':14} → {finding.command}" if finding.command else line
+    indent = " " * 17
+    if sys.stdout.isatty():
+        indent = " " * 4  # which leaves more room for a path than what was found has beside its subject
+        line = _wrapped(line, shutil.get_terminal_size().columns, indent)
+    return f"{line}\n{indent}→ {finding.command}" if finding.command else line
+
+
+def _wrapped(line: str, columns: int, indent: str) -> str:
+    """The line broken between words alone: a path that has no room behind others stands whole on a line of its own."""
+    return textwrap.fill(line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

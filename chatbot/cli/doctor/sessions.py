@@ -14,7 +14,7 @@ from uuid import UUID
 from chatbot.cli.doctor.aside import copy_aside, move_aside
 from chatbot.cli.doctor.finding import FIX, Finding
 from chatbot.cli.doctor.lines import bad_lines
-from chatbot.errors import DamagedSession
+from chatbot.errors import DamagedSession, SessionNotFound
 from chatbot.memory.catalog import RECEIPTS_NAME
 from chatbot.memory.index import NAME as INDEX_NAME
 from chatbot.memory.index import SESSION_NAME, SessionIndex
@@ -155,6 +155,8 @@ def _recovering(home: Path, path: Path, setup: Setup) -> Mend:
         async with setup.open_memory() as memory:
             try:
                 await memory.load_session(path.name, any_agent=True)
+            except SessionNotFound:
+                pass  # not open to this identity, and recovered all the same
             except DamagedSession:
                 return await asyncio.to_thread(_write_anew, home, path, setup)
             return "recovered from the index, the damaged one kept beside it"

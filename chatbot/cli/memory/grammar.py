@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from chatbot.cli.grammar import add_action
 from chatbot.cli.sessions.grammar import add_import
 from chatbot.cli.values import count, future, pair, past, share, whole_days, words
 
@@ -14,14 +14,12 @@ VISIBILITIES = ("private", "shared", "social")
 SENSITIVITIES = ("public", "private", "secret")
 STATUSES = ("active", "superseded", "expired", "archived", "compressed", "deleted")
 
-Place = Callable[[argparse.ArgumentParser], None]
 
-
-def add_memory(memory: argparse.ArgumentParser, place: Place) -> None:
-    """Fill in `chatbot memory`; `place` adds the options that every command takes."""
+def add_memory(memory: argparse.ArgumentParser) -> None:
+    """Fill in `chatbot memory`."""
     memory.set_defaults(namespace=None, all_namespaces=False, ask=[])
     actions = memory.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
-    grammar = _Grammar(actions, place)
+    grammar = _Grammar(actions)
     _add_changing(grammar)
     _add_extracting(grammar)
     _add_looking(grammar)
@@ -54,19 +52,11 @@ def add_memory(memory: argparse.ArgumentParser, place: Place) -> None:
 class _Grammar:
     """A group of actions, each with examples and the options that all of them take."""
 
-    def __init__(self, actions: argparse._SubParsersAction[argparse.ArgumentParser], place: Place) -> None:
+    def __init__(self, actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         self._actions = actions
-        self.place = place
 
     def action(self, name: str, summary: str, *examples: str) -> argparse.ArgumentParser:
-        parser = self._actions.add_parser(
-            name,
-            help=summary,
-            description=summary,
-            epilog="\n".join(("examples:", *(f"  chatbot {example}" for example in examples))),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        self.place(parser)
+        parser = add_action(self._actions, name, summary, *examples)
         seen = parser.add_argument_group("seen")
         seen.add_argument("--namespace", metavar="NAME", default=argparse.SUPPRESS, help="of that namespace")
         seen.add_argument("--all-namespaces", action="store_true", default=argparse.SUPPRESS, help="of all of them")
@@ -191,7 +181,7 @@ def _add_tasks(grammar: _Grammar) -> None:
         "memory tasks done 0195a1b2-c3d4",
     )
     tasks.add_argument("--all", action="store_true", help="those completed and cancelled too")
-    deeds = _Grammar(tasks.add_subparsers(title="actions", metavar="ACTION", dest="deed"), grammar.place)
+    deeds = _Grammar(tasks.add_subparsers(title="actions", metavar="ACTION", dest="deed"))
     add = deeds.action("add", "write a task down", 'memory tasks add "Book the service" --priority high')
     add.add_argument("title", metavar="TITLE", help="what is to be done")
     add.add_argument("--surface", default="", metavar="WHEN", help="startup: bring it up when a session begins")
@@ -220,7 +210,7 @@ def _add_facts(grammar: _Grammar) -> None:
     for part in ("subject", "predicate", "object"):
         facts.add_argument(f"--{part}", metavar="TEXT", help=f"with that {part}")
     facts.add_argument("--limit", type=count, default=100, metavar="N", help="how many (default 100; 0: up to 1,000)")
-    deeds = _Grammar(facts.add_subparsers(title="actions", metavar="ACTION", dest="deed"), grammar.place)
+    deeds = _Grammar(facts.add_subparsers(title="actions", metavar="ACTION", dest="deed"))
     add = deeds.action("add", "state a fact", "memory facts add Ada lives-in London")
     for part in ("subject", "predicate", "object"):
         add.add_argument(part, metavar=part.upper(), help=f"the {part}")

@@ -13,7 +13,7 @@ from chatbot.cli.repl.looking import LookingSlash
 from chatbot.cli.repl.remembering import MemorySlash
 from chatbot.cli.repl.slash import Next, numbered
 from chatbot.cli.screen import Screen
-from chatbot.memory import SessionHandle
+from chatbot.memory import SessionFilter, SessionHandle
 from chatbot.runtime import Runtime
 from chatbot.setup import Options, Setup
 from stores.base import TranscriptStore
@@ -81,7 +81,8 @@ class Commands(MemorySlash, LookingSlash):
 
     async def do_sessions(self, _: str) -> None:
         """List the sessions used last."""
-        records = await self._runtime.memory.list_sessions(self._runtime.agent, limit=_LISTED)
+        wanted = SessionFilter(agent_id=self._runtime.agent, is_archived=False, limit=_LISTED)
+        records = await self._runtime.memory.choose_sessions(wanted)
         self._listed = [record.id for record in records]
         say_table(SESSION_HEAD, session_rows(records))
         self._screen.say("/resume and a number goes on with one of them", "dim")

@@ -12,6 +12,7 @@ from prompt_toolkit.document import Document
 from chatbot.cli.output import age, printable
 from chatbot.errors import ChatbotError
 from chatbot.identity import list_identities, load_identity
+from chatbot.memory import SessionFilter
 from chatbot.runtime import Runtime
 from stores.errors import StoreError
 
@@ -47,7 +48,8 @@ class Candidates:
 
     async def sessions(self) -> list[Candidate]:
         """The sessions used last: by title where it is the only one of that title, else by id."""
-        records = await self._runtime.memory.list_sessions(self._runtime.agent, limit=_MOST_SESSIONS)
+        wanted = SessionFilter(agent_id=self._runtime.agent, is_archived=False, limit=_MOST_SESSIONS)
+        records = await self._runtime.memory.choose_sessions(wanted)
         titles = [record.title.casefold() for record in records]
         found = []
         for record in records:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from chatbot.cli.grammar import add_action
 from chatbot.cli.sessions.filtering import add_filter
 from chatbot.cli.values import count
 
 EXPORTS = ("markdown", "jsonl", "html", "bundle")
 SOURCES = ("bundle", "chatgpt", "claude", "markdown", "memstore")
 
-Place = Callable[..., None]
 
-
-def add_sessions(sessions: argparse.ArgumentParser, place: Place) -> None:
-    """Fill in `chatbot sessions`; `place` adds the options that every command takes."""
-    grammar = _Grammar(sessions.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True), place)
+def add_sessions(sessions: argparse.ArgumentParser) -> None:
+    """Fill in `chatbot sessions`."""
+    grammar = _Grammar(sessions.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True))
     _add_looking(grammar)
     _add_changing(grammar)
     _add_moving(grammar)
@@ -35,26 +32,23 @@ def add_import(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sensitivity", choices=("public", "private", "secret"), default="public", help="at least so delicate"
     )
+    parser.add_argument(
+        "--no-exchanges",
+        dest="exchanges",
+        action="store_false",
+        help="do not remember what was said in conversations: they are searched, and not recalled",
+    )
     parser.add_argument("--trust", action="store_true", help="let a bundle's memories be seen as widely as it says")
 
 
 class _Grammar:
-    """The actions, each with examples and the options that all of them take."""
+    """The actions; their examples stand without the word `sessions`."""
 
-    def __init__(self, actions: Any, place: Place) -> None:
+    def __init__(self, actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         self._actions = actions
-        self._place = place
 
     def action(self, name: str, summary: str, *examples: str, agent: bool = True) -> argparse.ArgumentParser:
-        parser: argparse.ArgumentParser = self._actions.add_parser(
-            name,
-            help=summary,
-            description=summary,
-            epilog="\n".join(("examples:", *(f"  chatbot sessions {example}" for example in examples))),
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        self._place(parser, agent=agent)
-        return parser
+        return add_action(self._actions, name, summary, *(f"sessions {example}" for example in examples), agent=agent)
 
 
 def _add_looking(grammar: _Grammar) -> None:

@@ -7,7 +7,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from chatbot.cli.output import SESSION_HEAD, age, printable, say, say_json, say_marked, say_table, session_rows
+from chatbot.cli.output import (
+    SESSION_HEAD,
+    age,
+    printable,
+    progress,
+    say,
+    say_json,
+    say_marked,
+    say_table,
+    session_rows,
+)
 from chatbot.cli.sessions.filtering import filter_of
 from chatbot.memory import MemorySystem
 from stores.records import TranscriptEntry, format_time
@@ -50,9 +60,10 @@ async def show(memory: MemorySystem, args: argparse.Namespace) -> None:
 async def search(memory: MemorySystem, args: argparse.Namespace) -> None:
     """The best sessions first, each with the line that says it and how to go on."""
     wanted = filter_of(args)
-    hits = await memory.search_sessions(
-        " ".join(args.text), limit=wanted.limit or 1_000, wanted=replace(wanted, limit=None)
-    )
+    with progress("reading sessions", waits=True) as told:
+        hits = await memory.search_sessions(
+            " ".join(args.text), limit=wanted.limit or 1_000, wanted=replace(wanted, limit=None), progress=told
+        )
     if args.json:
         say_json([hit.as_json() for hit in hits])
         return

@@ -62,6 +62,7 @@ async def import_(setup: Setup, memory: MemorySystem, args: argparse.Namespace) 
                 sensitivity=args.sensitivity,
                 trust=args.trust,
                 remembers=remembers,
+                gate=setup.exchange_gate() if args.exchanges else None,
                 dry_run=args.dry_run,
                 progress=told,
             )
@@ -179,6 +180,7 @@ def _say_report(report: Report) -> None:
     for count, what in (
         (len(report.sessions), f"sessions {would}"),
         (report.memories, f"memories {would}"),
+        (report.exchanges, "exchanges would be remembered" if report.dry_run else "exchanges remembered"),
         (report.facts, f"facts {would}"),
         (report.changed, "memories changed"),
         (report.already, "were here already"),

@@ -1,7 +1,6 @@
 """A real browser, and a server for it to look at. What the page must never do is checked after every test."""
 
 import os
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -19,6 +18,7 @@ from playwright.sync_api import (
     sync_playwright,
 )
 
+from tests.programs import found_or_installed
 from tests.servers.http_server import http
 from tests.surfaces.page.gate import Gate
 
@@ -82,7 +82,7 @@ def _tab(browser: Browser, stack: ExitStack, url: str, wrong: list[str], **optio
 
 
 def _launched(playwright: Playwright) -> Browser:
-    path = _found() or _installed()
+    path = found_or_installed("chromium", *_NAMES) or _playwrights_own()
     if path is None:
         pytest.skip("there is no Chromium, and none can be installed")
     return playwright.chromium.launch(
@@ -91,17 +91,8 @@ def _launched(playwright: Playwright) -> Browser:
     )
 
 
-def _found() -> str | None:
-    return next((path for name in _NAMES if (path := shutil.which(name))), None)
-
-
-def _installed() -> str | None:
-    """Debian's, where we may install it; else Playwright's own, where it can be fetched."""
-    if os.geteuid() == 0 and shutil.which("apt-get"):
-        subprocess.run(["apt-get", "update", "-q"], check=False, capture_output=True)
-        subprocess.run(["apt-get", "install", "-y", "-q", "chromium"], check=False, capture_output=True)
-        if path := _found():
-            return path
+def _playwrights_own() -> str | None:
+    """Where it can be fetched."""
     subprocess.run(["playwright", "install", "chromium"], check=False, capture_output=True)
     with sync_playwright() as playwright:
         path = playwright.chromium.executable_path

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from chatbot.memory import MemorySystem
+from chatbot.memory.catalog import FolderCatalog
 from tests.servers.http_server import Serve, Served
 
 MISSING = "0196d5e4-0000-7000-8000-000000000000"
@@ -48,13 +48,13 @@ def opened() -> Iterator[list[str]]:
 def lookups(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The sessions that were looked up, by what they were asked for."""
     asked: list[str] = []
-    find = MemorySystem.find_session
+    get = FolderCatalog.get
 
-    async def noted(self: MemorySystem, text: str, agent_id: str | None = None) -> Any:
-        asked.append(text)
-        return await find(self, text, agent_id)
+    async def noted(self: FolderCatalog, session_id: str) -> Any:
+        asked.append(session_id)
+        return await get(self, session_id)
 
-    monkeypatch.setattr(MemorySystem, "find_session", noted)
+    monkeypatch.setattr(FolderCatalog, "get", noted)
     return asked
 
 

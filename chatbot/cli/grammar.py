@@ -1,0 +1,37 @@
+"""What every command of the grammar has: a summary, examples, and where it works. Imports nothing but grammar."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    summary: str,
+    *examples: str,
+    agent: bool = True,
+) -> argparse.ArgumentParser:
+    """A command, or what it can do; the examples stand without the word `chatbot`."""
+    parser = actions.add_parser(
+        name,
+        help=summary,
+        description=summary,
+        epilog="\n".join(("examples:", *(f"  chatbot {example}" for example in examples))),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_place(parser, agent=agent)
+    return parser
+
+
+def add_place(parser: argparse.ArgumentParser, *, agent: bool = True) -> None:
+    """Options that every command takes, before or after its name; `--agent` means another thing to some."""
+    place = parser.add_argument_group("where")
+    place.add_argument("--config", type=Path, metavar="FILE", default=argparse.SUPPRESS, help="the configuration file")
+    place.add_argument("-i", "--identity", metavar="NAME", default=argparse.SUPPRESS, help="who answers")
+    if agent:
+        place.add_argument(
+            "--agent", metavar="ID", default=argparse.SUPPRESS, help="an [agents.ID] of the configuration"
+        )
+    place.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON, for scripts")
