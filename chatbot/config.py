@@ -271,13 +271,11 @@ ServerName = Annotated[str, Meta(pattern="^[a-z0-9]+([_-][a-z0-9]+)*$", max_leng
 class McpSettings(Section, frozen=True):
     """`[mcp]`: the Model Context Protocol, to serve what is remembered, and to use the tools of others."""
 
-    token: str = ""
-    """What a client of `chatbot mcp --http` must send as a bearer token; or `env:VARIABLE`."""
     servers: dict[ServerName, McpServerSettings] = {}
 
 
 class ServerSettings(Section, frozen=True):
-    """`[server]`: where `chatbot serve` listens, and what it takes from those who come."""
+    """`[server]`: where `chatbot serve` listens, and what it and `chatbot mcp --http` take from those who come."""
 
     host: Text = "127.0.0.1"
     """The address to listen on; any other than loopback needs a token (`chatbot token add`)."""
