@@ -293,6 +293,8 @@ class ServerSettings(Section, frozen=True):
     """Requests a minute for each caller whose token sets no other rate; 0: as many as they like."""
     connections: AtLeastOne = 1000
     """How many may be open at once."""
+    unasked_tools: tuple[str, ...] = ()
+    """Tools that `chatbot serve` may call though they need consent, for whoever may chat; the others are refused."""
 
 
 class TelemetrySettings(Section, frozen=True):

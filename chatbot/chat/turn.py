@@ -27,7 +27,7 @@ from chatbot.chat.titles import REPLY_TOKENS, is_greeting, title_in, title_of, t
 from chatbot.chat.usage import Bill, Call, bill_of, calls_in
 from chatbot.chat.window import Window
 from chatbot.config import AgentSettings, BudgetSettings
-from chatbot.errors import BudgetExceeded, ModelError
+from chatbot.errors import BudgetExceeded, ModelError, without_folders
 from chatbot.memory import SessionHandle
 from chatbot.memory.redaction import redact
 from chatbot.messages import Delta, TextDelta, ToolCall, ToolSpec, Usage
@@ -434,9 +434,10 @@ class Turn:
             self._notice(f"no model found a title for this session: {error}")
 
     def _notice(self, text: str) -> None:
-        """Tell what does not work; why, which may name files of ours, stands in the log where guests read along."""
+        """Tell what does not work, and nothing of where our files are; guests are not told why, but the log is."""
         if self._session is not None and self._session.clearance != "full":
             logger.warning("%s", text)
             text = text.partition(": ")[0]
+        text = without_folders(text)
         self._receipt.notices.append(text)
         self._emit(Notice(text))

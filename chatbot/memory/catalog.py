@@ -15,7 +15,7 @@ import os
 import shutil
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from itertools import takewhile
@@ -58,6 +58,10 @@ class SessionCatalog(ABC):
     @abstractmethod
     async def find(self, wanted: Wanted, limit: int | None = None, *, behind: str | None = None) -> list[SessionRecord]:
         """The wanted sessions, the one used last first; where `behind` names one, those that come after it."""
+
+    async def ids(self) -> Collection[str]:
+        """The ids of all sessions."""
+        return {record.id for record in await self.find(lambda _: True)}
 
     @abstractmethod
     async def change(self, session_id: str, change: Change) -> SessionRecord:

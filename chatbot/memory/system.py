@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +20,7 @@ from chatbot.memory.record import SessionRecord, is_session_id, new_id, utc_now
 from chatbot.memory.remembering import Memories, Remembering
 from chatbot.memory.scope import Caller, Scope
 from chatbot.memory.scoring import PROFILES, WEIGHT, Profile
+from chatbot.memory.seen_catalog import SeenCatalog
 from chatbot.memory.session_filter import MESSAGES, SessionFilter
 from chatbot.memory.session_terms import SessionTerms
 from chatbot.memory.told import Tell
@@ -101,6 +103,19 @@ class MemorySystem(AsyncResource, Remembering):
     def clearance(self) -> Clearance:
         """What whoever holds this may see at most."""
         return self._caller.clearance
+
+    def cleared_for(self, clearance: Clearance) -> MemorySystem:
+        """The same memory, for someone of less clearance: what others said, and remember, is not there for them.
+
+        It is closed along with this one.
+        """
+        clearance = least_clearance(self.clearance, clearance)
+        if clearance == "full":
+            return self
+        seen = copy(self)
+        seen._caller = replace(self._caller, clearance=clearance)  # noqa: SLF001 - it is one of us
+        seen._catalog = SeenCatalog(self._catalog, clearance)  # noqa: SLF001
+        return seen
 
     async def create_session(
         self,
@@ -206,7 +221,7 @@ class MemorySystem(AsyncResource, Remembering):
         wanted = wanted or SessionFilter()
         clearance = least_clearance(self._caller.clearance, clearance)
         every = await self._catalog.find(lambda _: True)
-        await asyncio.to_thread(self._terms.forget_others, {record.id for record in every})
+        await asyncio.to_thread(self._terms.forget_others, await self._catalog.ids())
         if wanted != SessionFilter():
             every = await self.choose_sessions(replace(wanted, limit=None))
         now = self._clock()

@@ -7,8 +7,9 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from chatbot.errors import ChatbotError, IdentityError
+from chatbot.errors import ChatbotError, IdentityError, ToolError
 from chatbot.identity import list_identities
+from chatbot.messages import ToolCall
 from chatbot.runtime import Runtime
 from chatbot.server.callers import Caller
 from chatbot.server.chats import Chats
@@ -106,10 +107,20 @@ class House(AsyncResource):
             except (ChatbotError, StoreError) as error:
                 logger.warning("a session could not be left: %s", error)
 
+    async def _is_listed(self, call: ToolCall) -> bool:
+        """Stands in for the user, who cannot be asked: a caller may be a program, and may have left. See `Confirm`."""
+        if call.name in self.settings.unasked_tools:
+            return True
+        raise ToolError(
+            f"{call.name!r} needs the user's consent, and over HTTP nobody can be asked: call it in a chat in the "
+            "terminal, or list it in [server] unasked_tools"
+        )
+
     async def _open(self, identity: str) -> Runtime:
         if self._tidying is None:
             self._tidying = asyncio.create_task(self._tidy(), name="tidying")
         runtime = await asyncio.to_thread(self._open_runtime, replace(self._options, identity=identity))
+        runtime.confirm = runtime.confirm or self._is_listed
         await runtime.__aenter__()
         runtime.warm()
         return runtime

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from chatbot.chat.memory_tools.answers import Answer, Id, listed, shortened
-from chatbot.errors import SessionError, SessionNotFound, ToolError
+from chatbot.errors import SessionError, SessionNotFound, ToolError, without_folders
 from chatbot.memory import MemorySystem, SessionFilter, SessionHandle, SessionRecord
 from chatbot.memory.record import utc_now
 from chatbot.memory.redaction import redact
@@ -43,7 +43,7 @@ class OpenSessions:
         except SessionNotFound:
             return None
         except SessionError as error:
-            raise ToolError(f"the session {session_id} cannot be read: {error}") from error
+            raise ToolError(f"the session {session_id} cannot be read: {without_folders(str(error))}") from error
         return record if self.holds(record) else None
 
 
