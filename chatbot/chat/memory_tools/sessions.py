@@ -57,7 +57,7 @@ class SessionTools:
     async def session_search(
         self, query: Annotated[str, Field(min_length=1, max_length=1_000)], *, limit: Annotated[int, Within(1, 20)] = 5
     ) -> Answer:
-        """Which past sessions spoke of something, best first, with the line that says so. Go on with session_read.
+        """Which past sessions spoke of something, best first. Go on with session_read.
 
         Args:
             query: keywords
@@ -72,10 +72,9 @@ class SessionTools:
         return listed("sessions", map(_told, hits))
 
     async def session_read(self, session_id: Id, *, last: Annotated[int, Within(1, 100)] = 20) -> Answer:
-        """Read the end of what was said in a session, oldest first, without keys and passwords.
+        """Read the end of a session, oldest first, without keys and passwords.
 
         Args:
-            session_id: which, as session_search gave it
             last: how many entries
         """
         session = self._own if self._own and session_id == self._own.id else await self._other(session_id)

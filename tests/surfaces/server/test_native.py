@@ -144,8 +144,8 @@ wipe = Wipe()
 @pytest.mark.parametrize(("listed", "told"), [("", "needs the user's consent, and over HTTP"), ('"wipe"', "wiped")])
 def test_a_tool_that_needs_consent_runs_only_where_the_owner_listed_it(http: Serve, listed: str, told: str) -> None:
     Path("delicate_tools.py").write_text(DELICATE, encoding="utf-8")
-    config = f'[agents.chat]\nmemory = ["basic_session"]\ntools = ["delicate_tools:wipe"]\n[server]\nunasked_tools = [{listed}]\n'
-    served = http([ToolCall("c", "wipe", "{}"), "done"], config=config)
+    config = '[agents.chat]\nmemory = ["basic_session"]\ntools = ["delicate_tools:wipe"]\n[server]\n'
+    served = http([ToolCall("c", "wipe", "{}"), "done"], config=f"{config}unasked_tools = [{listed}]\n")
     with served.client() as client:
         path = f"/v1/sessions/{_session(client)}/chat"
         with client.stream("POST", path, json={"text": "Wipe it"}) as stream:
