@@ -254,6 +254,8 @@ class McpServerSettings(Section, frozen=True):
     """The tools that the model is offered; all of them where it is left out."""
     confirm: Literal["destructive", "never"] | tuple[str, ...] = "destructive"
     """The tools whose calls the user is asked about; by default those that do not say that they destroy nothing."""
+    trust: tuple[str, ...] = ()
+    """Tools that are offered though what they say of themselves reads like an instruction."""
     timeout_s: Positive = 60.0
     """Longest wait for the answer of a tool."""
     start_timeout_s: Positive = 10.0

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from chatbot.chat import Chat, Rules
 from chatbot.chat.answer import answer
+from chatbot.chat.governor import judge_tool
 from chatbot.chat.tool_context import ToolContext
 from chatbot.config import Config
 from chatbot.errors import ConfigError
@@ -67,7 +68,7 @@ class Runtime(AsyncResource):
         self._tools = tools
         self.confirm = confirm
         self._former: list[Model] = []
-        self._servers = McpServers(self.config.mcp.servers, self.setup.settings.folder)
+        self._servers = McpServers(self.config.mcp.servers, self.setup.settings.folder, judge_tool)
         self.pipeline = Pipeline(
             config=self.config,
             identity=self.setup.identity.name,

@@ -19,10 +19,12 @@ from chatbot.chat.dialogue import ASSISTANT, ERROR, USER, Said, messages_of, sai
 from chatbot.chat.events import PromptSubmit, Publisher, ToolPost, TurnEnd
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.memory_block import system_notice
+from chatbot.chat.offer import fitting, left_out
 from chatbot.chat.prompt import Aside, PromptBundle, build_prompt
 from chatbot.chat.receipts import Receipt
 from chatbot.chat.remembrance import Recalled, Remembrance
 from chatbot.chat.reply import Reply
+from chatbot.chat.rules import rule_against
 from chatbot.chat.titles import REPLY_TOKENS, is_greeting, title_in, title_of, title_request
 from chatbot.chat.usage import Bill, Call, bill_of, calls_in
 from chatbot.chat.window import Window
@@ -232,13 +234,21 @@ class Turn:
         results = await self._tools.run(calls)
         await self._write(*(said_tool_result(result.call.id, result.content) for result in results))
         for result in results:
-            self._receipt.tools.append({"name": result.call.name, "error": result.is_error})
+            self._receipt.tools.append({"name": result.call.name, "error": result.is_error, **self._judged(result)})
             self._emit(ToolFinished(result))
             if self._session is not None:
                 at = self._clock()
                 event = ToolPost(session=self._session, turn=self._receipt.turn, at=at, result=result)
                 await self._publisher.publish(event)
         self._results += results
+
+    def _judged(self, result: ToolResult) -> dict[str, str]:
+        """What the receipt says of an answer that reads like an instruction: it is data all the same, and is kept."""
+        rule = rule_against([result.content])
+        if rule is None:
+            return {}
+        self._notice(f"what the tool {result.call.name} answered reads like an instruction ({rule}), and is only data")
+        return {"reads_like": rule}
 
     async def _prompt(self) -> PromptBundle:
         entries = await self._read_window()
@@ -259,16 +269,21 @@ class Turn:
         return prompt
 
     async def _specs(self) -> tuple[ToolSpec, ...]:
-        """The tools that the model is told of: none where they would take too much of its window."""
+        """The tools that the model is told of: as many as do not take too much of its window."""
         if self._offered is None:
             for complaint in await self._tools.complete():
                 self._notice(complaint)
-            self._offered = self._tools.specs
-            window = await self._model.context_window()
-            if self._offered and await self._model.count_tokens([], self._offered) > window // _TOOLS_SHARE:
-                self._notice(f"the tools do not fit a window of {window} tokens, so the model goes without them")
-                self._offered = ()
+            self._offered = await self._fitting(self._tools.specs)
         return self._offered
+
+    async def _fitting(self, specs: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
+        window = await self._model.context_window()
+        room = window // _TOOLS_SHARE
+        if not specs or await self._model.count_tokens([], specs) <= room:
+            return specs
+        kept = fitting(specs, {spec.name: await self._model.count_tokens([], [spec]) for spec in specs}, room)
+        self._notice(left_out(specs, kept, window))
+        return kept
 
     def _persona(self) -> str:
         return self._rules.persona if self._remembrance is None else f"{self._rules.persona}\n\n{system_notice()}"
