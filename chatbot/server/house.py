@@ -13,6 +13,7 @@ from chatbot.messages import ToolCall
 from chatbot.runtime import Runtime
 from chatbot.server.callers import Caller
 from chatbot.server.chats import Chats
+from chatbot.server.requests import Requests
 from chatbot.server.tokens import Tokens
 from chatbot.server.turns import Turns, cancelled
 from chatbot.server.visit import Visit
@@ -44,6 +45,7 @@ class House(AsyncResource):
         self.telemetry = options.telemetry or self._own_telemetry
         self._options = replace(options, config=path and path.resolve(), telemetry=self.telemetry)
         self.tokens = Tokens.of(self.setup.identities)
+        self.requests = Requests.of(self.setup.identities)
         self.turns = Turns()
         self.at_work: set[asyncio.Task[None]] = set()
         """Requests that go on though their client may have left."""

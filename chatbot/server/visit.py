@@ -14,7 +14,7 @@ from chatbot.memory.session_search import SessionHit
 from chatbot.runtime import Runtime
 from chatbot.server.callers import Caller
 from chatbot.server.chats import Chats
-from chatbot.server.turns import RunningTurn, Turns
+from chatbot.server.turns import KeptTurn, RunningTurn, Turns
 from stores.access import Clearance, is_cleared, least_clearance
 from stores.errors import UnsupportedOperation
 
@@ -103,6 +103,10 @@ class Visit:
         """Say something in a session. The turn goes on to its end, whoever listens."""
         chat = await self.chat(session_id)
         return self.turns.begin((self.identity, session_id), chat, text, max_output_tokens=max_output_tokens)
+
+    async def kept_turn(self, session_id: str, turn: str) -> KeptTurn:
+        """A turn that has ended, by its id. Raises like `session`, and `TurnGone` where it was taken back."""
+        return await KeptTurn.of(await self.session(session_id), turn)
 
     async def turns_under_way(self, session_id: str) -> list[RunningTurn]:
         """The turns of a session that have not ended. Raises like `session`."""
