@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from chatbot.chat import Chat
+from chatbot.chat import Bill, Chat
 from chatbot.errors import ConfigError, SessionNotFound
 from chatbot.memory import SessionHandle, SessionRecord
 from chatbot.memory.record import is_session_id
@@ -18,6 +20,7 @@ from chatbot.server.turns import KeptTurn, RunningTurn, Turns
 from stores.access import Clearance, is_cleared, least_clearance
 from stores.errors import UnsupportedOperation
 
+_ALL = sys.maxsize
 _NO_SESSION = "00000000-0000-7000-8000-000000000000"
 
 
@@ -58,6 +61,13 @@ class Visit:
             limit=limit,
             wanted=lambda record: self._is_open(record) and (before is None or (record.used_at, record.id) < before),
         )
+
+    async def bills(self) -> Mapping[str, Bill]:
+        """What each session that is open to the caller has cost; with full clearance also those that are gone."""
+        bills = await self.runtime.ledger.by_session()
+        if self.caller.clearance == "full":
+            return bills
+        return {record.id: bills[record.id] for record in await self.sessions(limit=_ALL) if record.id in bills}
 
     async def search_sessions(self, text: str, *, limit: int) -> list[SessionHit]:
         """Sessions that are open to the caller and speak of `text`, best first, each with the line that does."""
