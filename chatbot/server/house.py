@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from chatbot.errors import ChatbotError, IdentityError, ToolError
-from chatbot.identity import list_identities
+from chatbot.identity import FILE_NAME, list_identities
 from chatbot.messages import ToolCall
 from chatbot.runtime import Runtime
 from chatbot.server.callers import Caller
@@ -68,6 +68,10 @@ class House(AsyncResource):
 
         Raises `IdentityError`, in the same words for one that is not there and one that they may not know.
         """
+        name = self.setup.identity.name if identity is None else identity
+        # One that is open needs no list of them all, which takes the longer the more there are.
+        if name in self._runtimes and caller.may_enter(name) and self._is_there(name):
+            return Visit(caller, self._runtimes[name], self._chats, self.turns)
         known = self.identities(caller)
         if identity is None and not known:
             raise IdentityError("there is no identity that you may talk to")
@@ -99,6 +103,9 @@ class House(AsyncResource):
         usual = self.setup.identity.name
         others = () if self._only else list_identities(self.setup.identities)
         return list(dict.fromkeys([usual, *others]))
+
+    def _is_there(self, name: str) -> bool:
+        return name == self.setup.identity.name or (self.setup.identities / name / FILE_NAME).is_file()
 
     async def _tidy(self) -> None:
         """End, from time to time, the sessions that nobody uses any more."""

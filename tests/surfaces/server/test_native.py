@@ -405,6 +405,13 @@ def test_what_is_not_there_is_not_found(served: Served, method: str, path: str, 
         assert response.json()["error"]["type"] == "not_found_error"
 
 
+def test_an_identity_that_was_removed_is_not_served_any_more(served: Served) -> None:
+    with served.client() as client:
+        assert client.get("/v1/sessions", params={"identity": "grace"}).is_success
+        Path("identities/grace/identity.toml").unlink()
+        assert client.get("/v1/sessions", params={"identity": "grace"}).status_code == 404
+
+
 def test_an_agent_without_observations_says_so(http: Serve) -> None:
     served = http(config='[agents.chat]\nmemory = ["basic_session"]\n')
     with served.client() as client:
