@@ -10,7 +10,8 @@ from chatbot.errors import SessionNotFound
 from chatbot.memory import MemorySystem
 from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
-from chatbot.runtime import Options, Runtime
+from chatbot.runtime import Runtime
+from chatbot.setup import Options
 from stores.access import Clearance
 
 STORES = ["basic_session", "observations"]
@@ -35,7 +36,7 @@ async def runtime(tmp_path: Path) -> AsyncIterator[Runtime]:
     Path(f"{name}.py").write_text(CURIOUS, encoding="utf-8")
     Path("config.toml").write_text(f'[agents.chat]\ntools = ["{name}:tools"]\n', encoding="utf-8")
     Path("identities/ada").mkdir(parents=True)
-    async with Runtime(Options(), model=ScriptedModel(["hi"])) as opened:
+    async with Runtime(Options(config=Path("config.toml")), model=ScriptedModel(["hi"])) as opened:
         yield opened
 
 

@@ -369,6 +369,7 @@ def test_who_guesses_tokens_is_slowed_down(http: Serve) -> None:
         assert client.get("/v1/models").is_success
 
 
+@pytest.mark.usefixtures("config_is_asked_for")
 def test_other_sites_and_names_may_be_allowed(http: Serve) -> None:
     served = http(
         config='[server]\nallowed_hosts = ["bot.example.org"]\nallowed_origins = ["https://chat.example.org"]\n'

@@ -141,6 +141,7 @@ wipe = Wipe()
 """
 
 
+@pytest.mark.usefixtures("config_is_asked_for")
 @pytest.mark.parametrize(("listed", "told"), [("", "needs the user's consent, and over HTTP"), ('"wipe"', "wiped")])
 def test_a_tool_that_needs_consent_runs_only_where_the_owner_listed_it(http: Serve, listed: str, told: str) -> None:
     Path("delicate_tools.py").write_text(DELICATE, encoding="utf-8")
