@@ -254,6 +254,8 @@ class McpServerSettings(Section, frozen=True):
     """The tools that the model is offered; all of them where it is left out."""
     confirm: Literal["destructive", "never"] | tuple[str, ...] = "destructive"
     """The tools whose calls the user is asked about; by default those that do not say that they destroy nothing."""
+    trust: tuple[str, ...] = ()
+    """Tools that are offered though what they say of themselves reads like an instruction."""
     timeout_s: Positive = 60.0
     """Longest wait for the answer of a tool."""
     start_timeout_s: Positive = 10.0
@@ -271,13 +273,11 @@ ServerName = Annotated[str, Meta(pattern="^[a-z0-9]+([_-][a-z0-9]+)*$", max_leng
 class McpSettings(Section, frozen=True):
     """`[mcp]`: the Model Context Protocol, to serve what is remembered, and to use the tools of others."""
 
-    token: str = ""
-    """What a client of `chatbot mcp --http` must send as a bearer token; or `env:VARIABLE`."""
     servers: dict[ServerName, McpServerSettings] = {}
 
 
 class ServerSettings(Section, frozen=True):
-    """`[server]`: where `chatbot serve` listens, and what it takes from those who come."""
+    """`[server]`: where `chatbot serve` listens, and what it and `chatbot mcp --http` take from those who come."""
 
     host: Text = "127.0.0.1"
     """The address to listen on; any other than loopback needs a token (`chatbot token add`)."""
@@ -295,6 +295,8 @@ class ServerSettings(Section, frozen=True):
     """Requests a minute for each caller whose token sets no other rate; 0: as many as they like."""
     connections: AtLeastOne = 1000
     """How many may be open at once."""
+    unasked_tools: tuple[str, ...] = ()
+    """Tools that `chatbot serve` may call though they need consent, for whoever may chat; the others are refused."""
 
 
 class TelemetrySettings(Section, frozen=True):

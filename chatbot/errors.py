@@ -24,6 +24,12 @@ ChatbotError
 Messages are lower case: what happened, then what to do or what exists. Each surface maps leaves to its own codes.
 """
 
+from __future__ import annotations
+
+import re
+
+_FOLDERS = re.compile(r"(?<![\w./:~-])(?:~|[A-Za-z]:)?/(?:[^/\n:'\"]*[^/\s:'\"]/)+")
+
 
 class ChatbotError(Exception):
     """Root of everything that the app raises on purpose."""
@@ -106,3 +112,8 @@ class BudgetExceeded(ChatbotError, RuntimeError):
 
 class ToolError(ChatbotError, RuntimeError):
     """A tool failed, or was called with the wrong arguments."""
+
+
+def without_folders(text: str) -> str:
+    """The text with each file named without the folders that it is in, for those who are not to know our disk."""
+    return _FOLDERS.sub("", text)

@@ -65,9 +65,9 @@ class Runtime(AsyncResource):
         self._clock = clock
         self.ledger = parts.ledger(self.setup.identity.memory)
         self._tools = tools
-        self._confirm = confirm
+        self.confirm = confirm
         self._former: list[Model] = []
-        self._servers = McpServers(self.config.mcp.servers, self.setup.settings.folder)
+        self._servers = McpServers(self.config.mcp.servers, self.setup.settings.folder, _judge)
         self.pipeline = Pipeline(
             config=self.config,
             identity=self.setup.identity.name,
@@ -191,7 +191,8 @@ class Runtime(AsyncResource):
         """
         if not self.model.supports_tools:
             return Toolbox()
-        context = ToolContext(session, self.memory, self.agent, self.setup.identity.name)
+        memory = self.memory if session is None else self.memory.cleared_for(session.clearance)
+        context = ToolContext(session, memory, self.agent, self.setup.identity.name)
         names = self.setup.agent_settings.tools
         named = partial(tools_of, names, context, beside=self.setup.settings.folder)
         is_ours = TOOLS.own.keys() >= set(names)  # nothing is wrong with those, and the first prompt need not wait
@@ -199,7 +200,7 @@ class Runtime(AsyncResource):
             self._tools if is_ours else (*self._tools, *named()),
             later=named if is_ours else None,
             sources=[self._servers] if self._uses_servers else [],
-            confirm=self._confirm,
+            confirm=self.confirm,
         )
 
     def _observations(self) -> str | None:
@@ -229,3 +230,9 @@ class Runtime(AsyncResource):
         if self.config.sessions.ttl_days:
             await self.memory.expire_sessions()
         return self
+
+
+def _judge(spec: ToolSpec) -> str | None:
+    from chatbot.chat.governor import judge_tool  # late: its patterns take long to compile
+
+    return judge_tool(spec)

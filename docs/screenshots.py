@@ -23,7 +23,8 @@ from chatbot.models.base import Price
 from chatbot.runtime import Runtime
 from chatbot.server.callers import OWNER
 from chatbot.server.house import House
-from chatbot.server.serve import listening, server_of
+from chatbot.server.listening import listening
+from chatbot.server.serve import server_of
 from chatbot.setup import Options
 
 HERE = Path(__file__).parent

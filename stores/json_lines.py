@@ -48,6 +48,15 @@ def read(folder: Folder, name: str) -> list[dict[str, Any]]:
     return [record for line in data.split(b"\n") if (record := _decode(line, folder, name)) is not None]
 
 
+def read_since(folder: Folder, name: str, start: int, end: int) -> tuple[list[dict[str, Any]], int]:
+    """The records whose lines begin at `start` or later and end before `end`, and where the next line begins."""
+    whole, _, _ = folder.read(name, start, end).rpartition(b"\n")
+    if not whole:
+        return [], start
+    records = [record for line in whole.split(b"\n") if (record := _decode(line, folder, name)) is not None]
+    return records, start + len(whole) + 1
+
+
 def read_backwards(folder: Folder, name: str) -> Iterator[dict[str, Any]]:
     """Every record in the file, newest first, reading no more of it than is asked for."""
     for line in lines_backwards(folder, name):

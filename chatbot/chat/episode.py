@@ -14,9 +14,9 @@ from datetime import datetime
 from typing import Any
 
 from chatbot.chat.dialogue import ASSISTANT, USER
-from chatbot.chat.memory_block import without_blocks
 from chatbot.chat.standing import standing
 from chatbot.memory import SessionHandle
+from chatbot.memory.exchanges import without_blocks
 from chatbot.memory.handle import TOLD_KEYS
 from chatbot.memory.redaction import redact
 from stores.analysis import terms

@@ -1,4 +1,4 @@
-"""The last look at a remembered row before a model sees it.
+"""The last look at a remembered row before a model sees it, and at what a stranger's tool says of itself.
 
 Memory is untrusted: whoever could write into it may have written an instruction. The governor is a net. It asks the
 gate again, takes away what is invisible and what speaks in another's name, and drops rows that read like instructions.
@@ -14,7 +14,8 @@ from typing import Literal
 
 from chatbot.chat.disguises import visible
 from chatbot.chat.role_marks import without_role_marks
-from chatbot.chat.rules import rule_against
+from chatbot.chat.rules import TOOL_RULES, rule_against
+from chatbot.messages import ToolSpec
 from stores.access import View, may_see
 from stores.observation import Observation
 
@@ -57,6 +58,21 @@ def judge(row: Observation, view: View) -> Verdict:
         if rule := rule_against(judged):
             return Verdict(ok=False, reason=rule)
     return Verdict(ok=True, texts=tuple(texts)) if texts else Verdict(ok=False, reason=EMPTY)
+
+
+def judge_tool(spec: ToolSpec) -> str | None:
+    """The name of the rule that a stranger's tool breaks by what it says of itself; None where it may be offered."""
+    return rule_against((spec.name, spec.description, *_strings(spec.parameters)), TOOL_RULES)
+
+
+def _strings(value: object) -> Iterator[str]:
+    """Every text in a schema, the names of its properties among them."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from chain.from_iterable(map(_strings, chain.from_iterable(value.items())))
+    elif isinstance(value, list):
+        yield from chain.from_iterable(map(_strings, value))
 
 
 def _shown(row: Observation) -> Iterator[tuple[Label, str]]:

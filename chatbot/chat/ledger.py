@@ -6,16 +6,19 @@ Days are UTC. Calls of ephemeral sessions stand here too, without a session: the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from itertools import takewhile
 from pathlib import Path
+from threading import Lock
 
-from chatbot.chat.usage import Bill, Call, bill_of, parse_calls
+from chatbot.chat.usage import Bill, Call, bill_of, merged, parse_calls
 from stores import json_lines
-from stores.files import locked, make_folder, opened
+from stores.files import Folder, locked, make_folder, opened
 
 NAME = "usage.jsonl"
+_AT_A_TIME = 4 * 1024 * 1024
+"""Bytes; a line is shorter."""
 
 
 class Ledger:
@@ -23,6 +26,10 @@ class Ledger:
 
     def __init__(self, home: Path) -> None:
         self._home = home
+        self._summed: dict[str, Bill] = {}
+        self._end = 0
+        self._inode = 0
+        self._summing = Lock()
 
     async def add(self, call: Call) -> None:
         """Write a call down. Durable on return."""
@@ -39,6 +46,33 @@ class Ledger:
     async def total(self) -> Bill:
         """The bill of all calls there ever were."""
         return await asyncio.to_thread(self._sum_while, lambda _: True)
+
+    async def by_session(self) -> Mapping[str, Bill]:
+        """What each session has cost, by its id; what was spent for none stands under "".
+
+        Reads, after the first time, only what was added since.
+        """
+        return await asyncio.to_thread(self._sum_what_is_new)
+
+    def _sum_what_is_new(self) -> dict[str, Bill]:
+        with self._summing:
+            if self._home.is_dir():
+                with opened(self._home) as folder:
+                    self._take_in(folder)
+            return {session: merged([bill]) for session, bill in self._summed.items()}
+
+    def _take_in(self, folder: Folder) -> None:
+        now = folder.stamp(NAME)
+        if now is None or now.inode != self._inode or now.size < self._end:
+            self._summed, self._end, self._inode = {}, 0, now.inode if now else 0
+        size = now.size if now else 0
+        while self._end < size:
+            began = self._end
+            records, self._end = json_lines.read_since(folder, NAME, began, min(size, began + _AT_A_TIME))
+            for call in parse_calls(records):
+                self._summed.setdefault(call.session, Bill()).take_in(bill_of([call]))
+            if self._end == began:  # a line that is not whole yet
+                return
 
     def _add(self, call: Call) -> None:
         make_folder(self._home)

@@ -13,5 +13,6 @@ class ToolContext:
 
     session: SessionHandle | None
     memory: MemorySystem
+    """With no more clearance than the session, and whoever holds it."""
     agent: str
     identity: str

@@ -19,6 +19,7 @@ from chatbot.chat.dialogue import ASSISTANT, ERROR, USER, Said, messages_of, sai
 from chatbot.chat.events import PromptSubmit, Publisher, ToolPost, TurnEnd
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.memory_block import system_notice
+from chatbot.chat.offer import fitting, left_out
 from chatbot.chat.prompt import Aside, PromptBundle, build_prompt
 from chatbot.chat.receipts import Receipt
 from chatbot.chat.remembrance import Recalled, Remembrance
@@ -27,7 +28,7 @@ from chatbot.chat.titles import REPLY_TOKENS, is_greeting, title_in, title_of, t
 from chatbot.chat.usage import Bill, Call, bill_of, calls_in
 from chatbot.chat.window import Window
 from chatbot.config import AgentSettings, BudgetSettings
-from chatbot.errors import BudgetExceeded, ModelError
+from chatbot.errors import BudgetExceeded, ModelError, without_folders
 from chatbot.memory import SessionHandle
 from chatbot.memory.redaction import redact
 from chatbot.messages import Delta, TextDelta, ToolCall, ToolSpec, Usage
@@ -231,13 +232,23 @@ class Turn:
         results = await self._tools.run(calls)
         await self._write(*(said_tool_result(result.call.id, result.content) for result in results))
         for result in results:
-            self._receipt.tools.append({"name": result.call.name, "error": result.is_error})
+            self._receipt.tools.append({"name": result.call.name, "error": result.is_error, **self._judged(result)})
             self._emit(ToolFinished(result))
             if self._session is not None:
                 at = self._clock()
                 event = ToolPost(session=self._session, turn=self._receipt.turn, at=at, result=result)
                 await self._publisher.publish(event)
         self._results += results
+
+    def _judged(self, result: ToolResult) -> dict[str, str]:
+        """What the receipt says of an answer that reads like an instruction: it is data all the same, and is kept."""
+        from chatbot.chat.rules import rule_against  # late, for they are many and the first prompt needs none
+
+        rule = rule_against([result.content])
+        if rule is None:
+            return {}
+        self._notice(f"what the tool {result.call.name} answered reads like an instruction ({rule}), and is only data")
+        return {"reads_like": rule}
 
     async def _prompt(self) -> PromptBundle:
         entries = await self._read_window()
@@ -258,16 +269,21 @@ class Turn:
         return prompt
 
     async def _specs(self) -> tuple[ToolSpec, ...]:
-        """The tools that the model is told of: none where they would take too much of its window."""
+        """The tools that the model is told of: as many as do not take too much of its window."""
         if self._offered is None:
             for complaint in await self._tools.complete():
                 self._notice(complaint)
-            self._offered = self._tools.specs
-            window = await self._model.context_window()
-            if self._offered and await self._model.count_tokens([], self._offered) > window // _TOOLS_SHARE:
-                self._notice(f"the tools do not fit a window of {window} tokens, so the model goes without them")
-                self._offered = ()
+            self._offered = await self._fitting(self._tools.specs)
         return self._offered
+
+    async def _fitting(self, specs: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
+        window = await self._model.context_window()
+        room = window // _TOOLS_SHARE
+        if not specs or await self._model.count_tokens([], specs) <= room:
+            return specs
+        kept = fitting(specs, {spec.name: await self._model.count_tokens([], [spec]) for spec in specs}, room)
+        self._notice(left_out(specs, kept, window))
+        return kept
 
     def _persona(self) -> str:
         return self._rules.persona if self._remembrance is None else f"{self._rules.persona}\n\n{system_notice()}"
@@ -435,9 +451,10 @@ class Turn:
             self._notice(f"no model found a title for this session: {error}")
 
     def _notice(self, text: str) -> None:
-        """Tell what does not work; why, which may name files of ours, stands in the log where guests read along."""
+        """Tell what does not work, and nothing of where our files are; guests are not told why, but the log is."""
         if self._session is not None and self._session.clearance != "full":
             logger.warning("%s", text)
             text = text.partition(": ")[0]
+        text = without_folders(text)
         self._receipt.notices.append(text)
         self._emit(Notice(text))

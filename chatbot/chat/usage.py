@@ -76,12 +76,31 @@ class Bill:
         self.cost_usd += usage.cost_usd or 0.0
         self.calls_of_unknown_cost += usage.cost_usd is None
 
+    def take_in(self, other: Bill) -> None:
+        """Put all that is on another bill on this one."""
+        self.calls += other.calls
+        self.input_tokens += other.input_tokens
+        self.output_tokens += other.output_tokens
+        self.cached_tokens += other.cached_tokens
+        self.cost_usd += other.cost_usd
+        self.calls_of_unknown_cost += other.calls_of_unknown_cost
+        for purpose, part in other.by_purpose.items():
+            self.by_purpose.setdefault(purpose, Bill()).take_in(part)
+
     def as_json(self) -> dict[str, Any]:
         """The bill as a record, purposes nested."""
         fields = asdict(self)
         for purpose in fields["by_purpose"].values():
             del purpose["by_purpose"]
         return fields
+
+
+def merged(bills: Iterable[Bill]) -> Bill:
+    """The bill of what all of these bills are for."""
+    total = Bill()
+    for bill in bills:
+        total.take_in(bill)
+    return total
 
 
 def bill_of(calls: Iterable[Call]) -> Bill:

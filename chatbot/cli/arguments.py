@@ -224,10 +224,9 @@ def _add_mcp(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         help="what clients may see; default, and most: what the identity allows",
     )
     mcp.add_argument("--http", action="store_true", help="serve streamable HTTP, not standard input and output")
-    mcp.add_argument("--host", metavar="ADDRESS", help="where to listen (default 127.0.0.1); others need a token")
+    mcp.add_argument("--host", metavar="ADDRESS", help="where to listen (default 127.0.0.1); see `chatbot token`")
     mcp.add_argument("--port", type=count, metavar="N", help="default 8808; 0: one that is free")
     mcp.add_argument("--allow-host", action="append", metavar="NAME", help="a further name that clients may call it by")
-    mcp.add_argument("--token", metavar="TOKEN|env:VARIABLE", help="what clients must send; better: CHATBOT_MCP__TOKEN")
 
 
 def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -8,10 +8,12 @@ import sys
 from contextlib import nullcontext, suppress
 from importlib.util import find_spec
 
+from msgspec.structs import replace
+
 from chatbot.cli.exits import Exit
 from chatbot.cli.interrupts import end_in_order
 from chatbot.cli.output import complain, warn
-from chatbot.config import from_variable
+from chatbot.config import ServerSettings
 from chatbot.errors import ConfigError
 from chatbot.setup import Options, Setup
 from chatbot.telemetry import open_telemetry
@@ -25,9 +27,7 @@ async def run(args: argparse.Namespace) -> Exit:
     if find_spec("mcp") is None:
         raise ConfigError(HOW_TO_INSTALL)
     given = [
-        f"--{name.replace('_', '-')}"
-        for name in ("host", "port", "token", "allow_host")
-        if getattr(args, name) is not None
+        f"--{name.replace('_', '-')}" for name in ("host", "port", "allow_host") if getattr(args, name) is not None
     ]
     if given and not args.http:
         complain(ConfigError(f"{' and '.join(given)} can only be used with --http"), as_json=args.json)
@@ -52,15 +52,31 @@ async def _serve(setup: Setup, args: argparse.Namespace) -> None:
     ):
         server = server_for(memory, setup.agent)
         if args.http:
-            from chatbot.mcp.http import Address, serve_http
+            from chatbot.mcp.http import serve_http
+            from chatbot.server.tokens import Tokens
 
-            token = from_variable(args.token or setup.config.mcp.token, "the token of the MCP server")
-            port = PORT if args.port is None else args.port
-            address = Address(args.host or HOST, port, token, args.allow_host or ())
-            await serve_http(server, address, lambda url: warn(f"serving {setup.identity.name} at {url}"))
+            name = setup.identity.name
+            await serve_http(
+                server,
+                name,
+                _doors(setup, args),
+                Tokens.of(setup.identities),
+                lambda url: warn(f"serving {name} at {url}"),
+            )
             return
         from chatbot.mcp.stdio import serve_stdio
 
         if sys.stdin.isatty():
             warn("this speaks MCP to a program on standard input, see docs/mcp.md; Ctrl-D ends it")
         await serve_stdio(server)
+
+
+def _doors(setup: Setup, args: argparse.Namespace) -> ServerSettings:
+    """Those of `[server]`, at an address of their own."""
+    settings = setup.settings.combined().server
+    return replace(
+        settings,
+        host=args.host or HOST,
+        port=PORT if args.port is None else args.port,
+        allowed_hosts=(*settings.allowed_hosts, *(args.allow_host or ())),
+    )

@@ -1,4 +1,7 @@
-"""What a client of the MCP server can do: the tools and resources of one agent of one identity."""
+"""What a client of the MCP server can do: the tools and resources of one agent of one identity.
+
+Each request is seen with the least of two clearances: that of the start, and that of whoever asks.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ from chatbot.errors import ToolError
 from chatbot.mcp.errors import code_of, told
 from chatbot.mcp.resources import JSON, TEMPLATES, Resources
 from chatbot.memory import MemorySystem
+from chatbot.server.callers import Caller
 from chatbot.tools import Tool
+from stores.access import CLEARANCES, Clearance, least_clearance
 from stores.errors import did_you_mean
 
 INSTRUCTIONS = f"""\
@@ -33,7 +38,10 @@ Found = TypeVar("Found")
 
 
 def server_for(memory: MemorySystem, agent: str) -> Server[Any]:
-    """The server over what `memory` lets its holder see. It keeps no state: any number of clients share it."""
+    """The server over what `memory` lets its holder see, and each caller over HTTP, if they are cleared for less.
+
+    It keeps no state: any number of clients share it.
+    """
     surface = _Surface(memory, agent)
     return Server(
         "chatbot",
@@ -47,26 +55,52 @@ def server_for(memory: MemorySystem, agent: str) -> Server[Any]:
     )
 
 
+class _Seen:
+    """The tools and resources, as someone of that clearance sees them."""
+
+    def __init__(self, memory: MemorySystem, agent: str, clearance: Clearance) -> None:
+        memories = memory.memories(agent).within(clearance=clearance)
+        sessions = OpenSessions(memory, agent, clearance)
+        self.tools = {tool.spec.name: tool for tool in agent_tools(memories, sessions)}
+        self.resources = Resources(memories, sessions, self.tools)
+
+    async def answer(self, name: str, arguments: dict[str, Any]) -> str:
+        if name not in self.tools:
+            raise ToolError(f"there is no tool {name!r:.80}{did_you_mean(name[:80], self.tools)}")
+        try:
+            async with asyncio.timeout(_LONGEST_S):
+                return await self.tools[name].run(arguments)
+        except TimeoutError:
+            raise ToolError(f"the tool {name!r} did not finish within {_LONGEST_S:g} s") from None
+
+
 class _Surface:
     def __init__(self, memory: MemorySystem, agent: str) -> None:
-        memories = memory.memories(agent)
-        sessions = OpenSessions(memory, agent, memory.clearance)
-        self._tools = {tool.spec.name: tool for tool in agent_tools(memories, sessions)}
-        self._resources = Resources(memories, sessions, self._tools)
+        self._most: Clearance = memory.clearance
+        self._seen = {
+            each: _Seen(memory, agent, each) for each in CLEARANCES if least_clearance(each, self._most) == each
+        }
 
-    async def list_tools(self, _: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_listed(tool) for tool in self._tools.values()])
+    def _for(self, context: Context) -> _Seen:
+        """What the caller sees: over HTTP the doors know who it is, and on a pipe it is whoever started us."""
+        caller: Caller | None = context.request.state.caller if context.request else None
+        return self._seen[least_clearance(caller.clearance, self._most) if caller else self._most]
 
-    async def call_tool(self, _: Context, asked: types.CallToolRequestParams) -> types.CallToolResult:
+    async def list_tools(self, context: Context, _: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[_listed(tool) for tool in self._for(context).tools.values()])
+
+    async def call_tool(self, context: Context, asked: types.CallToolRequestParams) -> types.CallToolResult:
         """The answer of the tool; what went wrong is an answer too, which the model can read."""
         try:
-            text, is_error = await self._answer(asked.name, asked.arguments or {}), False
+            text, is_error = await self._for(context).answer(asked.name, asked.arguments or {}), False
         except Exception as error:  # noqa: BLE001 - the boundary: whatever it is, the client hears no more than `told`
             text, is_error = json.dumps({"error": told(error)}, ensure_ascii=False), True
         return types.CallToolResult(content=[types.TextContent(text=text)], is_error=is_error)
 
-    async def list_resources(self, _: Context, asked: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
-        resources, cursor = await _or_refused(self._resources.page(asked.cursor if asked else None))
+    async def list_resources(
+        self, context: Context, asked: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        resources, cursor = await _or_refused(self._for(context).resources.page(asked.cursor if asked else None))
         return types.ListResourcesResult(resources=resources, next_cursor=cursor)
 
     async def list_templates(
@@ -74,19 +108,10 @@ class _Surface:
     ) -> types.ListResourceTemplatesResult:
         return types.ListResourceTemplatesResult(resource_templates=TEMPLATES)
 
-    async def read_resource(self, _: Context, asked: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        text = await _or_refused(self._resources.read(asked.uri))
+    async def read_resource(self, context: Context, asked: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        text = await _or_refused(self._for(context).resources.read(asked.uri))
         contents = types.TextResourceContents(uri=asked.uri, mime_type=JSON, text=text)
         return types.ReadResourceResult(contents=[contents])
-
-    async def _answer(self, name: str, arguments: dict[str, Any]) -> str:
-        if name not in self._tools:
-            raise ToolError(f"there is no tool {name!r:.80}{did_you_mean(name[:80], self._tools)}")
-        try:
-            async with asyncio.timeout(_LONGEST_S):
-                return await self._tools[name].run(arguments)
-        except TimeoutError:
-            raise ToolError(f"the tool {name!r} did not finish within {_LONGEST_S:g} s") from None
 
 
 def _listed(tool: Tool) -> types.Tool:

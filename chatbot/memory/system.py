@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -101,6 +102,18 @@ class MemorySystem(AsyncResource, Remembering):
     def clearance(self) -> Clearance:
         """What whoever holds this may see at most."""
         return self._caller.clearance
+
+    def cleared_for(self, clearance: Clearance) -> MemorySystem:
+        """The same memory, for someone of less clearance: what others said, and remember, is not there for them.
+
+        It is closed along with this one.
+        """
+        clearance = least_clearance(self.clearance, clearance)
+        if clearance == "full":
+            return self
+        seen = copy(self)
+        seen._caller = replace(self._caller, clearance=clearance)  # noqa: SLF001 - it is one of us
+        return seen
 
     async def create_session(
         self,

@@ -38,6 +38,8 @@ class ScriptedModel(Model):
         self.name = "scripted"
         self.prompts: list[tuple[Message, ...]] = []
         """Every prompt that it was given."""
+        self.tools: list[tuple[ToolSpec, ...]] = []
+        """The tools that it was told of with each prompt."""
         self.limits: list[int | None] = []
         """The limit on the reply that came with each prompt, in tokens."""
         self._replies = replies
@@ -68,6 +70,7 @@ class ScriptedModel(Model):
         """See `Model`; streams word by word."""
         reply = self._next_reply(messages)
         self.prompts.append(tuple(messages))
+        self.tools.append(tuple(tools))
         self.limits.append(max_output_tokens)
         written, reason = "", "stop"
         async for delta in _deltas(reply):

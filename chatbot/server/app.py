@@ -55,7 +55,7 @@ def create_app(house: House, *, open_paths: Collection[str] = OPEN_PATHS | PAGE_
     app.add_api_route("/health", _health, summary="Whether the server runs", tags=["server"])
     _tell_of_errors(app)
     # The last one added is the first one asked.
-    app.add_middleware(Idempotency, at_work=house.at_work)
+    app.add_middleware(Idempotency, at_work=house.at_work, requests=house.requests)
     app.add_middleware(Bodies, most_bytes=settings.body_kb * 1024, timeout_s=settings.request_timeout_s)
     app.add_middleware(Doors, settings=settings, tokens=house.tokens, open_paths=open_paths)
     if settings.allowed_origins:

@@ -1,4 +1,4 @@
-"""What may be sent: JSON to the API, forms to the page, nothing too large and nothing too slowly.
+"""What may be sent: JSON to the API and over MCP, forms to the page, nothing too large and nothing too slowly.
 
 The app gets a body when all of it is there.
 """
@@ -15,12 +15,12 @@ from chatbot.server.errors import INVALID, Problem
 _WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
 _JSON = "application/json"
 _FORM = "application/x-www-form-urlencoded"
-_TAKEN = {"/v1/": _JSON, "/i/": _FORM, "/log": _FORM}
+_TAKEN = {"/v1/": _JSON, "/mcp": _JSON, "/i/": _FORM, "/log": _FORM}
 """What a body must be, by where paths begin."""
 
 
 class Bodies:
-    """ASGI middleware that reads the bodies of requests to the API and to the page."""
+    """ASGI middleware that reads the bodies of requests to the API, to the page and over MCP."""
 
     def __init__(self, app: ASGIApp, *, most_bytes: int, timeout_s: float) -> None:
         self._app = app

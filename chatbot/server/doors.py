@@ -46,16 +46,24 @@ class Doors:
     """ASGI middleware that finds the `Caller`, as `scope["state"]["caller"]`, or turns the request away.
 
     The owner needs no token where `settings.host` is loopback and there is not a single one. `open_paths` are open to
-    everyone; one that ends with a slash opens all below it.
+    everyone; one that ends with a slash opens all below it. Where there is but one `identity` to come in to, a token
+    for another is no valid one.
     """
 
     def __init__(
-        self, app: ASGIApp, *, settings: ServerSettings, tokens: Tokens, open_paths: Collection[str] = OPEN_PATHS
+        self,
+        app: ASGIApp,
+        *,
+        settings: ServerSettings,
+        tokens: Tokens,
+        open_paths: Collection[str] = OPEN_PATHS,
+        identity: str | None = None,
     ) -> None:
         self._app = app
         self._settings = settings
         self._tokens = tokens
         self._open_paths = open_paths
+        self._identity = identity
         self._rates = Rates()
         self._hosts = _LOOPBACK | {settings.host} | set(settings.allowed_hosts)
         self._takes_addresses = not is_loopback(settings.host)
@@ -104,7 +112,7 @@ class Doors:
         if self._owner_may_enter and not self._tokens.all():
             return OWNER  # whatever key their client sends, for some cannot do without
         token = self._tokens.find(token_in(headers))
-        if token is None:
+        if token is None or not (self._identity is None or token.caller().may_enter(self._identity)):
             self._check_rate(f"failed {address}", _FAILURES_PER_MINUTE)
             raise Refused(
                 Problem(

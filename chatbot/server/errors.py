@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse
 import chatbot.errors as app
 import stores.errors as kept
 from chatbot.server.callers import Caller
-from chatbot.server.turns import TurnStopped
+from chatbot.server.turns import TurnGone, TurnStopped
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +82,7 @@ _KINDS: dict[type[Exception], tuple[int, str, str]] = {
     app.BudgetExceeded: (402, "budget_error", "budget_exceeded"),
     app.ToolError: (500, BROKEN, "tool_failed"),
     TurnStopped: (409, CONFLICT, "turn_stopped"),
+    TurnGone: (409, CONFLICT, "idempotency_answer_gone"),
     app.ChatbotError: (500, BROKEN, "failed"),
     kept.UnsupportedOperation: (409, CONFLICT, "unsupported_operation"),
     kept.UnknownStore: (500, BROKEN, "configuration"),

@@ -7,11 +7,13 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from chatbot.errors import ChatbotError, IdentityError
-from chatbot.identity import list_identities
+from chatbot.errors import ChatbotError, IdentityError, ToolError
+from chatbot.identity import FILE_NAME, list_identities
+from chatbot.messages import ToolCall
 from chatbot.runtime import Runtime
 from chatbot.server.callers import Caller
 from chatbot.server.chats import Chats
+from chatbot.server.requests import Requests
 from chatbot.server.tokens import Tokens
 from chatbot.server.turns import Turns, cancelled
 from chatbot.server.visit import Visit
@@ -43,6 +45,7 @@ class House(AsyncResource):
         self.telemetry = options.telemetry or self._own_telemetry
         self._options = replace(options, config=path and path.resolve(), telemetry=self.telemetry)
         self.tokens = Tokens.of(self.setup.identities)
+        self.requests = Requests.of(self.setup.identities)
         self.turns = Turns()
         self.at_work: set[asyncio.Task[None]] = set()
         """Requests that go on though their client may have left."""
@@ -65,6 +68,10 @@ class House(AsyncResource):
 
         Raises `IdentityError`, in the same words for one that is not there and one that they may not know.
         """
+        name = self.setup.identity.name if identity is None else identity
+        # One that is open needs no list of them all, which takes the longer the more there are.
+        if name in self._runtimes and caller.may_enter(name) and self._is_there(name):
+            return Visit(caller, self._runtimes[name], self._chats, self.turns)
         known = self.identities(caller)
         if identity is None and not known:
             raise IdentityError("there is no identity that you may talk to")
@@ -97,6 +104,9 @@ class House(AsyncResource):
         others = () if self._only else list_identities(self.setup.identities)
         return list(dict.fromkeys([usual, *others]))
 
+    def _is_there(self, name: str) -> bool:
+        return name == self.setup.identity.name or (self.setup.identities / name / FILE_NAME).is_file()
+
     async def _tidy(self) -> None:
         """End, from time to time, the sessions that nobody uses any more."""
         while True:
@@ -106,10 +116,20 @@ class House(AsyncResource):
             except (ChatbotError, StoreError) as error:
                 logger.warning("a session could not be left: %s", error)
 
+    async def _is_listed(self, call: ToolCall) -> bool:
+        """Stands in for the user, who cannot be asked: a caller may be a program, and may have left. See `Confirm`."""
+        if call.name in self.settings.unasked_tools:
+            return True
+        raise ToolError(
+            f"{call.name!r} needs the user's consent, and over HTTP nobody can be asked: call it in a chat in the "
+            "terminal, or list it in [server] unasked_tools"
+        )
+
     async def _open(self, identity: str) -> Runtime:
         if self._tidying is None:
             self._tidying = asyncio.create_task(self._tidy(), name="tidying")
         runtime = await asyncio.to_thread(self._open_runtime, replace(self._options, identity=identity))
+        runtime.confirm = runtime.confirm or self._is_listed
         await runtime.__aenter__()
         runtime.warm()
         return runtime

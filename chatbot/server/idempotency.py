@@ -1,49 +1,58 @@
 """`Idempotency-Key`: a write that is sent again, because its answer was lost, is done once.
 
-The first request with a key does the work, and goes on when its client leaves; whoever comes with the same key gets
-the same answer, from its beginning. What failed is not kept, so that it can be tried again. Keys live in memory: for a
-day, as many as `MOST_FOR_EACH` for each caller, and not past the end of the server.
+The first request with a key does the work, and goes on when its client leaves; whoever comes meanwhile with the same
+key gets the same answer, from its beginning. Whoever comes later is answered by the same route, which finds what was
+made then by its ids and makes nothing: no text is kept for it, and what was erased meanwhile is gone from the answer.
+What failed is not kept, so that it can be tried again. See `Requests` for what a crash leaves.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import time
-from collections import OrderedDict, defaultdict
-from collections.abc import Callable
+from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chatbot.server.callers import Caller
-from chatbot.server.errors import CONFLICT, INVALID, Problem
+from chatbot.server.errors import CONFLICT, INVALID, Problem, problem_of
 from chatbot.server.feed import Feed
+from chatbot.server.requests import Known, Requests
+from chatbot.server.writing import Writing
+from stores.errors import StoreError
 
 HEADER = "idempotency-key"
-MOST_FOR_EACH = 200
-_DAY_S = 24 * 3600.0
 _MOST_BYTES = 1024 * 1024
+_MOST_KEPT = 100
 _LONGEST_KEY = 255
+_NO_CONTENT = 204
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+Name = tuple[str, str]
 
 
 @dataclass(slots=True)
 class _Answer:
-    """What one request with a key is answered, while it comes and after."""
+    """What one request with a key is answered, while it comes; and after, where nothing was made that could tell it."""
 
-    fingerprint: bytes
-    at: float
+    request: str
+    writing: Writing = field(default_factory=Writing)
     messages: Feed[Message] = field(default_factory=Feed)
     size: int = 0
     status: int = 0
     error: Exception | None = None
-    has_ended: bool = False
+    is_replayed: bool = False
 
     @property
-    def is_worth_keeping(self) -> bool:
-        return not self.has_ended or (self.error is None and 200 <= self.status < 300 and self.size <= _MOST_BYTES)
+    def is_done(self) -> bool:
+        return self.error is None and 200 <= self.status < 300
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether this process alone can give it again, and does."""
+        return self.is_done and self.writing.made is None and self.size <= _MOST_BYTES and not self.is_replayed
 
 
 class Idempotency:
@@ -52,13 +61,11 @@ class Idempotency:
     What goes on without a client is in `at_work`, for whoever closes things to wait for.
     """
 
-    def __init__(
-        self, app: ASGIApp, *, at_work: set[asyncio.Task[None]], clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, app: ASGIApp, *, at_work: set[asyncio.Task[None]], requests: Requests) -> None:
         self._app = app
         self._at_work = at_work
-        self._clock = clock
-        self._answers: defaultdict[str, OrderedDict[str, _Answer]] = defaultdict(OrderedDict)
+        self._requests = requests
+        self._answers: OrderedDict[Name, _Answer] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
@@ -67,55 +74,101 @@ class Idempotency:
             return await self._app(scope, receive, send)
         if not 0 < len(key) <= _LONGEST_KEY:
             return await _bad_key().response()(scope, receive, send)
-        answer, is_new = self._answer(scope, key)
-        if answer.fingerprint != _fingerprint(scope):
-            return await _other_request().response()(scope, receive, send)
-        if is_new:
-            self._begin(scope, answer)
-        return await _replay(answer, send, is_new=is_new)
-
-    def _answer(self, scope: Scope, key: str) -> tuple[_Answer, bool]:
         caller: Caller = scope["state"]["caller"]
-        answers = self._answers[caller.key]
-        self._tidy(answers)
-        if key in answers:
-            return answers[key], False
-        answers[key] = _Answer(_fingerprint(scope), self._clock())
-        return answers[key], True
+        name, request = (caller.key, key), _request(scope, key)
+        answer, is_new = self._answers.get(name), False
+        if answer is None:
+            answer, is_new = self._begin(scope, name, request), True
+        if answer.request != request:
+            return await _other_request().response()(scope, receive, send)
+        return await _replay(answer, send, is_first=is_new)
 
-    def _begin(self, scope: Scope, answer: _Answer) -> None:
-        task = asyncio.create_task(self._work(scope, answer))
+    def _begin(self, scope: Scope, name: Name, request: str) -> _Answer:
+        answer = self._answers[name] = _Answer(request)
+        task = asyncio.create_task(self._work(scope, name, answer))
         self._at_work.add(task)
         task.add_done_callback(self._at_work.discard)
+        return answer
 
-    async def _work(self, scope: Scope, answer: _Answer) -> None:
-        async def record(message: Message) -> None:
-            answer.size += len(message.get("body", b""))
-            answer.status = message.get("status", answer.status)
-            answer.messages.add(message)
-
+    async def _work(self, scope: Scope, name: Name, answer: _Answer) -> None:
         try:
-            await self._app(scope, _never_leaving(scope["state"]["body"]), record)
+            known = await asyncio.to_thread(self._requests.begin, *name, answer.request)
+            if known is None:
+                await self._do(scope, name, answer)
+            else:
+                answer.is_replayed = True
+                await self._tell(scope, known, answer)
+        except StoreError as error:
+            await problem_of(error, scope["state"]["caller"]).response()(scope, _nothing, _into(answer))
         except Exception as error:  # noqa: BLE001 - it is raised again where someone waits for the answer
             answer.error = error
         finally:
-            answer.has_ended = True
+            self._let_go(name, answer)
             answer.messages.end()
 
-    def _tidy(self, answers: OrderedDict[str, _Answer]) -> None:
-        """Forget what failed, what is old, and what is too much; what is under way stays."""
-        oldest = self._clock() - _DAY_S
-        for key in [key for key, each in answers.items() if not each.is_worth_keeping or each.at < oldest]:
-            del answers[key]
-        while len(answers) >= MOST_FOR_EACH and (
-            done := next((k for k, each in answers.items() if each.has_ended), "")
-        ):
-            del answers[done]
+    async def _do(self, scope: Scope, name: Name, answer: _Answer) -> None:
+        """Do it, and write down that it is done before the last piece of the answer is sent."""
+
+        async def send(message: Message) -> None:
+            answer.status = message.get("status", answer.status)
+            answer.size += len(message.get("body", b""))
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                await self._end(name, answer)
+            answer.messages.add(message)
+
+        try:
+            await self._run(scope, answer, send)
+        except Exception:
+            await asyncio.to_thread(self._requests.fail, *name)
+            raise
+
+    async def _end(self, name: Name, answer: _Answer) -> None:
+        writing = answer.writing
+        if answer.status == _NO_CONTENT and writing.made is None:
+            writing.note()
+        if answer.is_done:
+            await asyncio.to_thread(self._requests.end, *name, answer.status, writing.made)
+        else:
+            await asyncio.to_thread(self._requests.fail, *name)
+
+    async def _tell(self, scope: Scope, known: Known, answer: _Answer) -> None:
+        """Answer again what was done before."""
+        send = _into(answer)
+        if known.request != answer.request:
+            return await _other_request().response()(scope, _nothing, send)
+        if known.status is None:
+            return await _cut_off().response()(scope, _nothing, send)
+        if known.made is None:
+            return await _not_kept().response()(scope, _nothing, send)
+        if known.status == _NO_CONTENT:
+            await send({"type": "http.response.start", "status": known.status, "headers": []})
+            return await send({"type": "http.response.body", "body": b""})
+        answer.writing.before = known.made
+        return await self._run(scope, answer, send)
+
+    async def _run(self, scope: Scope, answer: _Answer, send: Send) -> None:
+        scope["state"]["writing"] = answer.writing
+        await self._app(scope, _never_leaving(scope["state"]["body"]), send)
+
+    def _let_go(self, name: Name, answer: _Answer) -> None:
+        if not answer.is_kept:
+            del self._answers[name]
+        for old in list(self._answers)[: max(0, len(self._answers) - _MOST_KEPT)]:
+            if self._answers[old].is_kept:
+                del self._answers[old]
 
 
-async def _replay(answer: _Answer, send: Send, *, is_new: bool) -> None:
+def _into(answer: _Answer) -> Send:
+    async def send(message: Message) -> None:
+        answer.status = message.get("status", answer.status)
+        answer.messages.add(message)
+
+    return send
+
+
+async def _replay(answer: _Answer, send: Send, *, is_first: bool) -> None:
     async for message in answer.messages.read():
-        if message["type"] == "http.response.start" and not is_new:
+        if message["type"] == "http.response.start" and (answer.is_replayed or not is_first) and answer.is_done:
             copy = {**message, "headers": list(message["headers"])}
             MutableHeaders(raw=copy["headers"])["idempotency-replayed"] = "true"
             await send(copy)
@@ -123,6 +176,10 @@ async def _replay(answer: _Answer, send: Send, *, is_new: bool) -> None:
             await send(message)
     if answer.error is not None:
         raise answer.error
+
+
+async def _nothing() -> Message:
+    return {"type": "http.disconnect"}
 
 
 def _never_leaving(body: bytes) -> Receive:
@@ -138,10 +195,12 @@ def _never_leaving(body: bytes) -> Receive:
     return receive
 
 
-def _fingerprint(scope: Scope) -> bytes:
-    """What makes two requests the same."""
-    parts = (scope["method"].encode(), scope["path"].encode(), scope["query_string"], scope["state"]["body"])
-    return hashlib.sha256(b"\0".join(hashlib.sha256(part).digest() for part in parts)).digest()
+def _request(scope: Scope, key: str) -> str:
+    """What makes two requests the same. The key, which is hard to guess, hides what the body says."""
+    parts = (key.encode(), scope["method"].encode(), scope["path"].encode(), scope["query_string"])
+    return hashlib.sha256(
+        b"\0".join(hashlib.sha256(part).digest() for part in (*parts, scope["state"]["body"]))
+    ).hexdigest()
 
 
 def _bad_key() -> Problem:
@@ -152,3 +211,16 @@ def _bad_key() -> Problem:
 def _other_request() -> Problem:
     message = "that Idempotency-Key was used for another request: take a new one for each"
     return Problem(409, CONFLICT, "idempotency_key_reused", message, HEADER)
+
+
+def _cut_off() -> Problem:
+    message = (
+        "the server was stopped while it did that, or another one is at it: look whether it was done, "
+        "and send it with a new Idempotency-Key if it was not"
+    )
+    return Problem(409, CONFLICT, "idempotency_cut_off", message, HEADER)
+
+
+def _not_kept() -> Problem:
+    message = "that was done, and is not done again; its answer was not kept"
+    return Problem(409, CONFLICT, "idempotency_answer_gone", message, HEADER)

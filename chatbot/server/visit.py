@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
-from chatbot.chat import Chat
+from chatbot.chat import Bill, Chat
 from chatbot.errors import ConfigError, SessionNotFound
 from chatbot.memory import SessionHandle, SessionRecord
 from chatbot.memory.record import is_session_id
@@ -15,10 +17,11 @@ from chatbot.memory.session_search import SessionHit
 from chatbot.runtime import Runtime
 from chatbot.server.callers import Caller
 from chatbot.server.chats import Chats
-from chatbot.server.turns import RunningTurn, Turns
+from chatbot.server.turns import KeptTurn, RunningTurn, Turns
 from stores.access import Clearance, least_clearance
 from stores.errors import UnsupportedOperation
 
+_ALL = sys.maxsize
 _NO_SESSION = "00000000-0000-7000-8000-000000000000"
 
 
@@ -56,6 +59,13 @@ class Visit:
             wanted=lambda record: before is None or (record.used_at, record.id) < before,
             clearance=self.clearance,
         )
+
+    async def bills(self) -> Mapping[str, Bill]:
+        """What each session that is open to the caller has cost; with full clearance also those that are gone."""
+        bills = await self.runtime.ledger.by_session()
+        if self.caller.clearance == "full":
+            return bills
+        return {record.id: bills[record.id] for record in await self.sessions(limit=_ALL) if record.id in bills}
 
     async def search_sessions(self, text: str, *, limit: int) -> list[SessionHit]:
         """Sessions that are open to the caller and speak of `text`, best first, each with the line that does."""
@@ -103,6 +113,10 @@ class Visit:
         """Say something in a session. The turn goes on to its end, whoever listens."""
         chat = await self.chat(session_id)
         return self.turns.begin((self.identity, session_id), chat, text, max_output_tokens=max_output_tokens)
+
+    async def kept_turn(self, session_id: str, turn: str) -> KeptTurn:
+        """A turn that has ended, by its id. Raises like `session`, and `TurnGone` where it was taken back."""
+        return await KeptTurn.of(await self.session(session_id), turn)
 
     async def turns_under_way(self, session_id: str) -> list[RunningTurn]:
         """The turns of a session that have not ended. Raises like `session`."""

@@ -34,8 +34,9 @@ class Within:
     highest: int
 
     def __get_pydantic_json_schema__(self, core_schema: Any, handler: Any) -> dict[str, Any]:
-        """The schema with the bounds; they are not enforced by validation."""
-        return {**handler(core_schema), "minimum": self.lowest, "maximum": self.highest}
+        """The schema with the bounds, but for what goes without saying; they are not enforced by validation."""
+        lowest = {} if self.lowest in {0, 1} else {"minimum": self.lowest}
+        return {**handler(core_schema), **lowest, "maximum": self.highest}
 
 
 class FunctionTool(Tool):
@@ -151,7 +152,7 @@ def _described(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _simplified(schema: dict[str, Any], arguments: Mapping[str, str]) -> dict[str, Any]:
-    """The schema as providers like it best: no titles, no nulls, and the arguments described."""
+    """The schema as providers like it best: no titles, no empty defaults, the arguments described."""
     properties = {name: _property(each) for name, each in schema.get("properties", {}).items()}
     for name, text in arguments.items():
         if name in properties:
@@ -161,7 +162,7 @@ def _simplified(schema: dict[str, Any], arguments: Mapping[str, str]) -> dict[st
 
 def _property(schema: dict[str, Any]) -> dict[str, Any]:
     schema = {key: value for key, value in schema.items() if key != "title"}
-    if schema.get("default", ...) is None:
+    if schema.get("default", ...) in (None, ""):
         del schema["default"]
     options = [option for option in schema.get("anyOf", ()) if option != {"type": "null"}]
     if len(options) == 1:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from chatbot.errors import ChatbotError, ConfigError, ToolError
+from chatbot.errors import ChatbotError, ConfigError, ToolError, without_folders
 from chatbot.messages import ToolCall, ToolSpec
 from stores.errors import StoreError, did_you_mean
 
@@ -131,11 +131,13 @@ class Toolbox:
             if tool.asks_first:
                 await self._ask(call)
             return await self._within_time(tool, call, arguments)
-        except (ChatbotError, StoreError) as error:
+        except ChatbotError as error:
             return _failed(call, str(error))
+        except StoreError as error:
+            return _failed(call, without_folders(str(error)))
         except Exception as error:  # a stranger's tool may raise anything; the model shall know, the turn shall go on
             logger.exception("the tool %s failed", call.name)
-            return _failed(call, f"the tool {call.name!r} failed: {error}")
+            return _failed(call, f"the tool {call.name!r} failed: {without_folders(str(error))}")
 
     async def _within_time(self, tool: Tool, call: ToolCall, arguments: dict[str, Any]) -> ToolResult:
         limit = tool.timeout_s or self._timeout_s

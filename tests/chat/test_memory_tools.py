@@ -17,6 +17,7 @@ from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
+from chatbot.models.tokens import estimate
 from chatbot.tools import Toolbox
 from stores.access import Clearance, Sensitivity
 
@@ -168,6 +169,10 @@ async def test_every_schema_is_strict(session: SessionHandle, memory: MemorySyst
         assert (schema["type"], schema["additionalProperties"]) == ("object", False)
         assert all("type" in each and "title" not in each for each in schema["properties"].values())
         assert not {"session", "agent", "agent_id", "clearance", "namespace", "ask"} & schema["properties"].keys()
+
+
+async def test_the_schemas_take_little_of_every_prompt(session: SessionHandle, memory: MemorySystem) -> None:
+    assert estimate([], [tool.spec for tool in memory_tools(session, memory)]) < 2_500  # 2,000 of cl100k
 
 
 async def test_without_observations_there_are_no_tools_and_without_the_system_none_over_sessions(

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatbot.chat.memory_tools import is_memory_tool
 from chatbot.chat.memory_tools.observations import ObservationTools
 from chatbot.chat.memory_tools.people import PeopleTools
 from chatbot.chat.memory_tools.sessions import SessionTools
 from chatbot.chat.memory_tools.tasks import TaskTools
+from chatbot.chat.tool_names import is_memory_tool
 from chatbot.messages import ToolCall
 from chatbot.pipeline.tool_run import LONGEST_OUTPUT, ToolRun
 from chatbot.tools import ToolResult

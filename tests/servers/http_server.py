@@ -20,7 +20,8 @@ from chatbot.models import ScriptedModel
 from chatbot.models.scripted import Reply
 from chatbot.runtime import Runtime
 from chatbot.server.house import House
-from chatbot.server.serve import listening, server_of
+from chatbot.server.listening import listening
+from chatbot.server.serve import server_of
 from chatbot.setup import Options
 from stores.access import Clearance
 

@@ -25,6 +25,8 @@ from chatbot.chat.memory_tools import memory_tools
 from chatbot.chat.memory_tools.answers import FRAME
 from chatbot.mcp.errors import UNTOLD, code_of, told
 from chatbot.memory import MemorySystem
+from chatbot.server.tokens import Tokens
+from stores.access import Clearance
 
 ROOT = Path(__file__).parents[2]
 NO_ID = "01990000-0000-7000-8000-000000000000"
@@ -308,10 +310,10 @@ def run(*arguments: str, given: bytes = b"", **environment: str) -> subprocess.C
         (["-i", "nobody"], 4, "no identity 'nobody'"),
         (["--agent", "bare"], 3, "keeps observations"),
         (["--port", "1"], 2, "--port can only be used with --http"),
-        (["--http", "--host", "0.0.0.0"], 3, "0.0.0.0 can be reached by others: set a token"),
-        (["--http", "--host", "::"], 3, "set a token"),
-        (["--http", "--host", "example.org"], 3, "set a token"),
-        (["--http", "--token", "env:NOT_SET"], 3, "names the variable NOT_SET, which is not set"),
+        (["--http", "--host", "0.0.0.0"], 3, "0.0.0.0 can be reached from other machines"),
+        (["--http", "--host", "::"], 3, "chatbot token add"),
+        (["--http", "--host", "example.org"], 3, "chatbot token add"),
+        (["--token", "s3cret", "--http"], 2, "unrecognized arguments"),
     ],
 )
 def test_what_cannot_be_served_is_refused_at_the_start(arguments: list[str], code: int, words: str) -> None:
@@ -423,33 +425,110 @@ async def test_a_killed_server_leaves_no_lock_behind(process: subprocess.Popen[b
         await call(client, "memory_write", title="After the end")
 
 
+JSON_HEADERS = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+
+
+def add_setting(line: str) -> None:
+    with Path("config.toml").open("a", encoding="utf-8") as file:
+        file.write(f"[server]\n{line}\n")
+
+
+def token(*identities: str, clearance: Clearance = "full", rate: int = 0) -> str:
+    text, _ = Tokens.of(Path("identities")).add("test", identities, clearance, rate_per_minute=rate)
+    return text
+
+
+def bearer(text: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {text}"}
+
+
 async def test_over_http_a_token_host_and_origin_are_checked() -> None:
-    json_headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
-    async with listening("--allow-host", "memory.example.org", CHATBOT_MCP__TOKEN="s3cret") as url:
-        token = {"authorization": "Bearer s3cret"}
-        async with httpx.AsyncClient() as web:
+    add_setting("body_kb = 4")
+    good, other = bearer(token("ada")), bearer(token("guarded"))
+    async with listening("--allow-host", "memory.example.org") as url, httpx.AsyncClient() as web:
 
-            async def status(**headers: str) -> int:
-                return (await web.post(url, content=HELLO, headers=json_headers | headers)).status_code
+        async def told(content: bytes, /, **headers: str) -> httpx.Response:
+            return await web.post(url, content=content, headers=JSON_HEADERS | headers)
 
-            assert await status() == 401
-            assert await status(authorization="Bearer wrong") == 401
-            assert await status(authorization="Basic s3cret") == 401
-            assert await status(**token) == 200
-            assert await status(**token, host="evil.example.org") == 421
-            assert await status(**token, host="memory.example.org") == 200
-            assert await status(**token, origin="https://evil.example.org") == 403
-            assert await status(**token, origin=url.removesuffix("/mcp")) == 200
-            huge = await web.post(url, content=b"x" * 5_000_000, headers=json_headers | token)
-            assert huge.status_code == 413
-            assert (await web.get(url.removesuffix("mcp"), headers=token)).status_code == 404
-        import httpx2
+        unknown = await told(HELLO, **bearer(f"cbt_{'x' * 43}"))
+        foreign = await told(HELLO, **other)
+        assert (foreign.status_code, foreign.content) == (unknown.status_code, unknown.content)
+        assert unknown.json()["error"]["code"] == "invalid_token"
+        assert (await told(HELLO)).status_code == 401
+        assert (await told(HELLO, authorization="Basic s3cret")).status_code == 401
+        assert (await told(HELLO, **good)).status_code == 200
+        assert (await told(HELLO, **good, host="evil.example.org")).status_code == 421
+        assert (await told(HELLO, **good, host="memory.example.org")).status_code == 200
+        assert (await told(HELLO, **good, origin="https://evil.example.org")).status_code == 403
+        assert (await told(HELLO, **good | {"sec-fetch-site": "cross-site"})).status_code == 403
+        assert (await told(HELLO, **good, origin=url.removesuffix("/mcp"))).status_code == 200
+        assert (await told(b"x" * 5_000, **good)).status_code == 413
+        assert (await told(HELLO, **good | {"content-type": "text/plain"})).status_code == 415
+        assert (await web.get(url.removesuffix("mcp"), headers=good)).status_code == 404
 
-        async with (
-            httpx2.AsyncClient(headers=token) as own,
-            Client(streamable_http_client(url, http_client=own), read_timeout_seconds=30) as client,
-        ):
-            assert (await call(client, "memory_search", query="x"))["hits"] == []
+
+@asynccontextmanager
+async def calling(url: str, text: str) -> AsyncIterator[Client]:
+    """The official client with a token."""
+    import httpx2
+
+    async with (
+        httpx2.AsyncClient(headers=bearer(text)) as own,
+        Client(streamable_http_client(url, http_client=own), read_timeout_seconds=30) as client,
+    ):
+        yield client
+
+
+async def test_a_token_of_less_clearance_sees_less_and_never_more_than_the_start_allows() -> None:
+    async with MemorySystem(MEMORY) as memory:
+        held = await memory.create_session(STORES, "chat", title="A private talk")
+        await held.transcript_append("user", "the code is 4711")
+        memories = memory.memories("chat")
+        seen = {
+            each: (await memories.remember(f"a {each} thing about tea", visibility=each)).id
+            for each in ("private", "shared", "social")
+        }
+    full, familiar = token("ada"), token("ada", "guarded", clearance="familiar")
+
+    async def found(client: Client) -> set[str]:
+        return {hit["id"] for hit in (await call(client, "memory_search", query="tea"))["hits"]}
+
+    async with listening() as url, calling(url, full) as owner, calling(url, familiar) as guest:
+        assert await found(owner) == set(seen.values())
+        assert await found(guest) == {seen["social"]}
+        assert f"chatbot://sessions/{held.id}" in await addresses(owner)
+        assert await addresses(guest) == [f"chatbot://memories/{seen['social']}"]
+        with pytest.raises(MCPError, match="there is no session"):
+            await guest.read_resource(f"chatbot://sessions/{held.id}")
+        await call(guest, "memory_write", title="From a guest")
+    async with listening("--clearance", "familiar") as url, calling(url, full) as owner:
+        assert await found(owner) == {seen["social"]}
+
+
+async def test_a_revoked_token_and_one_that_asks_too_often_are_turned_away() -> None:
+    slow, lost = bearer(token("ada", rate=3)), token("ada")
+    async with listening() as url, httpx.AsyncClient() as web:
+
+        async def status(headers: dict[str, str]) -> int:
+            return (await web.post(url, content=HELLO, headers=JSON_HEADERS | headers)).status_code
+
+        assert [await status(slow) for _ in range(4)] == [200, 200, 200, 429]
+        assert await status(bearer(lost)) == 200
+        tokens = Tokens.of(Path("identities"))
+        tokens.revoke(tokens.all()[-1].id)
+        assert await status(bearer(lost)) == 401
+
+
+async def test_a_client_that_says_nothing_is_hung_up_on() -> None:
+    add_setting("request_timeout_s = 0.5")
+    async with listening() as url:
+        host, port = url.removeprefix("http://").removesuffix("/mcp").split(":")
+        for said in (b"POST /mcp HT", b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n{"):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(said)
+            answer = await asyncio.wait_for(reader.read(), 10)
+            assert answer == b"" or b" 408 " in answer
+            writer.close()
 
 
 async def test_two_clients_share_one_memory_at_once() -> None:

@@ -172,7 +172,7 @@ async def test_null_stands_for_what_is_left_out_and_bounds_bring_a_number_back()
 
     tool = FunctionTool(pick)
     assert tool.spec.parameters["properties"] == {
-        "n": {"type": "integer", "default": 2, "minimum": 1, "maximum": 5},
+        "n": {"type": "integer", "default": 2, "maximum": 5},
         "kind": {"type": "string", "enum": ["a", "b"]},
         "size": {"type": "number"},
     }

@@ -6,8 +6,6 @@ argument, and what is more delicate than `public` is out of their reach, to read
 
 from __future__ import annotations
 
-import re
-
 from chatbot.chat.memory_tools.observations import ObservationTools
 from chatbot.chat.memory_tools.people import PeopleTools
 from chatbot.chat.memory_tools.sessions import OpenSessions, SessionTools
@@ -19,15 +17,11 @@ from chatbot.tools import Effect, Tool
 from chatbot.tools.function import FunctionTool
 from stores.base import ObservationStore
 
-__all__ = ["OpenSessions", "SessionTools", "agent_tools", "is_memory_tool", "memory_tools", "offered"]
+__all__ = ["OpenSessions", "SessionTools", "agent_tools", "memory_tools", "offered"]
 
 _READS = Effect(reads_only=True, destroys=False, repeats_safely=True, reaches_out=False)
 _ADDS = Effect(destroys=False, reaches_out=False)
 _CHANGES = Effect(repeats_safely=True, reaches_out=False)
-_NAME = re.compile(
-    r"(?:^|[^a-z0-9])(?:memory_(?:search|timeline|get|write|history|people|forget|supersede|facts)"
-    r"|task_(?:add|update|list)|session_(?:search|read))$"
-)
 
 
 def memory_tools(session: SessionHandle, memory: MemorySystem | None = None) -> tuple[Tool, ...]:
@@ -73,8 +67,3 @@ def _over(memories: Remembering) -> tuple[Tool, ...]:
 
 def _looking_into(sessions: SessionTools) -> tuple[Tool, ...]:
     return FunctionTool(sessions.session_search, _READS), FunctionTool(sessions.session_read, _READS)
-
-
-def is_memory_tool(name: str) -> bool:
-    """Whether a tool of that name works on memory: one of ours, also as another server offers it under a prefix."""
-    return _NAME.search(name.lower()) is not None

@@ -37,14 +37,18 @@ def _moment(value: object) -> datetime:
     return check_time(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
 
 
-Id = Annotated[str, BeforeValidator(_id), WithJsonSchema({"type": "string", "format": "uuid"})]
+_STRING = {"type": "string"}
+_STRINGS = {"type": "array", "items": _STRING}
+Id = Annotated[str, BeforeValidator(_id), WithJsonSchema(_STRING)]
 """The id of an observation or of a session."""
-Ids = Annotated[list[Id], Field(min_length=1, max_length=50)]
+Ids = Annotated[list[Id], Field(min_length=1, max_length=50), WithJsonSchema(_STRINGS)]
 Moment = Annotated[datetime, BeforeValidator(_moment), WithJsonSchema({"type": "string", "format": "date-time"})]
 """A time; without a zone it is UTC."""
-Line = Annotated[str, Field(max_length=1_000)]
-Lines = Annotated[list[Line], Field(max_length=50)]
-Text = Annotated[str, Field(max_length=20_000)]
+Title = Annotated[str, Field(min_length=1, max_length=200), WithJsonSchema(_STRING)]
+Line = Annotated[str, Field(max_length=1_000), WithJsonSchema(_STRING)]
+Lines = Annotated[list[Line], Field(max_length=50), WithJsonSchema(_STRINGS)]
+Text = Annotated[str, Field(max_length=20_000), WithJsonSchema(_STRING)]
+"""Their lengths are bounded. Schemas leave that out: every prompt holds them, and hardly any call comes near it."""
 
 
 def told(**parts: Any) -> Answer:

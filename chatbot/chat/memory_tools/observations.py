@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import WithJsonSchema
 
 from chatbot.chat.memory_tools.answers import (
     Answer,
@@ -15,6 +15,7 @@ from chatbot.chat.memory_tools.answers import (
     Lines,
     Moment,
     Text,
+    Title,
     brief,
     in_full,
     listed,
@@ -29,6 +30,21 @@ from stores.query import Version
 from stores.records import format_time
 
 Few = Annotated[int, Within(0, 20)]
+Noted = Literal[
+    "bugfix",
+    "feature",
+    "refactor",
+    "change",
+    "discovery",
+    "decision",
+    "preference",
+    "identity",
+    "note",
+    "event",
+    "technical",
+]
+"""What a model may write; the other types come into being in other ways."""
+Types = Annotated[list[Type], WithJsonSchema({"type": "array", "items": {"type": "string"}})]
 
 
 class ObservationTools:
@@ -42,7 +58,7 @@ class ObservationTools:
         query: Line = "",
         *,
         visibilities: list[Visibility] | None = None,
-        types: list[Type] | None = None,
+        types: Types | None = None,
         people: Lines | None = None,
         tags: Lines | None = None,
         after: Moment | None = None,
@@ -50,13 +66,14 @@ class ObservationTools:
         limit: Annotated[int, Within(1, 50)] = 10,
         max_tokens: Annotated[int, Within(1, 100_000)] | None = None,
     ) -> Answer:
-        """Search what is remembered: an index of ids and titles, best first. Read the few that matter with memory_get.
+        """Search memory: ids and titles, best first. Read the few that matter with memory_get.
 
         Args:
-            query: keywords; empty lists what is newest
-            after: only what was noted at or after this time
-            before: only what was noted before this time
-            max_tokens: end the list when what is found would take more tokens in full
+            query: keywords; empty lists the newest
+            types: those of memory_write, task, exchange or session_summary
+            after: noted at or after
+            before: noted before
+            max_tokens: of all hits in full
         """
         hits = await self._memories.search(
             query,
@@ -72,22 +89,16 @@ class ObservationTools:
         return listed("hits", (hit.index() for hit in hits))
 
     async def memory_timeline(self, anchor: Id, *, before: Few = 5, after: Few = 5) -> Answer:
-        """What was noted just before and after an observation, oldest first: the context of a search hit.
+        """What was noted just before and after a search hit, oldest first.
 
         Args:
-            anchor: the id of the observation in the middle
-            before: how many earlier ones
-            after: how many later ones
+            anchor: its id
         """
         rows = await self._memories.timeline(anchor, before=before, after=after)
         return listed("timeline", map(brief, rows))
 
     async def memory_get(self, ids: Ids) -> Answer:
-        """Read observations in full. Ask only for ids that memory_search or memory_timeline gave.
-
-        Args:
-            ids: which
-        """
+        """Read memories in full, by the ids that memory_search or memory_timeline gave."""
         rows = await self._memories.get(ids)
         found = {row.id for row in rows}
         missing = [each for each in ids if each not in found]
@@ -95,10 +106,10 @@ class ObservationTools:
 
     async def memory_write(
         self,
-        title: Annotated[str, Field(min_length=1, max_length=200)],
+        title: Title,
         *,
         visibility: Visibility | None = None,
-        type: Type = "discovery",  # noqa: A002 - the field is called that
+        type: Noted = "discovery",  # noqa: A002 - the field is called that
         narrative: Text = "",
         facts: Lines | None = None,
         tags: Lines | None = None,
@@ -107,15 +118,14 @@ class ObservationTools:
         expires_at: Moment | None = None,
         sensitivity: Literal["public", "private", "secret"] = "public",
     ) -> Answer:
-        """Remember something that will matter in later conversations. Search first; supersede what has changed.
+        """Remember what will matter in later conversations. Search first; supersede what has changed.
 
         Args:
-            title: the point of it, in one sentence that stands by itself
-            visibility: leave it out unless the user asks for another audience
-            narrative: what is to be known beyond the title
-            facts: single statements, each complete in itself
-            expires_at: when it stops being true, if that is known
-            sensitivity: raise it for what is delicate; you cannot read what you write as private or secret
+            title: the point, in one sentence that stands by itself
+            visibility: only where the user asks for another audience
+            facts: each complete in itself
+            expires_at: when it stops being true
+            sensitivity: you cannot read private or secret again
         """
         remembered = await self._memories.remember(
             title,
@@ -135,31 +145,23 @@ class ObservationTools:
         return told(**said, **{name: value for name, value in optional.items() if value})
 
     async def memory_history(self, observation_id: Id) -> Answer:
-        """How something that is remembered came to be: what it replaced, what replaced it, oldest first.
-
-        Args:
-            observation_id: any observation of the line
-        """
+        """What a memory replaced and what replaced it, oldest first."""
         versions = await self._memories.history(observation_id)
         seen = {version.observation.id for version in versions}
         return listed("versions", (_version(version, seen) for version in versions))
 
     async def memory_forget(self, ids: Ids) -> Answer:
-        """Take observations out of memory, because the user asks for it. Supersede what has merely changed.
-
-        Args:
-            ids: which; all of them, or none where one does not exist
-        """
+        """Forget memories, all or none, because the user asks for it. Supersede what has merely changed."""
         rows = await reachable(self._memories, ids)
         await self._memories.forget(*(row.id for row in rows))
         return told(forgotten=[_named(row) for row in rows])
 
     async def memory_supersede(self, old: Id, new: Id) -> Answer:
-        """Let a newer observation take the place of one that is no longer true; the old one stays in the history.
+        """Let a memory take the place of one that is no longer true, which stays in the history.
 
         Args:
-            old: the id of what is no longer true
-            new: the id of what is true now, written with memory_write before
+            old: id of what is no longer true
+            new: id of what is, from memory_write
         """
         replaced, current = await reachable(self._memories, [old, new])
         await self._memories.supersede(replaced.id, current.id)

@@ -20,10 +20,10 @@ class PeopleTools:
         self._memories = memories
 
     async def memory_people(self, query: Line = "") -> Answer:
-        """People who are mentioned in memory, with their other names and what is stated about them.
+        """People in memory, with their other names and facts.
 
         Args:
-            query: a part of a name; empty lists whoever is mentioned most
+            query: a part of a name
         """
         found = await self._memories.people(query)
         rows = [
@@ -46,7 +46,7 @@ class PeopleTools:
         *,
         limit: Annotated[int, Within(1, 100)] = 20,
     ) -> Answer:
-        """Facts as subject, predicate and object, newest first; only those that have exactly the parts given."""
+        """Facts that have exactly the parts given, newest first."""
         found = await self._memories.query_facts(subject=subject, predicate=predicate, object=object, limit=limit)
         return listed("facts", map(_fact, found))
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from chatbot.chat.memory_tools.answers import Answer, Id, listed, shortened
-from chatbot.errors import SessionError, SessionExpired, SessionNotFound, ToolError, WrongAgent
+from chatbot.errors import SessionError, SessionExpired, SessionNotFound, ToolError, WrongAgent, without_folders
 from chatbot.memory import MemorySystem, SessionFilter, SessionHandle, SessionRecord
 from chatbot.memory.redaction import redact
 from chatbot.memory.session_search import SessionHit
@@ -33,7 +33,7 @@ class OpenSessions:
         except (SessionNotFound, SessionExpired, WrongAgent):
             raise ToolError(f"there is no session {session_id}") from None
         except SessionError as error:
-            raise ToolError(f"the session {session_id} cannot be read: {error}") from error
+            raise ToolError(f"the session {session_id} cannot be read: {without_folders(str(error))}") from error
 
 
 class SessionTools:
@@ -46,7 +46,7 @@ class SessionTools:
     async def session_search(
         self, query: Annotated[str, Field(min_length=1, max_length=1_000)], *, limit: Annotated[int, Within(1, 20)] = 5
     ) -> Answer:
-        """Which past sessions spoke of something, best first, with the line that says so. Go on with session_read.
+        """Which past sessions spoke of something, best first. Go on with session_read.
 
         Args:
             query: keywords
@@ -61,10 +61,9 @@ class SessionTools:
         return listed("sessions", map(_told, hits))
 
     async def session_read(self, session_id: Id, *, last: Annotated[int, Within(1, 100)] = 20) -> Answer:
-        """Read the end of what was said in a session, oldest first, without keys and passwords.
+        """Read the end of a session, oldest first, without keys and passwords.
 
         Args:
-            session_id: which, as session_search gave it
             last: how many entries
         """
         session = self._own if self._own and session_id == self._own.id else await self._sessions.load(session_id)

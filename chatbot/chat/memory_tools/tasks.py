@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from chatbot.chat.memory_tools.answers import Answer, Id, Line, listed, reachable, told
+from chatbot.chat.memory_tools.answers import Answer, Id, Line, Title, listed, reachable, told
 from chatbot.errors import ToolError
 from chatbot.memory.remembering import Remembering
 from chatbot.memory.tasks import OPEN, Priority, Task, TaskScope, TaskStatus
@@ -23,7 +23,7 @@ class TaskTools:
 
     async def task_add(
         self,
-        title: Annotated[str, Field(min_length=1, max_length=200)],
+        title: Title,
         *,
         priority: Priority = "normal",
         scope: TaskScope = "collaborative",
@@ -32,12 +32,11 @@ class TaskTools:
         due: Line = "",
         note: Line = "",
     ) -> Answer:
-        """Write down something to be done.
+        """Note something to be done.
 
         Args:
-            scope: who is to do it
             surface: startup brings it up whenever a session begins
-            due: when it is due, as an ISO date
+            due: ISO date
         """
         task = await self._memories.add_task(
             title, scope=scope, priority=priority, surface=surface, project=project, due=due, note=note
@@ -58,9 +57,8 @@ class TaskTools:
         """Change a task, or tick it off. What is left out stays as it is.
 
         Args:
-            surface: startup brings it up whenever a session begins; empty no longer does
-            due: when it is due, as an ISO date; empty takes it away
-            note: in place of the old one; empty takes it away
+            surface: empty no longer brings it up
+            due: ISO date; empty takes it away, as with note
         """
         asked = {
             "status": status,
@@ -84,11 +82,7 @@ class TaskTools:
         project: Line | None = None,
         scope: TaskScope | None = None,
     ) -> Answer:
-        """Tasks, the most urgent first.
-
-        Args:
-            statuses: which; those that are pending or in progress where it is left out
-        """
+        """Tasks, the most urgent first; without statuses those to be done."""
         tasks = await self._memories.tasks(statuses=statuses or OPEN, surface=surface, project=project, scope=scope)
         return listed("tasks", map(_told, tasks), total=len(tasks))
 

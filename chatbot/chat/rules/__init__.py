@@ -16,32 +16,35 @@ from chatbot.chat.disguises import unmasked
 from chatbot.chat.rules.english import ENGLISH
 from chatbot.chat.rules.forms import FORMS
 from chatbot.chat.rules.languages import LANGUAGES
+from chatbot.chat.rules.of_tools import OF_TOOLS
 from chatbot.chat.rules.rule import Rule
 
 RULES: tuple[Rule, ...] = (*ENGLISH, *FORMS, *LANGUAGES)
 """In this order: the first that matches names the reason."""
+TOOL_RULES: tuple[Rule, ...] = (*RULES, *OF_TOOLS)
+"""By which that is judged which a stranger's tool says of itself."""
 _LONGEST_KEPT = 4_000
 """Characters up to which it is worth remembering what became of a row."""
 
 
-def rule_against(texts: Iterable[str]) -> str | None:
+def rule_against(texts: Iterable[str], rules: tuple[Rule, ...] = RULES) -> str | None:
     """The name of the first rule that the texts of one row break, each alone or one after another; None for none."""
     parts = tuple(texts)
     if not any(parts):
         return None
-    return _broken(parts) if sum(map(len, parts)) > _LONGEST_KEPT else _remembered(parts)
+    return _broken(parts, rules) if sum(map(len, parts)) > _LONGEST_KEPT else _remembered(parts, rules)
 
 
 @lru_cache(maxsize=1024)
-def _remembered(parts: tuple[str, ...]) -> str | None:
+def _remembered(parts: tuple[str, ...], rules: tuple[Rule, ...]) -> str | None:
     """The same for what is likely to be recalled again."""
-    return _broken(parts)
+    return _broken(parts, rules)
 
 
-def _broken(parts: tuple[str, ...]) -> str | None:
+def _broken(parts: tuple[str, ...], rules: tuple[Rule, ...]) -> str | None:
     for joined in dict.fromkeys(("\n".join(parts), "".join(parts))):
         for reading in unmasked(joined):
-            for rule in RULES:
+            for rule in rules:
                 if rule.pattern.search(reading):
                     return rule.name
     return None

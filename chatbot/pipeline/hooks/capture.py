@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from chatbot.chat.events import TOOL_POST, ToolPost
-from chatbot.chat.memory_tools import is_memory_tool
 from chatbot.chat.remembrance import AUTO
+from chatbot.chat.tool_names import is_memory_tool
 from chatbot.memory import SessionHandle
 from chatbot.memory.memorability import Memorability
 from chatbot.pipeline.hook import Hook, HookContext

@@ -24,7 +24,8 @@ from chatbot.server.native.pages import Cursor, Limit, Page, gone, page_after
 from chatbot.server.native.sessions import SessionId
 from chatbot.server.native.shapes import Entry, Given
 from chatbot.server.responses import PROBLEMS
-from chatbot.server.turns import RunningTurn
+from chatbot.server.turns import KeptTurn, RunningTurn
+from chatbot.server.writing import Writing, WritingHere
 from stores.errors import InvalidValue, StoreError
 from stores.records import TranscriptEntry, format_time, parse_time
 
@@ -85,19 +86,25 @@ async def list_messages(
 
 
 @router.delete("/messages", summary="Take back the last exchange")
-async def take_back(session_id: SessionId, visit: VisitHere) -> Page[Entry]:
+async def take_back(session_id: SessionId, visit: VisitHere, writing: WritingHere) -> Page[Entry]:
     """From your last message on; what was removed. To ask again, or otherwise, say it anew."""
-    taken = await (await visit.chat(session_id)).take_back()
+    chat = await visit.chat(session_id)
+    taken = [] if writing.before is not None else await chat.take_back()
+    writing.note()
     return Page(data=[Entry.model_validate(entry) for entry in taken])
 
 
 @router.post("/chat", summary="Say something", response_model=Turn, responses={200: _STREAM})
-async def say(session_id: SessionId, said: Annotated[Said, Body()], visit: VisitHere) -> Response:
+async def say(session_id: SessionId, said: Annotated[Said, Body()], visit: VisitHere, writing: WritingHere) -> Response:
     """The turn goes on to its end, and is kept, whoever has left meanwhile. Turns of a session take their order."""
-    turn = await visit.begin_turn(session_id, said.text, max_output_tokens=said.max_output_tokens)
+    turn: RunningTurn | KeptTurn
+    if writing.before:
+        turn = await visit.kept_turn(session_id, writing.before["turn"])
+    else:
+        turn = await visit.begin_turn(session_id, said.text, max_output_tokens=said.max_output_tokens)
     if not said.stream:
-        return JSONResponse(await _told(turn, session_id))
-    return sse.EventStream(_events(turn, session_id, visit.caller))
+        return JSONResponse(await _told(turn, session_id, writing))
+    return sse.EventStream(_events(turn, session_id, visit.caller, writing))
 
 
 @router.get("/chat", summary="Listen to the turn under way", responses={200: _STREAM, 204: {"description": "None is."}})
@@ -106,13 +113,15 @@ async def listen(session_id: SessionId, visit: VisitHere) -> Response:
     turns = await visit.turns_under_way(session_id)
     if not turns:
         return Response(status_code=204)
-    return sse.EventStream(_events(turns[0], session_id, visit.caller))
+    return sse.EventStream(_events(turns[0], session_id, visit.caller, Writing()))
 
 
 @router.delete("/chat", summary="Stop the turns under way")
-async def stop(session_id: SessionId, visit: VisitHere) -> Stopped:
+async def stop(session_id: SessionId, visit: VisitHere, writing: WritingHere) -> Stopped:
     """What was said so far is kept."""
-    return Stopped(stopped=await visit.stop(session_id))
+    stopped = int(writing.before["stopped"]) if writing.before else await visit.stop(session_id)
+    writing.note(stopped=str(stopped))
+    return Stopped(stopped=stopped)
 
 
 @router.get("/receipts", summary="See what each turn did")
@@ -132,20 +141,23 @@ async def get_usage(session_id: SessionId, visit: VisitHere) -> BillShown:
     return BillShown.model_validate(bill.as_json())
 
 
-async def _events(turn: RunningTurn, session_id: str, caller: Caller) -> AsyncGenerator[bytes, None]:
+async def _events(
+    turn: RunningTurn | KeptTurn, session_id: str, caller: Caller, writing: Writing
+) -> AsyncGenerator[bytes, None]:
     async for event in turn.events():
         yield _event(event)
     try:
-        yield sse.event(await _told(turn, session_id), "done")
+        yield sse.event(await _told(turn, session_id, writing), "done")
     except (ChatbotError, StoreError) as error:
         yield sse.event(problem_of(error, caller).as_json(), "error")
     except Exception as error:  # noqa: BLE001 - a model may be a stranger's; the client shall know
         yield sse.event(unexpected(error).as_json(), "error")
 
 
-async def _told(turn: RunningTurn, session_id: str) -> dict[str, Any]:
-    receipt = await turn.receipt()
-    return {"session_id": session_id, "reply": receipt.reply, "receipt": receipt.as_json()}
+async def _told(turn: RunningTurn | KeptTurn, session_id: str, writing: Writing) -> dict[str, Any]:
+    ended = await turn.ended()
+    writing.note(turn=ended.turn)
+    return {"session_id": session_id, "reply": ended.reply, "receipt": ended.receipt}
 
 
 def _event(event: Event) -> bytes:

@@ -13,7 +13,9 @@ from chatbot.server.native.memories import Line, MemoryId
 from chatbot.server.native.pages import Cursor, Limit, Page, page_after
 from chatbot.server.native.shapes import Given, Shape
 from chatbot.server.responses import PROBLEMS
-from stores.access import Sensitivity, Visibility
+from chatbot.server.visit import Visit
+from chatbot.server.writing import WritingHere
+from stores.access import SENSITIVITIES, Sensitivity, Visibility
 from stores.errors import UnknownObservation
 from stores.observation import Triple, is_observation_id
 from stores.query import MOST_AT_ONCE
@@ -64,11 +66,15 @@ async def list_facts(
 
 
 @router.post("", summary="State a fact", status_code=201)
-async def state_fact(visit: VisitHere, given: Annotated[NewFact, Body()]) -> Fact:
+async def state_fact(visit: VisitHere, given: Annotated[NewFact, Body()], writing: WritingHere) -> Fact:
     """One with a source is seen as long as that is."""
+    if writing.before:
+        return await _again(visit, given, writing.before["id"])
     fields = given.model_dump()
     parts = [fields.pop(name) for name in ("subject", "predicate", "object")]
-    return Fact.model_validate(await visit.memories.store_fact(*parts, **fields))
+    fact = await visit.memories.store_fact(*parts, **fields)
+    writing.note(id=fact.id)
+    return Fact.model_validate(fact)
 
 
 @router.delete("/{memory_id}", summary="Take a fact back", status_code=204)
@@ -77,6 +83,14 @@ async def retract_fact(memory_id: MemoryId, visit: VisitHere) -> None:
     if not is_observation_id(memory_id):
         raise UnknownObservation(f"there is no fact {memory_id!r:.80}")
     await visit.memories.retract_fact(memory_id)
+
+
+async def _again(visit: Visit, given: NewFact, fact_id: str) -> Fact:
+    parts = given.model_dump(include={"subject", "predicate", "object"})
+    for fact in await visit.memories.query_facts(ask=SENSITIVITIES, limit=MOST_AT_ONCE, **parts):
+        if fact.id == fact_id:
+            return Fact.model_validate(fact)
+    raise UnknownObservation(f"there is no fact {fact_id}")
 
 
 def _id(fact: Triple) -> str:

@@ -15,6 +15,7 @@ from chatbot.server.dependencies import VisitHere
 from chatbot.server.native.pages import MOST, Page
 from chatbot.server.native.shapes import Given, Memory, Shape
 from chatbot.server.responses import PROBLEMS
+from chatbot.server.writing import Writing, WritingHere
 from stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility
 from stores.errors import UnknownObservation
 from stores.observation import LONGEST_LINE, LONGEST_TEXT, Status, Type, is_observation_id
@@ -212,10 +213,12 @@ async def search_memories(visit: VisitHere, wanted: Annotated[Searched, Query()]
 
 
 @router.post("", summary="Remember something", status_code=201)
-async def remember(visit: VisitHere, draft: Annotated[Draft, Body()]) -> Outcome:
+async def remember(visit: VisitHere, draft: Annotated[Draft, Body()], writing: WritingHere) -> Outcome:
     """On the disk when this returns. What was remembered before is not kept twice: `exact_dup`."""
+    if writing.before:
+        return _outcome_again(writing)
     given = {name: getattr(draft, name) for name in draft.model_fields_set}
-    return _outcome(await visit.memories.remember(**given, source="user"))
+    return _outcome(await visit.memories.remember(**given, source="user"), writing)
 
 
 @router.get("/{memory_id}", summary="Read one in full")
@@ -226,9 +229,13 @@ async def get_memory(memory_id: MemoryId, visit: VisitHere, ask: Ask = None) -> 
 
 
 @router.patch("/{memory_id}", summary="Correct one")
-async def change_memory(memory_id: MemoryId, visit: VisitHere, change: Annotated[Change, Body()]) -> Outcome:
+async def change_memory(
+    memory_id: MemoryId, visit: VisitHere, change: Annotated[Change, Body()], writing: WritingHere
+) -> Outcome:
     """Its history keeps what it said before. What has *changed* is better superseded: see `supersedes`."""
-    return _outcome(await visit.memories.update(_checked(memory_id), **change.fields()))
+    if writing.before:
+        return _outcome_again(writing)
+    return _outcome(await visit.memories.update(_checked(memory_id), **change.fields()), writing)
 
 
 @router.delete("/{memory_id}", summary="Forget one", status_code=204)
@@ -302,5 +309,13 @@ async def _history(memories: Memories, memory_id: str, ask: tuple[Sensitivity, .
     return await memories.history(_checked(memory_id), ask=[each for each in SENSITIVITIES if each in ask])
 
 
-def _outcome(remembered: Remembered) -> Outcome:
-    return Outcome.model_validate(dataclasses.asdict(remembered))
+def _outcome(remembered: Remembered, writing: Writing) -> Outcome:
+    outcome = Outcome.model_validate(dataclasses.asdict(remembered))
+    writing.note(id=outcome.id, outcome=outcome.outcome, redacted=",".join(outcome.redacted))
+    return outcome
+
+
+def _outcome_again(writing: Writing) -> Outcome:
+    made = dict(writing.before or {})
+    redacted = list(filter(None, made.pop("redacted").split(",")))
+    return Outcome(**made, redacted=redacted, reason="", warning="")

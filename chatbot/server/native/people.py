@@ -15,6 +15,7 @@ from chatbot.server.native.memories import Line
 from chatbot.server.native.pages import Cursor, Limit, Page, page_after
 from chatbot.server.native.shapes import Given, Shape
 from chatbot.server.responses import PROBLEMS
+from chatbot.server.writing import WritingHere
 
 router = APIRouter(prefix="/v1/people", tags=["memory"], responses=PROBLEMS)
 
@@ -56,9 +57,11 @@ async def list_people(
 
 
 @router.post("", summary="Say that two names are one person", status_code=201)
-async def add_alias(visit: VisitHere, given: Annotated[Alias, Body()]) -> Kept:
+async def add_alias(visit: VisitHere, given: Annotated[Alias, Body()], writing: WritingHere) -> Kept:
     """It is a fact like any other, and can be taken back as one."""
-    return Kept(id=await visit.memories.add_alias(given.name, given.alias))
+    fact = writing.before["id"] if writing.before else await visit.memories.add_alias(given.name, given.alias)
+    writing.note(id=fact)
+    return Kept(id=fact)
 
 
 def _name(person: Known) -> str:

@@ -14,6 +14,7 @@ from chatbot.server.dependencies import VisitHere
 from chatbot.server.native.pages import Cursor, Limit, Page, gone
 from chatbot.server.native.shapes import Given, Session, Shape
 from chatbot.server.responses import PROBLEMS
+from chatbot.server.writing import WritingHere
 from stores.errors import InvalidValue
 from stores.records import format_time, parse_time
 
@@ -64,9 +65,15 @@ async def search_sessions(
 
 
 @router.post("", summary="Begin a session", status_code=201)
-async def begin_session(visit: VisitHere, given: Annotated[Titled | None, Body()] = None) -> Session:
+async def begin_session(
+    visit: VisitHere, writing: WritingHere, given: Annotated[Titled | None, Body()] = None
+) -> Session:
     """It is on the disk when this returns, and stays closed to callers of less clearance than you have."""
-    session = await visit.new_session(given.title if given else "")
+    if writing.before:
+        session = await visit.session(writing.before["id"])
+    else:
+        session = await visit.new_session(given.title if given else "")
+    writing.note(id=session.id)
     return Session.model_validate(session.record)
 
 
@@ -77,10 +84,14 @@ async def get_session(session_id: SessionId, visit: VisitHere) -> Session:
 
 
 @router.patch("/{session_id}", summary="Rename a session")
-async def rename_session(session_id: SessionId, visit: VisitHere, given: Annotated[Titled, Body()]) -> Session:
+async def rename_session(
+    session_id: SessionId, visit: VisitHere, given: Annotated[Titled, Body()], writing: WritingHere
+) -> Session:
     """An empty title takes it away; the next message then gives it one."""
     session = await visit.session(session_id)
-    await session.rename(given.title)
+    if writing.before is None:
+        await session.rename(given.title)
+    writing.note()
     return Session.model_validate(session.record)
 
 
@@ -92,10 +103,15 @@ async def delete_session(session_id: SessionId, visit: VisitHere) -> None:
 
 @router.post("/{session_id}/fork", summary="Copy a session, to go on another way", status_code=201)
 async def fork_session(
-    session_id: SessionId, visit: VisitHere, given: Annotated[Titled | None, Body()] = None
+    session_id: SessionId, visit: VisitHere, writing: WritingHere, given: Annotated[Titled | None, Body()] = None
 ) -> Session:
     """The copy begins with everything that the session holds, but for its receipts: what they bill was spent once."""
-    return Session.model_validate((await visit.fork(session_id, given.title if given else "")).record)
+    if writing.before:
+        copy = await visit.session(writing.before["id"])
+    else:
+        copy = await visit.fork(session_id, given.title if given else "")
+    writing.note(id=copy.id)
+    return Session.model_validate(copy.record)
 
 
 def cursor_of(record: SessionRecord) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated
+from typing import Annotated, get_args
 
 from fastapi import APIRouter, Body, Query
 from pydantic import Field
@@ -15,6 +15,10 @@ from chatbot.server.native.memories import Line, MemoryId
 from chatbot.server.native.pages import Cursor, Limit, Page, page_after
 from chatbot.server.native.shapes import Given, Shape
 from chatbot.server.responses import PROBLEMS
+from chatbot.server.visit import Visit
+from chatbot.server.writing import WritingHere
+from stores.access import SENSITIVITIES
+from stores.errors import UnknownObservation
 
 router = APIRouter(prefix="/v1/tasks", tags=["memory"], responses=PROBLEMS)
 
@@ -73,15 +77,32 @@ async def list_tasks(
 
 
 @router.post("", summary="Write a task down", status_code=201)
-async def add_task(visit: VisitHere, given: Annotated[NewTask, Body()]) -> Task:
+async def add_task(visit: VisitHere, given: Annotated[NewTask, Body()], writing: WritingHere) -> Task:
     """As pending."""
-    return _shown(await visit.memories.add_task(**given.model_dump()))
+    if writing.before:
+        return await _again(visit, writing.before["id"])
+    task = await visit.memories.add_task(**given.model_dump())
+    writing.note(id=task.id)
+    return _shown(task)
 
 
 @router.patch("/{memory_id}", summary="Change a task, or tick it off")
-async def change_task(memory_id: MemoryId, visit: VisitHere, change: Annotated[TaskChange, Body()]) -> Task:
+async def change_task(
+    memory_id: MemoryId, visit: VisitHere, change: Annotated[TaskChange, Body()], writing: WritingHere
+) -> Task:
     """To forget a task, forget the memory of the same id."""
-    return _shown(await visit.memories.update_task(memory_id, **change.model_dump(exclude_none=True)))
+    if writing.before is not None:
+        return await _again(visit, memory_id)
+    task = await visit.memories.update_task(memory_id, **change.model_dump(exclude_none=True))
+    writing.note()
+    return _shown(task)
+
+
+async def _again(visit: Visit, task_id: str) -> Task:
+    for task in await visit.memories.tasks(statuses=get_args(TaskStatus), ask=SENSITIVITIES):
+        if task.id == task_id:
+            return _shown(task)
+    raise UnknownObservation(f"there is no task {task_id}")
 
 
 def _id(task: Known) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Response
@@ -21,7 +22,9 @@ from chatbot.server.openai import wire
 from chatbot.server.openai.models import unknown_model, unsupported
 from chatbot.server.openai.replies import Piece, answered, said
 from chatbot.server.responses import PROBLEMS
+from chatbot.server.turns import KeptTurn, RunningTurn
 from chatbot.server.visit import Visit
+from chatbot.server.writing import Made, Writing, WritingHere
 from stores.errors import StoreError
 
 router = APIRouter(prefix="/v1/chat/completions", tags=["openai"], responses=PROBLEMS)
@@ -36,7 +39,9 @@ NEW = "new"
     response_model=wire.Completion,
     responses={200: {"content": {"text/event-stream": {}}, "description": "The reply, or a stream of its pieces."}},
 )
-async def complete(asked: Annotated[wire.Asked, Body()], house: HouseHere, caller: CallerHere) -> Response:
+async def complete(
+    asked: Annotated[wire.Asked, Body()], house: HouseHere, caller: CallerHere, writing: WritingHere
+) -> Response:
     """Compatible with OpenAI's.
 
     With `session_id` the last message is said in that session: what is remembered is recalled, the exchange is kept,
@@ -44,8 +49,8 @@ async def complete(asked: Annotated[wire.Asked, Body()], house: HouseHere, calle
     unless they hold a system message; nothing is recalled or kept, and tool calls come back for you to run.
     """
     visit = await _visit(asked, house, caller)
-    reply = _Reply(visit.identity, await _session(asked, visit))
-    pieces = await _pieces(asked, visit, reply.session_id)
+    reply = _Reply(visit.identity, writing.before or await _new(asked, visit))
+    pieces = await _pieces(asked, visit, reply, writing)
     if not asked.stream:
         return JSONResponse((await reply.whole(pieces)).model_dump(exclude_none=False), headers=reply.headers)
     first = await anext(pieces, None)  # what goes wrong before anything came is an error with a status of its own
@@ -58,10 +63,11 @@ async def complete(asked: Annotated[wire.Asked, Body()], house: HouseHere, calle
 class _Reply:
     """What all pieces of a reply have in common."""
 
-    def __init__(self, identity: str, session_id: str | None) -> None:
-        self.session_id = session_id
-        self.headers = {} if session_id is None else {"x-session-id": session_id}
-        self._head = {"id": f"chatcmpl-{new_id().hex}", "created": int(time.time()), "model": identity}
+    def __init__(self, identity: str, made: Made) -> None:
+        self.made = made
+        self.session_id = made.get("session")
+        self.headers = {} if self.session_id is None else {"x-session-id": self.session_id}
+        self._head = {"id": made["id"], "created": int(made["created"]), "model": identity}
 
     async def whole(self, pieces: AsyncGenerator[Piece, None]) -> wire.Completion:
         """The reply when all of it has come."""
@@ -146,10 +152,23 @@ async def _session(asked: wire.Asked, visit: Visit) -> str | None:
     return (await visit.new_session()).id
 
 
-async def _pieces(asked: wire.Asked, visit: Visit, session_id: str | None) -> AsyncGenerator[Piece, None]:
-    if session_id is None:
+async def _new(asked: wire.Asked, visit: Visit) -> Made:
+    """What names a new reply."""
+    session_id = await _session(asked, visit)
+    made = {"id": f"chatcmpl-{new_id().hex}", "created": str(int(time.time()))}
+    return made if session_id is None else {**made, "session": session_id}
+
+
+async def _pieces(asked: wire.Asked, visit: Visit, reply: _Reply, writing: Writing) -> AsyncGenerator[Piece, None]:
+    if reply.session_id is None:
         return answered(visit, asked)
-    return said(await visit.begin_turn(session_id, asked.messages[-1].text(), max_output_tokens=asked.most_tokens))
+    turn: RunningTurn | KeptTurn
+    if writing.before:
+        turn = await visit.kept_turn(reply.session_id, writing.before["turn"])
+    else:
+        text = asked.messages[-1].text()
+        turn = await visit.begin_turn(reply.session_id, text, max_output_tokens=asked.most_tokens)
+    return said(turn, partial(writing.note, **reply.made))
 
 
 async def _again(first: Piece | None, rest: AsyncGenerator[Piece, None]) -> AsyncGenerator[Piece, None]:

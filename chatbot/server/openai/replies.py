@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 
 from chatbot.chat import ToolFinished
+from chatbot.chat.usage import calls_in
 from chatbot.messages import Finished, TextDelta, ToolCallDelta, ToolSpec, Usage
 from chatbot.server.openai.models import unsupported
 from chatbot.server.openai.wire import Asked, Reason
-from chatbot.server.turns import RunningTurn
+from chatbot.server.turns import KeptTurn, RunningTurn
 from chatbot.server.visit import Visit
 
 
@@ -34,8 +35,8 @@ async def answered(visit: Visit, asked: Asked) -> AsyncGenerator[Piece, None]:
             yield End(delta.reason, delta.usage) if isinstance(delta, Finished) else delta
 
 
-async def said(turn: RunningTurn) -> AsyncGenerator[Piece, None]:
-    """The reply of a turn. Leaving the iterator does not stop it."""
+async def said(turn: RunningTurn | KeptTurn, note: Callable[..., None]) -> AsyncGenerator[Piece, None]:
+    """The reply of a turn, whose id is noted. Leaving the iterator does not stop it."""
     has_run_tools = has_said = False
     async for event in turn.events():
         if isinstance(event, ToolFinished):
@@ -43,9 +44,11 @@ async def said(turn: RunningTurn) -> AsyncGenerator[Piece, None]:
         elif isinstance(event, TextDelta):
             yield TextDelta(f"\n\n{event.text}") if has_run_tools else event
             has_run_tools, has_said = False, True
-    receipt = await turn.receipt()
-    reason: Reason = receipt.finish if receipt.finish in {"length", "content_filter"} else "stop"
-    yield End(reason, total(call.usage for call in receipt.calls))
+    ended = await turn.ended()
+    note(turn=ended.turn)
+    finish = ended.receipt["finish"]
+    reason: Reason = finish if finish in {"length", "content_filter"} else "stop"
+    yield End(reason, total(call.usage for call in calls_in([ended.receipt])))
 
 
 def total(usages: Iterable[Usage]) -> Usage:

@@ -149,7 +149,7 @@ def _happening(event: Event) -> Markup:
 async def _problem(visit: Visit, turn: RunningTurn) -> str:
     """What went wrong, where the transcript does not say it."""
     try:
-        await turn.receipt()
+        await turn.ended()
     except (ChatbotError, StoreError) as error:
         return problem_of(error, visit.caller).message
     except Exception as error:  # noqa: BLE001 - a model may be a stranger's; the reader shall know

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from chatbot.chat.usage import bill_of, calls_in
+from chatbot.chat.usage import Bill, bill_of, calls_in, merged
 from chatbot.server.native.sessions import cursor_of, place_of
 from chatbot.server.page.routes import PageRoute, SessionId, VisitHere
 from chatbot.server.page.sheets import sheet
@@ -18,17 +18,17 @@ _ON_A_PAGE = 20
 
 @router.get("/cost")
 async def show(request: Request, visit: VisitHere, before: Annotated[str, Query(max_length=200)] = "") -> Response:
-    """Of each session, the one used last first, and of those on the page together."""
+    """Of each session, the one used last first, and of all of them together."""
     records = await visit.sessions(limit=_ON_A_PAGE + 1, before=place_of(before) if before else None)
     shown = records[:_ON_A_PAGE]
-    calls = {record.id: calls_in(await (await visit.session(record.id)).receipts()) for record in shown}
+    bills = await visit.bills()
     return sheet(
         request,
         "cost.html",
         visit,
         here="cost",
-        bills=[(record, bill_of(calls[record.id])) for record in shown],
-        together=bill_of(call for each in calls.values() for call in each),
+        bills=[(record, bills.get(record.id, Bill())) for record in shown],
+        total=merged(bills.values()),
         following=cursor_of(shown[-1]) if len(records) > _ON_A_PAGE else "",
     )
 
@@ -44,6 +44,6 @@ async def show_session(request: Request, visit: VisitHere, session_id: SessionId
         visit,
         here="chat",
         session=session.record,
-        bill=bill_of(calls_in(receipts)),
+        bill=bill_of(calls_in(await session.records())),
         turns=[(receipt, bill_of(calls_in([receipt]))) for receipt in reversed(receipts)][:200],
     )

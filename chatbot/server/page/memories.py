@@ -42,6 +42,7 @@ async def show(
     person: Annotated[str, Query(max_length=1_000)] = "",
     delicate: bool = False,
     after: Annotated[str, Query(max_length=100)] = "",
+    told: Annotated[str, Query(max_length=100)] = "",
 ) -> Response:
     """Only what is current can be searched; the rest is listed."""
     ask: tuple[Sensitivity, ...] = SENSITIVITIES if delicate else ("public",)
@@ -64,6 +65,7 @@ async def show(
         asked={"q": q, "type": kind, "status": status, "person": person, "delicate": delicate},
         types=TYPES,
         statuses=STATUSES,
+        told="It is erased, and nothing of it is left." if told == "erased" else "",
         part_names=PART_NAMES,
         weighed=WEIGHED,
     )

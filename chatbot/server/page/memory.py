@@ -63,6 +63,13 @@ async def forget(visit: VisitHere, memory_id: MemoryId) -> Response:
     return _to(visit, memory_id, "forgotten")
 
 
+@router.post("/purge")
+async def purge(visit: VisitHere, memory_id: MemoryId) -> Response:
+    """Erase it from every file, for good."""
+    await visit.memories.purge(_checked(memory_id))
+    return goto(f"{base(visit)}/memory?told=erased")
+
+
 @router.post("/restore")
 async def restore(visit: VisitHere, memory_id: MemoryId) -> Response:
     """Bring it back."""

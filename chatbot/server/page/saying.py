@@ -1,4 +1,4 @@
-"""Saying something: in a new session or an old one, again, otherwise, or on a way of its own."""
+"""Saying something: in a new session or an old one, again, otherwise, or on a way of its own; and unsaying it all."""
 
 from __future__ import annotations
 
@@ -69,6 +69,13 @@ async def rename(visit: VisitHere, session_id: SessionId, fields: Fields) -> Res
     """Give the session another title."""
     await (await visit.session(session_id)).rename(fields.get("title", ""))
     return _to(visit, session_id)
+
+
+@router.post("/c/{session_id}/delete")
+async def delete(visit: VisitHere, session_id: SessionId) -> Response:
+    """Erase the session for good, its turns under way stopped first."""
+    await visit.delete(session_id)
+    return goto(f"{base(visit)}/sessions?told=deleted")
 
 
 def _message(fields: Fields) -> str:

@@ -35,8 +35,10 @@ async def show(
     visit: VisitHere,
     q: Annotated[str, Query(max_length=1_000)] = "",
     before: Annotated[str, Query(max_length=200)] = "",
+    told: Annotated[str, Query(max_length=100)] = "",
 ) -> Response:
     """The one used last first."""
+    done = "The session is deleted." if told == "deleted" else ""
     following = ""
     if q.strip():
         found = await _about(visit, q)
@@ -44,7 +46,7 @@ async def show(
         records = await visit.sessions(limit=_ON_A_PAGE + 1, before=_place(before))
         found = [Found(record) for record in records[:_ON_A_PAGE]]
         following = cursor_of(found[-1].record) if len(records) > _ON_A_PAGE else ""
-    return sheet(request, "sessions.html", visit, here="sessions", q=q, found=found, following=following)
+    return sheet(request, "sessions.html", visit, here="sessions", q=q, found=found, following=following, told=done)
 
 
 async def _about(visit: Visit, q: str) -> list[Found]:

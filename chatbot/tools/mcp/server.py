@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chatbot.config import McpServerSettings
 from chatbot.errors import ToolError
+from chatbot.messages import ToolSpec
 from chatbot.tools.mcp.connection import Connection
 from chatbot.tools.mcp.tool import RemoteTool
 from chatbot.tools.toolbox import Tool
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from mcp.types import CallToolResult
     from mcp.types import Tool as Listed
 
+Judge = Callable[[ToolSpec], str | None]
+"""Names what is wrong with what a tool says of itself, if anything is."""
 _MOST_TOOLS = 200
 _MOST_PAGES = 20
 
@@ -27,8 +30,9 @@ _MOST_PAGES = 20
 class Server(AsyncResource):
     """A server that is started when its tools are asked for. One that died is started again once, by the next call."""
 
-    def __init__(self, name: str, settings: McpServerSettings, folder: Path) -> None:
+    def __init__(self, name: str, settings: McpServerSettings, folder: Path, judge: Judge) -> None:
         self.name = name
+        self._judge = judge
         self.complaints: list[str] = []
         self._settings = settings
         self._folder = folder
@@ -48,7 +52,7 @@ class Server(AsyncResource):
         except ToolError as error:
             self.complaints.append(str(error))
         else:
-            return self._offered(listed)
+            return await asyncio.to_thread(self._offered, listed)
         await self.aclose()
         return []
 
@@ -127,9 +131,18 @@ class Server(AsyncResource):
         for each in wanted[:_MOST_TOOLS]:
             try:
                 tool = RemoteTool(self.name, each, self._settings, self.call)
+                self._check(each.name, tool.spec)
             except ToolError as error:
                 self.complaints.append(str(error))
                 continue
             if tools.setdefault(tool.spec.name, tool) is not tool:
                 self.complaints.append(f"{self.name!r} has two tools called {tool.spec.name!r}: the second is left out")
         return list(tools.values())
+
+    def _check(self, name: str, spec: ToolSpec) -> None:
+        rule = None if name in self._settings.trust else self._judge(spec)
+        if rule is not None:
+            raise ToolError(
+                f"the tool {name!r:.80} of {self.name!r} is left out: what it says of itself reads like an instruction "
+                f"({rule}); `trust` offers it all the same"
+            )

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from chatbot.config import McpServerSettings
-from chatbot.tools.mcp.server import Server
+from chatbot.tools.mcp.server import Judge, Server
 from chatbot.tools.toolbox import Tool, ToolSource
 from stores.lifecycle import AsyncResource
 
@@ -17,10 +17,10 @@ HOW_TO_INSTALL = "the package mcp is not installed: pip install 'chatbot-runtime
 
 
 class McpServers(ToolSource, AsyncResource):
-    """The tools of the servers in `settings`. Relative paths start from `folder`."""
+    """The tools of the servers in `settings` that `judge` lets pass. Relative paths start from `folder`."""
 
-    def __init__(self, settings: Mapping[str, McpServerSettings], folder: Path) -> None:
-        self._servers = [Server(name, each, folder) for name, each in settings.items()]
+    def __init__(self, settings: Mapping[str, McpServerSettings], folder: Path, judge: Judge) -> None:
+        self._servers = [Server(name, each, folder, judge) for name, each in settings.items()]
         self._complaints: list[str] = []
         self._starting: asyncio.Task[list[Tool]] | None = None
 

@@ -112,7 +112,7 @@ def test_a_menu_closes_with_escape_and_gives_the_keys_back(served: Served, tab: 
     page.get_by_text("More").press("Enter")
     page.get_by_label("Title").press("Escape")
     expect(page.get_by_label("Title")).to_be_hidden()
-    expect(page.locator(".heading summary")).to_be_focused()
+    expect(page.locator(".heading .menu > summary")).to_be_focused()
 
 
 def test_light_and_dark_follow_the_system_and_the_switch_which_is_remembered(served: Served, tab: Tab) -> None:

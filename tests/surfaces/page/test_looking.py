@@ -100,6 +100,39 @@ def test_forgetting_and_bringing_back(served: Served, tab: Tab) -> None:
         expect(page.locator(".about")).to_contain_text("confirmed 1×")
 
 
+def test_a_memory_is_erased_and_a_session_deleted_with_the_keys_alone_and_only_when_it_is_confirmed(
+    served: Served, tab: Tab
+) -> None:
+    with served.client() as client:
+        kept = [remember(client, "The password is plugh"), remember(client, "Tea is at four")]
+        page = tab(served.url)
+        page.goto(f"/i/ada/memory/{kept[0]}")
+        sure = page.get_by_role("button", name="Erase it for good")
+        expect(sure).to_be_hidden()
+        page.get_by_text("Erase it…").focus()
+        page.keyboard.press("Enter")
+        expect(sure).to_be_visible()
+        assert len(client.get("/v1/memories").json()["data"]) == 2
+        page.keyboard.press("Tab")
+        expect(sure).to_be_focused()
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("status").first).to_have_text("It is erased, and nothing of it is left.")
+        assert [row["id"] for row in client.get("/v1/memories").json()["data"]] == kept[1:]
+        assert client.get(f"/v1/memories/{kept[0]}").status_code == 404
+        page.goto("/i/ada")
+        say(page, "forget all of this")
+        page.get_by_text("More", exact=True).focus()
+        page.keyboard.press("Enter")
+        page.get_by_text("Delete this session…").focus()
+        page.keyboard.press("Enter")
+        assert len(client.get("/v1/sessions").json()["data"]) == 1
+        page.keyboard.press("Tab")
+        expect(page.get_by_role("button", name="Delete it for good")).to_be_focused()
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("status").first).to_have_text("The session is deleted.")
+        assert client.get("/v1/sessions").json()["data"] == []
+
+
 def test_what_cannot_be_done_is_told_on_a_page(served: Served, tab: Tab) -> None:
     with served.client() as client:
         memory_id = remember(client, "Nothing changes here")
@@ -184,6 +217,7 @@ def test_cost_is_shown_for_sessions_and_turns(http: Serve, tab: Tab) -> None:
     with served.client() as client:
         [session] = client.get("/v1/sessions").json()["data"]
         bill = client.get(f"/v1/sessions/{session['id']}/usage").json()
+    expect(page.locator(".total")).to_contain_text("for 1 call of models")
     expect(row.get_by_role("cell")).to_have_text(
         ["1", f"{bill['input_tokens']:,}", f"{bill['output_tokens']:,}", f"${bill['cost_usd']:.4f}"]
     )

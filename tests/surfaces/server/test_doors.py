@@ -180,22 +180,15 @@ def test_nobody_comes_in_without_a_valid_token(world: World, route: tuple[str, s
 
 
 @pytest.mark.parametrize("route", NAMING, ids=str)
-def test_what_belongs_to_another_user_is_as_if_it_were_not_there(world: World, route: tuple[str, str]) -> None:
+@pytest.mark.parametrize("who", ["grace", "familiar"])
+def test_what_is_anothers_or_needs_more_clearance_is_as_if_it_were_not_there(
+    world: World, route: tuple[str, str], who: str
+) -> None:
     ids, nothing = world.ids(*route), {"session_id": str(uuid.uuid4()), "memory_id": str(uuid.uuid4()), "name": "x"}
     nothing["name"] = ids["name"]
-    foreign, missing = (world.ask(route, each, world.tokens["grace"]) for each in (ids, nothing))
-    assert foreign.status_code == missing.status_code == 404
-    assert _without_ids(foreign.text) == _without_ids(missing.text)
-    assert world.ask(route, ids, world.tokens["ada"]).is_success
-
-
-@pytest.mark.parametrize("route", NAMING, ids=str)
-def test_what_needs_more_clearance_is_as_if_it_were_not_there(world: World, route: tuple[str, str]) -> None:
-    ids, nothing = world.ids(*route), {"session_id": str(uuid.uuid4()), "memory_id": str(uuid.uuid4()), "name": "x"}
-    nothing["name"] = ids["name"]
-    hidden, missing = (world.ask(route, each, world.tokens["familiar"]) for each in (ids, nothing))
-    assert hidden.status_code == missing.status_code == 404
-    assert _without_ids(hidden.text) == _without_ids(missing.text)
+    closed, missing = (world.ask(route, each, world.tokens[who]) for each in (ids, nothing))
+    assert closed.status_code == missing.status_code == 404
+    assert _without_ids(closed.text) == _without_ids(missing.text)
     assert world.ask(route, ids, world.tokens["ada"]).is_success
 
 
@@ -376,6 +369,7 @@ def test_who_guesses_tokens_is_slowed_down(http: Serve) -> None:
         assert client.get("/v1/models").is_success
 
 
+@pytest.mark.usefixtures("config_is_asked_for")
 def test_other_sites_and_names_may_be_allowed(http: Serve) -> None:
     served = http(
         config='[server]\nallowed_hosts = ["bot.example.org"]\nallowed_origins = ["https://chat.example.org"]\n'

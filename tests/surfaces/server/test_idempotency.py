@@ -1,14 +1,19 @@
 """A write that is sent again is done once."""
 
+import re
 import threading
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from chatbot.errors import ProviderFailed
-from chatbot.server.idempotency import MOST_FOR_EACH
-from tests.servers.http_server import Serve, Served, events, wait_until
+from chatbot.memory.record import utc_now
+from chatbot.messages import ToolCall
+from chatbot.server.requests import MOST_FOR_EACH, NAME, Requests
+from tests.servers.http_server import Serve, Served, events, serving, wait_until
 
 
 @pytest.fixture
@@ -97,6 +102,157 @@ def test_only_so_many_keys_are_kept_for_a_caller(served: Served) -> None:
         made = [_post(client, "/v1/sessions", str(n)).json()["id"] for n in range(MOST_FOR_EACH + 1)]
         assert _post(client, "/v1/sessions", str(MOST_FOR_EACH)).json()["id"] == made[-1]
         assert _post(client, "/v1/sessions", "0").json()["id"] != made[0]
+    kept = Path("identities/.server/requests.jsonl")
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert kept.read_text(encoding="utf-8").count("\n") < 5 * MOST_FOR_EACH
+
+
+MESSAGE = {"role": "user", "content": "The ferry leaves at nine"}
+WRITES: list[tuple[str, str, dict[str, Any]]] = [
+    ("POST", "/v1/sessions", {"title": "A ferry"}),
+    ("PATCH", "/v1/sessions/{session}", {"title": "A boat"}),
+    ("POST", "/v1/sessions/{session}/fork", {}),
+    ("POST", "/v1/sessions/{session}/chat", {"text": "The ferry leaves at nine", "stream": False}),
+    ("DELETE", "/v1/sessions/{session}/chat", {}),
+    ("POST", "/v1/chat/completions", {"model": "ada", "session_id": "new", "messages": [MESSAGE]}),
+    ("POST", "/v1/memories", {"title": "The ferry leaves at nine"}),
+    ("PATCH", "/v1/memories/{memory}", {"title": "It leaves at ten"}),
+    ("POST", "/v1/memories/{memory}/confirm", {}),
+    ("DELETE", "/v1/memories/{memory}", {}),
+    ("POST", "/v1/tasks", {"title": "Book the ferry", "priority": "high"}),
+    ("PATCH", "/v1/tasks/{task}", {"status": "completed"}),
+    ("POST", "/v1/facts", {"subject": "ferry", "predicate": "leaves at", "object": "nine"}),
+    ("POST", "/v1/people", {"name": "Samantha", "alias": "Sam"}),
+]
+
+
+def test_every_write_is_answered_again_by_a_server_that_was_started_anew() -> None:
+    with serving() as served, served.client() as client:
+        made = {
+            name: client.post(f"/v1/{kind}", json={"title": f"one of the {kind}"}).json()["id"]
+            for name, kind in (("session", "sessions"), ("memory", "memories"), ("task", "tasks"))
+        }
+        first = [_write(client, *write, made) for write in WRITES]
+        assert all(answer.is_success for answer in first), [answer.text for answer in first]
+        counts = _counts(client)
+    with serving() as served, served.client() as client:
+        again = [_write(client, *write, made) for write in WRITES]
+        assert _counts(client) == counts
+    for one, other in zip(first, again, strict=True):
+        assert (one.status_code, _lasting(one)) == (other.status_code, _lasting(other)), one.request.url
+        assert other.headers["idempotency-replayed"] == "true"
+    kept = Path("identities/.server/requests.jsonl").read_text(encoding="utf-8")
+    assert not re.search("ferry|nine|boat|Sam|completed", kept)
+
+
+def _write(client: httpx.Client, method: str, path: str, body: dict[str, Any], made: dict[str, str]) -> httpx.Response:
+    key = {"Idempotency-Key": f"{method} {path}"}
+    return client.request(method, path.format(**made), json=body or None, headers=key)
+
+
+def _lasting(answer: httpx.Response) -> Any:
+    """What it says, but for when the session was last used."""
+    return {name: value for name, value in answer.json().items() if name != "used_at"} if answer.content else None
+
+
+def _counts(client: httpx.Client) -> dict[str, int]:
+    asked = {"memories": {"status": ["active", "deleted"]}, "tasks": {"status": ["pending", "completed"]}}
+    return {
+        kind: len(client.get(f"/v1/{kind}", params=asked.get(kind)).json()["data"])
+        for kind in ("sessions", "memories", "tasks", "facts")
+    }
+
+
+def test_a_turn_of_a_stream_is_told_again_with_its_tools_answer_and_usage(http: Serve) -> None:
+    served = http([ToolCall("c", "memory_search", '{"query": "x"}'), "nothing found"])
+    with served.client() as client:
+        session = client.post("/v1/sessions", json={}).json()["id"]
+        path, headers = f"/v1/sessions/{session}/chat", {"Idempotency-Key": "a"}
+        told = []
+        for _ in range(2):
+            with client.stream("POST", path, json={"text": "look"}, headers=headers) as stream:
+                told.append(list(events(stream)))
+        assert told[0][-1] == told[1][-1]
+        assert told[1] == [("text", {"text": "nothing found"}), told[0][-1]]
+        body = {"model": "ada", "session_id": session, "messages": [MESSAGE], "stream": True}
+        body["stream_options"] = {"include_usage": True}
+        whole = []
+        for _ in range(2):
+            with client.stream("POST", "/v1/chat/completions", json=body, headers={"Idempotency-Key": "b"}) as stream:
+                whole.append([data for _, data in events(stream)])
+        assert whole[0][-2:] == whole[1][-2:]
+        assert whole[0][-2]["usage"] == whole[1][-2]["usage"]
+
+
+@pytest.mark.parametrize("how", ["delete", "take back"])
+def test_what_was_erased_meanwhile_is_not_told_again(served: Served, how: str) -> None:
+    with served.client() as client:
+        session = _post(client, "/v1/sessions", "s", title="about plugh").json()["id"]
+        path = f"/v1/sessions/{session}/chat"
+        assert "plugh" in _post(client, path, "a", text="plugh", stream=False).text
+        assert client.delete(f"/v1/sessions/{session}{'' if how == 'delete' else '/messages'}").is_success
+        answers = [_post(client, path, "a", text="plugh", stream=False)]
+        if how == "delete":
+            answers.append(_post(client, "/v1/sessions", "s", title="about plugh"))
+        else:
+            client.post(path, json={"text": "plugh", "stream": False})
+            answers.append(_post(client, path, "a", text="plugh", stream=False))
+        for answer in answers:
+            assert answer.status_code in {404, 409}
+            assert "plugh" not in answer.text
+            assert "idempotency-replayed" not in answer.headers
+        task = _post(client, "/v1/tasks", "t", title="xyzzy").json()["id"]
+        client.delete(f"/v1/memories/{task}", params={"purge": True})
+        gone = _post(client, "/v1/tasks", "t", title="xyzzy")
+        assert (gone.status_code, "xyzzy" in gone.text) == (404, False)
+
+
+def test_a_reply_that_is_kept_nowhere_is_told_again_by_the_same_server_alone() -> None:
+    body = {"model": "ada", "messages": [MESSAGE]}
+    with serving() as served, served.client() as client:
+        first, second = (_post(client, "/v1/chat/completions", "a", **body) for _ in range(2))
+        assert first.content == second.content
+        assert second.headers["idempotency-replayed"] == "true"
+    with serving() as served, served.client() as client:
+        gone = _post(client, "/v1/chat/completions", "a", **body)
+        assert (gone.status_code, gone.json()["error"]["code"]) == (409, "idempotency_answer_gone")
+
+
+def test_a_key_that_another_caller_used_tells_nothing(http: Serve) -> None:
+    served = http(tokens=True)
+    with served.client(served.token("ada")) as ada, served.client(served.token("grace")) as grace:
+        session = _post(ada, "/v1/sessions", "shared", title="plugh").json()["id"]
+        path = f"/v1/sessions/{session}/chat"
+        _post(ada, path, "turn", text="plugh", stream=False)
+        other = _post(grace, path, "turn", text="plugh", stream=False)
+        never = _post(grace, path, "never", text="plugh", stream=False)
+        assert (other.status_code, other.content) == (never.status_code, never.content)
+        assert _post(grace, "/v1/sessions", "shared", title="plugh").json()["id"] != session
+
+
+def test_records_of_requests_are_bounded_expire_and_survive_damage(tmp_path: Path) -> None:
+    now = [utc_now()]
+    requests = Requests(tmp_path / "s", clock=lambda: now[0])
+    for n in range(1_000):
+        assert requests.begin("me", str(n), "r") is None
+        requests.end("me", str(n), 200, {"id": str(n)})
+    file = tmp_path / "s" / NAME
+    assert file.read_text(encoding="utf-8").count("\n") < 5 * MOST_FOR_EACH
+    with file.open("ab") as end:
+        end.write(b'{"key": "x", "at": 7}\nnot json\n{"key": "torn')
+    other = Requests(tmp_path / "s", clock=lambda: now[0])
+    known = other.begin("me", "999", "r")
+    assert known is not None
+    assert (known.status, known.made) == (200, {"id": "999"})
+    assert other.begin("me", "0", "r") is None
+    again = requests.begin("me", "0", "r")  # begun by another process
+    assert again is not None
+    assert again.status is None
+    other.fail("me", "0")
+    assert requests.begin("me", "0", "r") is None
+    assert other.begin("you", "999", "r") is None
+    now[0] += timedelta(days=1, seconds=1)
+    assert other.begin("me", "999", "r") is None
 
 
 def test_work_that_goes_on_without_its_client_ends_with_the_server(http: Serve) -> None:

@@ -127,6 +127,34 @@ def test_a_turn_is_streamed_as_it_happens_with_its_tools(http: Serve) -> None:
         assert any("Luna" in hit["memory"]["title"] for hit in hits)
 
 
+DELICATE = """
+from chatbot.messages import ToolSpec
+from chatbot.tools import Tool
+
+class Wipe(Tool):
+    spec = ToolSpec("wipe", "Wipe the board.")
+    asks_first = True
+    async def run(self, arguments):
+        return "wiped"
+
+wipe = Wipe()
+"""
+
+
+@pytest.mark.usefixtures("config_is_asked_for")
+@pytest.mark.parametrize(("listed", "told"), [("", "needs the user's consent, and over HTTP"), ('"wipe"', "wiped")])
+def test_a_tool_that_needs_consent_runs_only_where_the_owner_listed_it(http: Serve, listed: str, told: str) -> None:
+    Path("delicate_tools.py").write_text(DELICATE, encoding="utf-8")
+    config = '[agents.chat]\nmemory = ["basic_session"]\ntools = ["delicate_tools:wipe"]\n[server]\n'
+    served = http([ToolCall("c", "wipe", "{}"), "done"], config=f"{config}unasked_tools = [{listed}]\n")
+    with served.client() as client:
+        path = f"/v1/sessions/{_session(client)}/chat"
+        with client.stream("POST", path, json={"text": "Wipe it"}) as stream:
+            [result] = [data for name, data in events(stream) if name == "tool_result"]
+        assert told in result["content"]
+        assert result["is_error"] is not bool(listed)
+
+
 def test_a_client_that_leaves_mid_stream_stops_no_turn_and_another_can_listen(http: Serve) -> None:
     served = http(["word " * 200], delay_s=0.005)
     with served.client() as client:
@@ -304,6 +332,21 @@ def test_a_guest_is_told_what_does_not_work_and_nothing_of_our_files(http: Serve
     assert "observations.jsonl" not in f"{told}{receipts}{kept}"
 
 
+def test_full_clearance_tells_which_file_is_wrong_and_not_where_it_is(http: Serve) -> None:
+    served = http([ToolCall("c", "memory_search", '{"query": "tea"}'), "Green tea."], tokens=True)
+    with served.client(served.token("ada")) as client:
+        session_id = _session(client)
+        Path("identities/ada/memory/observations.jsonl").mkdir()
+        with client.stream("POST", f"/v1/sessions/{session_id}/chat", json={"text": "Which tea do I like?"}) as stream:
+            told = list(events(stream))
+        assert any("observations.jsonl" in data["text"] for name, data in told if name == "notice")
+        assert any("observations.jsonl" in data["content"] for name, data in told if name == "tool_result")
+        files = [
+            client.get(f"/v1/sessions/{session_id}/files/{name}").text for name in ("receipts.jsonl", "transcript.md")
+        ]
+    assert str(Path.cwd()) not in f"{told}{files}"
+
+
 def test_secrets_are_taken_out_and_that_is_told(served: Served) -> None:
     with served.client() as client:
         told = client.post("/v1/memories", json={"title": "The password: hunter2!x opens the shed"}).json()
@@ -361,6 +404,13 @@ def test_what_is_not_there_is_not_found(served: Served, method: str, path: str, 
         response = client.request(method, path.format(wrong), json=body if method in {"POST", "PATCH"} else None)
         assert response.status_code == 404, response.text
         assert response.json()["error"]["type"] == "not_found_error"
+
+
+def test_an_identity_that_was_removed_is_not_served_any_more(served: Served) -> None:
+    with served.client() as client:
+        assert client.get("/v1/sessions", params={"identity": "grace"}).is_success
+        Path("identities/grace/identity.toml").unlink()
+        assert client.get("/v1/sessions", params={"identity": "grace"}).status_code == 404
 
 
 def test_an_agent_without_observations_says_so(http: Serve) -> None:

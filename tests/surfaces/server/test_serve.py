@@ -108,6 +108,28 @@ def test_a_kill_in_the_middle_of_a_stream_loses_nothing_that_was_acknowledged() 
         assert answer.is_success
 
 
+def test_a_retry_after_a_kill_writes_nothing_twice() -> None:
+    _script(SCRIPT)
+    keys = [{"Idempotency-Key": key} for key in ("whole", "cut", "made")]
+    with _serving() as (process, url), httpx.Client(base_url=url, timeout=WAIT_S) as client:
+        session = client.post("/v1/sessions", json={"title": "mine"}, headers=keys[2]).json()["id"]
+        path = f"/v1/sessions/{session}/chat"
+        whole = client.post(path, json={"text": "one", "stream": False}, headers=keys[0])
+        with client.stream("POST", path, json={"text": "two"}, headers=keys[1]) as response:
+            assert next(events(response))[0] == "text"
+            process.kill()
+            process.wait(WAIT_S)
+    with _serving() as (_, url), httpx.Client(base_url=url, timeout=WAIT_S) as client:
+        assert client.post("/v1/sessions", json={"title": "mine"}, headers=keys[2]).json()["id"] == session
+        assert client.post(path, json={"text": "one", "stream": False}, headers=keys[0]).content == whole.content
+        for _ in range(2):
+            cut = client.post(path, json={"text": "two"}, headers=keys[1])
+            assert (cut.status_code, cut.json()["error"]["code"]) == (409, "idempotency_cut_off")
+        said = client.get(f"/v1/sessions/{session}/messages").json()["data"]
+        assert [entry["content"] for entry in said if entry["role"] == "user"] == ["one", "two"]
+        assert len(client.get("/v1/sessions").json()["data"]) == 1
+
+
 def test_a_token_is_shown_once_and_kept_as_a_hash_that_others_cannot_read() -> None:
     made: dict[str, Any] = json.loads(
         _chatbot("token", "add", "phone", "--for", "ada", "--clearance", "familiar", "--rate", "7", "--json")

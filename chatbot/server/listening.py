@@ -1,0 +1,62 @@
+"""Where a server listens, and with how much patience: the same for everything that speaks HTTP."""
+
+from __future__ import annotations
+
+import math
+import socket
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from chatbot.config import ServerSettings
+from chatbot.errors import ConfigError
+from chatbot.server.doors import is_loopback
+from chatbot.server.protocol import impatient
+from chatbot.server.tokens import Tokens
+
+_LONGEST_HEAD = 32 * 1024
+
+
+def check_doors(host: str, tokens: Tokens) -> None:
+    """Raise `ConfigError` where others could reach the server and nobody has a token."""
+    if not is_loopback(host) and not tokens.all():
+        raise ConfigError(
+            f"{host} can be reached from other machines, so whoever comes needs a token: make one with "
+            "`chatbot token add LABEL --clearance familiar`, or listen on 127.0.0.1"
+        )
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens there. Raises `ConfigError`."""
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        sock = socket.create_server(address[:2], family=family, backlog=2048)
+    except OSError as error:
+        raise ConfigError(
+            f"{host} port {port} cannot be listened on: {error.strerror or error}: give another with --port"
+        ) from error
+    sock.setblocking(False)  # noqa: FBT003 - that is its name
+    return sock
+
+
+def address_of(host: str, sock: socket.socket) -> str:
+    """The URL under which the socket can be called by that host's name."""
+    port = sock.getsockname()[1]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def uvicorn_config(app: ASGIApp, settings: ServerSettings, *, farewell_s: int) -> uvicorn.Config:
+    """How uvicorn serves it; requests under way get `farewell_s` when it is told to stop."""
+    return uvicorn.Config(
+        app,
+        http=impatient(settings.request_timeout_s),
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # nobody may claim to come from elsewhere
+        limit_concurrency=settings.connections,
+        timeout_keep_alive=math.ceil(settings.request_timeout_s),
+        timeout_graceful_shutdown=farewell_s,
+        h11_max_incomplete_event_size=_LONGEST_HEAD,
+    )

@@ -1,0 +1,49 @@
+"""The bill of an identity."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from chatbot.chat import Bill
+from chatbot.chat.ledger import NAME, Ledger
+from chatbot.chat.usage import Call, merged
+from chatbot.messages import Usage
+
+
+def _call(session: str, purpose: str = "chat") -> Call:
+    at = datetime(2026, 5, 1, tzinfo=UTC) + timedelta(seconds=1)
+    return Call(at, session, purpose, "m", Usage(10, 5, 0, 0.25), 1.0)
+
+
+async def test_what_each_session_cost_is_summed_as_it_grows_in_whichever_process(tmp_path: Path) -> None:
+    one, other = Ledger(tmp_path / "memory"), Ledger(tmp_path / "memory")
+    assert await one.by_session() == {}
+    await other.add(_call("a"))
+    assert (await one.by_session())["a"].calls == 1
+    with (tmp_path / "memory" / NAME).open("ab") as end:
+        end.write(b'not json\n{"at": "torn')
+    assert (await one.by_session())["a"].calls == 1
+    for each in (_call("a", "extract"), _call("b"), _call("")):
+        await other.add(each)
+    bills = await one.by_session()
+    assert {session: bill.calls for session, bill in bills.items()} == {"a": 2, "b": 1, "": 1}
+    assert bills["a"].by_purpose["extract"].cost_usd == 0.25
+    total = merged(bills.values())
+    assert total == await other.total()
+    bills["a"].calls = 99
+    assert (await one.by_session())["a"].calls == 2
+
+
+async def test_only_what_is_new_is_read(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "memory")
+    for _ in range(3):
+        await ledger.add(_call("a"))
+    await ledger.by_session()
+    file = tmp_path / "memory" / NAME
+    with file.open("r+b") as old:  # what was read is not read again
+        old.write(b"#" * 20)
+    await ledger.add(_call("a"))
+    assert (await ledger.by_session())["a"].calls == 4
+    file.unlink()
+    assert await ledger.by_session() == {}
+    await ledger.add(_call("b"))
+    assert (await ledger.by_session()) == {"b": Bill(1, 10, 5, 0, 0.25, 0, {"chat": Bill(1, 10, 5, 0, 0.25, 0)})}

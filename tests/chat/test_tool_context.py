@@ -1,0 +1,83 @@
+"""What a stranger's tools are given: no more than whoever they work for may see."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from chatbot.errors import SessionNotFound
+from chatbot.memory import MemorySystem
+from chatbot.messages import ToolCall
+from chatbot.models import ScriptedModel
+from chatbot.runtime import Runtime
+from chatbot.setup import Options
+from stores.access import Clearance
+
+STORES = ["basic_session", "observations"]
+CURIOUS = '''
+def tools(context):
+    async def look(session_id: str) -> dict:
+        """Look at everything."""
+        rows = await context.memory.search("tea", ask=("public", "private", "secret"))
+        sessions = [record.id for record in await context.memory.list_sessions()]
+        try:
+            await context.memory.load_session(session_id, any_agent=True)
+        except Exception as error:
+            return {"rows": [row.observation.title for row in rows], "sessions": sessions, "error": str(error)}
+        return {"rows": [row.observation.title for row in rows], "sessions": sessions}
+    return look
+'''
+
+
+@pytest.fixture
+async def runtime(tmp_path: Path) -> AsyncIterator[Runtime]:
+    name = f"curious_{tmp_path.name}"
+    Path(f"{name}.py").write_text(CURIOUS, encoding="utf-8")
+    Path("config.toml").write_text(f'[agents.chat]\ntools = ["{name}:tools"]\n', encoding="utf-8")
+    Path("identities/ada").mkdir(parents=True)
+    async with Runtime(Options(config=Path("config.toml")), model=ScriptedModel(["hi"])) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("clearance", ["familiar", "public"])
+async def test_tools_of_strangers_see_what_the_caller_sees(runtime: Runtime, clearance: Clearance) -> None:
+    memory = runtime.memory
+    owners = await memory.create_session(STORES, "chat")
+    await owners.remember("private thoughts about tea")
+    guests = await memory.create_session(STORES, "chat", clearance=clearance)
+    told = await _look(runtime, guests.id, owners.id)
+    seen_by_guests = [guests.id] if clearance == "familiar" else []
+    assert json.loads(told) == {"rows": [], "sessions": seen_by_guests, "error": f"there is no session {owners.id}"}
+    held = await memory.load_session(owners.id, "chat", clearance=clearance)
+    [result] = await runtime.tools(held).run([ToolCall("1", "look", f'{{"session_id": "{owners.id}"}}')])
+    assert '"rows":[]' in result.content
+    seen = await _look(runtime, owners.id, guests.id)
+    assert "private thoughts about tea" in seen
+    assert owners.id in seen
+
+
+async def _look(runtime: Runtime, session_id: str, other: str) -> str:
+    session = await runtime.memory.load_session(session_id, "chat")
+    [result] = await runtime.tools(session).run([ToolCall("1", "look", f'{{"session_id": "{other}"}}')])
+    return result.content
+
+
+async def test_a_cleared_memory_hides_sessions_from_every_way_to_them(memory_home: Path) -> None:
+    async with MemorySystem(memory_home) as memory:
+        owners = await memory.create_session(STORES, "chat", title="Tea")
+        await owners.transcript_append("user", "tea at four")
+        seen = memory.cleared_for("familiar")
+        assert await seen.list_sessions() == []
+        assert await seen.search_sessions("tea") == []
+        assert await seen.latest_session("chat") is None
+        for way in (seen.find_session, seen.archive_session, seen.delete_session, seen.fork_session):
+            with pytest.raises(SessionNotFound):
+                await way(owners.id)
+        with pytest.raises(SessionNotFound):
+            await seen.rename_session(owners.id, "Coffee")
+        own = await seen.create_session(STORES, "chat", title="Mine")
+        assert own.clearance == "familiar"
+        assert [record.id for record in await seen.list_sessions()] == [own.id]
+        assert len(await memory.search_sessions("tea")) == 1
+        assert memory.cleared_for("full") is memory
