@@ -44,6 +44,9 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 PROTECTED_TYPES = frozenset({"decision", "identity", "preference", "task"})
 """The last to go when there is a cap, and never given a time to live by default."""
 
+LASTING_IN_RANK = frozenset({"exchange"})
+"""What is found as if it were new, however long ago it was said; caps go by how it has faded all the same."""
+
 LONGEST_LINE = 1_000
 LONGEST_TEXT = 1_000_000
 MOST_ITEMS = 1_000
@@ -155,6 +158,11 @@ class Observation:
     def standing(self) -> float:
         """How important it is by now, from 0 to 1."""
         return self.importance if self.strength is None else self.strength
+
+    @property
+    def rank(self) -> float:
+        """How important it is among what is found: what was said stays said, so an exchange neither fades nor grows."""
+        return self.importance if self.type in LASTING_IN_RANK else self.standing
 
     @property
     def touches(self) -> int:

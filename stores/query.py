@@ -72,7 +72,7 @@ class Match:
     created_at: datetime
     updated_at: datetime
     importance: float = 0.5
-    """As time and use have changed it."""
+    """As time and use have changed it; see `Observation.rank`."""
     mention_count: int = 0
     use_count: int = 0
     confirmed_count: int = 0
@@ -87,7 +87,7 @@ class Match:
             row.session_id,
             row.created_at,
             row.updated_at,
-            row.standing,
+            row.rank,
             row.mention_count,
             row.use_count,
             row.confirmed_count,

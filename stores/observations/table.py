@@ -18,7 +18,7 @@ from stores.access import Guard, View, may_see
 from stores.caps import Weighed
 from stores.documents import SEARCHED
 from stores.events import Event
-from stores.observation import TYPES, Observation, Status, Triple, counted
+from stores.observation import LASTING_IN_RANK, TYPES, Observation, Status, Triple, counted
 from stores.observations.visible import Lines, Visible
 from stores.query import EXACT, Filter, Labelled, Match, Order, key_of, values_of, written
 
@@ -198,6 +198,9 @@ class Table:
         strength = self.strength[number]
         return self.importance[number] if strength < 0 else strength
 
+    def _rank(self, number: int) -> float:
+        return self.importance[number] if TYPES[self.types[number]] in LASTING_IN_RANK else self.standing(number)
+
     def guard(self, number: int) -> tuple[str, Guard]:
         """Status and guard of a row."""
         return self.classes[self.class_of[number]]
@@ -275,7 +278,7 @@ class Table:
             self.sessions[self.session_of[number]],
             moment(self.created[number]),
             moment(self.updated[number]),
-            self.standing(number),
+            self._rank(number),
             self.mentions[number],
             self.uses[number],
             self.confirms[number],
