@@ -1,4 +1,4 @@
-"""A memory that is lived with: `Runtime` with all its hooks, a clock that is set, and a model that reads from a script."""
+"""A memory that is lived with: `Runtime` with all its hooks, a clock that is set, a model that reads from a script."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from uuid import uuid4
 from chatbot.memory import SessionHandle
 from chatbot.messages import Delta, TextDelta, ToolCallDelta
 from chatbot.models.scripted import ScriptedModel
-from chatbot.runtime import Options, Runtime
-from chatbot.tools import FunctionTool
+from chatbot.runtime import Runtime
+from chatbot.setup import Options
+from chatbot.tools.function import FunctionTool
 
 AGENT = "chat"
 CONFIG = """

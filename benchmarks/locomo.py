@@ -44,12 +44,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from living import AGENT, Line, Voice, begin, leave, runtime_in
+
 from chatbot.config import EmbeddingSettings
 from chatbot.embedding import Embedder
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.remembering import Memories
 from chatbot.memory.writing import Draft
-from living import AGENT, Line, Voice, begin, leave, runtime_in
 from stores.access import SENSITIVITIES
 
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open", 4: "single"}
@@ -332,7 +333,7 @@ async def run_pipeline(path: Path) -> None:
                     answer = await ask(question.text)
                     seconds = time.process_time() - begun
                     scores[f"{make.__name__}, by thing"].add(question, answer, seconds)
-                    flat = [(turn,) for held in answer for turn in held or ("",)]
+                    flat: Answer = [(turn,) for held in answer for turn in held or ("",)]
                     scores[f"{make.__name__}, by turn"].add(question, flat, seconds)
                 await close()
     print(f"R@10 by category: {' / '.join(CATEGORIES.values())}; median CPU time a question\n")
@@ -346,7 +347,9 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--alone", action="store_true", help="without the peers")
     parser.add_argument("--embedder", default="", help="find by meaning too: local/minilm, or any of LiteLLM's models")
-    parser.add_argument("--pipeline", action="store_true", help="what the hooks make of it, beside exchanges as they are")
+    parser.add_argument(
+        "--pipeline", action="store_true", help="what the hooks make of it, beside exchanges as they are"
+    )
     args = parser.parse_args()
     if args.pipeline:
         asyncio.run(run_pipeline(args.file))

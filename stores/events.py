@@ -83,6 +83,7 @@ _FIXED = frozenset(
         "status",
         "superseded_by",
         "superseded_at",
+        "deleted_at",
         "mention_count",
         "last_mentioned_at",
         "use_count",
@@ -228,7 +229,10 @@ def applied(observation: Observation, event: Event) -> Observation:  # noqa: C90
     if kind == "restore":
         expires = observation.expires_at
         kept = expires if expires is None or expires > at else None
-        return replace(observation, status="active", superseded_by=None, superseded_at=None, expires_at=kept)
+        observation = replace(observation, superseded_by=None, superseded_at=None, deleted_at=None)
+        return replace(observation, status="active", expires_at=kept)
+    if kind == "delete":
+        return replace(observation, status="deleted", deleted_at=at)
     return replace(observation, status=_STATUS_AFTER[kind]) if kind in _STATUS_AFTER else observation
 
 

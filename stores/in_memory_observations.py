@@ -231,18 +231,31 @@ class InMemoryObservations(ObservationStore):
         found = sorted(row.id for row in self._rows.values() if row.id.startswith(prefix) and may_see(row, view))
         return found[: check_limit(limit)]
 
-    async def purge(self, view: View, ids: Sequence[str], *, who: str = "", why: str = "") -> list[str]:  # noqa: ARG002
+    async def purge(
+        self,
+        view: View,
+        ids: Sequence[str],
+        *,
+        who: str = "",  # noqa: ARG002 - there is no journal to write it into
+        why: str = "",  # noqa: ARG002
+        alone: bool = False,
+    ) -> list[str]:
         """See `ObservationStore`."""
         everything = view.asking_all()
         gone = [each for each in dict.fromkeys(ids) if each in self._rows and may_see(self._rows[each], everything)]
-        if not gone:
-            raise UnknownObservation(f"there is no observation {', '.join(ids)}")
-        derived: set[str] = set()
+        erased = {each for each in ids if each not in self._rows}
+        derived = {
+            row.id
+            for row in self._rows.values()
+            if may_see(row, everything) and not erased.isdisjoint(row.derived_from)
+        } - {*gone}
         while more := {
             row.id for row in self._rows.values() if not derived.union(gone).isdisjoint(row.derived_from)
         } - derived.union(gone):
             derived |= more
-        gone += [each for each in self._rows if each in derived]
+        gone += [each for each in self._rows if each in derived and not alone]
+        if not gone:
+            raise UnknownObservation(f"there is no observation {', '.join(ids)}")
         seen = [each for each in gone if may_see(self._rows[each], everything)]
         self._triples = {key: fact for key, fact in self._triples.items() if fact.source not in gone}
         for each in gone:

@@ -108,6 +108,7 @@ class Observation:
     superseded_by: str | None = None
     """The observation that took its place, or the summary that it was compressed into."""
     superseded_at: datetime | None = None
+    deleted_at: datetime | None = None
     mention_count: int = 0
     last_mentioned_at: datetime | None = None
     use_count: int = 0
@@ -174,6 +175,11 @@ class Observation:
         """When it was last written, used, mentioned or confirmed."""
         others = (self.last_used_at, self.last_mentioned_at, self.last_confirmed_at)
         return max([self.updated_at, *(at for at in others if at is not None)])
+
+    @property
+    def quiet_since(self) -> datetime:
+        """When it was last touched, superseded or deleted."""
+        return max([self.touched_at, *(at for at in (self.superseded_at, self.deleted_at) if at is not None)])
 
     def text(self) -> str:
         """Everything that it says, a line or more each."""
@@ -449,6 +455,7 @@ _TIMES = (
     "updated_at",
     "expires_at",
     "superseded_at",
+    "deleted_at",
     "last_mentioned_at",
     "last_used_at",
     "last_confirmed_at",

@@ -10,6 +10,7 @@ import logging
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from heapq import nlargest
@@ -25,7 +26,7 @@ from stores.files import Folder
 from stores.observation import Observation, Status, Triple, fold
 from stores.observations import snapshot
 from stores.observations.journal import Journal, Writer, event_of
-from stores.observations.rewriting import counts, erasing, without_counts
+from stores.observations.rewriting import Change, erasing, uncounted
 from stores.observations.search import Search
 from stores.observations.table import PURGED, Place, Table, moment, text_digest
 from stores.observations.vectors import Vectors
@@ -137,7 +138,9 @@ class Keeper:
             numbers = table.fitting(wanted)
             if numbers is not None:
                 scores = {number: score for number, score in scores.items() if number in numbers}
-            if wanted.after or wanted.before or wanted.min_importance or wanted.visibilities:
+            if any((wanted.after, wanted.before, wanted.min_importance, wanted.visibilities)) or any(
+                (wanted.quiet_since, wanted.fading)
+            ):
                 scores = {number: score for number, score in scores.items() if table.fits(number, wanted)}
             return [table.match(number, score) for score, number in best(scores, limit)]
 
@@ -305,25 +308,24 @@ class Keeper:
             seen = [each for each in found if self._table.number_seen(each, view) is not None]
         return seen[: check_limit(limit)]
 
-    def purge(self, view: View, ids: Sequence[str], *, who: str = "", why: str = "") -> list[str]:
+    def purge(self, view: View, ids: Sequence[str], *, who: str = "", why: str = "", alone: bool = False) -> list[str]:
         """See `ObservationStore`."""
         everything = view.asking_all()
         with self._alone() as folder:
-            asked = [each for each in dict.fromkeys(ids) if self._table.number_seen(each, everything) is not None]
-            if not asked:
+            asked = [each for each in dict.fromkeys(ids) if self._is_seen_or_behind(each, everything)]
+            gone = [each for each in (asked if alone else self._with_derived(asked)) if each in self._table.numbers]
+            if not gone:
                 raise UnknownObservation(f"there is no observation {', '.join(ids)}")
-            gone = self._with_derived(asked)
             seen = [each for each in gone if self._table.number_seen(each, everything) is not None]
             rows = [self._row(self._table.numbers[each]) for each in gone]
             self._cache.remove(snapshot.NAME)
             numbers = {self._table.numbers[row.id] for row in rows}
             self.search.erase(numbers)
             self._vectors.erase(numbers)
-            moved = self._journal.rewrite(folder, erasing(gone, view.now, who=who, why=why))
+            self._rewrite(folder, erasing(gone, view.now, who=who, why=why), besides=numbers)
             for row in rows:
                 self._bodies.pop(self._table.numbers[row.id], None)
                 self._table.erase(row)
-            self._table.relocate(moved)
             self.search.erase(numbers)  # again, for a process that read the rows before may have indexed them meanwhile
         return seen
 
@@ -371,7 +373,7 @@ class Keeper:
         try:
             with self._alone() as folder:
                 if self._is_compaction_due():
-                    self._compact(folder)
+                    self._rewrite(folder)
         except (OSError, StoreError) as error:
             logger.warning("%s could not be compacted and stays whole: %s", self._journal.path, error)
 
@@ -602,15 +604,22 @@ class Keeper:
         uses, lines = self._table.use_lines, self._table.lines
         return uses >= _COMPACTED_FROM and uses * 2 > lines
 
-    def _compact(self, folder: Folder) -> None:
+    def _is_seen_or_behind(self, observation_id: str, view: View) -> bool:
+        """Whether the caller may see the row; or, where it was erased, a row that was made from it."""
         table = self._table
-        used = [
-            self._row(number) for number in table.numbers.values() if table.uses[number] or table.consolidated[number]
-        ]
-        at = max((row.last_used_at for row in used if row.last_used_at), default=moment(0))
-        moved = self._journal.rewrite(folder, without_counts, counts(used, at))
+        beside = [table.ids[number] for number in table.derived_from(observation_id)]
+        asked = [observation_id] if observation_id in table.numbers else beside
+        return any(table.number_seen(each, view) is not None for each in asked)
+
+    def _rewrite(
+        self, folder: Folder, change: Change = lambda line: line, besides: AbstractSet[int] = frozenset()
+    ) -> None:
+        """Rewrite the journal, with few lines in the place of all that count uses and strength of rows."""
+        table = self._table
+        counts = table.counting(besides)
+        moved = self._journal.rewrite(folder, uncounted(change), counts)
         table.relocate(moved)
-        table.lines = len(moved) + len(used)
+        table.lines = len(moved) + len(counts)
         table.use_lines = 0
 
     @contextmanager
