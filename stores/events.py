@@ -39,6 +39,7 @@ from stores.observation import (
     counted,
     parse_observation,
     parse_triple,
+    unchecked,
 )
 from stores.records import check_text, check_time, format_time, parse_time
 
@@ -72,6 +73,8 @@ _STATUS_AFTER: dict[str, Status] = {
     "delete": "deleted",
     "restore": "active",
 }
+STATUS_KINDS = frozenset(_STATUS_AFTER)
+"""What changes where a row stands, and nothing that it says."""
 _FIXED = frozenset(
     {
         "id",
@@ -225,15 +228,15 @@ def applied(observation: Observation, event: Event) -> Observation:  # noqa: C90
     if kind == "confirm":
         return replace(observation, confirmed_count=observation.confirmed_count + 1, last_confirmed_at=at)
     if kind in {"supersede", "compress"}:
-        return replace(observation, status=_STATUS_AFTER[kind], superseded_by=event.by, superseded_at=at)
+        return unchecked(observation, status=_STATUS_AFTER[kind], superseded_by=event.by, superseded_at=at)
     if kind == "restore":
         expires = observation.expires_at
         kept = expires if expires is None or expires > at else None
-        observation = replace(observation, superseded_by=None, superseded_at=None, deleted_at=None)
-        return replace(observation, status="active", expires_at=kept)
+        ended = dict.fromkeys(("superseded_by", "superseded_at", "deleted_at"))
+        return unchecked(observation, status="active", expires_at=kept, **ended)
     if kind == "delete":
-        return replace(observation, status="deleted", deleted_at=at)
-    return replace(observation, status=_STATUS_AFTER[kind]) if kind in _STATUS_AFTER else observation
+        return unchecked(observation, status="deleted", deleted_at=at)
+    return unchecked(observation, status=_STATUS_AFTER[kind]) if kind in _STATUS_AFTER else observation
 
 
 def decide(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:

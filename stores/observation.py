@@ -269,14 +269,17 @@ def counted(
 
     Nothing that was checked when it was made is checked again, for rows are counted each time that they are read.
     """
+    given: dict[str, Any] = {"use_count": uses[0], "last_used_at": uses[1]}
+    if strength is not None:
+        given |= zip(("strength", "consolidated_at", "consolidated_touches"), strength, strict=True)
+    return unchecked(observation, **given)
+
+
+def unchecked(observation: Observation, **known: Any) -> Observation:
+    """The observation with other fields, which are known to be sound and not to change what it says."""
     copy: Observation = object.__new__(Observation)
     for name in _DEFAULTS:
-        _set(copy, name, getattr(observation, name))
-    _set(copy, "use_count", uses[0])
-    _set(copy, "last_used_at", uses[1])
-    if strength is not None:
-        for name, value in zip(("strength", "consolidated_at", "consolidated_touches"), strength, strict=True):
-            _set(copy, name, value)
+        _set(copy, name, known[name] if name in known else getattr(observation, name))
     return copy
 
 

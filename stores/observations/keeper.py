@@ -21,7 +21,7 @@ from stores.bm25 import about
 from stores.cache import Cache
 from stores.caps import archiving, is_overfull, surplus, with_time_to_live
 from stores.errors import InvalidValue, StoreError, UnknownObservation
-from stores.events import Event, Outcome, applied, decide, implied, line_of, strength_in
+from stores.events import STATUS_KINDS, Event, Outcome, applied, decide, implied, line_of, strength_in
 from stores.files import Folder
 from stores.observation import Observation, Status, Triple, fold
 from stores.observations import snapshot
@@ -538,7 +538,10 @@ class Keeper:
             before = self._row(number)
             after = applied(before, event)
             self._table.note_line(number, place)
-            self._table.change(before, after)
+            if event.kind in STATUS_KINDS:
+                self._table.restate(before, after)
+            else:
+                self._table.change(before, after)
             self._keep_body(number, after)
             self.search.note(number)
 

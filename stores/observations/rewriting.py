@@ -16,6 +16,7 @@ Change = Callable[[bytes], "bytes | Event | None"]
 """From a line to what is left of it: nothing, or an event that says so, to be gathered with others like it."""
 _ID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _COUNTING = re.compile(rb'"event":"(?:use|counts|consolidate)"')
+_ADDED = b'{"v":1,"event":"add",'
 _ADDING = re.compile(rb'\{"v":1,"event":"add","at":"[^"]*","row":\{"id":"([^"]*)"')
 
 
@@ -83,13 +84,13 @@ def uncounted(change: Change) -> Change:
     """Drops the lines that only count as well; uses and strength are written again, in few lines."""
 
     def without(line: bytes) -> bytes | Event | None:
-        return None if _is_count(line) else change(line)
+        return None if not line.startswith(_ADDED) and _is_count(line) else change(line)
 
     return without
 
 
 def _is_count(line: bytes) -> bool:
-    if _ADDING.match(line) or not _COUNTING.search(line):
+    if not _COUNTING.search(line):
         return False
     try:
         return record_of(line).get("event") in {"use", "counts", "consolidate"}

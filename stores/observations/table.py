@@ -161,6 +161,16 @@ class Table:
         self._link(after)
         self._show(number)
 
+    def restate(self, before: Observation, after: Observation) -> None:
+        """A row has another status, or stands behind another row; what it says is as it was."""
+        number = self.numbers[after.id]
+        self._set_expiry(number, _NEVER if after.expires_at is None else micros(after.expires_at))
+        self._set_class(number, after.status, Guard.of(after))
+        self.quiet[number] = micros(after.quiet_since)
+        self._unlink(before)
+        self._link(after)
+        self._show(number)
+
     def use(self, number: int, at: datetime) -> None:
         """A row was handed out."""
         self.uses[number] += 1

@@ -36,9 +36,9 @@ _LEAST = 3
 """How many rows are worth a digest."""
 _KEPT_WORDS = 20_000
 _COMMITTED_AT_ONCE = 32
-_ERASED_AT_ONCE = 500
-_DAYS_TO_GATHER = 7
-"""Erasing rewrites the journal: unless many rows are due, it waits so long for more."""
+_ERASED_AT_ONCE = 2_000
+_DAYS_TO_GATHER = (7, 30)
+"""Erasing rewrites the journal, so it waits for more: as long again as rows were kept, within these bounds."""
 
 
 @dataclass(slots=True)
@@ -266,13 +266,13 @@ class Run:
             for row in rows
             if status_now(row, self._view.now) in {"deleted", "expired"}
         }
-        due = [each for each, past in since.items() if past >= days][:_ERASED_AT_ONCE]
-        is_worth_it = self._eager or len(due) == _ERASED_AT_ONCE
-        if not is_worth_it and not any(since[each] >= days + _DAYS_TO_GATHER for each in due):
-            return set()
         merged_into = {row.id: row.superseded_by for row in rows if row.superseded_by}
+        due = [each for each, past in since.items() if past >= days]
         needed = await self._sources_among(due, merged_into)
-        ids = tuple(each for each in due if each not in needed)
+        ids = tuple(each for each in due if each not in needed)[:_ERASED_AT_ONCE]
+        patience = min(max(days, _DAYS_TO_GATHER[0]), _DAYS_TO_GATHER[1])
+        if not self._eager and not any(since[each] >= days + patience for each in ids):
+            return set()
         why = f"deleted or expired for {days:g} days"
         if ids and not self._dry_run:
             ids = tuple(await self._scope.store.purge(self._view, ids, who=WHO, why=why, alone=True))
