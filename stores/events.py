@@ -293,6 +293,8 @@ def _update(event: Event, view: View, known: Known) -> tuple[list[Event], Outcom
         merged = {**old.metadata, **wanted["metadata"]}
         wanted["metadata"] = {key: value for key, value in merged.items() if value is not None}
     new = _inheriting(changed(old, wanted), known)
+    if any(known.observation(each) is None for each in old.derived_from):
+        new = replace(new, **strictest([new, old])._asdict())  # what was erased cannot tell how strict it was
     if not set(old.derived_from) <= set(new.derived_from):
         raise InvalidValue("what an observation was made from can be added to, not taken back")
     _check_writable(new, view)
