@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from heapq import nlargest
-from itertools import islice
+from itertools import compress, islice
 
 from stores.access import View, may_see
 from stores.bm25 import about
@@ -28,7 +28,7 @@ from stores.observations import snapshot
 from stores.observations.journal import Journal, Writer, event_of
 from stores.observations.rewriting import Change, erasing, uncounted
 from stores.observations.search import Search
-from stores.observations.table import PURGED, Place, Table, moment, text_digest
+from stores.observations.table import PURGED, Place, Table, is_few, moment, text_digest
 from stores.observations.vectors import Vectors
 from stores.query import (
     Facet,
@@ -118,7 +118,10 @@ class Keeper:
             if after is not None and table.number_seen(after, view.asking_all()) is None:
                 raise UnknownObservation(f"there is no observation {after}")
             found: list[int] = []
-            for number in table.in_order(order, table.fitting(wanted), ascending=ascending, after=after):
+            numbers = table.fitting(wanted)
+            if numbers is None and is_few(flags.count(1), len(flags)):
+                numbers = set(compress(range(len(flags)), flags))
+            for number in table.in_order(order, numbers, ascending=ascending, after=after):
                 if flags[number] and table.fits(number, wanted):
                     found.append(number)
                     if len(found) > limit:
