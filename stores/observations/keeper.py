@@ -325,7 +325,8 @@ class Keeper:
             numbers = {self._table.numbers[row.id] for row in rows}
             self.search.erase(numbers)
             self._vectors.erase(numbers)
-            self._rewrite(folder, erasing(gone, view.now, who=who, why=why), besides=numbers)
+            begun = {row.id: self._table.starts[self._table.numbers[row.id]] for row in rows}
+            self._rewrite(folder, erasing(begun, view.now, who=who, why=why), besides=numbers)
             for row in rows:
                 self._bodies.pop(self._table.numbers[row.id], None)
                 self._table.erase(row)
@@ -618,7 +619,7 @@ class Keeper:
         return any(table.number_seen(each, view) is not None for each in asked)
 
     def _rewrite(
-        self, folder: Folder, change: Change = lambda line: line, besides: AbstractSet[int] = frozenset()
+        self, folder: Folder, change: Change = lambda line, _: line, besides: AbstractSet[int] = frozenset()
     ) -> None:
         """Rewrite the journal, with few lines in the place of all that count uses and strength of rows."""
         table = self._table

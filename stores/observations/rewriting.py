@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from stores.errors import InvalidValue
 from stores.events import Event, parse_event
 from stores.json_lines import encode, record_of
 from stores.observations.table import Place
 
-Change = Callable[[bytes], "bytes | Event | None"]
-"""From a line to what is left of it: nothing, or an event that says so, to be gathered with others like it."""
+Change = Callable[[bytes, int], "bytes | Event | None"]
+"""From a line, and where it began, to what is left of it.
+
+That may be nothing, or an event that says so, to be gathered with others like it.
+"""
 _ID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _COUNTING = re.compile(rb'"event":"(?:use|counts|consolidate)"')
 _ADDED = b'{"v":1,"event":"add",'
@@ -30,7 +34,7 @@ def rewritten(data: bytes, change: Change) -> tuple[bytes, dict[int, Place]]:
     erased: list[Event] = []
     begin = size = 0
     for old in data.split(b"\n")[:-1]:
-        new = change(old)
+        new = change(old, begin)
         if isinstance(new, Event):
             erased.append(new)
         elif new is not None:
@@ -54,28 +58,25 @@ def _gather(erased: list[Event], lines: list[bytes]) -> int:
     return len(lines[-1])
 
 
-def erasing(gone: Collection[str], at: datetime, *, who: str = "", why: str = "") -> Change:
+def erasing(gone: Mapping[str, int], at: datetime, *, who: str = "", why: str = "") -> Change:
     """Leaves nothing of the rows in `gone` but their ids, in the place where each was added: rows keep their numbers.
 
-    A line that cannot be read goes if it names one of them.
+    `gone` tells where the line of each began. A line that cannot be read goes if it names one of them.
     """
     marks = {each.encode() for each in gone}
+    added = {begin: each for each, begin in gone.items()}
     purge = Event(kind="purge", at=at, who=who, why=why)
-    added: set[str] = set()
 
-    def change(line: bytes) -> bytes | Event | None:
+    def change(line: bytes, begin: int) -> bytes | Event | None:
+        if begin in added:
+            return _tombstone(replace(purge, ids=(added[begin],)), record_of(line))
         other = _ADDING.match(line)
         if marks.isdisjoint(other.groups() if other else _ID.findall(line)):
             return line
         try:
-            event = parse_event(record_of(line))
+            return _without(parse_event(record_of(line)), gone, line)
         except InvalidValue:
             return None
-        if event.row is not None and event.row.id in gone:
-            if event.row.id in added:
-                return None  # the id was used twice, and only the first row has a number
-            added.add(event.row.id)
-        return _without(event, gone, purge, line)
 
     return change
 
@@ -83,8 +84,8 @@ def erasing(gone: Collection[str], at: datetime, *, who: str = "", why: str = ""
 def uncounted(change: Change) -> Change:
     """Drops the lines that only count as well; uses and strength are written again, in few lines."""
 
-    def without(line: bytes) -> bytes | Event | None:
-        return None if not line.startswith(_ADDED) and _is_count(line) else change(line)
+    def without(line: bytes, begin: int) -> bytes | Event | None:
+        return None if not line.startswith(_ADDED) and _is_count(line) else change(line, begin)
 
     return without
 
@@ -98,13 +99,18 @@ def _is_count(line: bytes) -> bool:
         return False
 
 
-def _without(event: Event, gone: Collection[str], purge: Event, line: bytes) -> bytes | Event | None:
+def _tombstone(purge: Event, record: Mapping[str, Any]) -> bytes | Event:
+    """What is left of the line that added a row; one that took the place of others still says so, in its own line."""
+    compresses, supersedes = tuple(record.get("compresses", ())), record.get("supersedes")
+    if not compresses and supersedes is None:
+        return purge
+    rest = replace(purge, compresses=compresses, supersedes=supersedes)
+    return encode(rest.as_json()).rstrip(b"\n")
+
+
+def _without(event: Event, gone: Collection[str], line: bytes) -> bytes | None:
     if event.row is not None:
-        if event.row.id not in gone:
-            return line  # it only refers to one of them, by its id
-        rest = replace(purge, ids=(event.row.id,), compresses=event.compresses, supersedes=event.supersedes)
-        stands_for_others = event.compresses or event.supersedes is not None
-        return encode(rest.as_json()).rstrip(b"\n") if stands_for_others else rest
+        return None if event.row.id in gone else line  # an id used twice; or one of them is only referred to
     if event.triple is not None:
         return None if event.triple.source in gone else line
     left = tuple(each for each in event.ids if each not in gone)

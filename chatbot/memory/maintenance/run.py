@@ -49,6 +49,8 @@ class Findings:
     """The words of rows, by id, with the hash of the text that they are of."""
     compared: dict[tuple[Key, float], Compared] = field(default_factory=dict)
     """What was compared, by kinship and similarity."""
+    erasing: tuple[float, datetime] | None = None
+    """After how many days what was deleted is erased, and before when it is not worth to look for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +81,14 @@ class Run:
         self._findings = findings or Findings()
         self._deeds: list[Deed] = []
         self._begun = time.monotonic()
+        self._sees_all = False
 
     async def go(self, place: Place) -> tuple[Report, Place]:
         """Do what is due from `place` on; what was done, and where the next run goes on."""
         active, next_active = await self._rows(self._active(), place.active)
         await self._take(active, self._consolidate, self._retire, self._compress, self._summarize)
         resting, next_resting = await self._resting(place.resting)
+        self._sees_all = place.resting is None and next_resting is None
         await self._take(resting, self._age, self._erase)
         on_time = not self._is_late()
         report = Report(
@@ -118,7 +122,7 @@ class Run:
         waits: list[tuple[tuple[Status, ...], list[float]]] = [
             (("archived", "superseded", "compressed"), deleting),
             (("expired",), deleting + erasing),
-            (("deleted",), erasing),
+            (("deleted",), erasing if self._may_erase() else []),
         ]
         for statuses, days in waits:
             if days:
@@ -257,6 +261,11 @@ class Run:
             left = left - sources if len(page) == MOST_AT_ONCE else frozenset()
         return found
 
+    def _may_erase(self) -> bool:
+        """Whether anything that was deleted may have waited for long enough."""
+        days, begin = self._findings.erasing or (0, self._view.now)
+        return self._eager or days != self._policy.erase_after_days or self._view.now >= begin
+
     async def _erase(self, rows: Sequence[Observation]) -> set[str]:
         days = self._policy.erase_after_days
         if not days:
@@ -271,7 +280,10 @@ class Run:
         needed = await self._sources_among(due, merged_into)
         ids = tuple(each for each in due if each not in needed)[:_ERASED_AT_ONCE]
         patience = min(max(days, _DAYS_TO_GATHER[0]), _DAYS_TO_GATHER[1])
-        if not self._eager and not any(since[each] >= days + patience for each in ids):
+        longest = max((since[each] for each in ids), default=days)
+        if not self._eager and longest < days + patience:
+            if self._sees_all:
+                self._findings.erasing = days, self._view.now + timedelta(days=days + patience - longest)
             return set()
         why = f"deleted or expired for {days:g} days"
         if ids and not self._dry_run:
