@@ -285,6 +285,7 @@ class Run:
             if self._sees_all:
                 self._findings.erasing = days, self._view.now + timedelta(days=days + patience - longest)
             return set()
+        self._findings.erasing = days, self._view.now + timedelta(days=patience)
         why = f"deleted or expired for {days:g} days"
         if ids and not self._dry_run:
             ids = tuple(await self._scope.store.purge(self._view, ids, who=WHO, why=why, alone=True))
