@@ -268,7 +268,7 @@ class Run:
 
     async def _erase(self, rows: Sequence[Observation]) -> set[str]:
         days = self._policy.erase_after_days
-        if not days:
+        if not days or not self._may_erase():
             return set()
         since = {
             row.id: days_since(_ended_at(row), self._view.now)
