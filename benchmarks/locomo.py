@@ -9,11 +9,17 @@
 
     uv run benchmarks/locomo.py locomo10.json
     uv run benchmarks/locomo.py locomo10.json --embedder local/minilm
+    uv run benchmarks/locomo.py locomo10.json --pipeline
 
 The file is the authors' (snap-research/locomo, data/locomo10.json). Each conversation is a memory of its own, each of
 its sessions a session, each turn one remembered thing, said by its speaker at the time of its session. Questions of
 categories 1 to 4 are asked through `recall`; a hit is a gold turn among the first k. Beside it, in the same run and on
 the same texts: Whoosh as it comes (words joined by OR), SQLite's FTS5 and bm25s.
+
+With `--pipeline`, two turns are an exchange: the one is typed, the other is the reply. They are remembered as they are,
+and once more in conversations that a `Runtime` has with all its hooks: what is small talk is left out, sessions are
+summed up, and memory is maintained as the months go by. What is found then is counted twice: a rank for each remembered
+thing, and a rank for each turn, so that a summary of many is no better than it is.
 """
 
 from __future__ import annotations
@@ -28,23 +34,31 @@ import statistics
 import sys
 import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from living import AGENT, Line, Voice, begin, leave, runtime_in
+
 from chatbot.config import EmbeddingSettings
 from chatbot.embedding import Embedder
-from chatbot.memory import MemorySystem
+from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.memory.remembering import Memories
 from chatbot.memory.writing import Draft
+from stores.access import SENSITIVITIES
 
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open", 4: "single"}
 DEPTH = 20
-Answer = list[str]
+Asking = Callable[[str], Any]
+Closing = Callable[[], Any]
+Answer = list[tuple[str, ...]]
+"""The turns that each thing holds that was found, the best first."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +85,10 @@ class Score:
     seconds: list[float] = field(default_factory=list)
 
     def add(self, question: Question, answer: Answer, seconds: float) -> None:
-        ranks = [rank for rank, turn in enumerate(answer, 1) if turn in question.gold]
+        found: dict[str, int] = {}
+        for rank, held in enumerate(answer, 1):
+            found |= dict.fromkeys(question.gold.intersection(held).difference(found), rank)
+        ranks = list(found.values())
         ideal = sum(1 / math.log2(rank + 1) for rank in range(1, min(len(question.gold), 10) + 1))
         self.found[question.category].append(
             {
@@ -135,9 +152,76 @@ async def ours(
 
     async def ask(question: str) -> Answer:
         recollection = await asking.recall(question, limit=DEPTH)
-        return [ids[hit.id] for hit in recollection.hits]
+        return [(ids[hit.id],) for hit in recollection.hits]
 
     return ask, memory.aclose, _size(folder)
+
+
+def exchanges(turns: list[Turn]) -> Iterator[list[Turn]]:
+    """The turns of each session two by two; one that is left over stands alone."""
+    for number in dict.fromkeys(turn.session for turn in turns):
+        said = [turn for turn in turns if turn.session == number]
+        yield from (said[at : at + 2] for at in range(0, len(said), 2))
+
+
+async def plain(turns: list[Turn], folder: Path) -> tuple[Asking, Closing, Memories]:
+    """Remembers each exchange as it is."""
+    now = turns[-1].at + timedelta(days=1)
+    settings = {"observations": {"cache": str(folder / "cache")}}
+    memory = MemorySystem(folder / "memory", clock=lambda: now, settings=settings)
+    held: dict[str, list[str]] = {}
+    sessions: dict[int, SessionHandle] = {}
+    for pair in exchanges(turns):
+        if pair[0].session not in sessions:
+            sessions[pair[0].session] = await memory.create_session(["basic_session", "observations"], AGENT)
+        texts = dict(zip(("user_text", "assistant_text"), map(_line, pair), strict=False))
+        kept = await sessions[pair[0].session].remember(type="exchange", created_at=pair[0].at, **texts)
+        held.setdefault(kept.id, []).extend(turn.id for turn in pair)
+    memories = memory.memories(AGENT)
+    return partial(_asked, memories, held), memory.aclose, memories
+
+
+async def lived(turns: list[Turn], folder: Path) -> tuple[Asking, Closing, Memories]:
+    """Has the conversations, each session with all hooks and at its time."""
+    now = turns[0].at
+    voice = Voice()
+    runtime = runtime_in(folder, voice, lambda: now)
+    await runtime.__aenter__()
+    held: dict[str, list[str]] = {}
+    for number in dict.fromkeys(turn.session for turn in turns):
+        pairs = list(exchanges([turn for turn in turns if turn.session == number]))
+        now = pairs[0][0].at
+        session = await begin(runtime)
+        chat = runtime.chat(session)
+        for pair in pairs:
+            now = pair[0].at
+            voice.begin(Line("", _line(pair[1]) if len(pair) > 1 else "Yes."))
+            said = await chat.turn(_line(pair[0]))
+            if said.remembered:
+                held.setdefault(said.remembered, []).extend(turn.id for turn in pair)
+        await leave(runtime, session)
+    now += timedelta(days=1)
+    memories = runtime.memory.memories(AGENT)
+    return partial(_asked, memories, held), runtime.aclose, memories
+
+
+async def _counts(memories: Memories) -> Iterable[tuple[str, int]]:
+    stats = await memories.stats(ask=SENSITIVITIES)
+    return [*stats.by_status.items(), *stats.by_type.items()]
+
+
+def _line(turn: Turn) -> str:
+    return f"{turn.speaker}: {turn.text}"
+
+
+async def _asked(memories: Memories, held: dict[str, list[str]], question: str) -> Answer:
+    """The turns in what is found; those of a summary are those of what it was made of."""
+    rows = [hit.observation for hit in (await memories.recall(question, limit=DEPTH)).hits]
+    return [
+        tuple(turn for each in (row.id, *row.derived_from) for turn in held.get(each, ()))
+        for row in rows
+        if row is not None
+    ]
 
 
 def _opened(embedder: str) -> Embedder | None:
@@ -168,7 +252,7 @@ def whoosh(turns: list[Turn], folder: Path) -> Callable[[str], Answer]:
 
     def ask(question: str) -> Answer:
         found = searcher.search(parser.parse(re.sub(r"[^\w\s]", " ", question)), limit=DEPTH)
-        return [hit["id"] for hit in found]
+        return [(hit["id"],) for hit in found]
 
     return ask
 
@@ -181,7 +265,7 @@ def fts5(turns: list[Turn], _: Path) -> Callable[[str], Answer]:
     def ask(question: str) -> Answer:
         words = " or ".join(f'"{word}"' for word in re.findall(r"\w+", question)).replace(" or ", " OR ")
         found = database.execute("select id from t where t match ? order by bm25(t) limit ?", (words, DEPTH))
-        return [row[0] for row in found]
+        return [(row[0],) for row in found]
 
     return ask
 
@@ -200,7 +284,7 @@ def bm25s(turns: list[Turn], _: Path) -> Callable[[str], Answer]:
     def ask(question: str) -> Answer:
         asked = library.tokenize([question], stopwords="en", stemmer=stemmer, show_progress=False)
         found, _ = retriever.retrieve(asked, k=min(DEPTH, len(turns)), show_progress=False)
-        return [turns[number].id for number in found[0]]
+        return [(turns[number].id,) for number in found[0]]
 
     return ask
 
@@ -233,12 +317,43 @@ async def run(path: Path, *, peers: bool, embedder: str) -> None:
         print(score.line(name))
 
 
+async def run_pipeline(path: Path) -> None:
+    """The same exchanges as they are, and lived; counted by things and by turns."""
+    scores: defaultdict[str, Score] = defaultdict(Score)
+    kept: Counter[str] = Counter()
+    for turns, questions in conversations(path):
+        for make in (plain, lived):
+            with tempfile.TemporaryDirectory() as name:
+                begun = time.process_time()
+                ask, close, memories = await make(turns, Path(name))
+                kept.update({f"{make.__name__} seconds": time.process_time() - begun})
+                kept.update({f"{make.__name__} {name}": count for name, count in await _counts(memories)})
+                for question in questions:
+                    begun = time.process_time()
+                    answer = await ask(question.text)
+                    seconds = time.process_time() - begun
+                    scores[f"{make.__name__}, by thing"].add(question, answer, seconds)
+                    flat: Answer = [(turn,) for held in answer for turn in held or ("",)]
+                    scores[f"{make.__name__}, by turn"].add(question, flat, seconds)
+                await close()
+    print(f"R@10 by category: {' / '.join(CATEGORIES.values())}; median CPU time a question\n")
+    for name, score in scores.items():
+        print(score.line(name))
+    print(*(f"{what} {count:.0f}" for what, count in kept.items()), sep=", ")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
     parser.add_argument("--alone", action="store_true", help="without the peers")
     parser.add_argument("--embedder", default="", help="find by meaning too: local/minilm, or any of LiteLLM's models")
+    parser.add_argument(
+        "--pipeline", action="store_true", help="what the hooks make of it, beside exchanges as they are"
+    )
     args = parser.parse_args()
+    if args.pipeline:
+        asyncio.run(run_pipeline(args.file))
+        return
     asyncio.run(run(args.file, peers=not args.alone, embedder=args.embedder))
 
 

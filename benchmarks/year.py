@@ -12,7 +12,16 @@
 Sessions of real turns through `Runtime`, with an injected clock, a model that reads its replies from the script, a tool
 that runs, and all hooks on: chatter, statements, the same said again, nearly the same said again, tool runs, facts that
 change and are superseded. On the first day decisions and preferences are remembered. At the end they are asked for, the
-facts that changed are asked for, and every row that is gone has to be explained by the journal.
+facts that changed are asked for, and every row that is gone has to be explained by the journal. At the end each claim
+is printed with its figure; where one fails, so does the script.
+
+Nothing overlaps maintenance: what a session's begin and end set off is waited for before anything else is done. So its
+time is what passes on the clock, and its CPU time that of the whole process, meanwhile. Weighing and asking at quarters
+and at the end count for nothing.
+
+    uv run benchmarks/year.py --talk locomo10.json
+
+has the exchanges of LoCoMo said, over and over, in the place of made-up ones.
 """
 
 from __future__ import annotations
@@ -25,21 +34,22 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import cycle
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from living import Line, Voice, begin, leave, runtime_in
+from locomo import conversations, exchanges
+
 from chatbot.memory import SessionHandle
 from chatbot.memory.maintenance.report import KINDS, Report
-from chatbot.messages import Delta, TextDelta, ToolCallDelta
-from chatbot.models.scripted import ScriptedModel
 from chatbot.runtime import Runtime
-from chatbot.setup import Options
 from chatbot.tools.function import FunctionTool
 from stores.access import SENSITIVITIES
 from stores.observation import STATUSES, Observation
@@ -114,40 +124,36 @@ WHYS = [
 ]
 CHATTER = ["hi", "thanks!", "good morning", "ok", "lol", "see you", "great, thank you"]
 SUITES = ["api", "billing", "search", "login", "export", "mobile"]
-CONFIG = """
-[agents.chat]
-memory = ["basic_session", "observations"]
-tools = []
-
-[memory.observations]
-max_observations = {cap}
-cache = "{cache}"
-
+MAINTENANCE = """
 [maintenance]
-erase_after_days = 60
+erase_after_days = 30
 rules = [
-    {{types = ["technical", "exchange", "note"], archive_after_days = 90, delete_after_days = 150}},
-    {{archive_after_days = 120, delete_after_days = 240}},
+    {types = ["technical", "exchange", "note"], archive_after_days = 60, delete_after_days = 120},
+    {archive_after_days = 90, delete_after_days = 150},
 ]
 """
+WEIGHINGS = 40
+"""How often journal and index are weighed: both grow, and shrink when they are tidied."""
+MOST_GROWTH = 0.05
+"""By how much their heaviest may grow in the last quarter, when what is new takes the place of what is old."""
+MOST_UPKEEP = 0.01
 
 
-@dataclass
+@dataclass(frozen=True)
 class Said:
-    """One turn: what the user says, what the model answers, and what is remembered by name beside it."""
+    """One turn, and what is remembered by name beside it."""
 
-    user: str
-    reply: str
-    suite: str = ""
+    line: Line
     remember: dict[str, Any] = field(default_factory=dict)
 
 
 class Script:
-    """What is said in the sessions of a year; the same for the same seed."""
+    """What is said in the sessions of a year; the same for the same seed. Statements are those of `talk`, if any."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, talk: Sequence[tuple[str, str]] = ()) -> None:
         self._random = random.Random(seed)
-        self._told: list[str] = []
+        self._talk = cycle(talk) if talk else None
+        self._told: list[Line] = []
 
     def session(self) -> Iterator[Said]:
         """One session of three to six turns."""
@@ -156,82 +162,80 @@ class Script:
             yield kind()
 
     def chatter(self) -> Said:
-        return Said(self._random.choice(CHATTER), "You are welcome.")
+        return Said(Line(self._random.choice(CHATTER), "You are welcome."))
 
     def statement(self) -> Said:
-        pick = self._random.choice
-        text = f"{pick(PEOPLE)} says the {pick(THINGS)} in the {pick(PLACES)} was {pick(STATES)} {pick(WHYS)}"
-        self._told.append(text)
-        remember = {"title": text, "type": "note", "importance": self._random.choice((0.3, 0.5, 0.7))}
-        return Said(f"{text}.", f"Noted: {text}.", remember=remember if self._random.random() < 0.5 else {})
+        line = Line(*next(self._talk)) if self._talk else self._made_up()
+        self._told.append(line)
+        importance = self._random.choice((0.3, 0.5, 0.7))
+        return self._said(line, importance=importance) if self._random.random() < 0.5 else Said(line)
 
     def repeat(self) -> Said:
-        text = self._random.choice(self._told or ["Nothing yet"])
-        return Said(f"{text}.", f"Noted: {text}.", remember={"title": text, "type": "note"})
+        return self._said(self._random.choice(self._told or [self._made_up()]))
 
     def run(self) -> Said:
         suite = self._random.choice(SUITES)
-        return Said(f"run the {suite} tests", f"The {suite} tests ran.", suite=suite)
+        return Said(Line(f"run the {suite} tests", f"The {suite} tests ran.", suite))
+
+    def _said(self, line: Line, **more: Any) -> Said:
+        return Said(line, {"title": line.user.rstrip(".")[:500], "type": "note", **more})
+
+    def _made_up(self) -> Line:
+        pick = self._random.choice
+        text = f"{pick(PEOPLE)} says the {pick(THINGS)} in the {pick(PLACES)} was {pick(STATES)} {pick(WHYS)}"
+        return Line(f"{text}.", f"Noted: {text}.")
 
 
-class Voice:
-    """The model's side of the script: it streams what the turn under way says, a tool call first where there is one."""
+@dataclass
+class Spent:
+    """Seconds on the clock, and of all cores."""
 
-    def __init__(self) -> None:
-        self.said = Said("", "")
-        self._called = False
+    wall: float = 0.0
+    cpu: float = 0.0
 
-    def begin(self, said: Said) -> None:
-        self.said, self._called = said, False
-
-    async def speak(self) -> AsyncIterator[Delta]:
-        if self.said.suite and not self._called:
-            self._called = True
-            yield ToolCallDelta(0, uuid4().hex, "run_tests", json.dumps({"suite": self.said.suite}))
-        else:
-            yield TextDelta(self.said.reply)
+    @contextmanager
+    def spending(self) -> Iterator[None]:
+        """Add what the block takes."""
+        wall, cpu = time.perf_counter(), time.process_time()
+        try:
+            yield
+        finally:
+            self.wall += time.perf_counter() - wall
+            self.cpu += time.process_time() - cpu
 
 
 class Year:
     """The life of one memory."""
 
-    def __init__(self, home: Path, sessions: int, seed: int, cap: int) -> None:
+    def __init__(self, home: Path, sessions: int, seed: int, cap: int, talk: Sequence[tuple[str, str]] = ()) -> None:
         self.home = home
         self.sessions = sessions
         self.cap = cap
         self.now = BEGIN
         self.step = timedelta(days=365) / sessions
-        self.script = Script(seed)
+        self.script = Script(seed, talk)
         self.voice = Voice()
-        self.model = ScriptedModel([self.voice.speak])
         self.random = random.Random(seed)
-        self.upkeep_s = 0.0
+        self.upkeep = Spent()
+        self.lived = Spent()
         self.counts: Counter[str] = Counter()
         self.runs = 0
-        self.explained: dict[str, tuple[str, str]] = {}
         self.seen: set[str] = set()
         self.growth: list[tuple[int, int, int, int]] = []
 
     async def live(self) -> dict[str, Any]:
         """Live it, and say what came of it."""
-        begun = time.perf_counter()
         async with self._runtime() as runtime:
             runtime.memory.maintain = self._timed(runtime.memory.maintain)  # type: ignore[method-assign]
             await self._first_day(runtime)
             for number in range(self.sessions):
-                await self._session(runtime, number)
-                if number % max(1, self.sessions // 4) == max(1, self.sessions // 4) - 1:
+                with self.lived.spending():
+                    await self._session(runtime, number)
+                if (number + 1) * WEIGHINGS // self.sessions > number * WEIGHINGS // self.sessions:
                     self.growth.append(await self._weigh(runtime, number + 1))
-            lived = time.perf_counter() - begun
-            return {"seconds": lived, **await self._look_back(runtime)}
+            return await self._look_back(runtime)
 
     def _runtime(self) -> Runtime:
-        identity = self.home / "identities" / "ada"
-        identity.mkdir(parents=True)
-        (identity / "identity.toml").write_text('persona = "You are Ada."\n', encoding="utf-8")
-        config = self.home / "config.toml"
-        config.write_text(CONFIG.format(cap=self.cap, cache=self.home / "cache"), encoding="utf-8")
-
         async def run_tests(suite: str) -> str:
             """Run a suite of tests.
 
@@ -241,33 +245,36 @@ class Year:
             failed = self.random.choice((0, 0, 0, 1, 2))
             return f"collected {40 + failed} items of {suite}: {failed} failed, {40 - failed} passed"
 
-        options = Options(config=config, identity="ada")
-        return Runtime(options, model=self.model, tools=(FunctionTool(run_tests),), clock=lambda: self.now)
+        return runtime_in(
+            self.home,
+            self.voice,
+            lambda: self.now,
+            cap=self.cap,
+            settings=MAINTENANCE,
+            tools=(FunctionTool(run_tests),),
+        )
 
     async def _first_day(self, runtime: Runtime) -> None:
-        session = await self._begin(runtime)
+        session = await begin(runtime)
         for text, _ in DECISIONS:
             await self._remember(session, title=text, type="decision")
         for text, _ in PREFERENCES:
             await self._remember(session, title=text, type="preference")
         for subject, values in CHANGING.items():
             await self._remember(session, title=f"The {subject} is {values[0]}", type="identity", subject=subject)
-        await runtime.leave(session)
+        await leave(runtime, session)
 
     async def _session(self, runtime: Runtime, number: int) -> None:
-        session = await self._begin(runtime)
+        session = await begin(runtime)
         chat = runtime.chat(session)
         for said in self.script.session():
-            self.voice.begin(said)
-            await chat.turn(said.user)
+            self.voice.begin(said.line)
+            await chat.turn(said.line.user)
             if said.remember:
                 await self._remember(session, **said.remember)
             self.now += timedelta(minutes=2)
         await self._correct(session, number)
-        await runtime.leave(session)
-        await runtime.pipeline.bus.drain()
-        self.model.prompts.clear()
-        self.model.limits.clear()
+        await leave(runtime, session)
         self.now = max(self.now, BEGIN + (number + 1) * self.step)
 
     async def _correct(self, session: SessionHandle, number: int) -> None:
@@ -281,19 +288,13 @@ class Year:
                     session, title=f"The {subject} is {value}", type="identity", subject=subject, supersedes=old.id
                 )
 
-    async def _begin(self, runtime: Runtime) -> SessionHandle:
-        session = await runtime.new_session()
-        assert session is not None
-        return session
-
     async def _remember(self, session: SessionHandle, **draft: Any) -> None:
         self.seen.add((await session.remember(**draft)).id)
 
     def _timed(self, maintain: Any) -> Any:
         async def timed(*args: Any, **options: Any) -> Report:
-            begun = time.perf_counter()
-            report: Report = await maintain(*args, **options)
-            self.upkeep_s += time.perf_counter() - begun
+            with self.upkeep.spending():
+                report: Report = await maintain(*args, **options)
             self.runs += not report.skipped
             self.counts.update(report.counts())
             return report
@@ -302,6 +303,8 @@ class Year:
 
     async def _weigh(self, runtime: Runtime, number: int) -> tuple[int, int, int, int]:
         """Sessions so far, active rows, bytes of the journal and of the cache."""
+        if len(self.growth) % (WEIGHINGS // 4) == 0:
+            self.seen |= {row.id async for row in _all(runtime.memory.memories())}
         stats = await runtime.memory.memories().stats(ask=SENSITIVITIES)
         return number, stats.by_status.get("active", 0), stats.journal_bytes, stats.cache_bytes
 
@@ -341,12 +344,12 @@ class Year:
         """Rows that are gone or put away, and the journal does not say who did it and why."""
         bad = []
         for row in rows:
-            if row.status in {"archived", "deleted", "compressed"}:
+            if row.status in {"archived", "deleted", "compressed", "superseded"}:
                 version = next(
                     each for each in await memories.history(row.id, ask=SENSITIVITIES) if each.observation.id == row.id
                 )
                 last = version.events[-1]
-                if not (last.who and last.why):
+                if not (last.who and (last.why or last.by)):
                     bad.append(row.id)
         erased = dict(self._erased())
         left = {row.id for row in rows}
@@ -358,7 +361,8 @@ class Year:
             for line in journal:
                 event = json.loads(line)
                 if event["event"] == "purge":
-                    yield event["id"], event.get("why", "")
+                    for each in event.get("ids", [event.get("id")]):
+                        yield each, event.get("why", "") and event.get("who", "")
 
 
 async def _all(memories: Any) -> AsyncIterator[Observation]:
@@ -377,23 +381,54 @@ def main() -> None:
     parser.add_argument("--sessions", type=int, default=2_000)
     parser.add_argument("--cap", type=int, default=CAP)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--talk", type=Path, help="a file of LoCoMo, whose exchanges are said in the place of made-up ones"
+    )
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:
-        year = Year(Path(home), args.sessions, args.seed, args.cap)
-        print_result(year, asyncio.run(year.live()))
+        year = Year(Path(home), args.sessions, args.seed, args.cap, real_talk(args.talk) if args.talk else ())
+        held = print_result(year, asyncio.run(year.live()))
+    sys.exit(not held)
 
 
-def print_result(year: Year, result: dict[str, Any]) -> None:
-    print(f"{year.sessions:,} sessions in {result['seconds']:.1f} s")
-    for name in ("decisions", "preferences", "corrected"):
-        print(f"  {name:12} {result[name][0]} of {result[name][1]} found as they should be")
-    print(f"  active       {result['active']:,} rows, cap {year.cap:,} and a tenth; {result['statuses']}")
-    print(f"  unexplained  {len(result['unexplained'])} rows that are gone")
-    for number, active, journal, cache in year.growth:
+def real_talk(path: Path) -> list[tuple[str, str]]:
+    """Who said what to whom, and what they answered."""
+    pairs = [pair for turns, _ in conversations(path) for pair in exchanges(turns) if len(pair) > 1]
+    return [(f"{one.speaker}: {one.text}", f"{other.speaker}: {other.text}") for one, other in pairs]
+
+
+def print_result(year: Year, result: dict[str, Any]) -> bool:
+    """Print what it was like, and each claim with its figure; whether all of them hold."""
+    print(f"{year.sessions:,} sessions in {year.lived.wall:.1f} s, {year.lived.cpu:.1f} s of CPU; {result['statuses']}")
+    for number, active, journal, cache in year.growth[WEIGHINGS // 8 - 1 :: WEIGHINGS // 8]:
         print(f"  after {number:,} sessions: {active:,} active, journal {journal:,} bytes, cache {cache:,} bytes")
-    share = year.upkeep_s / result["seconds"]
-    print(f"  maintenance  {year.runs} runs, {year.upkeep_s:.2f} s, {share:.2%} of all; rows by kind:")
-    print("              ", ", ".join(f"{kind} {year.counts[kind]:,}" for kind in KINDS))
+    print(f"  {year.runs} runs of maintenance:", ", ".join(f"{kind} {year.counts[kind]:,}" for kind in KINDS))
+    found = list(claims(year, result))
+    for what, figure, holds in found:
+        print(f"{'holds ' if holds else 'FAILS '} {what}: {figure}")
+    return all(holds for *_, holds in found)
+
+
+def claims(year: Year, result: dict[str, Any]) -> Iterator[tuple[str, str, bool]]:
+    """What is said of a year, with the figure, and whether it is so."""
+    most = year.cap + year.cap // 10
+    active = max(active for _, active, *_ in year.growth)
+    yield "active rows within the cap and a tenth", f"{active:,} of {most:,}", active <= most
+    for name in ("decisions", "preferences"):
+        known, asked = result[name]
+        yield f"{name} of the first day found", f"{known} of {asked}", known == asked
+    newest, changed = result["corrected"]
+    yield "of what was corrected the newest alone, its history behind", f"{newest} of {changed}", newest == changed
+    missing = len(result["unexplained"])
+    yield "rows that are gone or put away, and no event says why", f"{missing} of {len(year.seen):,}", not missing
+    for name, place in (("journal", 2), ("cache", 3)):
+        weights = [weighed[place] for weighed in year.growth]
+        quarter = len(weights) // 4
+        before, after = max(weights[-2 * quarter : -quarter]), max(weights[-quarter:])
+        share = after / before - 1
+        yield f"the {name} grows no more", f"{share:+.1%} in the last quarter, to {after:,} bytes", share <= MOST_GROWTH
+    for name, spent, lived in (("time", year.upkeep.wall, year.lived.wall), ("CPU", year.upkeep.cpu, year.lived.cpu)):
+        yield f"maintenance's share of the {name}", f"{spent / lived:.2%}", spent / lived < MOST_UPKEEP
 
 
 if __name__ == "__main__":

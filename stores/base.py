@@ -227,8 +227,12 @@ class ObservationStore(Store):
         """Ids of observations, of any status, that begin with `prefix`, in order."""
 
     @abstractmethod
-    async def purge(self, view: View, ids: Sequence[str], *, who: str = "", why: str = "") -> list[str]:
+    async def purge(
+        self, view: View, ids: Sequence[str], *, who: str = "", why: str = "", alone: bool = False
+    ) -> list[str]:
         """Erase observations and facts for good, with what was derived from them and the facts they are the source of.
+
+        `alone` leaves what was derived from them; it goes when the id of what was erased is purged again.
 
         No byte of them is in any file of the store on return; a journal may keep their ids, with who did it and why.
         Returns the ids that are gone, those asked for first; raises `UnknownObservation` where there is none of them.

@@ -9,6 +9,7 @@ many runs take away what one would have. A clock that has jumped back changes no
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from datetime import datetime
 
 from stores.errors import InvalidValue
@@ -25,6 +26,14 @@ LEAST_CHANGE = 0.06
 _STEEPEST = 1_000_000
 
 
+@dataclass(frozen=True, slots=True)
+class Decay:
+    """How fast what is not used fades, seen from the moment `at`."""
+
+    at: datetime
+    per_day: float
+
+
 def consolidated(row: Observation, at: datetime, decay_per_day: float) -> float | None:
     """The strength of the row at the moment `at`, from 0 to 1, or None where it stays as it is.
 
@@ -33,17 +42,21 @@ def consolidated(row: Observation, at: datetime, decay_per_day: float) -> float 
     if not 0 <= decay_per_day < _STEEPEST:
         raise InvalidValue(f"decay_per_day is {decay_per_day!r:.80}: it must be a number of 0 or more")
     since = row.consolidated_at or row.updated_at
-    elapsed = (at - since).total_seconds() / 86_400
-    new = row.touches - row.consolidated_touches
-    if elapsed <= 0 or (new <= 0 and row.standing <= FLOOR * row.importance):
-        return None
-    touched = max(since, min(at, row.touched_at))
+    elapsed = (at - since).total_seconds()
+    quiet = min(elapsed, max(0.0, (at - row.touched_at).total_seconds()))
     rate = decay_per_day / 2 if row.type in LASTING_TYPES else decay_per_day
-    faded = rate * (at - touched).total_seconds() / 86_400
+    new = row.touches - row.consolidated_touches
+    return settled(row.standing, row.importance, new, elapsed=elapsed, quiet=quiet, rate=rate)
+
+
+def settled(standing: float, importance: float, new: int, *, elapsed: float, quiet: float, rate: float) -> float | None:
+    """The strength after `elapsed` seconds, the last `quiet` of them without a touch, with `new` touches; see above."""
+    if elapsed <= 0 or (new <= 0 and standing <= FLOOR * importance):
+        return None
     grown = BOOST * math.log1p(max(0, new))
-    floor = FLOOR * row.importance
-    strength = round(max(floor, min(1.0, row.standing + grown) - faded), 4)
-    return strength if abs(strength - row.standing) >= _worth(strength, floor) else None
+    floor = FLOOR * importance
+    strength = round(max(floor, min(1.0, standing + grown) - rate * quiet / 86_400), 4)
+    return strength if abs(strength - standing) >= _worth(strength, floor) else None
 
 
 def _worth(strength: float, floor: float) -> float:

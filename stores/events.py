@@ -21,7 +21,7 @@ write, so that two writers at once come out as one after the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal, Protocol, get_args
@@ -40,6 +40,7 @@ from stores.observation import (
     counted,
     parse_observation,
     parse_triple,
+    unchecked,
 )
 from stores.records import check_text, check_time, format_time, parse_time
 
@@ -74,6 +75,8 @@ _STATUS_AFTER: dict[str, Status] = {
     "delete": "deleted",
     "restore": "active",
 }
+STATUS_KINDS = frozenset(_STATUS_AFTER)
+"""What changes where a row stands, and nothing that it says."""
 _FIXED = frozenset(
     {
         "id",
@@ -85,6 +88,7 @@ _FIXED = frozenset(
         "status",
         "superseded_by",
         "superseded_at",
+        "deleted_at",
         "mention_count",
         "last_mentioned_at",
         "use_count",
@@ -212,7 +216,7 @@ def parse_event(line: Mapping[str, Any]) -> Event:
     return event
 
 
-def applied(observation: Observation, event: Event) -> Observation:  # noqa: C901, PLR0911 - one for each kind of event
+def applied(observation: Observation, event: Event) -> Observation:  # noqa: C901, PLR0911, PLR0912 - one for each kind of event
     """The observation after a kept event. Raises `InvalidValue` where the event's fields are impossible."""
     kind, at = event.kind, event.at
     if fixed := event.fields.keys() & (_FIXED - _COUNTED if kind == "counts" else _FIXED):
@@ -239,12 +243,15 @@ def applied(observation: Observation, event: Event) -> Observation:  # noqa: C90
     if kind == "confirm":
         return replace(observation, confirmed_count=observation.confirmed_count + 1, last_confirmed_at=at)
     if kind in {"supersede", "compress"}:
-        return replace(observation, status=_STATUS_AFTER[kind], superseded_by=event.by, superseded_at=at)
+        return unchecked(observation, status=_STATUS_AFTER[kind], superseded_by=event.by, superseded_at=at)
     if kind == "restore":
         expires = observation.expires_at
         kept = expires if expires is None or expires > at else None
-        return replace(observation, status="active", superseded_by=None, superseded_at=None, expires_at=kept)
-    return replace(observation, status=_STATUS_AFTER[kind]) if kind in _STATUS_AFTER else observation
+        ended = dict.fromkeys(("superseded_by", "superseded_at", "deleted_at"))
+        return unchecked(observation, status="active", expires_at=kept, **ended)
+    if kind == "delete":
+        return unchecked(observation, status="deleted", deleted_at=at)
+    return unchecked(observation, status=_STATUS_AFTER[kind]) if kind in _STATUS_AFTER else observation
 
 
 def decide(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
@@ -324,7 +331,9 @@ def _update(event: Event, view: View, known: Known) -> tuple[list[Event], Outcom
     if isinstance(wanted.get("metadata"), Mapping):
         merged = {**old.metadata, **wanted["metadata"]}
         wanted["metadata"] = {key: value for key, value in merged.items() if value is not None}
-    new = _inheriting(changed(old, wanted), known)
+    new = _inheriting(changed(old, wanted), known, old.derived_from)
+    if any(known.observation(each) is None for each in old.derived_from):
+        new = replace(new, **strictest([new, old])._asdict())  # what was erased cannot tell how strict it was
     if not set(old.derived_from) <= set(new.derived_from):
         raise InvalidValue("what an observation was made from can be added to, not taken back")
     _check_writable(new, view)
@@ -473,9 +482,9 @@ def _check_writable(row: Observation | Triple, view: View) -> None:
         raise AccessDenied(f"a caller of {view.clearance} clearance may not write what is {where}")
 
 
-def _inheriting(row: Observation, known: Known) -> Observation:
-    """The row, no less strict than what it was made from; of what was erased meanwhile nothing is made."""
-    if erased := next(filter(known.is_erased, row.derived_from), None):
+def _inheriting(row: Observation, known: Known, before: Collection[str] = ()) -> Observation:
+    """The row, no less strict than what it was made from; of what was erased meanwhile nothing new is made."""
+    if erased := next((each for each in row.derived_from if each not in before and known.is_erased(each)), None):
         raise ConflictingChange(f"{row.id} is made from {erased}, which was erased")
     sources = [source for each in row.derived_from if (source := known.observation(each)) is not None]
     if any(source.namespace != row.namespace for source in sources):

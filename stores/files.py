@@ -140,29 +140,34 @@ class Folder:
         """The names of all files in the folder, sorted."""
         return sorted(os.listdir(self._descriptor))  # noqa: PTH208 - a descriptor, not a path
 
-    def replace(self, name: str, data: bytes) -> None:
-        """Put `data` in the place of the file, at once and durably. Needs the folder's lock."""
+    def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:
+        """Put `data` in the place of the file, at once and durably. Needs the folder's lock.
+
+        What is not `durable` may be lost or damaged by a power cut: for notes that nothing depends on.
+        """
         for stray in self.names():
             if stray.startswith(f".{_plain(name)}.") and stray.endswith(".tmp"):
                 self.remove(stray)
         draft = f".{name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
-        self.create(draft, data)
-        self.rename(draft, name)
+        self.create(draft, data, durable=durable)
+        self.rename(draft, name, durable=durable)
 
-    def create(self, name: str, data: bytes) -> None:
+    def create(self, name: str, data: bytes, *, durable: bool = True) -> None:
         """Write a new file durably; if that fails, there is no file."""
         with self._file(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
             try:
                 _write_whole(file, data)
-                os.fsync(file)
+                if durable:
+                    os.fsync(file)
             except OSError:
                 os.unlink(name, dir_fd=self._descriptor)
                 raise
 
-    def rename(self, name: str, new_name: str) -> None:
+    def rename(self, name: str, new_name: str, *, durable: bool = True) -> None:
         """Rename within the folder, durably, in place of any file of the new name."""
         os.rename(name, new_name, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
-        self.sync()
+        if durable:
+            self.sync()
 
     def append(self, name: str, data: bytes, *, mend: Mend = mend_lines) -> None:
         """Add `data` at the end, durably. Needs the folder's lock."""

@@ -232,15 +232,23 @@ class InMemoryObservations(ObservationStore):
         found = sorted(row.id for row in self._rows.values() if row.id.startswith(prefix) and may_see(row, view))
         return found[: check_limit(limit)]
 
-    async def purge(self, view: View, ids: Sequence[str], *, who: str = "", why: str = "") -> list[str]:  # noqa: ARG002
+    async def purge(
+        self,
+        view: View,
+        ids: Sequence[str],
+        *,
+        who: str = "",  # noqa: ARG002 - there is no journal to write it into
+        why: str = "",  # noqa: ARG002
+        alone: bool = False,
+    ) -> list[str]:
         """See `ObservationStore`."""
         everything = view.asking_all()
-        gone = [each for each in dict.fromkeys(ids) if each in self._rows and may_see(self._rows[each], everything)]
+        asked = [each for each in dict.fromkeys(ids) if self._is_seen_or_behind(each, everything)]
         facts = [each for each in dict.fromkeys(ids) if (fact := self.triple(each)) and may_name(fact, view, self)]
+        derived = set() if alone else set(made_from(asked, self.derived_from))
+        gone = [each for each in asked if each in self._rows] + [each for each in self._rows if each in derived]
         if not gone and not facts:
             raise UnknownObservation(f"there is no observation {', '.join(ids)}")
-        derived = set(made_from(gone, self.derived_from))
-        gone += [each for each in self._rows if each in derived]
         seen = [each for each in gone if may_see(self._rows[each], everything)]
         kept = {key: fact for key, fact in self._triples.items() if fact.source not in gone and key not in facts}
         self._triples = kept
@@ -289,6 +297,12 @@ class InMemoryObservations(ObservationStore):
     def is_erased(self, observation_id: str) -> bool:
         """See `stores.events.Known`."""
         return observation_id in self._erased and observation_id not in self._rows
+
+    def _is_seen_or_behind(self, observation_id: str, view: View) -> bool:
+        """Whether the caller may see the row; or, where it was erased, a row that was made from it."""
+        row = self._rows.get(observation_id)
+        asked = [row] if row else [self._rows[each] for each in self.derived_from(observation_id)]
+        return any(may_see(each, view) for each in asked)
 
     def _current(self, view: View) -> list[Observation]:
         return [row for row in self._rows.values() if may_see(row, view) and row.is_current(view.now)]

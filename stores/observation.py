@@ -44,6 +44,9 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 PROTECTED_TYPES = frozenset({"decision", "identity", "preference", "task"})
 """The last to go when there is a cap, and never given a time to live by default."""
 
+LASTING_IN_RANK = frozenset({"exchange"})
+"""What is found as if it were new, however long ago it was said; caps go by how it has faded all the same."""
+
 LONGEST_LINE = 1_000
 LONGEST_TEXT = 1_000_000
 MOST_ITEMS = 1_000
@@ -105,6 +108,7 @@ class Observation:
     superseded_by: str | None = None
     """The observation that took its place, or the summary that it was compressed into."""
     superseded_at: datetime | None = None
+    deleted_at: datetime | None = None
     mention_count: int = 0
     last_mentioned_at: datetime | None = None
     use_count: int = 0
@@ -157,6 +161,11 @@ class Observation:
         return self.importance if self.strength is None else self.strength
 
     @property
+    def rank(self) -> float:
+        """How important it is among what is found: what was said stays said, so an exchange neither fades nor grows."""
+        return self.importance if self.type in LASTING_IN_RANK else self.standing
+
+    @property
     def touches(self) -> int:
         """How often it was used, mentioned or confirmed."""
         return self.use_count + self.mention_count + self.confirmed_count
@@ -166,6 +175,11 @@ class Observation:
         """When it was last written, used, mentioned or confirmed."""
         others = (self.last_used_at, self.last_mentioned_at, self.last_confirmed_at)
         return max([self.updated_at, *(at for at in others if at is not None)])
+
+    @property
+    def quiet_since(self) -> datetime:
+        """When it was last touched, superseded or deleted."""
+        return max([self.touched_at, *(at for at in (self.superseded_at, self.deleted_at) if at is not None)])
 
     def text(self) -> str:
         """Everything that it says, a line or more each."""
@@ -255,14 +269,17 @@ def counted(
 
     Nothing that was checked when it was made is checked again, for rows are counted each time that they are read.
     """
+    given: dict[str, Any] = {"use_count": uses[0], "last_used_at": uses[1]}
+    if strength is not None:
+        given |= zip(("strength", "consolidated_at", "consolidated_touches"), strength, strict=True)
+    return unchecked(observation, **given)
+
+
+def unchecked(observation: Observation, **known: Any) -> Observation:
+    """The observation with other fields, which are known to be sound and not to change what it says."""
     copy: Observation = object.__new__(Observation)
     for name in _DEFAULTS:
-        _set(copy, name, getattr(observation, name))
-    _set(copy, "use_count", uses[0])
-    _set(copy, "last_used_at", uses[1])
-    if strength is not None:
-        for name, value in zip(("strength", "consolidated_at", "consolidated_touches"), strength, strict=True):
-            _set(copy, name, value)
+        _set(copy, name, known[name] if name in known else getattr(observation, name))
     return copy
 
 
@@ -441,6 +458,7 @@ _TIMES = (
     "updated_at",
     "expires_at",
     "superseded_at",
+    "deleted_at",
     "last_mentioned_at",
     "last_used_at",
     "last_confirmed_at",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+from stores.consolidation import Decay, consolidated
 from stores.errors import InvalidValue
 from stores.events import Event
 from stores.observation import Observation, Status, Triple, Type, fold
@@ -49,6 +50,10 @@ class Filter:
     visibilities: tuple[str, ...] = ()
     after: datetime | None = None
     before: datetime | None = None
+    quiet_since: datetime | None = None
+    """Nothing has happened to the row since then: see `Observation.quiet_since`."""
+    fading: Decay | None = None
+    """Rows that consolidation would change: see `stores.consolidation`."""
     min_importance: float = 0
     statuses: tuple[Status, ...] = ("active",)
 
@@ -72,7 +77,7 @@ class Match:
     created_at: datetime
     updated_at: datetime
     importance: float = 0.5
-    """As time and use have changed it."""
+    """As time and use have changed it; see `Observation.rank`."""
     mention_count: int = 0
     use_count: int = 0
     confirmed_count: int = 0
@@ -87,7 +92,7 @@ class Match:
             row.session_id,
             row.created_at,
             row.updated_at,
-            row.standing,
+            row.rank,
             row.mention_count,
             row.use_count,
             row.confirmed_count,
@@ -119,6 +124,8 @@ class FactFilter:
     predicate: str | None = None
     object: str | None = None
     source: str | None = None
+    sources: frozenset[str] = frozenset()
+    """Any of these will do; none: whatever it was taken from."""
     session_id: str | None = None
     min_confidence: float = 0
 
@@ -175,6 +182,8 @@ def fits(row: Observation, wanted: Filter, now: datetime) -> bool:
         and (wanted.after is None or row.created_at >= wanted.after)
         and (wanted.before is None or row.created_at < wanted.before)
         and row.importance >= wanted.min_importance
+        and (wanted.quiet_since is None or row.quiet_since <= wanted.quiet_since)
+        and (wanted.fading is None or consolidated(row, wanted.fading.at, wanted.fading.per_day) is not None)
     )
 
 
@@ -207,6 +216,7 @@ def fact_fits(fact: Triple, wanted: FactFilter) -> bool:
             for asked in [getattr(wanted, name)]
         )
         and all(_same(getattr(fact, name), getattr(wanted, name)) for name in ("source", "session_id"))
+        and (not wanted.sources or fact.source in wanted.sources)
         and fact.confidence >= wanted.min_confidence
     )
 

@@ -18,10 +18,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, Sensitivity, View, may_see
 from stores.analysis import terms
 from stores.base import ObservationStore
+from stores.consolidation import Decay, consolidated
 from stores.errors import InvalidValue, OtherEmbedder, UnknownObservation
 from stores.events import Event, Outcome
 from stores.in_memory import InMemoryStore
-from stores.observation import STATUSES, Observation, Triple
+from stores.observation import STATUSES, Observation, Status, Triple
 from stores.query import FactFilter, Filter, Labelled, VectorStats
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=UTC)
@@ -524,6 +525,90 @@ class ObservationStoreContract:
             assert [row.id for row in (await store.find(OWNER, Filter())).rows] == [_IDS[4]]
             with pytest.raises(UnknownObservation):
                 await store.purge(OWNER, [_IDS[1]])
+
+        self.run(tmp_path, check)
+
+    def test_what_is_purged_alone_leaves_what_was_derived_as_strict_as_it_was(self, tmp_path: Path) -> None:
+        source = observation(1, sensitivity="private")
+        derived = observation(2, derived_from=(_IDS[1],), sensitivity="private")
+
+        async def check(store: ObservationStore) -> None:
+            everything = OWNER.asking_all()
+            await store.commit(OWNER, adding(source, derived, observation(3, derived_from=(_IDS[2],))))
+            assert await store.purge(everything, [_IDS[1]], alone=True) == [_IDS[1]]
+            assert [row.id for row in await store.get(everything, _IDS[:4])] == _IDS[2:4]
+            loosening = Event(kind="update", at=NOW, ids=(_IDS[2],), fields={"sensitivity": "public", "title": "new"})
+            await store.commit(OWNER, [loosening])
+            [row] = await store.get(everything, [_IDS[2]])
+            assert (row.title, row.sensitivity) == ("new", "private")
+
+        async def purge_again(store: ObservationStore) -> None:
+            everything = OWNER.asking_all()
+            with pytest.raises(UnknownObservation):
+                await store.purge(replace(OWNER, clearance="public"), [_IDS[1]])
+            assert await store.purge(OWNER, [_IDS[1]]) == _IDS[2:4]
+            assert await store.get(everything, _IDS[:4]) == []
+            with pytest.raises(UnknownObservation):
+                await store.purge(OWNER, [_IDS[1]])
+
+        async def both(store: ObservationStore) -> bool:
+            await check(store)
+            if not store.keeps_files:
+                await purge_again(store)
+            return store.keeps_files
+
+        if self.run(tmp_path, both):
+            self.run(tmp_path, purge_again)
+
+    def test_rows_are_found_by_how_long_nothing_happened_to_them_and_by_what_fades(self, tmp_path: Path) -> None:
+        later = NOW + timedelta(days=9)
+        view = replace(OWNER, now=later)
+
+        async def quiet(store: ObservationStore, *statuses: Status) -> list[str]:
+            wanted = Filter(quiet_since=NOW + timedelta(days=1), statuses=statuses)
+            return [row.id for row in (await store.find(view, wanted, order="created", ascending=True)).rows]
+
+        async def check(store: ObservationStore) -> bool:
+            await store.commit(OWNER, adding(*(observation(number) for number in range(9))))
+            for number, kind in enumerate(("use", "mention", "confirm", "delete", "archive"), 1):
+                await store.commit(view, [Event(kind=kind, at=later, ids=(_IDS[number],))])  # type: ignore[arg-type]
+            await store.commit(view, [Event(kind="supersede", at=later, ids=(_IDS[6],), by=_IDS[7])])
+            await store.commit(view, [Event(kind="delete", at=NOW, ids=(_IDS[8],))])
+            return store.keeps_files
+
+        async def look(store: ObservationStore) -> None:
+            assert await quiet(store, "active") == [_IDS[0], _IDS[7]]
+            assert await quiet(store, "deleted") == [_IDS[8]]
+            assert await quiet(store, "archived", "superseded") == [_IDS[5]]
+            fading = Filter(fading=Decay(later, 0.05))
+            rows = (await store.find(view, Filter())).rows
+            expected = {row.id for row in rows if consolidated(row, later, 0.05) is not None}
+            assert {row.id for row in (await store.find(view, fading)).rows} == expected > {_IDS[0]}
+            changing = Event(kind="consolidate", at=later, ids=tuple(expected), fields={"decay_per_day": 0.05})
+            await store.commit(view, [changing])
+            assert (await store.find(view, fading)).rows == ()
+
+        async def both(store: ObservationStore) -> bool:
+            if not await check(store):
+                await look(store)
+            return store.keeps_files
+
+        if self.run(tmp_path, both):
+            self.run(tmp_path, look)
+
+    def test_facts_are_found_by_any_of_their_sources(self, tmp_path: Path) -> None:
+        async def check(store: ObservationStore) -> None:
+            await store.commit(OWNER, adding(*(observation(number) for number in range(3))))
+            facts = [
+                Triple(
+                    id=_IDS[20 + number], subject="s", predicate="p", object="o", created_at=NOW, source=source,
+                    sensitivity="public",
+                )
+                for number, source in enumerate([*_IDS[:3], None])
+            ]  # fmt: skip
+            await store.commit(OWNER, [Event(kind="triple", at=NOW, triple=fact) for fact in facts])
+            found = await store.facts(OWNER, FactFilter(sources=frozenset(_IDS[1:9])))
+            assert {fact.source for fact in found} == {*_IDS[1:3]}
 
         self.run(tmp_path, check)
 

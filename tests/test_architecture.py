@@ -133,8 +133,8 @@ def _real_tree(module: ModuleType) -> Iterator[tuple[str, tuple[str, str]]]:
 
 
 def _loaded_by(source: str) -> set[str]:
-    """The top-level packages that a fresh interpreter has loaded after `source`."""
-    done = _python("-c", f"{source}\nimport sys\nprint(*{{name.partition('.')[0] for name in sys.modules}})")
+    """The modules that a fresh interpreter has loaded after `source`."""
+    done = _python("-c", f"{source}\nimport sys\nprint(*sys.modules)")
     assert done.returncode == 0, done.stderr
     return set(done.stdout.split())
 

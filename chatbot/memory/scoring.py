@@ -30,8 +30,10 @@ SESSION_SHARE = 1.0
 """What of its session's own score each row gets."""
 HALF_MATCH = 5.0
 """The lexical score that counts as half a match: about one rare word."""
-CONFIRMATION = 5
-"""How many uses one confirmation counts for: someone said that it is so."""
+CONFIRMATION = 5.0
+USE = 0.005
+"""What makes credible: that someone said that it is so, and hardly that it was found before. Else what was shown once
+would be shown again and again, in the place of what answers better."""
 OTHER = "other"
 """All types that are not named."""
 HALF_LIVES: Mapping[str, float] = {
@@ -217,8 +219,8 @@ def recency(candidate: Match, profile: Profile, now: datetime) -> float:
 
 
 def credibility(candidate: Match) -> float:
-    """0.5 for what was never used, towards 1 with each use, and faster with each time that it was confirmed."""
-    return 1 - 0.5 / (1 + math.log1p(candidate.use_count + CONFIRMATION * candidate.confirmed_count))
+    """0.5 for what was never used, towards 1 with each time that it was confirmed, and very slowly with each use."""
+    return 1 - 0.5 / (1 + math.log1p(USE * candidate.use_count + CONFIRMATION * candidate.confirmed_count))
 
 
 def _days(then: datetime, now: datetime) -> float:

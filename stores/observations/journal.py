@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
@@ -18,6 +18,7 @@ from stores.errors import InvalidValue, LaterFormat, UnsafePath
 from stores.events import Event, parse_event
 from stores.files import Appender, Folder, Stamp, make_folder, read_between, stamp, translated
 from stores.json_lines import encode, is_blank, record_of
+from stores.observations.rewriting import Change, rewritten
 from stores.observations.table import Place
 from stores.open_folders import OpenFolders
 
@@ -104,23 +105,13 @@ class Journal:
         tail = read_between(file, max(0, self.position - _CHECKED_BYTES), self.position)
         return blake2b(head + tail, digest_size=16).hexdigest()
 
-    def rewrite(
-        self, folder: Folder, change: Callable[[bytes], bytes | None], more: Iterable[Event] = ()
-    ) -> dict[int, Place]:
-        """Replace the file by the lines that `change` gives for each, None for none, and by the lines of `more`.
+    def rewrite(self, folder: Folder, change: Change, more: Iterable[Event] = ()) -> dict[int, Place]:
+        """Replace the file by the lines that `change` makes of it, and by the lines of `more`.
 
         Needs the lock, and all lines to be read. Returns where each line that is left stands now, by its old start.
         """
-        lines: list[bytes] = []
-        moved: dict[int, Place] = {}
-        begin = size = 0
-        for old in folder.read(NAME).split(b"\n")[:-1] if self.position else ():
-            if (line := change(old)) is not None:
-                moved[begin] = (size, len(line))
-                lines.append(line + b"\n")
-                size += len(line) + 1
-            begin += len(old) + 1
-        data = b"".join([*lines, *(encode(event.as_json()) for event in more)])
+        kept, moved = rewritten(folder.read(NAME) if self.position else b"", change)
+        data = b"".join([kept, *(encode(event.as_json()) for event in more)])
         folder.replace(NAME, data)
         self.start_again()
         self._opened()  # while nobody else can replace it

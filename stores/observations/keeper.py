@@ -10,10 +10,11 @@ import logging
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from heapq import nlargest
-from itertools import islice
+from itertools import compress, islice
 
 from stores.access import View, may_see
 from stores.bm25 import about
@@ -21,6 +22,7 @@ from stores.cache import Cache
 from stores.caps import archiving, is_overfull, surplus, with_time_to_live
 from stores.errors import InvalidValue, StoreError, UnknownObservation
 from stores.events import (
+    STATUS_KINDS,
     Event,
     Outcome,
     applied,
@@ -36,9 +38,9 @@ from stores.files import Folder
 from stores.observation import Observation, Status, Triple, fold
 from stores.observations import snapshot
 from stores.observations.journal import Journal, Writer, event_of
-from stores.observations.rewriting import counts, erasing, without_counts
+from stores.observations.rewriting import Change, erasing, uncounted
 from stores.observations.search import Search
-from stores.observations.table import PURGED, Place, Table, moment, text_digest
+from stores.observations.table import PURGED, Place, Table, is_few, moment, text_digest
 from stores.observations.vectors import Vectors
 from stores.query import (
     Facet,
@@ -128,7 +130,10 @@ class Keeper:
             if after is not None and table.number_seen(after, view.asking_all()) is None:
                 raise UnknownObservation(f"there is no observation {after}")
             found: list[int] = []
-            for number in table.in_order(order, table.fitting(wanted), ascending=ascending, after=after):
+            numbers = table.fitting(wanted)
+            if numbers is None and is_few(flags.count(1), len(flags)):
+                numbers = set(compress(range(len(flags)), flags))
+            for number in table.in_order(order, numbers, ascending=ascending, after=after):
                 if flags[number] and table.fits(number, wanted):
                     found.append(number)
                     if len(found) > limit:
@@ -148,7 +153,9 @@ class Keeper:
             numbers = table.fitting(wanted)
             if numbers is not None:
                 scores = {number: score for number, score in scores.items() if number in numbers}
-            if wanted.after or wanted.before or wanted.min_importance or wanted.visibilities:
+            if any((wanted.after, wanted.before, wanted.min_importance, wanted.visibilities)) or any(
+                (wanted.quiet_since, wanted.fading)
+            ):
                 scores = {number: score for number, score in scores.items() if table.fits(number, wanted)}
             return [table.match(number, score) for score, number in best(scores, limit)]
 
@@ -316,28 +323,30 @@ class Keeper:
             seen = [each for each in found if self._table.number_seen(each, view) is not None]
         return seen[: check_limit(limit)]
 
-    def purge(self, view: View, ids: Sequence[str], *, who: str = "", why: str = "") -> list[str]:
+    def purge(self, view: View, ids: Sequence[str], *, who: str = "", why: str = "", alone: bool = False) -> list[str]:
         """See `ObservationStore`."""
         everything = view.asking_all()
         with self._alone() as folder:
-            asked = [each for each in dict.fromkeys(ids) if self._table.number_seen(each, everything) is not None]
+            asked = [each for each in dict.fromkeys(ids) if self._is_seen_or_behind(each, everything)]
             facts = [each for each in dict.fromkeys(ids) if (fact := self.triple(each)) and may_name(fact, view, self)]
-            if not asked and not facts:
+            derived = [] if alone else made_from(asked, self.derived_from)
+            gone = [each for each in asked if each in self._table.numbers]
+            gone += sorted(derived, key=self._table.numbers.__getitem__)
+            if not gone and not facts:
                 raise UnknownObservation(f"there is no observation {', '.join(ids)}")
-            gone = asked + sorted(made_from(asked, self.derived_from), key=self._table.numbers.__getitem__)
             seen = [each for each in gone if self._table.number_seen(each, everything) is not None]
             rows = [self._row(self._table.numbers[each]) for each in gone]
             self._cache.remove(snapshot.NAME)
             numbers = {self._table.numbers[row.id] for row in rows}
             self.search.erase(numbers)
             self._vectors.erase(numbers)
-            moved = self._journal.rewrite(folder, erasing({*gone, *facts}, view.now, who=who, why=why))
+            begun = {row.id: self._table.starts[self._table.numbers[row.id]] for row in rows}
+            self._rewrite(folder, erasing(begun, view.now, who=who, why=why, facts=facts), besides=numbers)
             for row in rows:
                 self._bodies.pop(self._table.numbers[row.id], None)
                 self._table.erase(row)
             for each in facts:
                 self._table.triples.pop(each, None)
-            self._table.relocate(moved)
             self.search.erase(numbers)  # again, for a process that read the rows before may have indexed them meanwhile
         return seen + facts
 
@@ -385,7 +394,7 @@ class Keeper:
         try:
             with self._alone() as folder:
                 if self._is_compaction_due():
-                    self._compact(folder)
+                    self._rewrite(folder)
         except (OSError, StoreError) as error:
             logger.warning("%s could not be compacted and stays whole: %s", self._journal.path, error)
 
@@ -558,7 +567,10 @@ class Keeper:
             before = self._row(number)
             after = applied(before, event)
             self._table.note_line(number, place)
-            self._table.change(before, after)
+            if event.kind in STATUS_KINDS:
+                self._table.restate(before, after)
+            else:
+                self._table.change(before, after)
             self._keep_body(number, after)
             self.search.note(number)
 
@@ -614,15 +626,22 @@ class Keeper:
         uses, lines = self._table.use_lines, self._table.lines
         return uses >= _COMPACTED_FROM and uses * 2 > lines
 
-    def _compact(self, folder: Folder) -> None:
+    def _is_seen_or_behind(self, observation_id: str, view: View) -> bool:
+        """Whether the caller may see the row; or, where it was erased, a row that was made from it."""
         table = self._table
-        used = [
-            self._row(number) for number in table.numbers.values() if table.uses[number] or table.consolidated[number]
-        ]
-        at = max((row.last_used_at for row in used if row.last_used_at), default=moment(0))
-        moved = self._journal.rewrite(folder, without_counts, counts(used, at))
+        beside = [table.ids[number] for number in table.derived_from(observation_id)]
+        asked = [observation_id] if observation_id in table.numbers else beside
+        return any(table.number_seen(each, view) is not None for each in asked)
+
+    def _rewrite(
+        self, folder: Folder, change: Change = lambda line, _: line, besides: AbstractSet[int] = frozenset()
+    ) -> None:
+        """Rewrite the journal, with few lines in the place of all that count uses and strength of rows."""
+        table = self._table
+        counts = table.counting(besides)
+        moved = self._journal.rewrite(folder, uncounted(change), counts)
         table.relocate(moved)
-        table.lines = len(moved) + len(used)
+        table.lines = len(moved) + len(counts)
         table.use_lines = 0
 
     @contextmanager

@@ -21,8 +21,8 @@ from stores.observation import TYPES, parse_triple
 from stores.observations.table import Table, micros
 
 NAME = "table"
-VERSION = 3
-_MAGIC = b"chatbot table 3\n"
+VERSION = 4
+_MAGIC = b"chatbot table 4\n"
 _COLUMNS = {
     "class_of": "H",
     "starts": "Q",
@@ -32,6 +32,7 @@ _COLUMNS = {
     "updated": "q",
     "expires": "q",
     "used": "q",
+    "quiet": "q",
     "uses": "I",
     "mentions": "I",
     "confirms": "I",
@@ -139,7 +140,7 @@ def _check(table: Table, rows: int, size: int) -> None:
     columns: list[Sized] = [getattr(table, name) for name in _COLUMNS]
     places = [place for each in table.later.values() for place in each]
     texts = [*table.after, *table.after.values(), *(each for each in table.sessions if each is not None)]
-    moments = [getattr(table, name) for name in ("created", "updated", "used", "consolidated")]
+    moments = [getattr(table, name) for name in ("created", "updated", "used", "quiet", "consolidated")]
     sound = (
         len(table.ids) == rows
         and all(len(column) == rows for column in columns)

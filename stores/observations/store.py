@@ -118,9 +118,11 @@ class ObservationFileStore(ObservationStore):
         """See `ObservationStore`."""
         return await asyncio.to_thread(self._keeper.resolve, view, prefix, limit=limit)
 
-    async def purge(self, view: View, ids: Sequence[str], *, who: str = "", why: str = "") -> list[str]:
+    async def purge(
+        self, view: View, ids: Sequence[str], *, who: str = "", why: str = "", alone: bool = False
+    ) -> list[str]:
         """See `ObservationStore`."""
-        return await asyncio.to_thread(self._keeper.purge, view, ids, who=who, why=why)
+        return await asyncio.to_thread(self._keeper.purge, view, ids, who=who, why=why, alone=alone)
 
     async def stats(self, view: View) -> Stats:
         """See `ObservationStore`."""

@@ -9,18 +9,22 @@ from __future__ import annotations
 import bisect
 import hashlib
 from array import array
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from stores.access import Guard, View, may_see
 from stores.caps import Weighed
+from stores.consolidation import LASTING_TYPES, settled
 from stores.documents import SEARCHED
 from stores.events import Event
-from stores.observation import TYPES, Observation, Status, Triple, counted
+from stores.observation import LASTING_IN_RANK, TYPES, Observation, Status, Triple, counted
 from stores.observations.visible import Lines, Visible
 from stores.query import EXACT, Filter, Labelled, Match, Order, key_of, values_of, written
+from stores.records import format_time
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -59,6 +63,8 @@ class Table:
         self.updated = array("q")
         self.expires = array("q")
         self.used = array("q")
+        self.quiet = array("q")
+        """When something last happened to each row."""
         self.uses = array("I")
         self.mentions = array("I")
         self.confirms = array("I")
@@ -105,6 +111,7 @@ class Table:
         self.updated.append(micros(row.updated_at))
         self.expires.append(_NEVER if row.expires_at is None else micros(row.expires_at))
         self.used.append(0 if row.last_used_at is None else micros(row.last_used_at))
+        self.quiet.append(micros(row.quiet_since))
         self.uses.append(row.use_count)
         self.mentions.append(row.mention_count)
         self.confirms.append(row.confirmed_count)
@@ -130,7 +137,7 @@ class Table:
         counts = (self.uses, self.mentions, self.confirms, self.types, self.consolidated_touches)
         for column in (*counts, self.starts, self.lengths, self.texts, self.session_of):
             column.append(0)
-        for column in (self.created, self.updated, self.used, self.consolidated):
+        for column in (self.created, self.updated, self.used, self.quiet, self.consolidated):
             column.append(0)
         self.strength.append(_UNCHANGED)
         self.expires.append(_NEVER)
@@ -146,6 +153,7 @@ class Table:
         self.uses[number], self.mentions[number] = after.use_count, after.mention_count
         self.confirms[number] = after.confirmed_count
         self.used[number] = 0 if after.last_used_at is None else micros(after.last_used_at)
+        self.quiet[number] = micros(after.quiet_since)
         self.importance[number] = after.importance
         self._set_strength(number, after)
         self.types[number] = TYPES.index(after.type)
@@ -156,10 +164,21 @@ class Table:
         self._link(after)
         self._show(number)
 
+    def restate(self, before: Observation, after: Observation) -> None:
+        """A row has another status, or stands behind another row; what it says is as it was."""
+        number = self.numbers[after.id]
+        self._set_expiry(number, _NEVER if after.expires_at is None else micros(after.expires_at))
+        self._set_class(number, after.status, Guard.of(after))
+        self.quiet[number] = micros(after.quiet_since)
+        self._unlink(before)
+        self._link(after)
+        self._show(number)
+
     def use(self, number: int, at: datetime) -> None:
         """A row was handed out."""
         self.uses[number] += 1
         self.used[number] = micros(at)
+        self.quiet[number] = max(self.quiet[number], self.used[number])
 
     def erase(self, row: Observation) -> None:
         """Forget everything about a row but its id and its number."""
@@ -201,6 +220,9 @@ class Table:
         """How important the row is by now."""
         strength = self.strength[number]
         return self.importance[number] if strength < 0 else strength
+
+    def _rank(self, number: int) -> float:
+        return self.importance[number] if TYPES[self.types[number]] in LASTING_IN_RANK else self.standing(number)
 
     def guard(self, number: int) -> tuple[str, Guard]:
         """Status and guard of a row."""
@@ -252,12 +274,28 @@ class Table:
             and (wanted.before is None or self.created[number] < micros(wanted.before))
             and self.importance[number] >= wanted.min_importance
             and (not wanted.visibilities or self.guard(number)[1].visibility in wanted.visibilities)
+            and (wanted.quiet_since is None or self.quiet[number] <= micros(wanted.quiet_since))
+            and (wanted.fading is None or self._is_fading(number, micros(wanted.fading.at), wanted.fading.per_day))
         )
+
+    def _is_fading(self, number: int, at: int, per_day: float) -> bool:
+        """What `stores.consolidation.consolidated` says of the row, without reading it."""
+        elapsed = (at - (self.consolidated[number] or self.updated[number])) / 1_000_000
+        touches = self.uses[number] + self.mentions[number] + self.confirms[number]
+        strength = settled(
+            self.standing(number),
+            self.importance[number],
+            touches - self.consolidated_touches[number],
+            elapsed=elapsed,
+            quiet=min(elapsed, max(0.0, (at - self.quiet[number]) / 1_000_000)),
+            rate=per_day / 2 if TYPES[self.types[number]] in LASTING_TYPES else per_day,
+        )
+        return strength is not None
 
     def in_order(self, order: Order, numbers: set[int] | None, *, ascending: bool, after: str | None) -> Iterator[int]:
         """Rows by time, all of them or those in `numbers`, beginning behind the row `after`."""
         times = self.created if order == "created" else self.updated
-        few = numbers is not None and len(numbers) * 8 < len(self)
+        few = numbers is not None and is_few(len(numbers), len(self))
         keys = sorted(times[number] << 32 | number for number in numbers or ()) if few else self._sorted(order)
         begin = None if after is None else times[self.numbers[after]] << 32 | self.numbers[after]
         if ascending:
@@ -279,7 +317,7 @@ class Table:
             self.sessions[self.session_of[number]],
             moment(self.created[number]),
             moment(self.updated[number]),
-            self.standing(number),
+            self._rank(number),
             self.mentions[number],
             self.uses[number],
             self.confirms[number],
@@ -327,10 +365,36 @@ class Table:
         """The rows that were made from that one."""
         return list(self.labels.get(_label("derived_from", observation_id), ()))
 
+    def counting(self, besides: AbstractSet[int] = frozenset()) -> list[Event]:
+        """The lines that say how often each row was used and how strong it is; those of `besides` are left out."""
+        used = [number for number in self.numbers.values() if number not in besides]
+        strong: defaultdict[int, dict[str, Any]] = defaultdict(dict)
+        found = []
+        for number in used:
+            fields: dict[str, Any] = {}
+            if self.uses[number]:
+                fields["use_count"] = self.uses[number]
+            if self.used[number]:
+                fields["last_used_at"] = format_time(moment(self.used[number]))
+            if self.consolidated[number] and self.strength[number] < 0:
+                touches = self.consolidated_touches[number]
+                at = format_time(moment(self.consolidated[number]))
+                fields |= {"strength": None, "consolidated_at": at, "consolidated_touches": touches}
+            elif self.consolidated[number]:
+                set_to = [self.strength[number], self.consolidated_touches[number]]
+                strong[self.consolidated[number]][self.ids[number]] = set_to
+            if fields:
+                at_last = moment(max(self.used[number], self.consolidated[number]))
+                found.append(Event(kind="counts", at=at_last, ids=(self.ids[number],), fields=fields))
+        return found + [
+            Event(kind="consolidate", at=moment(at), ids=tuple(rows), fields=rows) for at, rows in strong.items()
+        ]
+
     def set_counts(self, number: int, row: Observation) -> None:
         """How often a row was handed out so far, and when last, and how strong it is."""
         self.uses[number] = row.use_count
         self.used[number] = 0 if row.last_used_at is None else micros(row.last_used_at)
+        self.quiet[number] = micros(row.quiet_since)
         self._set_strength(number, row)
 
     def relocate(self, moved: Mapping[int, Place]) -> None:
@@ -528,6 +592,11 @@ class _Mask:
     def _know_classes(self) -> None:
         for status, guard in self._table.classes[len(self._allowed) :]:
             self._allowed.append(status in self._statuses and may_see(guard, self._view))
+
+
+def is_few(some: int, rows: int) -> bool:
+    """Whether it takes less to put some rows in order than to pass all of them by."""
+    return some * 4 < rows
 
 
 def micros(at: datetime) -> int:

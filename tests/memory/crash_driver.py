@@ -11,6 +11,7 @@ folders. Prints how many operations were acknowledged.
 
 import asyncio
 import copy
+import json
 import logging
 import os
 import random
@@ -488,6 +489,54 @@ class Correcting(Remembering):
                 )
 
 
+class Retiring(Maintaining):
+    """Merged originals are deleted and erased, and the journal rewritten each time: their summaries stay, and why."""
+
+    async def some(self, times: int, worker: int, ack: Ack = lambda _: None) -> None:
+        """Add rows and let them grow old, again and again."""
+        days = count()
+        rule = Rule(types=("note", "event"), delete_after_days=1)
+        policy = Policy(compression_min_age_days=0, decay_per_day=0, erase_after_days=1, rules=(rule,))
+        settings = {"observations": {"cache": str(self.folder / "cache")}}
+        async with (
+            self.open() as store,
+            MemorySystem(
+                self.folder / "memory", settings=settings, clock=lambda: NOW + timedelta(days=next(days) / 10)
+            ) as memory,
+        ):
+            for number in range(times):
+                words = f"{os.getpid()}x{worker}x{number}"
+                rows = _alike(f"{words}a {words}b {words}c")
+                await store.commit(OWNER, [Event(kind="add", at=NOW, row=row) for row in rows])
+                ack(" ".join(row.id for row in rows))
+                await memory.maintain(policy, whole=True)
+
+    async def check(self, acked: list[str]) -> None:
+        """What is gone is told of, and summaries are whole."""
+        async with self.open() as store:
+            rows: dict[str, Observation] = {}
+            after = None
+            while True:
+                page = await store.find(LATER, Filter(statuses=STATUSES), order="created", limit=1000, after=after)
+                rows |= {row.id: row for row in page.rows}
+                after = page.after
+                if after is None:
+                    break
+        told: dict[str, dict[str, str]] = {}
+        journal = self.folder / "memory" / "observations.jsonl"
+        for line in journal.read_bytes().split(b"\n")[:-1] if journal.exists() else ():
+            event = json.loads(line)
+            if event["event"] == "purge":
+                told |= dict.fromkeys(event.get("ids", [event.get("id")]), event)
+        assert rows.keys() | told.keys() >= set(acked), set(acked) - rows.keys() - told.keys()
+        assert not rows.keys() & told.keys()
+        assert all(event["who"] == "maintenance" and event["why"] for event in told.values())
+        for summary in (row for row in rows.values() if row.derived_from):
+            assert summary.status == "active"
+            assert all(rows[each].superseded_by == summary.id for each in summary.derived_from if each in rows)
+        assert len(rows) + len(told) < 200 or told, "nothing is erased, so nothing is tested"
+
+
 class Saving(Remembering):
     """Every row is followed by a snapshot of all of them."""
 
@@ -719,6 +768,7 @@ SCENARIOS: dict[str, type[Scenario]] = {
     "snapshot": Saving,
     "correct": Correcting,
     "maintain": Maintaining,
+    "retire": Retiring,
 }
 
 

@@ -230,6 +230,51 @@ async def test_what_was_deleted_is_erased_in_time_but_not_what_something_was_mad
     assert (await memory.row(source)).status == "deleted"
 
 
+async def test_merged_originals_go_in_time_and_leave_their_summary_and_the_reason(memory: Memory) -> None:
+    ids = await memory.alike(4)
+    [deed] = (await memory.after(8, Policy())).deeds[-1:]
+    assert (deed.kind, set(deed.ids)) == ("compress", set(ids))
+    assert deed.by is not None
+    policy = Policy(erase_after_days=30, rules=(Rule(types=("note",), delete_after_days=20),))
+    assert not (await memory.after(19, policy, whole=True)).counts()["delete"]  # days since they were merged
+    assert (await memory.after(1, policy, whole=True)).counts()["delete"] == 4
+    assert await memory.why(ids[0]) == ("delete", "maintenance", "note untouched for 20 days")
+    assert [each.observation.id for each in await memory.memories.history(ids[0])][-1] == deed.by
+    before = await memory.row(deed.by)
+    assert (await memory.after(30, policy, whole=True)).counts()["erase"] == 4
+    assert (await memory.row(deed.by)).narrative == before.narrative
+    assert not (await memory.after(30, policy, whole=True)).counts()["erase"]
+    purges = [json.loads(line) for line in (memory.home / "observations.jsonl").read_bytes().splitlines()]
+    [line] = [each for each in purges if each["event"] == "purge"]
+    assert (set(line["ids"]), line["who"], line["why"]) == (set(ids), "maintenance", "deleted or expired for 30 days")
+    assert await memory.memories.purge(ids[0]) == [deed.by]  # who erases what was said erases what is left of it
+
+
+async def test_the_history_of_what_is_meant_to_last_stays(memory: Memory) -> None:
+    old = await memory.keep("the port is 1", type="identity", subject="port")
+    await memory.keep("the port is 2", type="identity", subject="port", supersedes=old)
+    policy = Policy(erase_after_days=1, rules=(Rule(delete_after_days=1),))
+    for _ in range(3):
+        await memory.after(100, policy, whole=True)
+    assert [each.observation.title for each in await memory.memories.history(old)] == ["the port is 1", "the port is 2"]
+
+
+async def test_what_is_needed_does_not_have_the_journal_rewritten_again_and_again(memory: Memory) -> None:
+    gone, source = await memory.keep("a plan"), await memory.keep("a source")
+    await memory.keep("made of it", derived_from=[source])
+    await memory.memories.forget(gone, source)
+    policy = Policy(erase_after_days=30)
+    assert not _erased(await memory.after(59, policy))
+    assert _erased(await memory.after(2, policy)) == [(gone,)]
+    inode = (memory.home / "observations.jsonl").stat().st_ino
+    await memory.after(7, policy)
+    assert (memory.home / "observations.jsonl").stat().st_ino == inode
+
+
+def _erased(report: Report) -> list[tuple[str, ...]]:
+    return [deed.ids for deed in report.deeds if deed.kind == "erase"]
+
+
 async def test_a_dry_run_tells_what_would_be_done_and_does_nothing(memory: Memory) -> None:
     await memory.alike(3)
     await memory.keep("old event", type="event")

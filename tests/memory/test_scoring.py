@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from chatbot.memory.recall import judged
 from chatbot.memory.scoring import PROFILES, Profile, scored, windowed
+from stores.observation import Observation
 from stores.query import Match
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
@@ -51,6 +52,18 @@ def test_the_golden_cases(profile: Profile, one: Match, expected: float) -> None
 def test_a_better_match_outranks_a_worse_one(worse: float, more: float) -> None:
     rows = {each.id: each for each in (candidate("a", lexical=worse), candidate("b", lexical=worse + more))}
     assert [row.match.id for row in scored(rows, {}, {}, INJECT, NOW)] == ["b", "a"]
+
+
+def test_what_answers_better_stands_before_what_was_found_a_hundred_times() -> None:
+    rows = {each.id: each for each in (candidate("often", lexical=5.0, use_count=100), candidate("b", lexical=6.0))}
+    assert [row.match.id for row in scored(rows, {}, {}, INJECT, NOW)] == ["b", "often"]
+
+
+def test_an_exchange_neither_fades_nor_grows_when_it_is_looked_for() -> None:
+    given = {"id": "0" * 8 + "-0000-4000-8000-" + "0" * 12, "created_at": NOW, "updated_at": NOW, "title": "t"}
+    faded = {"importance": 0.5, "strength": 0.1}
+    assert Match.of(Observation(**given, **faded, type="exchange")).importance == 0.5  # type: ignore[arg-type]
+    assert Match.of(Observation(**given, **faded, type="note")).importance == 0.1  # type: ignore[arg-type]
 
 
 def test_other_weights_give_another_order() -> None:

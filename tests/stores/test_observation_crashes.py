@@ -12,7 +12,16 @@ import pytest
 
 DRIVER = Path(__file__).parents[1] / "memory" / "crash_driver.py"
 TIMES = int(os.environ.get("CRASH_ROUNDS", "1"))
-KILLS = {"remember": 40, "import": 15, "use": 25, "purge": 50, "snapshot": 40, "maintain": 40, "correct": 40}
+KILLS = {
+    "remember": 40,
+    "import": 15,
+    "use": 25,
+    "purge": 50,
+    "snapshot": 40,
+    "maintain": 40,
+    "correct": 40,
+    "retire": 40,
+}
 
 
 @pytest.mark.timeout(120 * TIMES)

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar
@@ -741,6 +741,37 @@ def test_not_a_byte_of_what_was_purged_is_left_anywhere(place: Place) -> None:
     assert held(words) == []
     assert place.titles() == ["title 2"]
     assert held(words) == []
+
+
+def test_what_was_erased_together_is_told_in_one_line_and_rows_keep_their_places(place: Place) -> None:
+    async def work(store: ObservationFileStore) -> None:
+        for number in range(1, 9):
+            await store.commit(OWNER, [adding(number, title=f"word{number}")])
+            await store.commit(OWNER, [Event(kind="use", at=NOW, ids=(id_of(1), id_of(number)))])
+        fading = {"decay_per_day": 1}
+        later = replace(OWNER, now=NOW + timedelta(days=3))
+        ids = tuple(id_of(number) for number in (5, 8))
+        await store.commit(later, [Event(kind="consolidate", at=later.now, ids=ids, fields=fading)])
+        await store.reindex()  # so that segments hold rows by their numbers
+        gone = [id_of(number) for number in (2, 3, 4, 6)]
+        await store.purge(OWNER, gone, who="maintenance", why="old")
+
+    async def check(store: ObservationFileStore) -> None:
+        for number in (1, 5, 7, 8):
+            assert [each.id for each in await store.match(OWNER, [f"word{number}"], Filter())] == [id_of(number)]
+        rows = {row.id: row for row in await store.get(OWNER, [id_of(1), id_of(5), id_of(8)])}
+        assert [rows[id_of(number)].use_count for number in (1, 5, 8)] == [8, 1, 1]
+        assert [rows[id_of(number)].standing for number in (1, 5, 8)] == [0.5, 0.1, 0.1]
+
+    place.run(work)
+    place.run(check)
+    events = [json.loads(each) for each in place.journal.read_bytes().splitlines()]
+    told = [each.get("ids", [each.get("id")]) for each in events if each["event"] == "purge"]
+    assert told == [[id_of(2), id_of(3), id_of(4)], [id_of(6)]]
+    assert not [each for each in events if each["event"] == "use"]
+    for each in place.cache.rglob("table"):
+        each.unlink()
+    place.run(check)  # from the journal alone, with the segments that were there
 
 
 def test_drafts_that_killed_processes_left_are_purged_too(place: Place) -> None:

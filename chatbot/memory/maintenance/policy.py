@@ -99,7 +99,7 @@ def aged(rows: Iterable[Observation], policy: Policy, now: datetime) -> list[Sen
         rule = policy.rule_for(row)
         if rule is None:
             continue
-        days = days_since(row.touched_at, now)
+        days = days_since(max(row.touched_at, row.superseded_at or row.touched_at), now)
         if 0 < rule.delete_after_days <= days and row.status != "deleted":
             found["delete", f"{row.type} untouched for {rule.delete_after_days:g} days"].append(row.id)
         elif 0 < rule.archive_after_days <= days and row.status == "active":

@@ -11,9 +11,10 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 
 from chatbot.memory.maintenance.alike import Compared, Words, groups
 from chatbot.memory.maintenance.merging import Key, digest, kinship, may_be_merged, portions
@@ -22,11 +23,11 @@ from chatbot.memory.maintenance.report import Deed, Kind, Report
 from chatbot.memory.scope import Scope
 from stores.access import SENSITIVITIES
 from stores.analysis import terms
-from stores.consolidation import consolidated
+from stores.consolidation import Decay, consolidated
 from stores.errors import UnknownObservation
 from stores.events import Event
 from stores.observation import Observation, Status
-from stores.query import MOST_AT_ONCE, FactFilter, Filter
+from stores.query import MOST_AT_ONCE, FactFilter, Filter, status_now
 
 logger = logging.getLogger(__name__)
 
@@ -34,9 +35,10 @@ WHO = "maintenance"
 _LEAST = 3
 """How many rows are worth a digest."""
 _KEPT_WORDS = 20_000
-_ERASED_AT_ONCE = 500
-_DAYS_TO_GATHER = 7
-"""Erasing rewrites the journal: unless many rows are due, it waits so long for more."""
+_COMMITTED_AT_ONCE = 32
+_ERASED_AT_ONCE = 2_000
+_DAYS_TO_GATHER = (7, 30)
+"""Erasing rewrites the journal, so it waits for more: as long again as rows were kept, within these bounds."""
 
 
 @dataclass(slots=True)
@@ -47,6 +49,8 @@ class Findings:
     """The words of rows, by id, with the hash of the text that they are of."""
     compared: dict[tuple[Key, float], Compared] = field(default_factory=dict)
     """What was compared, by kinship and similarity."""
+    erasing: tuple[float, datetime] | None = None
+    """After how many days what was deleted is erased, and before when it is not worth to look for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +81,14 @@ class Run:
         self._findings = findings or Findings()
         self._deeds: list[Deed] = []
         self._begun = time.monotonic()
+        self._sees_all = False
 
     async def go(self, place: Place) -> tuple[Report, Place]:
         """Do what is due from `place` on; what was done, and where the next run goes on."""
-        active, next_active = await self._rows(Filter(), place.active)
+        active, next_active = await self._rows(self._active(), place.active)
         await self._take(active, self._consolidate, self._retire, self._compress, self._summarize)
         resting, next_resting = await self._resting(place.resting)
+        self._sees_all = place.resting is None and next_resting is None
         await self._take(resting, self._age, self._erase)
         on_time = not self._is_late()
         report = Report(
@@ -101,6 +107,12 @@ class Run:
                 gone = await step(rows)
                 rows = [row for row in rows if row.id not in gone]
 
+    def _active(self) -> Filter:
+        """The active rows that something may become of: where memory only fades, those that do."""
+        policy = self._policy
+        only_fades = policy == policy.only("consolidation")
+        return Filter(fading=Decay(self._view.now, policy.decay_per_day)) if only_fades else Filter()
+
     async def _resting(self, after: str | None) -> tuple[list[Observation], str | None]:
         """The next rows that are no longer active and old enough that something may become of them."""
         deleting = [rule.delete_after_days for rule in self._policy.rules if rule.delete_after_days]
@@ -108,13 +120,13 @@ class Run:
         found: list[Observation] = []
         ends: list[tuple[datetime, str]] = []
         waits: list[tuple[tuple[Status, ...], list[float]]] = [
-            (("archived",), deleting),
+            (("archived", "superseded", "compressed"), deleting),
             (("expired",), deleting + erasing),
-            (("deleted",), erasing),
+            (("deleted",), erasing if self._may_erase() else []),
         ]
         for statuses, days in waits:
             if days:
-                rows, end = await self._rows(Filter(statuses=statuses, before=self._days_ago(min(days))), after)
+                rows, end = await self._rows(Filter(statuses=statuses, quiet_since=self._days_ago(min(days))), after)
                 found += rows
                 ends += [(rows[-1].created_at, end)] if end is not None else []
         return found, min(ends, default=(None, None))[1]
@@ -142,28 +154,33 @@ class Run:
         rate = self._policy.decay_per_day
         now = self._view.now
         ids = [row.id for row in rows if consolidated(row, now, rate) is not None] if rate else []
-        for begin in range(0, len(ids), MOST_AT_ONCE):
-            part = tuple(ids[begin : begin + MOST_AT_ONCE])
-            event = Event(kind="consolidate", at=now, ids=part, fields={"decay_per_day": rate}, who=WHO)
-            await self._do("consolidate", event, part, "time passed, or they were used")
+        parts = [tuple(ids[begin : begin + MOST_AT_ONCE]) for begin in range(0, len(ids), MOST_AT_ONCE)]
+        fading = {"decay_per_day": rate}
+        await self._do(
+            (
+                Deed("consolidate", part, "time passed, or they were used"),
+                Event(kind="consolidate", at=now, ids=part, fields=fading, who=WHO),
+            )
+            for part in parts
+        )
         return set()
 
     async def _retire(self, rows: Sequence[Observation]) -> set[str]:
         gone = await self._age(rows)
         left = [row for row in rows if row.id not in gone]
-        for sentence in crowded(left, self._policy):
-            gone |= await self._carry_out(sentence)
-        return gone
+        return gone | await self._carry_out(crowded(left, self._policy))
 
     async def _age(self, rows: Sequence[Observation]) -> set[str]:
-        gone: set[str] = set()
-        for sentence in aged(rows, self._policy, self._view.now):
-            gone |= await self._carry_out(sentence)
-        return gone
+        return await self._carry_out(aged(rows, self._policy, self._view.now))
 
-    async def _carry_out(self, sentence: Sentence) -> set[str]:
-        event = Event(kind=sentence.fate, at=self._view.now, ids=sentence.ids, who=WHO, why=sentence.why)
-        return set(sentence.ids) if await self._do(sentence.fate, event, sentence.ids, sentence.why) else set()
+    async def _carry_out(self, sentences: Iterable[Sentence]) -> set[str]:
+        return await self._do(
+            (
+                Deed(each.fate, each.ids, each.why),
+                Event(kind=each.fate, at=self._view.now, ids=each.ids, who=WHO, why=each.why),
+            )
+            for each in sentences
+        )
 
     async def _compress(self, rows: Sequence[Observation]) -> set[str]:
         policy = self._policy
@@ -183,8 +200,7 @@ class Run:
                 known = {words: [*near] for words, near in before.items()}  # a thread goes on where we are cancelled
                 found = await asyncio.to_thread(self._alike, family, known)
                 compared[key, policy.similarity] = known
-                for group in found:
-                    gone |= await self._merge("compress", group, "memories alike", "alike")
+                gone |= await self._merge("compress", found, "memories alike", "alike")
         return gone
 
     async def _summarize(self, rows: Sequence[Observation]) -> set[str]:
@@ -195,11 +211,12 @@ class Run:
         for row in rows:
             if row.session_id is not None and may_be_merged(row) and self._days_old(row) >= days:
                 sessions[row.session_id, kinship(row)].append(row)
-        gone: set[str] = set()
-        for (session, _), group in sessions.items():
-            if len(group) >= _LEAST and await self._is_over(session, days):
-                gone |= await self._merge("summarize", group, "memories of a session", f"a session {days:g} days old")
-        return gone
+        over = [
+            group
+            for (session, _), group in sessions.items()
+            if len(group) >= _LEAST and await self._is_over(session, days)
+        ]
+        return await self._merge("summarize", over, "memories of a session", f"a session {days:g} days old")
 
     async def _is_over(self, session: str, days: float) -> bool:
         wanted = Filter(session_id=session)
@@ -220,55 +237,64 @@ class Run:
             known = words[row.id] = (row.hash, frozenset(terms(row.text())))
         return known[1]
 
-    async def _merge(self, kind: Kind, rows: Sequence[Observation], what: str, why: str) -> set[str]:
+    async def _merge(self, kind: Kind, found: Sequence[Sequence[Observation]], what: str, why: str) -> set[str]:
         """Put digests in the place of rows; those that facts were taken from stay, or the facts would go too."""
-        gone: set[str] = set()
-        if self._is_late():
-            return gone
-        free = [row for row in rows if not await self._has_facts(row)]
-        for portion in portions(free, least=_LEAST):
-            new_id = str(self._scope.new_id())
-            row = digest(portion, new_id=new_id, what=what, now=self._view.now)
-            ids = row.derived_from
-            event = Event(kind="add", at=self._view.now, row=row, compresses=ids, who=WHO, why=why)
-            if await self._do(kind, event, ids, why, by=None if self._dry_run else new_id):
-                gone.update(ids)
-        return gone
+        told = await self._with_facts([row.id for rows in found for row in rows])
+        free = ([row for row in rows if row.id not in told] for rows in found)
+        parts = (part for rows in free for part in portions(rows, least=_LEAST))
+        return await self._do(self._merging(kind, part, what, why) for part in parts)
 
-    async def _has_facts(self, row: Observation) -> bool:
-        return bool(await self._scope.store.facts(self._view, FactFilter(source=row.id), limit=1))
+    def _merging(self, kind: Kind, rows: Sequence[Observation], what: str, why: str) -> Change:
+        new_id = str(self._scope.new_id())
+        row = digest(rows, new_id=new_id, what=what, now=self._view.now)
+        event = Event(kind="add", at=self._view.now, row=row, compresses=row.derived_from, who=WHO, why=why)
+        return Deed(kind, row.derived_from, why, by=None if self._dry_run else new_id), event
+
+    async def _with_facts(self, ids: Sequence[str]) -> set[str]:
+        """Those that facts were taken from."""
+        found: set[str] = set()
+        left = frozenset(ids)
+        while left:
+            page = await self._scope.store.facts(self._view, FactFilter(sources=left), limit=MOST_AT_ONCE)
+            sources = {fact.source for fact in page if fact.source is not None}
+            found |= sources
+            left = left - sources if len(page) == MOST_AT_ONCE else frozenset()
+        return found
+
+    def _may_erase(self) -> bool:
+        """Whether anything that was deleted may have waited for long enough."""
+        days, begin = self._findings.erasing or (0, self._view.now)
+        return self._eager or days != self._policy.erase_after_days or self._view.now >= begin
 
     async def _erase(self, rows: Sequence[Observation]) -> set[str]:
         days = self._policy.erase_after_days
-        if not days:
+        if not days or not self._may_erase():
             return set()
         since = {
-            row.id: days_since(await self._ended_at(row), self._view.now)
+            row.id: days_since(_ended_at(row), self._view.now)
             for row in rows
-            if row.status == "deleted" or not row.is_current(self._view.now)
-            if row.status != "archived" and days_since(row.touched_at, self._view.now) >= days
+            if status_now(row, self._view.now) in {"deleted", "expired"}
         }
-        due = [each for each, past in since.items() if past >= days][:_ERASED_AT_ONCE]
-        is_worth_it = self._eager or len(due) == _ERASED_AT_ONCE
-        if not is_worth_it and not any(since[each] >= days + _DAYS_TO_GATHER for each in due):
+        merged_into = {row.id: row.superseded_by for row in rows if row.superseded_by}
+        due = [each for each, past in since.items() if past >= days]
+        needed = await self._sources_among(due, merged_into)
+        ids = tuple(each for each in due if each not in needed)[:_ERASED_AT_ONCE]
+        patience = min(max(days, _DAYS_TO_GATHER[0]), _DAYS_TO_GATHER[1])
+        longest = max((since[each] for each in ids), default=days)
+        if not self._eager and longest < days + patience:
+            if self._sees_all:
+                self._findings.erasing = days, self._view.now + timedelta(days=days + patience - longest)
             return set()
-        needed = await self._sources_among(due)
-        ids = tuple(each for each in due if each not in needed)
+        self._findings.erasing = days, self._view.now + timedelta(days=patience)
         why = f"deleted or expired for {days:g} days"
         if ids and not self._dry_run:
-            ids = tuple(await self._scope.store.purge(self._view, ids, who=WHO, why=why))
+            ids = tuple(await self._scope.store.purge(self._view, ids, who=WHO, why=why, alone=True))
         if ids:
             self._deeds.append(Deed("erase", ids, why))
         return set(ids)
 
-    async def _ended_at(self, row: Observation) -> datetime:
-        """When the row was deleted, or its time was over."""
-        line = await self._scope.store.history(self._view, row.id)
-        ends = [each.events[-1].at for each in line if each.observation.id == row.id and row.status == "deleted"]
-        return max([*ends, row.touched_at, *filter(None, [row.expires_at if not ends else None])])
-
-    async def _sources_among(self, ids: Sequence[str]) -> set[str]:
-        """Those that something was made from which is still there, and would be erased along."""
+    async def _sources_among(self, ids: Sequence[str], merged_into: Mapping[str, str]) -> set[str]:
+        """Those that something was made from which is still there, other than the summary that stands for them."""
         kept: tuple[Status, ...] = ("active", "superseded", "archived", "compressed")
         needed: set[str] = set()
         after = None
@@ -276,21 +302,35 @@ class Run:
             page = await self._scope.store.find(
                 self._view, Filter(derived_from=tuple(ids), statuses=kept), limit=MOST_AT_ONCE, after=after
             )
-            needed.update(each for row in page.rows for each in row.derived_from)
+            needed.update(each for row in page.rows for each in row.derived_from if merged_into.get(each) != row.id)
             after = page.after
             if after is None:
                 break
         return needed
 
-    async def _do(self, kind: Kind, event: Event, ids: tuple[str, ...], why: str, *, by: str | None = None) -> bool:
-        """Make the change, or only tell of it; whether the store allows it, for others change things meanwhile."""
-        if not self._dry_run:
-            [outcome] = await self._scope.store.commit(self._view.asking_all(), [event])
+    async def _do(self, changes: Iterable[Change]) -> set[str]:
+        """Make the changes, or only tell of them; the rows of those that the store allows, for others change them.
+
+        Many are committed together, for each commit waits for the disk; not all, for writers wait for it.
+        """
+        gone: set[str] = set()
+        left = iter(changes)
+        while not self._is_late() and (some := list(islice(left, _COMMITTED_AT_ONCE))):
+            done = [deed for deed, _ in some] if self._dry_run else await self._commit(some)
+            for deed in done:
+                self._deeds.append(deed)
+                gone.update(deed.ids)
+        return gone
+
+    async def _commit(self, changes: Sequence[Change]) -> list[Deed]:
+        outcomes = await self._scope.store.commit(self._view.asking_all(), [event for _, event in changes])
+        done = []
+        for (deed, _), outcome in zip(changes, outcomes, strict=True):
             if outcome.kind == "skipped":
-                logger.info("maintenance left out to %s %s: %s", kind, ", ".join(ids[:3]), outcome.reason)
-                return False
-        self._deeds.append(Deed(kind, ids, why, by))
-        return True
+                logger.info("maintenance left out to %s %s: %s", deed.kind, ", ".join(deed.ids[:3]), outcome.reason)
+            else:
+                done.append(deed)
+        return done
 
     def _days_old(self, row: Observation) -> float:
         """Days since it was written or changed."""
@@ -307,5 +347,12 @@ class Run:
         return time.monotonic() - self._begun > self._policy.seconds_per_run
 
 
+def _ended_at(row: Observation) -> datetime:
+    """When the row was deleted, or its time was over."""
+    ended = row.deleted_at if row.status == "deleted" else row.expires_at
+    return max(row.touched_at, ended or row.touched_at)
+
+
+Change = tuple[Deed, Event]
 Step = Callable[[list[Observation]], Awaitable[set[str]]]
 """Takes rows in hand, and tells which of them the next step need not look at."""

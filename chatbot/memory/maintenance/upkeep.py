@@ -95,7 +95,7 @@ class UpkeepFile:
         """Leave it to the next run; one of all is one of each part. Needs the claim."""
         self._kept |= dict.fromkeys((part,) if part else _PARTS, upkeep)
         if self._folder is not None:
-            await asyncio.to_thread(self._folder.replace, NAME, _written(self._kept))
+            await asyncio.to_thread(self._folder.replace, NAME, _written(self._kept), durable=False)
 
     def _of(self, part: Part) -> Upkeep:
         """What is known of a part; of all of them where they were done together."""
