@@ -24,7 +24,7 @@ from stores.observation import Type
 
 FILE_NAME = "config.toml"
 FILE_VARIABLE = "CHATBOT_CONFIG"
-SECRET = frozenset({"api_key", "token", "env", "headers"})
+SECRET = frozenset({"api_key", "env", "headers"})
 """Settings that hold keys, whatever table they are in: never printed."""
 _PREFIX = "CHATBOT_"
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")

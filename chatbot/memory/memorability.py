@@ -39,6 +39,7 @@ _WORDS = 6
 """As many content words make a substance of a half: of a message, and of anything else."""
 _ABOUT_ONESELF = re.compile(r"\b(?:i|i'm|i’m|im|my|mine|we|we're|we’re|our|ours|me|us)\b", re.IGNORECASE)
 _QUESTION_MARKS = ("?", "？")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,10 @@ def _content(text: str) -> AbstractSet[str]:
 
 
 def _is_question(text: str) -> bool:
-    return text.rstrip().endswith(_QUESTION_MARKS)
+    """Whether it only asks: nothing is said before the question."""
+    *before, last = list(filter(None, _SENTENCE_END.split(text.strip()))) or [""]
+    said = (each for each in before if not each.endswith(_QUESTION_MARKS))
+    return last.endswith(_QUESTION_MARKS) and all(len(_content(each)) < _ASKED_WORDS for each in said)
 
 
 @cache

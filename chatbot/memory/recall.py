@@ -26,6 +26,8 @@ _MOST_WEIGHED = 128
 """How many words of a message are thought of at all, at its beginning and again at its end."""
 RECALLED = "recalled"
 OVER_LIMIT = "over limit"
+IN_FULL = "told in full"
+SUMMARIES = frozenset({"session_summary"})
 _EARLIER = 0.4
 """What a word of an earlier message counts, beside one of the last."""
 
@@ -96,6 +98,7 @@ async def rows_about(
     alike = sorted(similar, key=lambda each: (-similar[each], each))[:_SPILLING]
     neighbours = await scope.store.neighbours(view, [*dict.fromkeys([*(each.id for each in best), *alike])])
     await _add_beside(scope, view, wanted, candidates, neighbours)
+    neighbours = _in_full(candidates, neighbours)
     has_sessions = any(each.session_id for each in candidates.values())
     sessions = await scope.store.sessions_about(view, last or earlier) if has_sessions else {}
     weight = scope.meaning.weight if scope.meaning else 0.0
@@ -121,8 +124,14 @@ async def _alike(scope: Scope, view: View, text: str, wanted: Filter, vectors: S
 
 
 def judged(rows: Sequence[Scored], profile: Profile, limit: int, exclude: frozenset[str]) -> list[tuple[Scored, str]]:
-    """What becomes of each row: recalled, or left out, and why."""
+    """What becomes of each row: recalled, or left out, and why.
+
+    What was said tells more than the summary of its session: where the one is recalled, the other takes no place.
+    """
     floor = profile.relative_floor * max((row.evidence for row in rows), default=0.0)
+    least = max(floor, profile.absolute_floor)
+    said = [row for row in rows if row.match.id not in exclude and row.evidence >= least and not _is_summary(row)]
+    in_full = {row.match.session_id for row in said[:limit]} - {None}
     verdicts = []
     recalled = 0
     for row in rows:
@@ -132,6 +141,8 @@ def judged(rows: Sequence[Scored], profile: Profile, limit: int, exclude: frozen
             verdict = "below absolute floor"
         elif row.evidence < floor:
             verdict = "below relative floor"
+        elif _is_summary(row) and row.match.session_id in in_full:
+            verdict = IN_FULL
         elif recalled >= limit:
             verdict = OVER_LIMIT
         else:
@@ -139,6 +150,10 @@ def judged(rows: Sequence[Scored], profile: Profile, limit: int, exclude: frozen
             recalled += 1
         verdicts.append((row, verdict))
     return verdicts
+
+
+def _is_summary(row: Scored) -> bool:
+    return row.match.type in SUMMARIES
 
 
 def _asked(texts: Sequence[str], view: View) -> tuple[list[str], list[str]]:
@@ -158,6 +173,16 @@ async def _rarest(scope: Scope, view: View, words: list[str]) -> list[str]:
     held = await scope.store.frequencies(view, words)
     rarest = {*sorted(held, key=held.__getitem__)[:_MOST_TERMS]}
     return [word for word in words if word in rarest]
+
+
+def _in_full(candidates: Mapping[str, Match], neighbours: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    """What stands beside what, without summaries: they repeat words, and stand beside nothing of a conversation."""
+    short = {each for each, match in candidates.items() if match.type in SUMMARIES}
+    return {
+        each: {other: off for other, off in others.items() if other not in short}
+        for each, others in neighbours.items()
+        if each not in short
+    }
 
 
 async def _add_beside(

@@ -19,7 +19,7 @@ from operator import mul
 from typing import Any, NamedTuple
 
 from stores.errors import InvalidValue, did_you_mean
-from stores.observation import TYPES
+from stores.observation import LASTING_IN_RANK, TYPES
 from stores.query import Match
 
 WEIGHT = 0.3
@@ -219,8 +219,12 @@ def recency(candidate: Match, profile: Profile, now: datetime) -> float:
 
 
 def credibility(candidate: Match) -> float:
-    """0.5 for what was never used, towards 1 with each time that it was confirmed, and very slowly with each use."""
-    return 1 - 0.5 / (1 + math.log1p(USE * candidate.use_count + CONFIRMATION * candidate.confirmed_count))
+    """0.5 for what was never used, towards 1 with each time that it was confirmed, and very slowly with each use.
+
+    An exchange is no truer for having been shown: it is what was said.
+    """
+    uses = 0 if candidate.type in LASTING_IN_RANK else candidate.use_count
+    return 1 - 0.5 / (1 + math.log1p(USE * uses + CONFIRMATION * candidate.confirmed_count))
 
 
 def _days(then: datetime, now: datetime) -> float:

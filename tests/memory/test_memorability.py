@@ -109,6 +109,23 @@ def test_a_question_whose_answer_repeats_what_was_recalled_does_not_and_a_statem
     assert memorability.passes(memorability.of_exchange("The spare key moved to the garage.", reply, known))
 
 
+@pytest.mark.parametrize(
+    ("text", "passes"),
+    [
+        ("What does Ilse drink?", False),
+        ("Hi! Thanks. What does Ilse drink?", False),
+        ("The doctor forbade Ilse milk and sugar. What does she drink?", True),
+        ("医生不让小明喝牛奶和糖。他喝什么？", True),
+        ("小明喝什么？", False),
+        ("What does Ilse drink? What does she eat?", False),
+    ],
+)
+def test_what_is_said_before_a_question_is_no_question(text: str, *, passes: bool) -> None:
+    reply = "coffee with cardamom"
+    memorability = Memorability()
+    assert memorability.passes(memorability.of_exchange(text, reply, known=[reply])) == passes
+
+
 def test_the_type_decides_among_equals() -> None:
     text = "retry granite harbour violin"
     scores = {type_: Memorability().of_text(text, type_).total for type_ in ("decision", "discovery", "note", "change")}

@@ -33,6 +33,23 @@ async def told(memory: MemorySystem, *said: str, days_ago: float = 0) -> list[st
     return [kept.id for kept in await session.remember_all(drafts)]
 
 
+async def test_a_summary_lends_nothing_to_what_was_said_beside_it(memory: MemorySystem) -> None:
+    """It says the words again, and what was said last is not about them for standing beside it."""
+    said = [
+        "The locker has the number 4711.",
+        *(f"We spoke of {what}." for what in ("rain", "bread", "trains")),
+        "Good bye then.",
+    ]
+    ids = await told(memory, *said)
+    session = (await memory.list_sessions())[0]
+    handle = await memory.load_session(session.id, "chat")
+    before = {row.id: row.parts["spill"] for row in (await memory.recall("which number has the locker?")).considered}
+    await handle.remember(type="session_summary", narrative="The locker has the number 4711.", derived_from=ids)
+    after = {row.id: row.parts["spill"] for row in (await memory.recall("which number has the locker?")).considered}
+    assert after.get(ids[-1], 0.0) == before.get(ids[-1], 0.0)
+    assert after.get(ids[-2], 0.0) == before.get(ids[-2], 0.0)
+
+
 async def recalled(memory: MemorySystem, *question: str, limit: int = 5) -> list[str]:
     found = await memory.recall(question, limit=limit)
     return [hit.observation.user_text for hit in found.hits if hit.observation]

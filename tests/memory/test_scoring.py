@@ -108,6 +108,27 @@ def test_floors_limit_and_exclusion_each_tell_why() -> None:
     assert [verdict for _, verdict in nonsense] == ["below absolute floor"]
 
 
+def test_a_summary_takes_no_place_where_its_session_is_recalled_in_full() -> None:
+    rows = {
+        "summary": candidate("summary", lexical=10.0, type="session_summary", session_id="one"),
+        "said": candidate("said", lexical=8.0, session_id="one"),
+        "else": candidate("else", lexical=9.0, type="session_summary", session_id="two"),
+        "seen": candidate("seen", lexical=9.5, session_id="two"),
+    }
+    verdicts = {
+        row.match.id: verdict
+        for row, verdict in judged(scored(rows, {}, {}, INJECT, NOW), INJECT, 2, frozenset({"seen"}))
+    }
+    assert verdicts == {"summary": "told in full", "seen": "seen already", "else": "recalled", "said": "recalled"}
+
+
+def test_an_exchange_is_no_truer_for_having_been_shown() -> None:
+    shown, never = candidate(type="exchange", use_count=1_000), candidate(type="exchange")
+    assert score(shown, INJECT) == score(never, INJECT)
+    assert score(candidate(type="exchange", confirmed_count=1), INJECT) > score(never, INJECT)
+    assert score(candidate(use_count=1_000), INJECT) > score(candidate(), INJECT)
+
+
 def test_a_row_is_as_alike_as_it_is_together_with_those_beside_it() -> None:
     rows = {name: candidate(name, lexical=0.0) for name in ("before", "row", "after", "alone")}
     beside = {"row": {"before": -1, "after": 1}, "before": {"row": 1}, "after": {"row": -1}}

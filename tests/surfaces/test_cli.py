@@ -142,8 +142,6 @@ api_key = "sk-secret"
 api_key = "env:EMBEDDING_KEY"
 [extraction]
 api_key = "sk-secret"
-[mcp]
-token = "sk-secret"
 [mcp.servers.here]
 command = "x"
 env = { TOKEN = "sk-secret" }
@@ -158,7 +156,7 @@ def test_no_key_is_shown_wherever_it_is_set(flags: list[str]) -> None:
     Path("config.toml").write_text(KEYS, encoding="utf-8")
     shown = ok("config", "--config", "config.toml", *flags)
     assert "sk-secret" not in shown
-    assert shown.count("(set)") == 5
+    assert shown.count("(set)") == 4
     assert "env:EMBEDDING_KEY" in shown
 
 
