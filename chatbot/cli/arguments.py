@@ -29,8 +29,8 @@ exit codes: 0 done, 1 failed, 2 usage, 3 configuration, 4 not found, 5 model, 6 
 def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
     """The whole grammar; `command` is None for the chat itself.
 
-    With `argv`, what only `chatbot memory` or `chatbot sessions` needs is left out unless it is named there: that takes
-    time to build.
+    With `argv`, commands that it does not name are left out where that can be told, and so is what `memory` and
+    `sessions` can do: all that takes time to build.
     """
     parser = argparse.ArgumentParser(
         prog="chatbot",
@@ -44,76 +44,25 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
     _add_conversation(parser)
     _add_choice_of_session(parser)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    _add_ask(commands)
-    sessions = _command(
-        commands,
-        "sessions",
-        "list, search, fork, compare, export, import, archive and delete sessions",
-        "sessions list",
-        "sessions search bicycle --after 30d",
-        'sessions export "tax return" -o tax.html',
-    )
+    for name, add in _COMMANDS.items():
+        if argv is None or _may_name(argv, name):
+            add(commands)
     if argv is None or "sessions" in argv:
         from chatbot.cli.sessions.grammar import add_sessions
 
-        add_sessions(sessions)
-    why = _command(
-        commands, "why", "say what a turn recalled, and why", "why", 'why 2 --session "tax return"', "why --json"
-    )
-    why.add_argument("turn", nargs="?", help="its number in the session, or the beginning of its id; default: the last")
-    why.add_argument("--session", metavar="ID|TITLE", default=None, help="default: the session used last")
-    prompt = _command(
-        commands,
-        "prompt",
-        "show what a model would be sent for a message",
-        'prompt --dry-run "which locker is mine?"',
-        'prompt --dry-run --new "which locker is mine?"',
-    )
-    prompt.add_argument("text", nargs="+", help="the message")
-    prompt.add_argument("--dry-run", action="store_true", help="show it, and call no model")
-    _add_conversation(prompt)
-    _add_choice_of_session(prompt)
-    memory = _command(
-        commands,
-        "memory",
-        "look at what is remembered, and change it",
-        'memory add "The heating is serviced in May"',
-        "memory search heating",
-        "memory stats",
-    )
+        add_sessions(commands.choices["sessions"])
     if argv is None or "memory" in argv:
         from chatbot.cli.memory.grammar import add_memory
 
-        add_memory(memory)
-    _add_maintain(commands)
-    _add_usage(commands)
-    _command(
-        commands, "stores", "list the store plug-ins, what they keep and their settings", "stores", "stores --json"
-    )
-    _command(commands, "hooks", "list what happens around a conversation, in its order", "hooks", "hooks --json")
-    _add_tools(commands)
-    _add_mcp(commands)
-    _add_serve(commands)
-    _add_token(commands)
-    config = _command(
-        commands,
-        "config",
-        "show the settings in force, or let a file here run code",
-        "config",
-        "config path",
-        "config trust",
-    )
-    config.add_argument(
-        "what",
-        nargs="?",
-        choices=["show", "path", "trust"],
-        default="show",
-        help="settings, where they are, or allow the code and the places that ./config.toml names",
-    )
-    _add_doctor(commands)
-    _add_init(commands)
-    _add_completion(commands)
+        add_memory(commands.choices["memory"])
     return parser
+
+
+def _may_name(argv: Sequence[str], command: str) -> bool:
+    """Whether the command line may be that command's: a command that comes first leaves no room for another."""
+    if argv and argv[0] in _COMMANDS:
+        return command in argv
+    return any(each in {"-h", "--help"} or not each.startswith("-") for each in argv)
 
 
 _DEFAULTS = {
@@ -182,6 +131,50 @@ def _add_ask(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     _add_choice_of_session(ask)
 
 
+def _add_sessions(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    _command(
+        commands,
+        "sessions",
+        "list, search, fork, compare, export, import, archive and delete sessions",
+        "sessions list",
+        "sessions search bicycle --after 30d",
+        'sessions export "tax return" -o tax.html',
+    )
+
+
+def _add_why(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    why = _command(
+        commands, "why", "say what a turn recalled, and why", "why", 'why 2 --session "tax return"', "why --json"
+    )
+    why.add_argument("turn", nargs="?", help="its number in the session, or the beginning of its id; default: the last")
+    why.add_argument("--session", metavar="ID|TITLE", default=None, help="default: the session used last")
+
+
+def _add_prompt(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    prompt = _command(
+        commands,
+        "prompt",
+        "show what a model would be sent for a message",
+        'prompt --dry-run "which locker is mine?"',
+        'prompt --dry-run --new "which locker is mine?"',
+    )
+    prompt.add_argument("text", nargs="+", help="the message")
+    prompt.add_argument("--dry-run", action="store_true", help="show it, and call no model")
+    _add_conversation(prompt)
+    _add_choice_of_session(prompt)
+
+
+def _add_memory(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    _command(
+        commands,
+        "memory",
+        "look at what is remembered, and change it",
+        'memory add "The heating is serviced in May"',
+        "memory search heating",
+        "memory stats",
+    )
+
+
 def _add_maintain(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     maintain = _command(
         commands,
@@ -200,6 +193,16 @@ def _add_maintain(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         default=None,
         help="also roll up what is left of sessions that are as old as that (default 30)",
     )
+
+
+def _add_stores(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    _command(
+        commands, "stores", "list the store plug-ins, what they keep and their settings", "stores", "stores --json"
+    )
+
+
+def _add_hooks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    _command(commands, "hooks", "list what happens around a conversation, in its order", "hooks", "hooks --json")
 
 
 def _add_tools(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -288,6 +291,24 @@ def _add_usage(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     usage.add_argument("--html", type=Path, metavar="FILE", help="write a page that works offline")
 
 
+def _add_config(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    config = _command(
+        commands,
+        "config",
+        "show the settings in force, or let a file here run code",
+        "config",
+        "config path",
+        "config trust",
+    )
+    config.add_argument(
+        "what",
+        nargs="?",
+        choices=["show", "path", "trust"],
+        default="show",
+        help="settings, where they are, or allow the code and the places that ./config.toml names",
+    )
+
+
 def _add_init(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     init = _command(
         commands,
@@ -333,3 +354,25 @@ def _command(
     parser = add_action(commands, name, summary, *examples)
     parser.set_defaults(command=name)
     return parser
+
+
+_COMMANDS = {
+    "ask": _add_ask,
+    "sessions": _add_sessions,
+    "why": _add_why,
+    "prompt": _add_prompt,
+    "memory": _add_memory,
+    "maintain": _add_maintain,
+    "usage": _add_usage,
+    "stores": _add_stores,
+    "hooks": _add_hooks,
+    "tools": _add_tools,
+    "mcp": _add_mcp,
+    "serve": _add_serve,
+    "token": _add_token,
+    "config": _add_config,
+    "doctor": _add_doctor,
+    "init": _add_init,
+    "completion": _add_completion,
+}
+"""In the order of `--help`."""
