@@ -48,6 +48,7 @@ from chatbot.pipeline.by_model.facts import Fact
 from chatbot.pipeline.by_model.learning import Origin, Step, apply
 from stores import KeyValue, SessionRef, TranscriptEntry
 from stores.access import SENSITIVITIES, Guard, View, is_stricter
+from stores.base import ObservationStore
 from stores.basic_session import BasicSessionStore
 from stores.events import Event
 from stores.observation import STATUSES, Observation, Triple
@@ -358,6 +359,18 @@ class Purging(Remembering):
         self.next = max([self.next, *(number % 1_000_000 for number in found)]) + 2
 
 
+async def _every_row(store: ObservationStore, view: View) -> list[Observation]:
+    """All that there is, of any status."""
+    rows: list[Observation] = []
+    after = None
+    while True:
+        page = await store.find(view, Filter(statuses=STATUSES), order="created", limit=1000, after=after)
+        rows += page.rows
+        after = page.after
+        if after is None:
+            return rows
+
+
 class Maintaining(Remembering):
     """Rows that are alike are merged, and old ones put away; no row and its summary are both active, or both gone."""
 
@@ -395,14 +408,7 @@ class Maintaining(Remembering):
     async def check(self, acked: list[str]) -> None:
         """Every row is either as it was, or as it was to be."""
         async with self.open() as store:
-            rows: dict[str, Observation] = {}
-            after = None
-            while not rows or after is not None:
-                page = await store.find(LATER, Filter(statuses=STATUSES), order="created", limit=1000, after=after)
-                rows |= {row.id: row for row in page.rows}
-                after = page.after
-                if not page.rows:
-                    break
+            rows = {row.id: row for row in await _every_row(store, LATER)}
             assert rows.keys() >= set(acked)
             for row in rows.values():
                 assert row.status in ({"active"} if row.derived_from else {"active", "compressed", "archived"})
@@ -467,14 +473,7 @@ class Correcting(Remembering):
     async def check(self) -> None:
         view = View("full", datetime.now(UTC), frozenset(SENSITIVITIES))
         async with self.open() as store:
-            rows: dict[str, Observation] = {}
-            after = None
-            while not rows or after is not None:
-                page = await store.find(view, Filter(statuses=STATUSES), order="created", limit=1000, after=after)
-                rows |= {row.title: row for row in page.rows}
-                after = page.after
-                if not page.rows:
-                    break
+            rows = {row.title: row for row in await _every_row(store, view)}
             ids = {row.id: row for row in rows.values()}
             for title, row in rows.items():
                 assert all(is_stricter(row, ids[each]) for each in row.derived_from), title
@@ -514,14 +513,7 @@ class Retiring(Maintaining):
     async def check(self, acked: list[str]) -> None:
         """What is gone is told of, and summaries are whole."""
         async with self.open() as store:
-            rows: dict[str, Observation] = {}
-            after = None
-            while True:
-                page = await store.find(LATER, Filter(statuses=STATUSES), order="created", limit=1000, after=after)
-                rows |= {row.id: row for row in page.rows}
-                after = page.after
-                if after is None:
-                    break
+            rows = {row.id: row for row in await _every_row(store, LATER)}
         told: dict[str, dict[str, str]] = {}
         journal = self.folder / "memory" / "observations.jsonl"
         for line in journal.read_bytes().split(b"\n")[:-1] if journal.exists() else ():
