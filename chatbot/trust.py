@@ -20,7 +20,7 @@ from chatbot.errors import ConfigError
 from stores.files import locked, make_folder, opened
 
 NAME = "trusted.json"
-_EMBEDDED = "local/smollm2-135m"
+_EMBEDDED = frozenset({"local/smollm2-135m", "local/minilm"})
 _SHOWN = 4
 
 
@@ -95,6 +95,6 @@ def _reaches(place: tuple[str, ...], value: Any) -> bool:
             | ("server", "allowed_hosts" | "allowed_origins")
         ):
             return bool(value)
-        case ("model", "name") | ("extraction", "model"):
-            return str(value).startswith("local/") and value != _EMBEDDED
+        case ("model", "name") | ("extraction" | "embedding", "model"):
+            return "://" in str(value) or (str(value).startswith("local/") and value not in _EMBEDDED)
     return False

@@ -28,6 +28,8 @@ REACHING = {
     "a model elsewhere": '[model]\napi_base = "https://example.org"',
     "an embedder elsewhere": '[embedding]\napi_base = "https://example.org"',
     "a model for facts elsewhere": '[extraction]\napi_base = "https://example.org"',
+    "a model whose name is an address": '[model]\nname = "huggingface/https://example.org"',
+    "an embedder in a file": '[embedding]\nmodel = "local/weights.gguf"',
     "a model file": '[model]\nname = "local/weights.gguf"',
     "a cache, which holds pickles": '[memory.observations]\ncache = "cache"',
     "a collector": '[telemetry]\nendpoint = "https://example.org"',
@@ -37,7 +39,7 @@ REACHING = {
 HARMLESS = [
     "",
     '[model]\nname = "openai/gpt-4.1-mini"\nseed = 1',
-    '[model]\nname = "local/smollm2-135m"\napi_base = ""',
+    '[model]\nname = "local/smollm2-135m"\napi_base = ""\n[embedding]\nmodel = "local/minilm"',
     '[agents.chat]\nmemory = ["basic_session"]\ntools = ["memory"]',
     '[telemetry]\nprometheus = true\nendpoint = ""',
     "[memory.basic_session]\nkv_cap = 7\n[hooks.capture]\nenabled = false",
