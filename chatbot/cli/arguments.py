@@ -223,7 +223,7 @@ def _add_mcp(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     mcp.add_argument(
         "--clearance",
-        choices=["full", "inner", "familiar", "public"],
+        choices=_CLEARANCES,
         help="what clients may see; default, and most: what the identity allows",
     )
     mcp.add_argument("--http", action="store_true", help="serve streamable HTTP, not standard input and output")

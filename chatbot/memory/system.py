@@ -214,7 +214,12 @@ class MemorySystem(AsyncResource, Remembering):
 
         every = await self._catalog.find(lambda _: True)
         await asyncio.to_thread(self._terms.forget_others, {record.id for record in every})
-        chosen = await self.choose_sessions(replace(wanted or SessionFilter(), limit=None), clearance=clearance)
+        wanted = replace(wanted or SessionFilter(), limit=None)
+        if wanted.looks_inside or wanted.behind is not None:
+            chosen = await self.choose_sessions(wanted, clearance=clearance)
+        else:
+            is_open = self._opening(clearance)
+            chosen = [record for record in every if is_open(record) and wanted.fits(record)]
         sessions = [
             handle for record in chosen if record.id not in exclude and (handle := self._openable(record)) is not None
         ]
@@ -388,13 +393,14 @@ class MemorySystem(AsyncResource, Remembering):
         behind: str | None = None,
         clearance: Clearance = "full",
     ) -> list[SessionRecord]:
+        is_open = self._opening(clearance)
+        return await self._catalog.find(lambda record: is_open(record) and wanted(record), limit, behind=behind)
+
+    def _opening(self, clearance: Clearance) -> Callable[[SessionRecord], bool]:
+        """Whether a session is there now for a caller of that clearance."""
         now = self._clock()
         clearance = least_clearance(self._caller.clearance, clearance)
-        return await self._catalog.find(
-            lambda record: not record.is_expired(now) and record.is_open_to(clearance) and wanted(record),
-            limit,
-            behind=behind,
-        )
+        return lambda record: not record.is_expired(now) and record.is_open_to(clearance)
 
     async def _erase(self, record: SessionRecord) -> None:
         ref = self._catalog.ref(record.id)
