@@ -60,7 +60,8 @@ Ack = Callable[[str], None]
 ROUNDS_A_FOLDER = 40
 CUTS_A_FOLDER = 12
 STORES = ["basic_session"]
-PATIENCE_S = 30
+A_LOT = 4
+STEP = 1.5
 
 
 class Scenario:
@@ -68,6 +69,7 @@ class Scenario:
 
     workers: ClassVar[int] = 1
     life_s: ClassVar[float] = 0.015
+    """The longest that a child lives at first; `Lifetime` learns what fits the machine."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -685,17 +687,32 @@ def _told() -> Iterator[list[str]]:
 
 def _tell(writer: int, done: str, rest_s: float) -> None:
     os.write(writer, f"{done}\n".encode())
-    _live(rest_s)
+    time.sleep(random.uniform(0, rest_s))
 
 
-def _live(longest_s: float) -> None:
-    if longest_s:
-        time.sleep(random.uniform(0, longest_s))  # the moment of death is what is being tested
+class Lifetime:
+    """How long children live: as many die before they have done anything as after they did a lot, on any machine."""
+
+    def __init__(self, scenario: type[Scenario], times: float = 1) -> None:
+        self._longest_s = times * scenario.life_s
+        self._a_lot = A_LOT * scenario.workers
+
+    def live(self) -> None:
+        """Wait for the moment of death, which is what is being tested."""
+        time.sleep(random.uniform(0, self._longest_s))
+
+    def learn(self, done: int) -> None:
+        """Take into account how much the children of a round have done."""
+        if not done:
+            self._longest_s *= STEP
+        elif done > self._a_lot:
+            self._longest_s /= STEP
 
 
 def kill(scenario: type[Scenario], rounds: int, root: Path) -> int:
     """Kill the children at random moments, round after round in the same folder, and verify after each."""
     acknowledged = 0
+    lifetime = Lifetime(scenario)
     played = scenario(_fresh(root))
     for number in range(rounds):
         if number and number % ROUNDS_A_FOLDER == 0:
@@ -703,8 +720,9 @@ def kill(scenario: type[Scenario], rounds: int, root: Path) -> int:
         acked = []
         with _children(played) as children:
             for child in children:
-                _live(played.life_s)
+                lifetime.live()
                 acked += child.kill()
+        lifetime.learn(len(acked))
         acknowledged += len(acked)
         played.verify(acked)
     return acknowledged
@@ -713,6 +731,7 @@ def kill(scenario: type[Scenario], rounds: int, root: Path) -> int:
 def cut(scenario: type[Scenario], rounds: int, root: Path, image: Path) -> int:
     """While children work on the mounted image, look again and again at what a power cut would leave of it."""
     acknowledged = 0
+    lifetime = Lifetime(scenario, times=3)
     left, mounted = image.with_suffix(".left"), image.with_suffix(".mounted")
     mounted.mkdir()
     for first in range(0, rounds, CUTS_A_FOLDER):
@@ -722,10 +741,12 @@ def cut(scenario: type[Scenario], rounds: int, root: Path, image: Path) -> int:
         # They rest between operations, for one that is halted in a sync is halted when that has done its work.
         with _children(played, rest_s=0.01) as children:
             for _ in range(first, min(rounds, first + CUTS_A_FOLDER)):
-                _live(played.life_s * 3)
+                lifetime.live()
+                before = len(acked)
                 for child in children:
                     child.stop()
                     acked += child.acked()
+                lifetime.learn(len(acked) - before)
                 subprocess.run(["cp", "--sparse=always", image, left], check=True)
                 for child in children:
                     child.go_on()

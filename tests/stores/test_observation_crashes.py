@@ -31,6 +31,4 @@ def test_a_killed_process_loses_no_memory_and_brings_none_back(scenario: str, tm
     command = [sys.executable, str(DRIVER), "kill", scenario, str(rounds), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=115 * TIMES, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert int(done.stdout) >= rounds // 10  # or the children never got to work
-    if scenario in {"remember", "import"}:
-        assert int(done.stdout) > rounds
+    assert int(done.stdout) > rounds // 4  # or the children never got to work
