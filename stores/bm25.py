@@ -1,8 +1,12 @@
 """BM25 over fields, as Whoosh's BM25F has it, and the slow reference that every faster engine must equal bit for bit.
 
 Each field of a document is scored by itself: `boost * idf * tf * (K1 + 1) / (tf + K1 * (1 - B + B * length / average))`
-with `idf = log(N / (df + 1)) + 1`. The parts of a document's score are summed in a fixed order, that of the query's
-distinct terms and then that of `FIELDS`, so that equal inputs give equal floats. Lengths are quantised to one byte.
+with `idf = log(N / (df + 1)) + 1`. Where Whoosh counts the documents that have the term in the field, df counts those
+that have it in any, as in "The Probabilistic Relevance Framework: BM25 and Beyond" (Robertson and Zaragoza, 2009): a
+word that many exchanges hold is not made rare by standing in one summary.
+
+The parts of a document's score are summed in a fixed order, that of the query's distinct terms and then that of
+`FIELDS`, so that equal inputs give equal floats. Lengths are quantised to one byte.
 
 N, df and the average lengths are taken over the documents that are given, which must be the visible ones: a score then
 tells nothing about a document that the caller may not see.
@@ -78,19 +82,18 @@ def rank(documents: Mapping[int, Document], query: Sequence[str]) -> dict[int, f
 
     By brute force: the reference that tests compare a faster engine with.
     """
+    lengths = {
+        field: {row: LENGTHS[length_to_byte(len(document.get(field, ())))] for row, document in documents.items()}
+        for field in FIELDS
+    }
     scores: dict[int, float] = {}
     for term in dict.fromkeys(query):
+        holders = sum(any(term in terms for terms in document.values()) for document in documents.values())
+        idf = inverse_frequency(len(documents), holders) if holders else 0.0
         for number, field in enumerate(FIELDS):
-            lengths = {
-                row: LENGTHS[length_to_byte(len(document.get(field, ())))] for row, document in documents.items()
-            }
-            found = {row: frequencies(document.get(field, ())).get(term, 0) for row, document in documents.items()}
-            found = {row: frequency for row, frequency in found.items() if frequency}
-            if not found:
-                continue
-            average = sum(lengths.values()) / len(documents)
-            idf = inverse_frequency(len(documents), len(found))
-            for row, frequency in found.items():
-                part = contribution(number, idf, frequency, lengths[row], average)
-                scores[row] = scores.get(row, 0.0) + part
+            average = sum(lengths[field].values()) / len(documents) if documents else 0.0
+            for row, document in documents.items():
+                if frequency := frequencies(document.get(field, ())).get(term, 0):
+                    part = contribution(number, idf, frequency, lengths[field][row], average)
+                    scores[row] = scores.get(row, 0.0) + part
     return scores

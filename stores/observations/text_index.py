@@ -137,31 +137,19 @@ class TextIndex:
     def match(self, query: Sequence[str], visible: Visible) -> dict[int, float]:
         """The scores of the visible rows that have any of the terms, in no particular order."""
         totals = self._totals_of(visible)
-        sees_all = totals.sees_all(self._segments[-1].end if self._segments else 0)
         scores: dict[int, float] = {}
         for term in dict.fromkeys(query):
-            for number, total in enumerate(totals.lengths):
-                if total:
-                    found = self._listed(number, term, None if sees_all else visible)
-                    fresh = self._fresh(number, term, visible)
-                    if found.rows or fresh:
-                        matching = len(found.rows) + len(fresh)
-                        weights = _Weights(number, totals.count, total / totals.count, matching)
-                        _score(scores, found, fresh, weights)
+            held = self._held(term, visible, totals)
+            matching = len(_rows_of(held))
+            for number, found, fresh in held:
+                weights = _Weights(number, totals.count, totals.lengths[number] / totals.count, matching)
+                _score(scores, found, fresh, weights)
         self._cache.trim()
         return scores
 
     def holders(self, term: str, visible: Visible) -> Collection[int]:
         """The visible rows that hold the term, in whatever field."""
-        totals = self._totals_of(visible)
-        sees_all = totals.sees_all(self._segments[-1].end if self._segments else 0)
-        held: list[Collection[int]] = []
-        for number, total in enumerate(totals.lengths):
-            if total:
-                found = self._listed(number, term, None if sees_all else visible)
-                held += [found.rows, [row for row, _ in self._fresh(number, term, visible)]]
-        held = [rows for rows in held if rows]
-        return held[0] if len(held) == 1 else set().union(*held)
+        return _rows_of(self._held(term, visible, self._totals_of(visible)))
 
     def plan(self) -> Plan | None:
         """What to write next: None while too little is in memory."""
@@ -301,6 +289,18 @@ class TextIndex:
             totals.update(visible, self._overlay, self._log)
         return totals
 
+    def _held(self, term: str, visible: Visible, totals: Totals) -> list[_Held]:
+        """Where the term stands in what may be seen, for each field that has it."""
+        sees_all = totals.sees_all(self._segments[-1].end if self._segments else 0)
+        held = []
+        for number, total in enumerate(totals.lengths):
+            if total:
+                found = self._listed(number, term, None if sees_all else visible)
+                fresh = self._fresh(number, term, visible)
+                if found.rows or fresh:
+                    held.append((number, found, fresh))
+        return held
+
     def _listed(self, number: int, term: str, visible: Visible | None) -> Scored:
         listed = self._cache.listed((number, term), self._segments, self._log)
         return listed if visible is None or not listed.rows else self._cache.filtered((number, term), listed, visible)
@@ -343,6 +343,16 @@ class TextIndex:
 
 def _among(rows: list[int], start: int, end: int) -> int:
     return bisect_left(rows, end) - bisect_left(rows, start)
+
+
+_Held = tuple[int, Scored, list[tuple[int, int]]]
+"""A field, and the postings of a term in it: those of the segments, and those in memory."""
+
+
+def _rows_of(held: Sequence[_Held]) -> Collection[int]:
+    """The rows that hold a term, each once, in whatever field."""
+    rows = [part for _, found, fresh in held for part in (found.rows, [row for row, _ in fresh]) if part]
+    return rows[0] if len(rows) == 1 else set().union(*rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,13 @@ def test_what_an_assistant_said_counts_less() -> None:
     assert scores[1] == pytest.approx(0.4 * scores[0])
 
 
+def test_a_word_that_many_said_is_not_rare_where_one_repeats_it() -> None:
+    said = {row: {"user": ["x"]} for row in range(9)}
+    documents = {**said, 9: {"title": ["x"]}, 10: {"title": ["y"]}, 11: {"title": ["z"]}}
+    scores = rank(documents, ["x", "y"])
+    assert scores[9] == pytest.approx((log(12 / 11) + 1) / (log(12 / 2) + 1) * scores[10])
+
+
 def test_a_term_asked_twice_counts_once_and_nothing_matches_nothing() -> None:
     documents = {0: {"user": ["x"]}, 1: {"title": ["y"]}}
     assert rank(documents, ["x", "x"]) == rank(documents, ["x"])
