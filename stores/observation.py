@@ -14,6 +14,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Literal, get_args
 
 from stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, Clearance, Sensitivity, Visibility
@@ -278,8 +279,10 @@ def counted(
 def unchecked(observation: Observation, **known: Any) -> Observation:
     """The observation with other fields, which are known to be sound and not to change what it says."""
     copy: Observation = object.__new__(Observation)
-    for name in _DEFAULTS:
-        _set(copy, name, known[name] if name in known else getattr(observation, name))
+    for put, value in zip(_PUTS, _values_of(observation), strict=True):
+        put(copy, value)
+    for name, value in known.items():
+        _set(copy, name, value)
     return copy
 
 
@@ -476,6 +479,9 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "min_clearance": CLEARANCES,
 }
 _DEFAULTS: dict[str, Any] = {found.name: found.default for found in fields(Observation)} | {"metadata": {}}
+_PUTS = tuple(getattr(Observation, name).__set__ for name in _DEFAULTS)
+_values_of = attrgetter(*_DEFAULTS)
+"""How each field of an observation is set, and read, past what checks it."""
 _TRIPLE_DEFAULTS: dict[str, Any] = {found.name: found.default for found in fields(Triple)}
 WRITTEN_DEFAULTS = {name: None if default is MISSING else _to_json(default) for name, default in _DEFAULTS.items()}
 """What a field that is not written stands for."""
