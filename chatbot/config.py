@@ -194,7 +194,7 @@ class RetentionSettings(Section, frozen=True):
 class MaintenanceSettings(Section, frozen=True):
     """`[maintenance]`: how memory fades, what is merged, and how long what is kept; 0 turns a step off."""
 
-    consolidate_every_hours: Amount = 72
+    consolidate_every_hours: Amount = 168
     """How long after memory has faded it does again, as a session ends or begins; 0: with every session."""
     compress_every_hours: Amount = 168
     """The same for merging, retiring and erasing."""

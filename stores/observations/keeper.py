@@ -571,8 +571,8 @@ class Keeper:
                 self._table.restate(before, after)
             else:
                 self._table.change(before, after)
+                self.search.note(number)
             self._keep_body(number, after)
-            self.search.note(number)
 
     def _row(self, number: int) -> Observation:
         """The observation, as it is now."""

@@ -68,7 +68,7 @@ async def test_it_is_not_done_again_a_short_while_later() -> None:
     before = note.read_bytes()
     await _live(clock, 1)
     assert note.read_bytes() == before
-    await _live(clock, 3)
+    await _live(clock, 8)
     assert note.read_bytes() != before
 
 

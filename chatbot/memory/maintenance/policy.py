@@ -6,12 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import takewhile
 from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import asdict
 
 from stores.caps import surplus, weigh
-from stores.observation import PROTECTED_TYPES, Observation
+from stores.observation import PROTECTED_TYPES, TYPES, Observation, Type
 
 if TYPE_CHECKING:
     from chatbot.config import MaintenanceSettings
@@ -36,13 +37,18 @@ class Rule:
     max_rows: int = 0
     """How many stay active; what matters least is archived."""
 
+    def covered_types(self) -> tuple[Type, ...]:
+        """The types of rows that it is about."""
+        return tuple(filter(self._is_about, TYPES))
+
     def covers(self, row: Observation) -> bool:
         """Whether the rule is about the row."""
         return (
-            (row.type in self.types if self.types else row.type not in PROTECTED_TYPES)
-            and self.agent in {None, row.agent_id}
-            and self.namespace in {None, row.namespace}
+            self._is_about(row.type) and self.agent in {None, row.agent_id} and self.namespace in {None, row.namespace}
         )
+
+    def _is_about(self, type_: Type) -> bool:
+        return type_ in self.types if self.types else type_ not in PROTECTED_TYPES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +80,12 @@ class Policy:
     def rule_for(self, row: Observation) -> Rule | None:
         """The rule that holds for the row."""
         return next((rule for rule in self.rules if rule.covers(row)), None)
+
+    def types_of(self, rule: Rule) -> tuple[Type, ...]:
+        """The types of the rows that the rule may hold for: those that no rule before it has for itself."""
+        before = takewhile(lambda other: other is not rule, self.rules)
+        taken = {each for other in before if other.agent is None is other.namespace for each in other.covered_types()}
+        return tuple(each for each in rule.covered_types() if each not in taken)
 
 
 @dataclass(frozen=True, slots=True)

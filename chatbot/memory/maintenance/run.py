@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -115,21 +115,27 @@ class Run:
 
     async def _resting(self, after: str | None) -> tuple[list[Observation], str | None]:
         """The next rows that are no longer active and old enough that something may become of them."""
-        deleting = [rule.delete_after_days for rule in self._policy.rules if rule.delete_after_days]
-        erasing = [self._policy.erase_after_days] if self._policy.erase_after_days else []
-        found: list[Observation] = []
+        found: dict[str, Observation] = {}
         ends: list[tuple[datetime, str]] = []
-        waits: list[tuple[tuple[Status, ...], list[float]]] = [
-            (("archived", "superseded", "compressed"), deleting),
-            (("expired",), deleting + erasing),
-            (("deleted",), erasing if self._may_erase() else []),
-        ]
-        for statuses, days in waits:
-            if days:
-                rows, end = await self._rows(Filter(statuses=statuses, quiet_since=self._days_ago(min(days))), after)
-                found += rows
-                ends += [(rows[-1].created_at, end)] if end is not None else []
-        return found, min(ends, default=(None, None))[1]
+        for wanted in self._ripe():
+            rows, end = await self._rows(wanted, after)
+            found |= {row.id: row for row in rows}
+            ends += [(rows[-1].created_at, end)] if end is not None else []
+        return list(found.values()), min(ends, default=(None, None))[1]
+
+    def _ripe(self) -> Iterator[Filter]:
+        """What to look for: what a rule may delete, then what may be erased. What they leave alone is not read."""
+        policy = self._policy
+        for rule in policy.rules:
+            if rule.delete_after_days and (types := policy.types_of(rule)):
+                yield Filter(
+                    statuses=("archived", "superseded", "compressed", "expired"),
+                    types=types,
+                    agent_id=rule.agent,
+                    quiet_since=self._days_ago(rule.delete_after_days),
+                )
+        if policy.erase_after_days and self._may_erase():
+            yield Filter(statuses=("expired", "deleted"), quiet_since=self._days_ago(policy.erase_after_days))
 
     async def _rows(self, wanted: Filter, after: str | None) -> tuple[list[Observation], str | None]:
         """The next rows, oldest first, and where to go on behind them; None at the end."""
