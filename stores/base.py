@@ -22,6 +22,7 @@ from stores.lifecycle import AsyncResource
 from stores.observation import Observation, Triple
 from stores.query import Facet, FactFilter, Filter, Labelled, Match, Order, Page, Progress, Stats, VectorStats, Version
 from stores.records import KeyValue, SessionRef, TranscriptEntry
+from stores.row_state import RowState
 
 
 class Store(AsyncResource):
@@ -138,6 +139,14 @@ class ObservationStore(Store):
         At most 1,000 rows a page. Raises `UnknownObservation` for an `after` that does not exist, or that the caller
         may not know of, however delicate the rows are that they ask for.
         """
+
+    async def states(self, view: View, wanted: Filter, *, limit: int, after: str | None = None) -> list[RowState]:
+        """Where the rows that fit stand, in the order of their creation, at most `limit`, behind the row `after`.
+
+        Raises as `find` does. A store that can tell without reading the rows does better than this.
+        """
+        page = await self.find(view, wanted, order="created", ascending=True, limit=limit, after=after)
+        return list(map(RowState.of, page.rows))
 
     @abstractmethod
     async def match(self, view: View, terms: Sequence[str], wanted: Filter, *, limit: int = 200) -> list[Match]:

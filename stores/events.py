@@ -43,6 +43,7 @@ from stores.observation import (
     unchecked,
 )
 from stores.records import check_text, check_time, format_time, parse_time
+from stores.row_state import RowState
 
 VERSION = 1
 
@@ -67,7 +68,7 @@ Kind = Literal[
 ]
 KINDS: tuple[str, ...] = get_args(Kind)
 
-_STATUS_AFTER: dict[str, Status] = {
+STATUS_AFTER: dict[str, Status] = {
     "supersede": "superseded",
     "compress": "compressed",
     "expire": "expired",
@@ -75,7 +76,6 @@ _STATUS_AFTER: dict[str, Status] = {
     "delete": "deleted",
     "restore": "active",
 }
-STATUS_KINDS = frozenset(_STATUS_AFTER)
 """What changes where a row stands, and nothing that it says."""
 _FIXED = frozenset(
     {
@@ -164,6 +164,9 @@ class Known(Protocol):
     def observation(self, observation_id: str) -> Observation | None:
         """The observation, whatever its status."""
 
+    def state(self, observation_id: str) -> RowState | None:
+        """Where the observation stands; what can be known without reading it."""
+
     def twin(self, row: Observation, view: View) -> Observation | None:
         """The current observation, seen by the writer, that says the same; of one agent, namespace and visibility."""
 
@@ -216,11 +219,10 @@ def parse_event(line: Mapping[str, Any]) -> Event:
     return event
 
 
-def applied(observation: Observation, event: Event) -> Observation:  # noqa: C901, PLR0911, PLR0912 - one for each kind of event
+def applied(observation: Observation, event: Event) -> Observation:  # noqa: C901, PLR0911 - one for each kind of event
     """The observation after a kept event. Raises `InvalidValue` where the event's fields are impossible."""
     kind, at = event.kind, event.at
-    if fixed := event.fields.keys() & (_FIXED - _COUNTED if kind == "counts" else _FIXED):
-        raise InvalidValue(f"{', '.join(sorted(fixed))} cannot be changed by the event {kind!r}")
+    check_fields(event)
     if kind in {"update", "mention"} and event.fields:
         observation = changed(observation, event.fields)
         if "importance" in event.fields:
@@ -243,7 +245,7 @@ def applied(observation: Observation, event: Event) -> Observation:  # noqa: C90
     if kind == "confirm":
         return replace(observation, confirmed_count=observation.confirmed_count + 1, last_confirmed_at=at)
     if kind in {"supersede", "compress"}:
-        return unchecked(observation, status=_STATUS_AFTER[kind], superseded_by=event.by, superseded_at=at)
+        return unchecked(observation, status=STATUS_AFTER[kind], superseded_by=event.by, superseded_at=at)
     if kind == "restore":
         expires = observation.expires_at
         kept = expires if expires is None or expires > at else None
@@ -251,7 +253,13 @@ def applied(observation: Observation, event: Event) -> Observation:  # noqa: C90
         return unchecked(observation, status="active", expires_at=kept, **ended)
     if kind == "delete":
         return unchecked(observation, status="deleted", deleted_at=at)
-    return unchecked(observation, status=_STATUS_AFTER[kind]) if kind in _STATUS_AFTER else observation
+    return unchecked(observation, status=STATUS_AFTER[kind]) if kind in STATUS_AFTER else observation
+
+
+def check_fields(event: Event) -> None:
+    """Raises `InvalidValue` where the event would set what no event of its kind can."""
+    if fixed := event.fields.keys() & (_FIXED - _COUNTED if event.kind == "counts" else _FIXED):
+        raise InvalidValue(f"{', '.join(sorted(fixed))} cannot be changed by the event {event.kind!r}")
 
 
 def decide(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
@@ -393,16 +401,16 @@ def _consolidate(event: Event, view: View, known: Known) -> tuple[list[Event], O
 
 
 def _set_status(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
-    allowed: Callable[[Observation], bool] = {
+    allowed: Callable[[RowState], bool] = {
         "delete": lambda row: row.status != "deleted",
         "restore": lambda row: not row.is_current(view.now),
     }.get(event.kind, lambda row: row.status == "active")
-    rows = [row.id for row in _each_visible(event.ids, view, known) if allowed(row)]
+    rows = [row.id for row in _each_state(event.ids, view, known) if allowed(row)]
     return _kept(event, rows, "deleted" if event.kind == "delete" else "updated")
 
 
 def _count(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
-    rows = [row.id for row in _each_visible(event.ids, view, known) if row.is_current(view.now)]
+    rows = [row.id for row in _each_state(event.ids, view, known) if row.is_current(view.now)]
     return _kept(event, rows, "updated")
 
 
@@ -471,6 +479,15 @@ def _each_visible(ids: Iterable[str], view: View, known: Known) -> list[Observat
     everything = view.asking_all()
     found = [known.observation(each) for each in dict.fromkeys(ids)]
     seen = [row for row in found if row is not None and may_see(row, everything)]
+    if not seen:
+        raise UnknownObservation(f"there is no observation {', '.join(ids)}")
+    return seen
+
+
+def _each_state(ids: Iterable[str], view: View, known: Known) -> list[RowState]:
+    everything = view.asking_all()
+    found = [known.state(each) for each in dict.fromkeys(ids)]
+    seen = [state for state in found if state is not None and may_see(state.guard, everything)]
     if not seen:
         raise UnknownObservation(f"there is no observation {', '.join(ids)}")
     return seen

@@ -36,6 +36,7 @@ from stores.query import (
     status_now,
     values_of,
 )
+from stores.row_state import RowState
 from stores.vectors import Vector, alike, check_model, one_dimension, packed, unit
 
 
@@ -272,6 +273,11 @@ class InMemoryObservations(ObservationStore):
     def observation(self, observation_id: str) -> Observation | None:
         """See `stores.events.Known`."""
         return self._rows.get(observation_id)
+
+    def state(self, observation_id: str) -> RowState | None:
+        """See `stores.events.Known`."""
+        row = self._rows.get(observation_id)
+        return None if row is None else RowState.of(row)
 
     def twin(self, row: Observation, view: View) -> Observation | None:
         """See `stores.events.Known`."""

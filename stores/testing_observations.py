@@ -24,6 +24,7 @@ from stores.events import Event, Outcome
 from stores.in_memory import InMemoryStore
 from stores.observation import STATUSES, Observation, Status, Triple
 from stores.query import FactFilter, Filter, Labelled, VectorStats
+from stores.row_state import RowState
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=UTC)
 OWNER = View("full", NOW)
@@ -580,6 +581,10 @@ class ObservationStoreContract:
             assert await quiet(store, "active") == [_IDS[0], _IDS[7]]
             assert await quiet(store, "deleted") == [_IDS[8]]
             assert await quiet(store, "archived", "superseded") == [_IDS[5]]
+            everything = Filter(statuses=STATUSES)
+            rows = (await store.find(view, everything, order="created", ascending=True)).rows
+            assert await store.states(view, everything, limit=100) == list(map(RowState.of, rows))
+            assert await store.states(view, everything, limit=3, after=_IDS[2]) == list(map(RowState.of, rows[3:6]))
             fading = Filter(fading=Decay(later, 0.05))
             rows = (await store.find(view, Filter())).rows
             expected = {row.id for row in rows if consolidated(row, later, 0.05) is not None}
@@ -999,6 +1004,7 @@ class ObservationMachine(RuleBasedStateMachine):
                 self._view(view), wanted, order=order, ascending=ascending, limit=limit, after=after
             )
         )
+        self._both(lambda store: store.states(self._view(view), wanted, limit=limit, after=after))
 
     @rule(axes=st.tuples(*[st.integers(-2, 2)] * 3), wanted=_FILTERS, view=_VIEWS,
           limit=st.sampled_from([0, 1, 3, 200]))  # fmt: skip

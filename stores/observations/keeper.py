@@ -22,11 +22,12 @@ from stores.cache import Cache
 from stores.caps import archiving, is_overfull, surplus, with_time_to_live
 from stores.errors import InvalidValue, StoreError, UnknownObservation
 from stores.events import (
-    STATUS_KINDS,
+    STATUS_AFTER,
     Event,
     Outcome,
     applied,
     as_strict_as,
+    check_fields,
     decide,
     implied,
     line_of,
@@ -58,6 +59,7 @@ from stores.query import (
     fact_fits,
     values_of,
 )
+from stores.row_state import RowState
 from stores.vectors import one_dimension, unit
 
 logger = logging.getLogger(__name__)
@@ -125,21 +127,16 @@ class Keeper:
         """See `ObservationStore`."""
         limit = check_limit(limit)
         with self._lock:
-            flags = self._seen(view, wanted.statuses)
-            table = self._table
-            if after is not None and table.number_seen(after, view.asking_all()) is None:
-                raise UnknownObservation(f"there is no observation {after}")
-            found: list[int] = []
-            numbers = table.fitting(wanted)
-            if numbers is None and is_few(flags.count(1), len(flags)):
-                numbers = set(compress(range(len(flags)), flags))
-            for number in table.in_order(order, numbers, ascending=ascending, after=after):
-                if flags[number] and table.fits(number, wanted):
-                    found.append(number)
-                    if len(found) > limit:
-                        break
+            found = self._found(view, wanted, order, limit=limit + 1, ascending=ascending, after=after)
             rows = tuple(self._row(number) for number in found[:limit])
             return Page(rows, rows[-1].id if rows and len(found) > limit else None)
+
+    def states(self, view: View, wanted: Filter, *, limit: int, after: str | None) -> list[RowState]:
+        """See `ObservationStore`."""
+        limit = check_limit(limit)
+        with self._lock:
+            found = self._found(view, wanted, "created", limit=limit, ascending=True, after=after)
+            return list(map(self._table.state, found))
 
     def match(self, view: View, terms: Sequence[str], wanted: Filter, *, limit: int) -> list[Match]:
         """See `ObservationStore`."""
@@ -435,6 +432,11 @@ class Keeper:
         number = self._table.numbers.get(observation_id)
         return None if number is None else self._row(number)
 
+    def state(self, observation_id: str) -> RowState | None:
+        """See `stores.events.Known`."""
+        number = self._table.numbers.get(observation_id)
+        return None if number is None else self._table.state(number)
+
     def twin(self, row: Observation, view: View) -> Observation | None:
         """See `stores.events.Known`."""
         everything = view.asking_all()
@@ -454,6 +456,20 @@ class Keeper:
     def is_erased(self, observation_id: str) -> bool:
         """See `stores.events.Known`."""
         return observation_id in self._table.erased and observation_id not in self._table.numbers
+
+    def _found(
+        self, view: View, wanted: Filter, order: Order, *, limit: int, ascending: bool, after: str | None
+    ) -> list[int]:
+        """The first rows that fit, by time."""
+        flags = self._seen(view, wanted.statuses)
+        table = self._table
+        if after is not None and table.number_seen(after, view.asking_all()) is None:
+            raise UnknownObservation(f"there is no observation {after}")
+        numbers = table.fitting(wanted)
+        if numbers is None and is_few(flags.count(1), len(flags)):
+            numbers = set(compress(range(len(flags)), flags))
+        rows = table.in_order(order, numbers, ascending=ascending, after=after)
+        return list(islice((number for number in rows if flags[number] and table.fits(number, wanted)), limit))
 
     def _seen(self, view: View, statuses: Sequence[Status] = ("active",)) -> bytearray:
         self._catch_up()
@@ -564,15 +580,22 @@ class Keeper:
             number = self._table.numbers.get(each)
             if number is None:
                 continue  # erased meanwhile
-            before = self._row(number)
-            after = applied(before, event)
-            self._table.note_line(number, place)
-            if event.kind in STATUS_KINDS:
-                self._table.restate(before, after)
+            if event.kind in STATUS_AFTER and event.kind != "restore":
+                self._restate(number, event)
             else:
+                before = self._row(number)
+                after = applied(before, event)
                 self._table.change(before, after)
                 self.search.note(number)
-            self._keep_body(number, after)
+                self._keep_body(number, after)
+            self._table.note_line(number, place)
+
+    def _restate(self, number: int, event: Event) -> None:
+        """A row stands elsewhere now, and says what it said: it need not be read for that."""
+        check_fields(event)
+        self._table.restate(number, event)
+        if (body := self._bodies.get(number)) is not None:
+            self._bodies[number] = applied(body, event)
 
     def _row(self, number: int) -> Observation:
         """The observation, as it is now."""

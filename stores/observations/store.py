@@ -15,6 +15,7 @@ from stores.observation import Observation, Triple
 from stores.observations.journal import Journal
 from stores.observations.keeper import Keeper, Request
 from stores.query import Facet, FactFilter, Filter, Labelled, Match, Order, Page, Progress, Stats, VectorStats, Version
+from stores.row_state import RowState
 
 
 class ObservationFileStore(ObservationStore):
@@ -58,6 +59,10 @@ class ObservationFileStore(ObservationStore):
         return await asyncio.to_thread(
             self._keeper.find, view, wanted, order=order, ascending=ascending, limit=limit, after=after
         )
+
+    async def states(self, view: View, wanted: Filter, *, limit: int, after: str | None = None) -> list[RowState]:
+        """See `ObservationStore`."""
+        return await asyncio.to_thread(self._keeper.states, view, wanted, limit=limit, after=after)
 
     async def match(self, view: View, terms: Sequence[str], wanted: Filter, *, limit: int = 200) -> list[Match]:
         """See `ObservationStore`."""

@@ -13,18 +13,19 @@ from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 from stores.access import Guard, View, may_see
 from stores.caps import Weighed
 from stores.consolidation import LASTING_TYPES, settled
 from stores.documents import SEARCHED
-from stores.events import Event
+from stores.events import STATUS_AFTER, Event
 from stores.observation import LASTING_IN_RANK, TYPES, Observation, Status, Triple, counted
 from stores.observations.visible import Lines, Visible
 from stores.query import EXACT, Filter, Labelled, Match, Order, key_of, values_of, written
 from stores.records import format_time
+from stores.row_state import RowState
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -124,7 +125,7 @@ class Table:
         self.twin_keys += twin_key(row)
         for label in labels_of(row):
             self.labels.setdefault(label, array("I")).append(number)
-        self._link(row)
+        self._link(row.id, row.superseded_by)
         self._note_added(number)
         return number
 
@@ -160,18 +161,18 @@ class Table:
         self.texts[number] = text_digest(after)
         self._set_twin_key(number, twin_key(after))
         self._relabel(number, set(labels_of(before)), set(labels_of(after)))
-        self._unlink(before)
-        self._link(after)
+        self._unlink(before.id)
+        self._link(after.id, after.superseded_by)
         self._show(number)
 
-    def restate(self, before: Observation, after: Observation) -> None:
+    def restate(self, number: int, event: Event) -> None:
         """A row has another status, or stands behind another row; what it says is as it was."""
-        number = self.numbers[after.id]
-        self._set_expiry(number, _NEVER if after.expires_at is None else micros(after.expires_at))
-        self._set_class(number, after.status, Guard.of(after))
-        self.quiet[number] = micros(after.quiet_since)
-        self._unlink(before)
-        self._link(after)
+        self._set_class(number, STATUS_AFTER[event.kind], self.guard(number)[1])
+        if event.kind in {"supersede", "compress", "delete"}:
+            self.quiet[number] = max(self.quiet[number], micros(event.at))
+        if event.kind in {"supersede", "compress"}:
+            self._unlink(self.ids[number])
+            self._link(self.ids[number], event.by)
         self._show(number)
 
     def use(self, number: int, at: datetime) -> None:
@@ -187,7 +188,7 @@ class Table:
         self._set_class(number, PURGED, _NOBODYS)
         self._set_twin_key(number, bytes(16))
         self._relabel(number, set(labels_of(row)), set())
-        self._unlink(row)
+        self._unlink(row.id)
         self.before.pop(row.id, None)
         self.later.pop(number, None)
         self.texts[number] = 0
@@ -227,6 +228,20 @@ class Table:
     def guard(self, number: int) -> tuple[str, Guard]:
         """Status and guard of a row."""
         return self.classes[self.class_of[number]]
+
+    def state(self, number: int) -> RowState:
+        """Where the row stands."""
+        status, guard = self.guard(number)
+        expires = self.expires[number]
+        return RowState(
+            self.ids[number],
+            TYPES[self.types[number]],
+            guard,
+            cast("Status", status),
+            self.after.get(self.ids[number]),
+            moment(self.quiet[number]),
+            None if expires == _NEVER else moment(expires),
+        )
 
     def number_seen(self, observation_id: str, view: View) -> int | None:
         """The number of a row that the caller may see, whatever its status."""
@@ -530,15 +545,15 @@ class Table:
         for label in new - old:
             bisect.insort(self.labels.setdefault(label, array("I")), number)
 
-    def _link(self, row: Observation) -> None:
-        if row.superseded_by is not None:
-            self.after[row.id] = row.superseded_by
-            self.before.setdefault(row.superseded_by, []).append(row.id)
+    def _link(self, row_id: str, later: str | None) -> None:
+        if later is not None:
+            self.after[row_id] = later
+            self.before.setdefault(later, []).append(row_id)
 
-    def _unlink(self, row: Observation) -> None:
-        others = self.before.get(self.after.pop(row.id, ""), [])
-        if row.id in others:  # it is not where the later one was erased
-            others.remove(row.id)
+    def _unlink(self, row_id: str) -> None:
+        others = self.before.get(self.after.pop(row_id, ""), [])
+        if row_id in others:  # it is not where the later one was erased
+            others.remove(row_id)
 
     def _session(self, session_id: str | None) -> int:
         number = self._session_numbers.get(session_id)

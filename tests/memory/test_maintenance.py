@@ -178,6 +178,22 @@ async def test_rules_put_away_and_delete_by_type_and_age_and_say_why(memory: Mem
     assert await memory.why(note) == ("archive", "maintenance", "note untouched for 30 days")
 
 
+async def test_the_first_rule_that_covers_a_row_holds_when_it_rests_too(memory: Memory) -> None:
+    clerk = await memory.system.create_session(["observations"], "clerk")
+    theirs = (await clerk.remember("a note of the clerk")).id
+    note, event = [await memory.keep(f"a {each}", type=each) for each in ("note", "event")]
+    policy = Policy(
+        rules=(
+            Rule(agent="clerk", archive_after_days=5),
+            Rule(types=("event",), archive_after_days=5),
+            Rule(archive_after_days=5, delete_after_days=10),
+        )
+    )
+    await memory.after(6, policy)
+    await memory.after(100, policy)
+    assert [(await memory.row(each)).status for each in (theirs, event, note)] == ["archived", "archived", "deleted"]
+
+
 async def test_use_keeps_what_rules_would_put_away(memory: Memory) -> None:
     used = await memory.keep("the blue door")
     policy = Policy(rules=(Rule(archive_after_days=10),))

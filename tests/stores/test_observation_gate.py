@@ -211,6 +211,11 @@ async def _outline(zoo: Zoo, view: View) -> None:
     assert {each.id for each in found} == zoo.seen(view, ["active"])
 
 
+async def _states(zoo: Zoo, view: View) -> None:
+    found = await zoo.store.states(view, Filter(statuses=STATUSES), limit=1000)
+    assert {each.id for each in found} == zoo.seen(view)
+
+
 async def _frequencies(zoo: Zoo, view: View) -> None:
     seen = zoo.seen(view, ["active"])
     assert (await zoo.store.frequencies(view, ["zebra"])).get("zebra", 0) == len(seen)
@@ -297,6 +302,7 @@ STORE: dict[str, Callable[[Zoo, View], Awaitable[None]]] = {
     "frequencies": _frequencies,
     "neighbours": _neighbours,
     "outline": _outline,
+    "states": _states,
     "sessions_about": _sessions_about,
     "nearest": _nearest,
     "missing_vectors": _missing_vectors,

@@ -13,6 +13,7 @@ from msgspec.structs import asdict
 
 from stores.caps import surplus, weigh
 from stores.observation import PROTECTED_TYPES, TYPES, Observation, Type
+from stores.row_state import RowState
 
 if TYPE_CHECKING:
     from chatbot.config import MaintenanceSettings
@@ -83,9 +84,13 @@ class Policy:
 
     def types_of(self, rule: Rule) -> tuple[Type, ...]:
         """The types of the rows that the rule may hold for: those that no rule before it has for itself."""
-        before = takewhile(lambda other: other is not rule, self.rules)
-        taken = {each for other in before if other.agent is None is other.namespace for each in other.covered_types()}
+        whole = (other for other in self.before(rule) if other.agent is None is other.namespace)
+        taken = {each for other in whole for each in other.covered_types()}
         return tuple(each for each in rule.covered_types() if each not in taken)
+
+    def before(self, rule: Rule) -> Iterable[Rule]:
+        """The rules that come before it."""
+        return takewhile(lambda other: other is not rule, self.rules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +118,18 @@ def aged(rows: Iterable[Observation], policy: Policy, now: datetime) -> list[Sen
             continue
         days = days_since(max(row.touched_at, row.superseded_at or row.touched_at), now)
         if 0 < rule.delete_after_days <= days and row.status != "deleted":
-            found["delete", f"{row.type} untouched for {rule.delete_after_days:g} days"].append(row.id)
+            found["delete", _untouched(row, rule.delete_after_days)].append(row.id)
         elif 0 < rule.archive_after_days <= days and row.status == "active":
-            found["archive", f"{row.type} untouched for {rule.archive_after_days:g} days"].append(row.id)
+            found["archive", _untouched(row, rule.archive_after_days)].append(row.id)
     return [Sentence(fate, tuple(ids), why) for (fate, why), ids in found.items()]
+
+
+def outlived(rows: Iterable[RowState], rule: Rule) -> list[Sentence]:
+    """What deletes rows that rest, and that the rule keeps no longer."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        found[_untouched(row, rule.delete_after_days)].append(row.id)
+    return [Sentence("delete", tuple(ids), why) for why, ids in found.items()]
 
 
 def crowded(rows: Sequence[Observation], policy: Policy) -> list[Sentence]:
@@ -139,6 +152,10 @@ def crowded(rows: Sequence[Observation], policy: Policy) -> list[Sentence]:
 def days_since(then: datetime, now: datetime) -> float:
     """The days between; below 0 where the clock was set back."""
     return (now - then).total_seconds() / 86_400
+
+
+def _untouched(row: Observation | RowState, days: float) -> str:
+    return f"{row.type} untouched for {days:g} days"
 
 
 def _over(rows: Sequence[Observation], cap: int, what: str) -> list[Sentence]:

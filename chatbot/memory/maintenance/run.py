@@ -11,14 +11,14 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 
 from chatbot.memory.maintenance.alike import Compared, Words, groups
 from chatbot.memory.maintenance.merging import Key, digest, kinship, may_be_merged, portions
-from chatbot.memory.maintenance.policy import Policy, Sentence, aged, crowded, days_since
+from chatbot.memory.maintenance.policy import Policy, Rule, Sentence, aged, crowded, days_since, outlived
 from chatbot.memory.maintenance.report import Deed, Kind, Report
 from chatbot.memory.scope import Scope
 from stores.access import SENSITIVITIES
@@ -27,7 +27,8 @@ from stores.consolidation import Decay, consolidated
 from stores.errors import UnknownObservation
 from stores.events import Event
 from stores.observation import Observation, Status
-from stores.query import MOST_AT_ONCE, FactFilter, Filter, status_now
+from stores.query import MOST_AT_ONCE, FactFilter, Filter
+from stores.row_state import RowState
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ _LEAST = 3
 _KEPT_WORDS = 20_000
 _COMMITTED_AT_ONCE = 32
 _ERASED_AT_ONCE = 2_000
+_RESTING: tuple[Status, ...] = ("archived", "superseded", "compressed", "expired")
 _DAYS_TO_GATHER = (7, 30)
 """Erasing rewrites the journal, so it waits for more: as long again as rows were kept, within these bounds."""
 
@@ -49,16 +51,13 @@ class Findings:
     """The words of rows, by id, with the hash of the text that they are of."""
     compared: dict[tuple[Key, float], Compared] = field(default_factory=dict)
     """What was compared, by kinship and similarity."""
-    erasing: tuple[float, datetime] | None = None
-    """After how many days what was deleted is erased, and before when it is not worth to look for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """How far the last run came: the last row that it looked at, among active rows and among those that rest."""
+    """How far the last run came: the last active row that it looked at. Of those that rest all are thought of."""
 
     active: str | None = None
-    resting: str | None = None
 
 
 class Run:
@@ -81,24 +80,25 @@ class Run:
         self._findings = findings or Findings()
         self._deeds: list[Deed] = []
         self._begun = time.monotonic()
-        self._sees_all = False
+        self._looked_at = 0
+        self._is_done = True
 
     async def go(self, place: Place) -> tuple[Report, Place]:
         """Do what is due from `place` on; what was done, and where the next run goes on."""
         active, next_active = await self._rows(self._active(), place.active)
         await self._take(active, self._consolidate, self._retire, self._compress, self._summarize)
-        resting, next_resting = await self._resting(place.resting)
-        self._sees_all = place.resting is None and next_resting is None
-        await self._take(resting, self._age, self._erase)
+        for rule in self._policy.rules:
+            await self._delete_resting(rule)
+        await self._erase()
         on_time = not self._is_late()
         report = Report(
             deeds=tuple(self._deeds),
             dry_run=self._dry_run,
-            looked_at=len(active) + len(resting),
-            finished=on_time and next_active is None and next_resting is None,
+            looked_at=len(active) + self._looked_at,
+            finished=on_time and self._is_done and next_active is None,
             seconds=time.monotonic() - self._begun,
         )
-        return report, Place(next_active, next_resting) if on_time else place
+        return report, Place(next_active) if on_time else place
 
     async def _take(self, rows: list[Observation], *steps: Step) -> None:
         """One step after the other, each with the rows that the one before has left."""
@@ -113,29 +113,17 @@ class Run:
         only_fades = policy == policy.only("consolidation")
         return Filter(fading=Decay(self._view.now, policy.decay_per_day)) if only_fades else Filter()
 
-    async def _resting(self, after: str | None) -> tuple[list[Observation], str | None]:
-        """The next rows that are no longer active and old enough that something may become of them."""
-        found: dict[str, Observation] = {}
-        ends: list[tuple[datetime, str]] = []
-        for wanted in self._ripe():
-            rows, end = await self._rows(wanted, after)
-            found |= {row.id: row for row in rows}
-            ends += [(rows[-1].created_at, end)] if end is not None else []
-        return list(found.values()), min(ends, default=(None, None))[1]
-
-    def _ripe(self) -> Iterator[Filter]:
-        """What to look for: what a rule may delete, then what may be erased. What they leave alone is not read."""
-        policy = self._policy
-        for rule in policy.rules:
-            if rule.delete_after_days and (types := policy.types_of(rule)):
-                yield Filter(
-                    statuses=("archived", "superseded", "compressed", "expired"),
-                    types=types,
-                    agent_id=rule.agent,
-                    quiet_since=self._days_ago(rule.delete_after_days),
-                )
-        if policy.erase_after_days and self._may_erase():
-            yield Filter(statuses=("expired", "deleted"), quiet_since=self._days_ago(policy.erase_after_days))
+    async def _states(self, wanted: Filter) -> list[RowState]:
+        """Where the rows stand that fit, oldest first, none of which is read for that."""
+        found: list[RowState] = []
+        after = None
+        while not self._is_late():
+            page = await self._scope.store.states(self._view, wanted, limit=MOST_AT_ONCE, after=after)
+            found += page
+            if len(page) < MOST_AT_ONCE:
+                break
+            after = page[-1].id
+        return found
 
     async def _rows(self, wanted: Filter, after: str | None) -> tuple[list[Observation], str | None]:
         """The next rows, oldest first, and where to go on behind them; None at the end."""
@@ -178,6 +166,22 @@ class Run:
 
     async def _age(self, rows: Sequence[Observation]) -> set[str]:
         return await self._carry_out(aged(rows, self._policy, self._view.now))
+
+    async def _delete_resting(self, rule: Rule) -> None:
+        """Delete what is no longer active, and kept for long enough."""
+        policy, days = self._policy, rule.delete_after_days
+        types = policy.types_of(rule)
+        if not days or not types:
+            return
+        wanted = Filter(statuses=_RESTING, types=types, agent_id=rule.agent, quiet_since=self._days_ago(days))
+        rows = {row.id: row for row in await self._states(wanted) if rule.namespace in {None, row.namespace}}
+        for other in policy.before(rule) if rows else ():
+            theirs = await self._states(replace(wanted, types=other.covered_types(), agent_id=other.agent))
+            for row in theirs:
+                if other.namespace in {None, row.namespace}:
+                    rows.pop(row.id, None)
+        self._looked_at += len(rows)
+        await self._carry_out(outlived(rows.values(), rule))
 
     async def _carry_out(self, sentences: Iterable[Sentence]) -> set[str]:
         return await self._do(
@@ -267,37 +271,30 @@ class Run:
             left = left - sources if len(page) == MOST_AT_ONCE else frozenset()
         return found
 
-    def _may_erase(self) -> bool:
-        """Whether anything that was deleted may have waited for long enough."""
-        days, begin = self._findings.erasing or (0, self._view.now)
-        return self._eager or days != self._policy.erase_after_days or self._view.now >= begin
-
-    async def _erase(self, rows: Sequence[Observation]) -> set[str]:
+    async def _erase(self) -> None:
+        """Erase for good what was deleted or has expired, once some of it has waited for others for long enough."""
         days = self._policy.erase_after_days
-        if not days or not self._may_erase():
-            return set()
-        since = {
-            row.id: days_since(_ended_at(row), self._view.now)
-            for row in rows
-            if status_now(row, self._view.now) in {"deleted", "expired"}
-        }
+        if not days or self._is_late():
+            return
+        patience = 0 if self._eager else min(max(days, _DAYS_TO_GATHER[0]), _DAYS_TO_GATHER[1])
+        wanted = Filter(statuses=("deleted", "expired"), quiet_since=self._days_ago(days + patience))
+        if not await self._scope.store.states(self._view, wanted, limit=1):
+            return
+        rows = await self._states(replace(wanted, quiet_since=self._days_ago(days)))
+        self._looked_at += len(rows)
+        since = {row.id: days_since(_ended_at(row), self._view.now) for row in rows}
         merged_into = {row.id: row.superseded_by for row in rows if row.superseded_by}
         due = [each for each, past in since.items() if past >= days]
         needed = await self._sources_among(due, merged_into)
-        ids = tuple(each for each in due if each not in needed)[:_ERASED_AT_ONCE]
-        patience = min(max(days, _DAYS_TO_GATHER[0]), _DAYS_TO_GATHER[1])
-        longest = max((since[each] for each in ids), default=days)
-        if not self._eager and longest < days + patience:
-            if self._sees_all:
-                self._findings.erasing = days, self._view.now + timedelta(days=days + patience - longest)
-            return set()
-        self._findings.erasing = days, self._view.now + timedelta(days=patience)
+        ids = tuple(each for each in due if each not in needed)
+        if not ids or max(map(since.__getitem__, ids)) < days + patience:
+            return
         why = f"deleted or expired for {days:g} days"
-        if ids and not self._dry_run:
-            ids = tuple(await self._scope.store.purge(self._view, ids, who=WHO, why=why, alone=True))
-        if ids:
-            self._deeds.append(Deed("erase", ids, why))
-        return set(ids)
+        if not self._dry_run:
+            self._is_done = len(ids) <= _ERASED_AT_ONCE
+            some = ids[:_ERASED_AT_ONCE]
+            ids = tuple(await self._scope.store.purge(self._view, some, who=WHO, why=why, alone=True))
+        self._deeds.append(Deed("erase", ids, why))
 
     async def _sources_among(self, ids: Sequence[str], merged_into: Mapping[str, str]) -> set[str]:
         """Those that something was made from which is still there, other than the summary that stands for them."""
@@ -353,10 +350,9 @@ class Run:
         return time.monotonic() - self._begun > self._policy.seconds_per_run
 
 
-def _ended_at(row: Observation) -> datetime:
+def _ended_at(row: RowState) -> datetime:
     """When the row was deleted, or its time was over."""
-    ended = row.deleted_at if row.status == "deleted" else row.expires_at
-    return max(row.touched_at, ended or row.touched_at)
+    return row.quiet_since if row.status == "deleted" else max(row.quiet_since, row.expires_at or row.quiet_since)
 
 
 Change = tuple[Deed, Event]

@@ -135,7 +135,7 @@ async def _runs(scope: Scope, file: UpkeepFile, policy: Policy, wish: Wish, plac
         reports.append(report)
         if not wish.dry_run:
             await file.keep(wish.part, Upkeep(scope.clock(), after))
-        is_stuck = after == place and not report.deeds
+        is_stuck = after == place and (wish.dry_run or not report.deeds)
         if report.finished or is_stuck or not wish.whole:
             return together(reports)
         place = after
@@ -143,7 +143,7 @@ async def _runs(scope: Scope, file: UpkeepFile, policy: Policy, wish: Wish, plac
 
 def _written(kept: Mapping[Part, Upkeep]) -> bytes:
     parts = {
-        part: {"done_at": format_time(each.done_at), "active": each.place.active, "resting": each.place.resting}
+        part: {"done_at": format_time(each.done_at), "active": each.place.active}
         for part, each in kept.items()
         if each.done_at is not None
     }
@@ -162,7 +162,7 @@ def _read(path: Path) -> dict[Part, Upkeep]:
 
 
 def _parsed(record: dict[str, Any]) -> Upkeep:
-    return Upkeep(parse_time(record["done_at"]), Place(_id(record["active"]), _id(record["resting"])))
+    return Upkeep(parse_time(record["done_at"]), Place(_id(record["active"])))
 
 
 def _id(text: object) -> str | None:
