@@ -41,7 +41,7 @@ from stores.observations import snapshot
 from stores.observations.journal import Journal, Writer, event_of
 from stores.observations.rewriting import Change, erasing, uncounted
 from stores.observations.search import Search
-from stores.observations.table import PURGED, Place, Table, is_few, moment, text_digest
+from stores.observations.table import Place, Table, is_few, moment, text_digest
 from stores.observations.vectors import Vectors
 from stores.query import (
     Facet,
@@ -594,6 +594,7 @@ class Keeper:
         """A row stands elsewhere now, and says what it said: it need not be read for that."""
         check_fields(event)
         self._table.restate(number, event)
+        self.search.note(number)
         if (body := self._bodies.get(number)) is not None:
             self._bodies[number] = applied(body, event)
 
@@ -631,8 +632,8 @@ class Keeper:
         return [first, *(_about(row_id, event) for event in later)]
 
     def _document_row(self, number: int) -> Observation | None:
-        """The row whose text is to be indexed, or None for one that was erased."""
-        return None if self._table.guard(number)[0] == PURGED else self._row(number)
+        """The row whose text is to be indexed, or None for one of which nothing is searched."""
+        return self._row(number) if self._table.texts[number] else None
 
     def _facts(self, view: View, wanted: FactFilter) -> list[Triple]:
         flags = self._seen(view)

@@ -59,7 +59,7 @@ class Table:
         self.later: dict[int, list[Place]] = {}
         """The lines of what happened to a row after it was added, uses aside."""
         self.texts = array("q")
-        """Of each row, a digest of what is searched."""
+        """Of each row, a digest of what is searched: 0 where that is nothing, for it is not active."""
         self.created = array("q")
         self.updated = array("q")
         self.expires = array("q")
@@ -106,7 +106,7 @@ class Table:
         self.class_of.append(self._class(row.status, Guard.of(row)))
         self.starts.append(place[0])
         self.lengths.append(place[1])
-        self.texts.append(text_digest(row))
+        self.texts.append(_searched(row))
         self.session_of.append(self._session(row.session_id))
         self.created.append(micros(row.created_at))
         self.updated.append(micros(row.updated_at))
@@ -158,7 +158,7 @@ class Table:
         self.importance[number] = after.importance
         self._set_strength(number, after)
         self.types[number] = TYPES.index(after.type)
-        self.texts[number] = text_digest(after)
+        self.texts[number] = _searched(after)
         self._set_twin_key(number, twin_key(after))
         self._relabel(number, set(labels_of(before)), set(labels_of(after)))
         self._unlink(before.id)
@@ -168,6 +168,7 @@ class Table:
     def restate(self, number: int, event: Event) -> None:
         """A row has another status, or stands behind another row; what it says is as it was."""
         self._set_class(number, STATUS_AFTER[event.kind], self.guard(number)[1])
+        self.texts[number] = 0
         if event.kind in {"supersede", "compress", "delete"}:
             self.quiet[number] = max(self.quiet[number], micros(event.at))
         if event.kind in {"supersede", "compress"}:
@@ -636,6 +637,10 @@ def text_digest(row: Observation) -> int:
     said = "\0".join(part if isinstance(part, str) else "\1".join(part) for part in parts)
     said += f"\0{row.created_at.date()}"
     return int.from_bytes(hashlib.blake2b(said.encode(), digest_size=8).digest(), "little") >> 1 or 1
+
+
+def _searched(row: Observation) -> int:
+    return text_digest(row) if row.status == "active" else 0
 
 
 def labels_of(row: Observation) -> list[str]:

@@ -25,7 +25,7 @@ from stores.observations import manifest as manifests
 from stores.observations.manifest import Manifest
 from stores.observations.overlay import Overlay
 from stores.observations.postings import PostingsCache, Scored
-from stores.observations.segments import MAX_ROWS, IndexUnusable, Segment, build, open_segment, remove, save
+from stores.observations.segments import MAX_ROWS, Entry, IndexUnusable, Segment, build, open_segment, remove, save
 from stores.observations.visible import Totals, Visible, covering
 
 __all__ = ["IndexUnusable", "Plan", "TextIndex", "Visible", "Written"]
@@ -225,12 +225,16 @@ class TextIndex:
             self._take(released.manifest, released.stamp, {released.segment.entry.digest: released.segment})
 
     def erase(self, rows: Collection[int]) -> None:
-        """Purge rows: when this returns, no file holds anything of their texts. Their neighbours become uncovered."""
+        """Purge rows: when this returns, no file holds anything of their texts. Their neighbours become uncovered.
+
+        A segment that was written when nothing of them was searched any more stays.
+        """
         self._overlay.drop(rows)
+        known = {segment.entry.digest: segment for segment in self._segments}
         manifests.prepare(self._folder)
         with manifests.changing(self._folder) as place:
             disk = manifests.read(self._folder)
-            kept = [entry for entry in disk.entries if not any(entry.start <= row < entry.end for row in rows)]
+            kept = [entry for entry in disk.entries if not _may_hold(entry, known.get(entry.digest), rows)]
             after = disk.replaced(kept, erased=True)
             stamp = manifests.write(place, after)
             manifests.sweep(place, after)
@@ -339,6 +343,12 @@ class TextIndex:
     def _is_worthwhile(self, pending: int, start: int, end: int) -> bool:
         stale = any(segment.start == start and segment.end == end for segment in self._segments)
         return pending >= ((end - start) // _STALE_SHARE or 1 if stale else min(FLUSH_ROWS, end - start))
+
+
+def _may_hold(entry: Entry, segment: Segment | None, rows: Iterable[int]) -> bool:
+    """Whether a text of one of the rows may be in there."""
+    inside = (row - entry.start for row in rows if entry.start <= row < entry.end)
+    return any(segment is None or segment.seqs[row] > 0 for row in inside)
 
 
 def _among(rows: list[int], start: int, end: int) -> int:
