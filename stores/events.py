@@ -124,6 +124,8 @@ class Event:
     compresses: tuple[str, ...] = ()
     """Of add: the observations that the new row stands for from now on; it and they change places in one step."""
     triple: Triple | None = None
+    gaps: tuple[int, ...] = ()
+    """Of purge: how many rows behind the first of `ids` each stood, where others stood between them that are left."""
     who: str = ""
     """Who made the change."""
     why: str = ""
@@ -142,6 +144,8 @@ class Event:
             line["triple"] = self.triple.as_json()
         if self.fields:
             line["set"] = dict(self.fields)
+        if self.gaps:
+            line["gaps"] = list(self.gaps)
         if self.compresses:
             line["compresses"] = list(self.compresses)
         optional = {name: getattr(self, name) for name in ("by", "supersedes", "forgets", "who", "why")}
@@ -198,6 +202,9 @@ def parse_event(line: Mapping[str, Any]) -> Event:
         raise InvalidValue("the event's ids or fields have the wrong form")
     if kind == "consolidate":
         ids = list(fields)
+    gaps = line.get("gaps", [])
+    if not isinstance(gaps, list) or (gaps and not _are_gaps(gaps, len(ids))):
+        raise InvalidValue("the event's gaps have the wrong form")
     by, supersedes, forgets = line.get("by"), line.get("supersedes"), line.get("forgets")
     for each in (*ids, *compresses, *(other for other in (by, supersedes, forgets) if other is not None)):
         check_id(each)
@@ -212,11 +219,18 @@ def parse_event(line: Mapping[str, Any]) -> Event:
         forgets=forgets,
         compresses=tuple(compresses),
         triple=parse_triple(triple) if kind == "triple" and isinstance(triple, dict) else None,
+        gaps=tuple(gaps),
         who=str(line.get("who", "")),
         why=str(line.get("why", "")),
     )
     _check_whole(event)
     return event
+
+
+def _are_gaps(gaps: list[Any], ids: int) -> bool:
+    """Whether there is one for each id, from 0 on, each more than the one before."""
+    sound = all(isinstance(each, int) and not isinstance(each, bool) and each < MOST_COUNTED for each in gaps)
+    return sound and len(gaps) == ids and gaps[0] == 0 and gaps == sorted(set(gaps))
 
 
 def applied(observation: Observation, event: Event) -> Observation:  # noqa: C901, PLR0911 - one for each kind of event

@@ -337,8 +337,9 @@ class Keeper:
             numbers = {self._table.numbers[row.id] for row in rows}
             self.search.erase(numbers)
             self._vectors.erase(numbers)
-            begun = {row.id: self._table.starts[self._table.numbers[row.id]] for row in rows}
-            self._rewrite(folder, erasing(begun, view.now, who=who, why=why, facts=facts), besides=numbers)
+            begun = {self._table.starts[number]: (number, self._table.ids[number]) for number in numbers}
+            change = erasing(begun, view.now, who=who, why=why, facts=facts, before=self._table.erased)
+            self._rewrite(folder, change, besides=numbers)
             for row in rows:
                 self._bodies.pop(self._table.numbers[row.id], None)
                 self._table.erase(row)
@@ -540,8 +541,7 @@ class Keeper:
         if event.row is not None:
             self._fold_new(event, event.row, place)
         elif event.kind == "purge":
-            for each in event.ids:
-                table.add_erased(each)
+            table.add_erased(event.ids, event.gaps)
             for along in implied(event):
                 self._fold_change(along, place)
         elif event.kind in {"triple", "retract"}:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -13,11 +13,21 @@ from stores.events import Event, parse_event
 from stores.json_lines import encode, record_of
 from stores.observations.table import Place
 
-Change = Callable[[bytes, int], "bytes | Event | None"]
-"""From a line, and where it began, to what is left of it.
 
-That may be nothing, or an event that says so, to be gathered with others like it.
-"""
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """What is left of the line that added a row: its number and its id."""
+
+    number: int
+    id: str
+    purge: Event
+    """The event that erases it, and others with it."""
+
+
+Change = Callable[[bytes, int], "bytes | Erased | None"]
+"""From a line, and where it began, to what is left of it."""
+_GATHERED = 1_000
+"""How many rows that were erased are told of in one line."""
 _ID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _COUNTING = re.compile(rb'"event":"(?:use|counts|consolidate)"')
 _ADDED = b'{"v":1,"event":"add",'
@@ -27,53 +37,67 @@ _ADDING = re.compile(rb'\{"v":1,"event":"add","at":"[^"]*","row":\{"id":"([^"]*)
 def rewritten(data: bytes, change: Change) -> tuple[bytes, dict[int, Place]]:
     """The lines that `change` makes of those of `data`; where each that is left stands now, by its old start.
 
-    Rows that stood in a row and were erased in one go are told of in one line: they keep their order and numbers.
+    Rows that were erased in one go are told of in one line, where the first of them was added: its `gaps` tell what
+    stood between them, so all rows keep their order and numbers.
     """
-    lines: list[bytes] = []
-    moved: dict[int, Place] = {}
-    erased: list[Event] = []
-    begin = size = 0
+    found: list[tuple[int, bytes | list[Erased]]] = []
+    erased: list[Erased] = []
+    begin = 0
     for old in data.split(b"\n")[:-1]:
         new = change(old, begin)
-        if isinstance(new, Event):
+        if isinstance(new, Erased):
+            if not erased or len(erased) == _GATHERED:
+                erased = []
+                found.append((begin, erased))
             erased.append(new)
         elif new is not None:
-            if erased and (b'"add"' in new or b'"purge"' in new):
-                size += _gather(erased, lines)
-            moved[begin] = (size, len(new))
-            lines.append(new + b"\n")
-            size += len(new) + 1
+            found.append((begin, new + b"\n"))
         begin += len(old) + 1
-    _gather(erased, lines)
+    lines: list[bytes] = []
+    moved: dict[int, Place] = {}
+    size = 0
+    for begin, part in found:
+        if isinstance(part, bytes):
+            moved[begin] = (size, len(part) - 1)
+        lines.append(part if isinstance(part, bytes) else _gathered(part))
+        size += len(lines[-1])
     return b"".join(lines), moved
 
 
-def _gather(erased: list[Event], lines: list[bytes]) -> int:
-    """Add the line that tells of all of them; its size."""
-    if not erased:
-        return 0
-    ids = tuple(each for event in erased for each in event.ids)
-    lines.append(encode(replace(erased[0], ids=ids).as_json()))
-    erased.clear()
-    return len(lines[-1])
+def _gathered(erased: Sequence[Erased]) -> bytes:
+    """The line that tells of all of them."""
+    first = erased[0]
+    gaps = tuple(each.number - first.number for each in erased)
+    ids = tuple(each.id for each in erased)
+    return encode(replace(first.purge, ids=ids, gaps=() if gaps == tuple(range(len(gaps))) else gaps).as_json())
 
 
 def erasing(
-    gone: Mapping[str, int], at: datetime, *, who: str = "", why: str = "", facts: Collection[str] = ()
+    gone: Mapping[int, tuple[int, str]],
+    at: datetime,
+    *,
+    who: str = "",
+    why: str = "",
+    facts: Collection[str] = (),
+    before: Collection[str] = (),
 ) -> Change:
-    """Leaves nothing of the rows in `gone` but their ids, in the place where each was added: rows keep their numbers.
+    """Leaves nothing of the rows in `gone` but their ids and numbers.
 
-    `gone` tells where the line of each began. A line that cannot be read goes if it names one of them. Of `facts`
-    nothing is left.
+    `gone` tells where the line of each began, with its number and id. A line that cannot be read goes if it names one
+    of them. Of `facts` nothing is left. Of what was erased `before`, and of those, nothing has to be told any more.
     """
-    erased = {*gone, *facts}
+    erased = {*(each for _, each in gone.values()), *facts}
+    past = erased.union(before)
     marks = {each.encode() for each in erased}
-    added = {begin: each for each, begin in gone.items()}
     purge = Event(kind="purge", at=at, who=who, why=why)
 
-    def change(line: bytes, begin: int) -> bytes | Event | None:
-        if begin in added:
-            return _tombstone(replace(purge, ids=(added[begin],)), record_of(line))
+    def change(line: bytes, begin: int) -> bytes | Erased | None:
+        if begin in gone:
+            number, row_id = gone[begin]
+            along = _told_along(record_of(line), past)
+            if along:
+                return encode(replace(purge, ids=(row_id,), **along).as_json()).rstrip(b"\n")
+            return Erased(number, row_id, purge)
         other = _ADDING.match(line)
         if marks.isdisjoint(other.groups() if other else _ID.findall(line)):
             return line
@@ -88,7 +112,7 @@ def erasing(
 def uncounted(change: Change) -> Change:
     """Drops the lines that only count as well; uses and strength are written again, in few lines."""
 
-    def without(line: bytes, begin: int) -> bytes | Event | None:
+    def without(line: bytes, begin: int) -> bytes | Erased | None:
         return None if not line.startswith(_ADDED) and _is_count(line) else change(line, begin)
 
     return without
@@ -103,12 +127,12 @@ def _is_count(line: bytes) -> bool:
         return False
 
 
-def _tombstone(purge: Event, record: Mapping[str, Any]) -> bytes | Event:
-    """What is left of the line that added a row; one that took the place of others still says so, in its own line."""
-    along = {name: record[name] for name in ("supersedes", "forgets") if record.get(name)}
-    if record.get("compresses"):
-        along["compresses"] = tuple(record["compresses"])
-    return encode(replace(purge, **along).as_json()).rstrip(b"\n") if along else purge
+def _told_along(record: Mapping[str, Any], gone: Collection[str]) -> dict[str, Any]:
+    """Of a line that added a row: whose place it took, of what is there still."""
+    along = {name: each for name in ("supersedes", "forgets") if (each := record.get(name)) and each not in gone}
+    if compresses := tuple(each for each in record.get("compresses", ()) if each not in gone):
+        along["compresses"] = compresses
+    return along
 
 
 def _without(event: Event, gone: Collection[str], line: bytes) -> bytes | None:
@@ -116,7 +140,10 @@ def _without(event: Event, gone: Collection[str], line: bytes) -> bytes | None:
         return None if event.row.id in gone else line  # an id used twice; or one of them is only referred to
     if event.triple is not None:
         return None if event.triple.source in gone or event.triple.id in gone else line
+    if event.kind == "purge":
+        compresses = tuple(each for each in event.compresses if each not in gone)
+        return encode(replace(event, compresses=compresses).as_json()).rstrip(b"\n")
     left = tuple(each for each in event.ids if each not in gone)
-    if len(left) == len(event.ids) or event.kind == "purge":
+    if len(left) == len(event.ids):
         return line
     return encode(replace(event, ids=left).as_json()).rstrip(b"\n") if left else None

@@ -86,6 +86,7 @@ class Table:
         """How many lines the journal has."""
         self.use_lines = 0
         """How many of them only count uses."""
+        self._awaited: dict[int, str] = {}
         self._class_numbers: dict[tuple[str, Guard], int] = {}
         self._sizes: list[int] = []
         self._session_numbers: dict[str | None, int] = {None: 0}
@@ -127,12 +128,23 @@ class Table:
             self.labels.setdefault(label, array("I")).append(number)
         self._link(row.id, row.superseded_by)
         self._note_added(number)
+        self._take_awaited()
         return number
 
-    def add_erased(self, observation_id: str) -> None:
-        """A number whose row is gone."""
+    def add_erased(self, ids: Sequence[str], gaps: Sequence[int] = ()) -> None:
+        """Numbers whose rows are gone: the next ones, or, by `gaps`, some that come when others were added."""
+        first = len(self.ids)
+        self.erased.update(ids)
+        for gap, each in zip(gaps or range(len(ids)), ids, strict=True):
+            self._awaited[first + gap] = each
+        self._take_awaited()
+
+    def _take_awaited(self) -> None:
+        while (each := self._awaited.pop(len(self.ids), None)) is not None:
+            self._append_erased(each)
+
+    def _append_erased(self, observation_id: str) -> None:
         self.ids.append(observation_id)
-        self.erased.add(observation_id)
         self.class_of.append(self._class(PURGED, _NOBODYS))
         self.twin_keys += bytes(16)
         counts = (self.uses, self.mentions, self.confirms, self.types, self.consolidated_touches)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import random
 import shutil
 import stat
 import subprocess
@@ -21,8 +22,8 @@ from typing import Any, TypeVar
 import pytest
 
 from stores.access import SENSITIVITIES, View
-from stores.errors import LaterFormat, StoreError, StoreFailed, UnsafePath
-from stores.events import Event
+from stores.errors import InvalidValue, LaterFormat, StoreError, StoreFailed, UnsafePath
+from stores.events import Event, parse_event
 from stores.observation import STATUSES, Observation, Triple
 from stores.observations import journal, snapshot
 from stores.observations.store import ObservationFileStore
@@ -766,12 +767,59 @@ def test_what_was_erased_together_is_told_in_one_line_and_rows_keep_their_places
     place.run(work)
     place.run(check)
     events = [json.loads(each) for each in place.journal.read_bytes().splitlines()]
-    told = [each.get("ids", [each.get("id")]) for each in events if each["event"] == "purge"]
-    assert told == [[id_of(2), id_of(3), id_of(4)], [id_of(6)]]
+    [told] = [each for each in events if each["event"] == "purge"]
+    assert (told["ids"], told["gaps"]) == ([id_of(number) for number in (2, 3, 4, 6)], [0, 1, 2, 4])
     assert not [each for each in events if each["event"] == "use"]
     for each in place.cache.rglob("table"):
         each.unlink()
     place.run(check)  # from the journal alone, with the segments that were there
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_rows_keep_their_numbers_however_many_are_erased(place: Place, seed: int) -> None:
+    chance = random.Random(seed)
+    everything = Filter(statuses=STATUSES)
+
+    async def live(store: ObservationFileStore) -> list[str]:
+        number = 0
+        for _ in range(6):
+            for _ in range(chance.randint(0, 6)):
+                number += 1
+                there = [row.id for row in (await store.find(OWNER, everything, limit=100)).rows]
+                took = chance.choice(there) if there and chance.random() < 0.3 else None
+                event = replace(adding(number, title=f"title {number}"), supersedes=took)
+                [outcome] = await store.commit(OWNER, [event])
+                if outcome.kind == "skipped":
+                    await store.commit(OWNER, [replace(event, supersedes=None)])
+            there = [row.id for row in (await store.find(OWNER, everything, limit=100)).rows]
+            if gone := chance.sample(there, chance.randint(0, len(there))):
+                await store.purge(OWNER, gone)
+        return list(store._keeper._table.ids)
+
+    async def again(store: ObservationFileStore) -> list[str]:
+        await store.find(OWNER, Filter())
+        return list(store._keeper._table.ids)
+
+    ids = place.run(live)
+    for each in place.cache.rglob("table"):
+        each.unlink()
+    assert place.run(again) == ids == sorted(ids)
+
+
+@pytest.mark.parametrize("gaps", [[1, 2], [0, 0], [0, -1], [0], [0, 1, 2], [0, True], [0, "1"], "01", [0, 2**31]])
+def test_gaps_that_cannot_be_are_no_event(gaps: object) -> None:
+    told = {"v": 1, "event": "purge", "at": "2026-03-04T00:00:00Z", "ids": [id_of(1), id_of(2)], "gaps": gaps}
+    with pytest.raises(InvalidValue, match="gaps"):
+        parse_event(told)
+
+
+def test_gaps_that_are_never_filled_lose_no_row(place: Place) -> None:
+    told = {"v": 1, "event": "purge", "at": "2026-03-04T00:00:00Z", "ids": [id_of(8), id_of(9)], "gaps": [0, 77]}
+    place.put(lines(told, A, B))
+    assert place.titles() == ["title 1", "title 2"]
+    place.save()
+    assert place.titles() == ["title 1", "title 2"]
+    assert place.run(lambda store: store.commit(OWNER, [adding(9)]))[0].kind == "added"
 
 
 def test_drafts_that_killed_processes_left_are_purged_too(place: Place) -> None:
