@@ -124,6 +124,8 @@ class Event:
     compresses: tuple[str, ...] = ()
     """Of add: the observations that the new row stands for from now on; it and they change places in one step."""
     triple: Triple | None = None
+    times: int = 1
+    """Of mention: how often it was said again by then, since the last event that tells."""
     gaps: tuple[int, ...] = ()
     """Of purge: how many rows behind the first of `ids` each stood, where others stood between them that are left."""
     who: str = ""
@@ -144,6 +146,8 @@ class Event:
             line["triple"] = self.triple.as_json()
         if self.fields:
             line["set"] = dict(self.fields)
+        if self.times != 1:
+            line["times"] = self.times
         if self.gaps:
             line["gaps"] = list(self.gaps)
         if self.compresses:
@@ -205,6 +209,8 @@ def parse_event(line: Mapping[str, Any]) -> Event:
     gaps = line.get("gaps", [])
     if not isinstance(gaps, list) or (gaps and not _are_gaps(gaps, len(ids))):
         raise InvalidValue("the event's gaps have the wrong form")
+    if not _is_count(times := line.get("times", 1)) or not times:
+        raise InvalidValue(f"it happened {times!r:.40} times")
     by, supersedes, forgets = line.get("by"), line.get("supersedes"), line.get("forgets")
     for each in (*ids, *compresses, *(other for other in (by, supersedes, forgets) if other is not None)):
         check_id(each)
@@ -219,6 +225,7 @@ def parse_event(line: Mapping[str, Any]) -> Event:
         forgets=forgets,
         compresses=tuple(compresses),
         triple=parse_triple(triple) if kind == "triple" and isinstance(triple, dict) else None,
+        times=times,
         gaps=tuple(gaps),
         who=str(line.get("who", "")),
         why=str(line.get("why", "")),
@@ -229,8 +236,12 @@ def parse_event(line: Mapping[str, Any]) -> Event:
 
 def _are_gaps(gaps: list[Any], ids: int) -> bool:
     """Whether there is one for each id, from 0 on, each more than the one before."""
-    sound = all(isinstance(each, int) and not isinstance(each, bool) and each < MOST_COUNTED for each in gaps)
+    sound = all(map(_is_count, gaps))
     return sound and len(gaps) == ids and gaps[0] == 0 and gaps == sorted(set(gaps))
+
+
+def _is_count(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < MOST_COUNTED
 
 
 def applied(observation: Observation, event: Event) -> Observation:  # noqa: C901, PLR0911 - one for each kind of event
@@ -247,7 +258,8 @@ def applied(observation: Observation, event: Event) -> Observation:  # noqa: C90
         asked = changed(observation, {name: event.fields[name] for name in _GUARDED if name in event.fields})
         return replace(observation, **strictest([observation, asked])._asdict())
     if kind == "mention":
-        return replace(observation, updated_at=at, mention_count=observation.mention_count + 1, last_mentioned_at=at)
+        times = observation.mention_count + event.times
+        return replace(observation, updated_at=at, mention_count=times, last_mentioned_at=at)
     if kind == "use":
         return replace(observation, use_count=observation.use_count + 1, last_used_at=at)
     if kind == "counts":

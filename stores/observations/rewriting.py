@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -11,6 +12,7 @@ from typing import Any
 from stores.errors import InvalidValue
 from stores.events import Event, parse_event
 from stores.json_lines import encode, record_of
+from stores.observation import MOST_COUNTED
 from stores.observations.table import Place
 
 
@@ -30,6 +32,7 @@ _GATHERED = 1_000
 """How many rows that were erased are told of in one line."""
 _ID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _COUNTING = re.compile(rb'"event":"(?:use|counts|consolidate)"')
+_MENTION = b'{"v":1,"event":"mention",'
 _ADDED = b'{"v":1,"event":"add",'
 _ADDING = re.compile(rb'\{"v":1,"event":"add","at":"[^"]*","row":\{"id":"([^"]*)"')
 
@@ -38,13 +41,17 @@ def rewritten(data: bytes, change: Change) -> tuple[bytes, dict[int, Place]]:
     """The lines that `change` makes of those of `data`; where each that is left stands now, by its old start.
 
     Rows that were erased in one go are told of in one line, where the first of them was added: its `gaps` tell what
-    stood between them, so all rows keep their order and numbers.
+    stood between them, so all rows keep their order and numbers. Of lines that only say that something was said again,
+    the last stands for those before it.
     """
     found: list[tuple[int, bytes | list[Erased]]] = []
     erased: list[Erased] = []
     begin = 0
-    for old in data.split(b"\n")[:-1]:
-        new = change(old, begin)
+    olds = data.split(b"\n")[:-1]
+    mentions = _mentions(olds)
+    for at, old in enumerate(olds):
+        again = mentions.get(at, old)
+        new = None if again is None else change(again, begin)
         if isinstance(new, Erased):
             if not erased or len(erased) == _GATHERED:
                 erased = []
@@ -62,6 +69,31 @@ def rewritten(data: bytes, change: Change) -> tuple[bytes, dict[int, Place]]:
         lines.append(part if isinstance(part, bytes) else _gathered(part))
         size += len(lines[-1])
     return b"".join(lines), moved
+
+
+def _mentions(lines: Sequence[bytes]) -> dict[int, bytes | None]:
+    """What becomes of the lines that only say that a row was said again, by their places: the last tells how often."""
+    told: defaultdict[str, list[tuple[int, Event]]] = defaultdict(list)
+    for at, line in enumerate(lines):
+        if line.startswith(_MENTION) and (event := _mention(line)) is not None:
+            told[event.ids[0]].append((at, event))
+    became: dict[int, bytes | None] = {}
+    for found in told.values():
+        *before, (at, last) = found
+        times = sum(event.times for _, event in found)
+        if before and times < MOST_COUNTED:
+            became |= dict.fromkeys(each for each, _ in before)
+            became[at] = encode(replace(last, times=times).as_json()).rstrip(b"\n")
+    return became
+
+
+def _mention(line: bytes) -> Event | None:
+    """The event, if it says nothing more."""
+    try:
+        event = parse_event(record_of(line))
+    except InvalidValue:
+        return None
+    return event if len(event.ids) == 1 and not (event.fields or event.why) else None
 
 
 def _gathered(erased: Sequence[Erased]) -> bytes:

@@ -775,6 +775,42 @@ def test_what_was_erased_together_is_told_in_one_line_and_rows_keep_their_places
     place.run(check)  # from the journal alone, with the segments that were there
 
 
+def test_what_is_said_again_and_again_is_told_in_one_line_when_the_journal_is_rewritten(place: Place) -> None:
+    def said(store: ObservationFileStore, hour: int) -> Awaitable[object]:
+        at = NOW + timedelta(hours=hour)
+        return store.commit(OWNER, [Event(kind="mention", at=at, ids=(id_of(1),), who="chat")])
+
+    async def work(store: ObservationFileStore) -> list[Observation]:
+        await store.commit(OWNER, [adding(1), adding(2)])
+        for hour in range(1, 6):
+            await said(store, hour)
+        await store.commit(OWNER, [adding(9, title="title 1", tags=("new",))])
+        changed = {"title": "tea"}
+        await store.commit(OWNER, [Event(kind="update", at=NOW + timedelta(hours=7), ids=(id_of(1),), fields=changed)])
+        await said(store, 8)
+        before = await store.get(OWNER, [id_of(1)])
+        await store.purge(OWNER, [id_of(2)])
+        assert await store.get(OWNER, [id_of(1)]) == before
+        return before
+
+    before = place.run(work)
+    assert before[0].mention_count == 7
+    for _ in range(2):
+        assert place.run(lambda store: store.get(OWNER, [id_of(1)])) == before
+        [version] = place.run(lambda store: store.history(OWNER, id_of(1)))
+        told = [(event.kind, event.times, event.at.hour - NOW.hour) for event in version.events]
+        assert told == [("add", 1, 0), ("mention", 1, 0), ("update", 1, 7), ("mention", 6, 8)]
+        place.commit(adding(3))
+        place.run(lambda store: store.purge(OWNER, [id_of(3)]))
+
+
+@pytest.mark.parametrize("times", [0, -1, True, 1.5, "2", 2**31])
+def test_what_happened_no_number_of_times_is_no_event(times: object) -> None:
+    told = {"v": 1, "event": "mention", "at": "2026-03-04T00:00:00Z", "id": id_of(1), "times": times}
+    with pytest.raises(InvalidValue, match="times"):
+        parse_event(told)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_rows_keep_their_numbers_however_many_are_erased(place: Place, seed: int) -> None:
     chance = random.Random(seed)

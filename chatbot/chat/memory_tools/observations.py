@@ -181,6 +181,7 @@ def _version(version: Version, seen: Collection[str]) -> Answer:
             "at": format_time(event.at),
             "who": event.who,
             "why": event.why,
+            "times": event.times if event.times > 1 else None,
             "changed": sorted(event.fields),
         }
         for event in version.events

@@ -67,7 +67,8 @@ def say_history(line: Sequence[Version]) -> None:
         row = version.observation
         say(f"{row.id}  {printable(headline(row))} ({status_now(row, datetime.now(UTC))})")
         for event in version.events:
-            what = [event.kind, *([f"by {event.by}"] if event.by else []), ", ".join(event.fields)]
+            what = [event.kind, f"by {event.by}" if event.by else "", ", ".join(event.fields)]
+            what.append(f"{event.times:,} times" if event.times > 1 else "")
             told = ": ".join(filter(None, (event.who, event.why)))
             who = f" ({told})" if told else ""
             say(printable(f"  {format_time(event.at)}  {' '.join(filter(None, what))}{who}"))

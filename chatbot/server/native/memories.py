@@ -174,6 +174,7 @@ class Happening(BaseModel):
     at: datetime
     by: str | None = Field(description="What took its place.")
     who: str
+    times: int = Field(1, description="How often, since the event before, where that is told in one.")
     fields: dict[str, Any] = Field(description="The fields that were set.")
 
 
@@ -261,7 +262,14 @@ async def get_history(memory_id: MemoryId, visit: VisitHere, ask: Ask = None) ->
             Version(
                 memory=Memory.model_validate(version.observation),
                 events=[
-                    Happening(kind=each.kind, at=each.at, by=each.by, who=each.who, fields=dict(each.fields))
+                    Happening(
+                        kind=each.kind,
+                        at=each.at,
+                        by=each.by,
+                        who=each.who,
+                        times=each.times,
+                        fields=dict(each.fields),
+                    )
                     for each in version.events
                 ],
             )
