@@ -332,17 +332,16 @@ class Keeper:
             if not gone and not facts:
                 raise UnknownObservation(f"there is no observation {', '.join(ids)}")
             seen = [each for each in gone if self._table.number_seen(each, everything) is not None]
-            rows = [self._row(self._table.numbers[each]) for each in gone]
             self._cache.remove(snapshot.NAME)
-            numbers = {self._table.numbers[row.id] for row in rows}
+            numbers = {self._table.numbers[each] for each in gone}
             self.search.erase(numbers)
             self._vectors.erase(numbers)
             begun = {self._table.starts[number]: (number, self._table.ids[number]) for number in numbers}
             change = erasing(begun, view.now, who=who, why=why, facts=facts, before=self._table.erased)
             self._rewrite(folder, change, besides=numbers)
-            for row in rows:
-                self._bodies.pop(self._table.numbers[row.id], None)
-                self._table.erase(row)
+            for number in numbers:
+                self._bodies.pop(number, None)
+            self._table.erase(numbers)
             for each in facts:
                 self._table.triples.pop(each, None)
             self.search.erase(numbers)  # again, for a process that read the rows before may have indexed them meanwhile

@@ -194,18 +194,27 @@ class Table:
         self.used[number] = micros(at)
         self.quiet[number] = max(self.quiet[number], self.used[number])
 
-    def erase(self, row: Observation) -> None:
-        """Forget everything about a row but its id and its number."""
-        number = self.numbers.pop(row.id)
-        self.erased.add(row.id)
+    def erase(self, numbers: AbstractSet[int]) -> None:
+        """Forget everything about rows but their ids and their numbers."""
+        gone = {self.ids[number] for number in numbers}
+        for number in numbers:
+            self._erase(self.ids[number], number)
+        for label, held in [each for each in self.labels.items() if not numbers.isdisjoint(each[1])]:
+            if left := [number for number in held if number not in numbers]:
+                self.labels[label] = array("I", left)
+            else:
+                del self.labels[label]
+        self.triples = {key: fact for key, fact in self.triples.items() if fact.source not in gone}
+
+    def _erase(self, row_id: str, number: int) -> None:
+        del self.numbers[row_id]
+        self.erased.add(row_id)
         self._set_class(number, PURGED, _NOBODYS)
         self._set_twin_key(number, bytes(16))
-        self._relabel(number, set(labels_of(row)), set())
-        self._unlink(row.id)
-        self.before.pop(row.id, None)
+        self._unlink(row_id)
+        self.before.pop(row_id, None)
         self.later.pop(number, None)
         self.texts[number] = 0
-        self.triples = {key: fact for key, fact in self.triples.items() if fact.source != row.id}
         self._show(number)
 
     def places(self, number: int) -> list[Place]:

@@ -51,6 +51,8 @@ class Findings:
     """The words of rows, by id, with the hash of the text that they are of."""
     compared: dict[tuple[Key, float], Compared] = field(default_factory=dict)
     """What was compared, by kinship and similarity."""
+    erased_at: datetime | None = None
+    """When rows were erased last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +280,9 @@ class Run:
             return
         patience = 0 if self._eager else min(max(days, _DAYS_TO_GATHER[0]), _DAYS_TO_GATHER[1])
         wanted = Filter(statuses=("deleted", "expired"), quiet_since=self._days_ago(days + patience))
+        erased_at = self._findings.erased_at
+        if erased_at is not None and 0 <= days_since(erased_at, self._view.now) < patience:
+            return
         if not await self._scope.store.states(self._view, wanted, limit=1):
             return
         rows = await self._states(replace(wanted, quiet_since=self._days_ago(days)))
@@ -292,6 +297,7 @@ class Run:
         why = f"deleted or expired for {days:g} days"
         if not self._dry_run:
             self._is_done = len(ids) <= _ERASED_AT_ONCE
+            self._findings.erased_at = self._view.now
             some = ids[:_ERASED_AT_ONCE]
             ids = tuple(await self._scope.store.purge(self._view, some, who=WHO, why=why, alone=True))
         self._deeds.append(Deed("erase", ids, why))
