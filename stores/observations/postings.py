@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import compress
+from operator import is_not
 from weakref import WeakKeyDictionary
 
 from stores.observations.segments import Segment
@@ -25,7 +26,7 @@ Key = tuple[int, str]
 class Scored:
     """Ascending rows, their codes, and what each was worth the last time, under the conditions of that time."""
 
-    __slots__ = ("_conditions", "_parts", "codes", "distinct", "rows")
+    __slots__ = ("_conditions", "_counted", "_parts", "codes", "distinct", "rows")
 
     def __init__(self) -> None:
         self.rows: list[int] = []
@@ -33,6 +34,18 @@ class Scored:
         self.distinct: frozenset[int] = frozenset()
         self._conditions: object = None
         self._parts: list[float] = []
+        self._counted: tuple[list[frozenset[int]], int] = ([], 0)
+
+    def count(self, others: Sequence[Scored]) -> int:
+        """How many rows are in this list or in one of the others; as the last time, if no list is different now."""
+        if not others:
+            return len(self.rows)
+        lists = [self.distinct, *(each.distinct for each in others)]  # another object with every change
+        before, count = self._counted
+        if len(lists) != len(before) or any(map(is_not, lists, before)):
+            count = len(set(self.rows).union(*(each.rows for each in others)))
+            self._counted = (lists, count)
+        return count
 
     def parts(self, conditions: object, weigh: Callable[[Iterable[int]], Mapping[int, float]]) -> list[float]:
         """What each posting adds to a score: as the last time, if nothing that it depends on is different now."""

@@ -140,7 +140,7 @@ class TextIndex:
         scores: dict[int, float] = {}
         for term in dict.fromkeys(query):
             held = self._held(term, visible, totals)
-            matching = len(_rows_of(held))
+            matching = _count(held)
             for number, found, fresh in held:
                 weights = _Weights(number, totals.count, totals.lengths[number] / totals.count, matching)
                 _score(scores, found, fresh, weights)
@@ -363,6 +363,12 @@ def _rows_of(held: Sequence[_Held]) -> Collection[int]:
     """The rows that hold a term, each once, in whatever field."""
     rows = [part for _, found, fresh in held for part in (found.rows, [row for row, _ in fresh]) if part]
     return rows[0] if len(rows) == 1 else set().union(*rows)
+
+
+def _count(held: Sequence[_Held]) -> int:
+    """How many rows hold a term. One in memory is in no list, for its text there counts no more."""
+    lists = [found for _, found, _ in held if found.rows]
+    return (lists[0].count(lists[1:]) if lists else 0) + len({row for *_, fresh in held for row, _ in fresh})
 
 
 @dataclass(frozen=True, slots=True)
