@@ -18,9 +18,9 @@ KILLS = {
     "use": 25,
     "purge": 50,
     "snapshot": 40,
-    "maintain": 40,
-    "correct": 40,
-    "retire": 40,
+    "maintain": 25,
+    "correct": 30,
+    "retire": 25,
 }
 
 
