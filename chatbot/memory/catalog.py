@@ -22,7 +22,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from chatbot.errors import DamagedSession, SessionNotFound
+from chatbot.errors import DamagedSession, SessionError, SessionNotFound
 from chatbot.memory.index import SESSION_NAME, SessionIndex
 from chatbot.memory.record import SessionRecord, decode_record, is_session_id
 from stores import json_lines
@@ -33,6 +33,7 @@ from stores.records import SessionRef, format_time
 logger = logging.getLogger(__name__)
 
 RECEIPTS_NAME = "receipts.jsonl"
+_NOBODYS = "00000000-0000-7000-8000-000000000000"
 _STRAY_AFTER_S = 3600.0
 _OLD_AFTER_S = 60.0
 _GLANCE_BYTES = 16 * 1024
@@ -54,6 +55,10 @@ class SessionCatalog(ABC):
     @abstractmethod
     async def get(self, session_id: str) -> SessionRecord:
         """The record of a session. Raises `SessionNotFound` or `DamagedSession`."""
+
+    async def get_another(self, *, is_there: bool) -> None:  # noqa: ARG002 - here it takes no steps worth a word
+        """Take the steps of `get` for some other session, which is there or is not, and tell nothing of it."""
+        return
 
     @abstractmethod
     async def find(self, wanted: Wanted, limit: int | None = None, *, behind: str | None = None) -> list[SessionRecord]:
@@ -114,6 +119,7 @@ class FolderCatalog(SessionCatalog):
         self._index = SessionIndex(home, self._sessions)
         self._is_ready = False
         self._has_written = False
+        self._another: str | None = None
 
     @asynccontextmanager
     async def making(self, record: SessionRecord) -> AsyncIterator[SessionRef]:
@@ -132,6 +138,15 @@ class FolderCatalog(SessionCatalog):
         """See `SessionCatalog`. A whole `session.json` is small, and read at once; only trouble takes a thread."""
         known = self._glance(session_id)
         return known if known is not None else await asyncio.to_thread(self._get, session_id)
+
+    async def get_another(self, *, is_there: bool) -> None:
+        """See `SessionCatalog`."""
+        if self._another is None:
+            self._another = next((record.id for record in await self.find(lambda _: True, 1)), None)
+        try:
+            await self.get(self._another if is_there and self._another else _NOBODYS)
+        except (SessionError, StoreError):
+            self._another = None if is_there else self._another
 
     async def find(self, wanted: Wanted, limit: int | None = None, *, behind: str | None = None) -> list[SessionRecord]:
         """See `SessionCatalog`."""

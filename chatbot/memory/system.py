@@ -379,9 +379,16 @@ class MemorySystem(AsyncResource, Remembering):
         await self._catalog.aclose()
 
     async def _open_record(self, session_id: str, clearance: Clearance = "full") -> SessionRecord:
-        """Raises `SessionNotFound`: one that is not open is one that does not exist."""
-        record = await self._catalog.get(session_id)
-        if not record.is_open_to(least_clearance(self._caller.clearance, clearance)):
+        """Raises `SessionNotFound`: one that is not open does not exist, and is refused by the same steps."""
+        clearance = least_clearance(self._caller.clearance, clearance)
+        try:
+            record = await self._catalog.get(session_id)
+        except SessionNotFound:
+            if clearance != "full":  # to whom nothing is closed
+                await self._catalog.get_another(is_there=True)
+            raise
+        if not record.is_open_to(clearance):
+            await self._catalog.get_another(is_there=False)
             raise SessionNotFound(f"there is no session {session_id}")
         return record
 
