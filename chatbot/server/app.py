@@ -110,4 +110,6 @@ async def _http(_: Request, error: Any) -> JSONResponse:
 
 
 async def _unexpected(_: Request, error: Exception) -> JSONResponse:
-    return unexpected(error).response()
+    answer = unexpected(error).response()
+    answer.headers["connection"] = "close"  # uvicorn does so, for Starlette raises the error on
+    return answer
