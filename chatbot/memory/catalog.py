@@ -27,7 +27,7 @@ from chatbot.memory.index import SESSION_NAME, SessionIndex
 from chatbot.memory.record import SessionRecord, decode_record, is_session_id
 from stores import json_lines
 from stores.errors import InvalidValue, LaterFormat, MissingFolder, StoreError
-from stores.files import locked, make_folder, opened, stamp, sync_folder, translated
+from stores.files import FOLDER_MODE, locked, make_folder, opened, stamp, sync_folder, translated
 from stores.records import SessionRef, format_time
 
 logger = logging.getLogger(__name__)
@@ -215,7 +215,9 @@ class FolderCatalog(SessionCatalog):
         return self._sessions / session_id
 
     def _write_draft(self, draft: Path, record: SessionRecord) -> None:
-        make_folder(draft)
+        make_folder(draft.parent)
+        with translated(draft):
+            draft.mkdir(FOLDER_MODE, exist_ok=True)  # nobody waits for the disk: a power cut may take a draft along
         with opened(draft) as folder:
             folder.create(SESSION_NAME, _render(record))
 
@@ -226,9 +228,9 @@ class FolderCatalog(SessionCatalog):
         with locked(self._home) as home:
             self._index.freshen(home)
             draft.rename(self._folder(record.id))
-            sync_folder(self._sessions)
             self._index.note_put(home, record)
             self._has_written = True
+        sync_folder(self._sessions)
 
     def _reorder(self) -> None:
         if self._sessions.is_dir():
@@ -272,13 +274,16 @@ class FolderCatalog(SessionCatalog):
     def _change(self, session_id: str, change: Change) -> SessionRecord:
         self._get(session_id)  # which mends a damaged one
         try:
-            with locked(self._folder(session_id)) as folder, locked(self._home) as home:
+            with locked(self._folder(session_id)) as folder:
                 record = change(self._read(session_id))
-                self._index.freshen(home)
-                self._index.distrust()  # until the new record is noted, lest a kill in between go unnoticed
-                folder.replace(SESSION_NAME, _render(record))
-                self._index.note_put(home, record)
-                self._has_written = True
+                draft = folder.draft(SESSION_NAME, _render(record))
+                with locked(self._home) as home:  # in which nobody waits for our disk
+                    self._index.freshen(home)
+                    self._index.distrust()  # until the new record is noted, lest a kill in between go unnoticed
+                    folder.rename(draft, SESSION_NAME, durable=False)
+                    self._index.note_put(home, record)
+                    self._has_written = True
+                folder.sync()
         except MissingFolder as error:
             raise SessionNotFound(f"there is no session {session_id}") from error
         return record
@@ -287,7 +292,7 @@ class FolderCatalog(SessionCatalog):
         if given := _withdraw_receipt(session.folder, at):
             self._change(session.id, lambda record: record.renamed("") if record.title == given else record)
             with locked(self._home) as home:
-                self._index.fold(home)
+                self._index.fold(home, durable=True)
 
     def _note_used(self, session_id: str, now: datetime) -> None:
         try:
@@ -312,9 +317,9 @@ class FolderCatalog(SessionCatalog):
                 with locked(self._home) as home:
                     self._index.freshen(home)
                     folder.rename(grave)
-                    sync_folder(self._sessions)
                     self._index.note_deleted(home, session_id)
                     self._has_written = True
+                sync_folder(self._sessions)
                 _erase(grave)
         except MissingFolder as error:
             raise SessionNotFound(f"there is no session {session_id}") from error
