@@ -515,8 +515,8 @@ class MemorySystem(AsyncResource, Remembering):
         return self._caller.scope(store)
 
     async def _untell(self, sessions: Collection[str]) -> None:
-        """Drop what sessions keep of their transcripts in short; a session that is gone keeps nothing."""
-        for each in sessions:
+        """Drop what sessions, and forks of them, keep of their transcripts in short; one that is gone keeps nothing."""
+        for each in await self._with_forks(sessions):
             try:
                 session = await self.load_session(each, any_agent=True)
                 for key in TOLD_KEYS if session.supports(KeyValueStore) else ():
@@ -525,6 +525,14 @@ class MemorySystem(AsyncResource, Remembering):
                 continue
             except (StoreError, ChatbotError) as error:
                 logger.warning("what session %s keeps in short of its transcript stays: %s", each, error)
+
+    async def _with_forks(self, sessions: Collection[str]) -> list[str]:
+        forks = await self._catalog.find(lambda record: record.parent is not None)
+        found = dict.fromkeys(sessions)
+        for record in sorted(forks, key=lambda record: record.created_at):  # each after what it was forked from
+            if record.parent in found:
+                found[record.id] = None
+        return list(found)
 
     def _meaning_of(self, store: ObservationStore) -> Meaning | None:
         if self._embedder is not None and id(store) not in self._meanings:

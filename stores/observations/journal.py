@@ -159,11 +159,9 @@ class Writer:
     def __init__(self, journal: Journal, file: Appender) -> None:
         self._journal = journal
         self._file = file
-        self._is_awaited = False
 
     def write(self, event: Event) -> Place:
         """Add the event's line; where it stands. It is on the disk after `sync`."""
-        self._is_awaited |= event.kind != "use"
         line = encode(event.as_json())
         self._file.write(line)
         place = (self._journal.position, len(line) - 1)
@@ -171,9 +169,8 @@ class Writer:
         return place
 
     def sync(self) -> None:
-        """Return once all lines are on the disk. For uses alone nobody waits: they get there with the next change."""
-        if self._is_awaited:
-            self._file.sync()
+        """Return once all lines are on the disk."""
+        self._file.sync()
 
 
 def event_of(line: bytes, path: Path) -> Event | None:
