@@ -317,7 +317,8 @@ def _add(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
         raise InvalidValue("there is nothing to add")
     if known.observation(row.id) is not None:
         raise ConflictingChange(f"there is an observation {row.id} already")
-    row = _inheriting(row, known)
+    old = _seen(event.supersedes, view, known) if event.supersedes else None
+    row = _inheriting(row, known, old.derived_from if old else ())
     _check_writable(row, view)
     if event.compresses:
         return [_compressing(replace(event, row=row), row, view, known)], Outcome("added", row.id)
