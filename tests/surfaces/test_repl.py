@@ -197,6 +197,20 @@ def test_ctrl_c_stops_a_reply_and_keeps_what_was_said(start: Start) -> None:
     assert [content for _, content in _said()] == ["tell me a story", "so far so good", "go on", "and on"]
 
 
+def test_what_is_typed_while_a_reply_is_drawn_moves_none_of_it(start: Start) -> None:
+    """A line of Markdown reaches to the last column, so that whatever is echoed behind it would begin a line."""
+    Path("endless.py").write_text(ENDLESS.replace("so far", " ".join(["word"] * 30) + " so far"), encoding="utf-8")
+    chat = start(program="endless.py")
+    chat.say("tell me a story")
+    chat.see(r"so\s+good")
+    chat.type("typed ahead")
+    chat.type(CTRL_C)
+    chat.see("stopped; what was said is kept")
+    shown = chat.leave()
+    assert shown.count("word") == 30
+    assert "^C" not in shown
+
+
 def test_a_failing_model_is_told_and_the_chat_goes_on(start: Start) -> None:
     chat = start("-m", "local/nowhere.gguf")
     chat.say("hello")
