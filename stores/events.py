@@ -594,8 +594,8 @@ def as_strict_as(triple: Triple, source: Guard) -> Triple:
 def may_name(triple: Triple, view: View, known: Known) -> bool:
     """Whether the caller may know that there is this fact: they may see it, and what it was taken from."""
     source = known.state(triple.source) if triple.source else None
-    guards = (triple, *([] if source is None else [source.guard]))
-    return all(may_see(each, view.asking_all()) for each in guards)
+    everything = view.asking_all()
+    return may_see(triple, everything) and (source is None or may_see(source.guard, everything))
 
 
 def implied(event: Event) -> list[Event]:
