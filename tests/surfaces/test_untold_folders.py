@@ -13,10 +13,9 @@ from chatbot.models.local_model import LocalModel
 from chatbot.runtime import Runtime
 from chatbot.setup import Options
 from tests.command import ok, project, run
-from tests.servers.http_server import Serve
+from tests.servers.http_server import serving
 from tests.telemetry.collector import collecting
 
-pytest_plugins = ["tests.surfaces.server.conftest"]
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 FOLDER = "hush-hush"
 
@@ -60,11 +59,14 @@ def test_who_sits_at_the_terminal_is_told_where_it_was_looked_for(model: str) ->
     assert FOLDER in run("ask", "-m", model.replace("mine", "away"), "hello").stderr
 
 
-def test_guests_are_not_told(http: Serve, model: str) -> None:
+def test_guests_are_not_told(model: str) -> None:
     away = model.replace("mine", "away")
-    served = http(config=f'[model]\nname = "{away}"\n[agents.chat]\nmemory = ["basic_session"]\n', tokens=True)
-    served.house._open_runtime = Runtime
-    with served.client(served.token("ada", clearance="familiar")) as client:
+    config = f'[model]\nname = "{away}"\n[agents.chat]\nmemory = ["basic_session"]\n'
+    with (
+        serving(config=config, tokens=True) as served,
+        served.client(served.token("ada", clearance="familiar")) as client,
+    ):
+        served.house._open_runtime = Runtime
         said = {"text": "hello", "stream": False}
         session = client.post("/v1/sessions", json={}).json()["id"]
         answers: list[httpx.Response] = [
