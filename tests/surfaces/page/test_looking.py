@@ -1,13 +1,10 @@
 """Looking into what is remembered, correcting it, and seeing why and at what cost."""
 
-import asyncio
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from chatbot.memory import MemorySystem
 from chatbot.models.base import Price
 from tests.servers.http_server import Serve, Served
 from tests.surfaces.page.actions import remember, say
@@ -86,32 +83,6 @@ def test_what_has_changed_is_superseded_and_both_stand_in_the_history(served: Se
     page.get_by_role("region", name="History").get_by_role("link", name="Kim lives in Graz").click()
     expect(page.locator(".notice")).to_contain_text("It is superseded")
     expect(page.get_by_role("button", name="Forget it")).to_have_count(0)
-
-
-async def _derived() -> tuple[str, str]:
-    """Something of Ada's, and what was made from it."""
-    async with MemorySystem("identities/ada/memory") as memory:
-        memories = memory.memories("chat")
-        source = (await memories.remember("Kim told of the boat that she sold to Ole for nine thousand")).id
-        made = await memories.remember("Kim sold the boat to Ole", derived_from=[source], visibility="shared")
-        return source, made.id
-
-
-@pytest.mark.parametrize("how", ["wrong", "changed"])
-def test_a_correction_goes_along_with_what_it_was_made_from(http: Serve, how: str) -> None:
-    source, made = asyncio.run(_derived())
-    with http().client() as client:
-        said = {"how": how, "title": "Kim sold the barge to Ole"}
-        answer = client.post(f"/i/ada/memory/{made}/correct", data=said)
-        corrected = answer.headers["location"].rpartition("/")[2].partition("?")[0]
-        assert (corrected == made) == (how == "wrong")
-        assert client.get(f"/v1/memories/{corrected}").is_success
-        client.patch(f"/v1/memories/{source}", json={"sensitivity": "private"}).raise_for_status()
-        assert client.get(f"/v1/memories/{corrected}").status_code == 404, "it is as strict as its source by now"
-        client.delete(f"/v1/memories/{source}", params={"purge": True}).raise_for_status()
-        ask = {"ask": ["private"]}
-        assert client.get(f"/v1/memories/{corrected}", params=ask).status_code == 404
-    assert b"barge" not in Path("identities/ada/memory/observations.jsonl").read_bytes()
 
 
 def test_forgetting_and_bringing_back(served: Served, tab: Tab) -> None:
