@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import re
 
-_FOLDERS = re.compile(r"(?<![\w./:~-])(?:~|[A-Za-z]:)?/(?:[^/\n:'\"]*[^/\s:'\"]/)+")
+_FOLDERS = re.compile(r"(?:(?<![\w./:~-])|(?<=\blocal/))(?:~|[A-Za-z]:)?/(?:[^/\n:'\"]*[^/\s:'\"]/)+")
 
 
 class ChatbotError(Exception):

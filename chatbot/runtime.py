@@ -59,6 +59,8 @@ class Runtime(AsyncResource):
         watching = options.telemetry or self._telemetry
         self._parts = parts = watching.parts if watching else PLAIN
         self.model = parts.model(model or open_model(self.setup.config.model))
+        self.model_asked_for = model.name if model else self.setup.config.model.name
+        """With the folders of a file, which the name of the model has not."""
         self.memory = self.setup.open_memory(
             ephemeral=options.ephemeral, observations=self._observations(), tell=self._tell, clock=clock, parts=parts
         )
@@ -182,7 +184,7 @@ class Runtime(AsyncResource):
             await model.aclose()
             raise
         self._former.append(self.model)
-        self.model = model
+        self.model, self.model_asked_for = model, name
 
     def tools(self, session: SessionHandle | None) -> Toolbox:
         """What the model is offered in `session`: what the caller gave, what the agent names, those of servers.

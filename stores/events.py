@@ -317,7 +317,8 @@ def _add(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
         raise InvalidValue("there is nothing to add")
     if known.observation(row.id) is not None:
         raise ConflictingChange(f"there is an observation {row.id} already")
-    row = _inheriting(row, known)
+    old = _seen(event.supersedes, view, known) if event.supersedes else None
+    row = _inheriting(row, known, old.derived_from if old else ())
     _check_writable(row, view)
     if event.compresses:
         return [_compressing(replace(event, row=row), row, view, known)], Outcome("added", row.id)
@@ -495,16 +496,14 @@ def _kept(event: Event, ids: list[str], kind: Literal["updated", "deleted"]) -> 
 
 
 def _visible(observation_id: str | None, view: View, known: Known) -> Observation:
-    row = known.observation(observation_id) if observation_id else None
-    if row is None or not may_see(row, view.asking_all()):
+    row = _seen(observation_id, view, known) if observation_id else None
+    if row is None:
         raise UnknownObservation(f"there is no observation {observation_id}")
     return row
 
 
 def _each_visible(ids: Iterable[str], view: View, known: Known) -> list[Observation]:
-    everything = view.asking_all()
-    found = [known.observation(each) for each in dict.fromkeys(ids)]
-    seen = [row for row in found if row is not None and may_see(row, everything)]
+    seen = [row for each in dict.fromkeys(ids) if (row := _seen(each, view, known)) is not None]
     if not seen:
         raise UnknownObservation(f"there is no observation {', '.join(ids)}")
     return seen
@@ -517,6 +516,12 @@ def _each_state(ids: Iterable[str], view: View, known: Known) -> list[RowState]:
     if not seen:
         raise UnknownObservation(f"there is no observation {', '.join(ids)}")
     return seen
+
+
+def _seen(observation_id: str, view: View, known: Known) -> Observation | None:
+    """The row. One that the caller may not see is not read either, for that would take longer than one not there."""
+    state = known.state(observation_id)
+    return known.observation(observation_id) if state is not None and may_see(state.guard, view.asking_all()) else None
 
 
 def _check_writable(row: Observation | Triple, view: View) -> None:
@@ -588,8 +593,9 @@ def as_strict_as(triple: Triple, source: Guard) -> Triple:
 
 def may_name(triple: Triple, view: View, known: Known) -> bool:
     """Whether the caller may know that there is this fact: they may see it, and what it was taken from."""
-    source = known.observation(triple.source) if triple.source else None
-    return all(may_see(each, view.asking_all()) for each in (triple, source) if each is not None)
+    source = known.state(triple.source) if triple.source else None
+    everything = view.asking_all()
+    return may_see(triple, everything) and (source is None or may_see(source.guard, everything))
 
 
 def implied(event: Event) -> list[Event]:

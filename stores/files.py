@@ -145,12 +145,16 @@ class Folder:
 
         What is not `durable` may be lost or damaged by a power cut: for notes that nothing depends on.
         """
+        self.rename(self.draft(name, data, durable=durable), name, durable=durable)
+
+    def draft(self, name: str, data: bytes, *, durable: bool = True) -> str:
+        """Write what shall take the place of the file, and return what to `rename` to it. Needs the folder's lock."""
         for stray in self.names():
             if stray.startswith(f".{_plain(name)}.") and stray.endswith(".tmp"):
                 self.remove(stray)
         draft = f".{name}.{os.getpid()}-{secrets.token_hex(4)}.tmp"
         self.create(draft, data, durable=durable)
-        self.rename(draft, name, durable=durable)
+        return draft
 
     def create(self, name: str, data: bytes, *, durable: bool = True) -> None:
         """Write a new file durably; if that fails, there is no file."""
@@ -176,16 +180,19 @@ class Folder:
             file.sync()
 
     @contextmanager
-    def appending(self, name: str, *, mend: Mend = mend_lines, known: Stamp | None = None) -> Iterator[Appender]:
+    def appending(
+        self, name: str, *, mend: Mend = mend_lines, known: Stamp | None = None, durable: bool = True
+    ) -> Iterator[Appender]:
         """Open the file to add to its end, mending a torn end first. Needs the folder's lock.
 
         `known` is the stamp that the file had when its end was last known to be sound: if it still has it, the end is
-        not read again.
+        not read again. The name of one that is not `durable` may be lost by a power cut.
         """
         with self._naming(name):
             file, status = self._end(name)
             if status.st_size == 0:
-                self.sync()
+                if durable:
+                    self.sync()
             elif Stamp.of(status) != known:
                 _mend(file, self.path / name, status.st_size, mend)
             yield Appender(file)

@@ -19,8 +19,9 @@ async def standing(session: SessionHandle, entries: Sequence[TranscriptEntry]) -
     """The entries, from the first question on, without exchanges that were remembered and are forgotten or erased."""
     if not entries or not session.supports(ObservationStore):
         return list(entries)
-    receipts = await session.receipts_since(min(entry.at for entry in entries))
-    kept = {str(receipt["remembered"]): str(receipt["at"]) for receipt in receipts if receipt.get("remembered")}
+    asked = {format_time(entry.at) for entry in entries if entry.role == USER}
+    remembered = await session.remembered_since(min(entry.at for entry in entries))
+    kept = {each: at for each, at in remembered.items() if at in asked}
     gone = {kept[each] for each in await _gone(session, kept)}
     return list(_without(entries, gone))
 

@@ -392,9 +392,9 @@ class Turn:
 
     async def _fail(self, error: Exception) -> None:
         self._receipt.finish = "error"
-        self._receipt.error = str(error)
+        self._receipt.error = without_folders(str(error))
         partial = f"\n\nwhat had arrived:\n\n{self._receipt.reply}" if self._receipt.reply else ""
-        await self._write((ERROR, f"{error}{partial}"))
+        await self._write((ERROR, f"{self._receipt.error}{partial}"))
         await self._close()
 
     async def _close(self) -> None:

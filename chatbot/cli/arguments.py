@@ -345,7 +345,9 @@ def _add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "doctor --network --json",
     )
     doctor.add_argument("--fix", action="store_true", help="mend it; what is damaged is set aside, never deleted")
-    doctor.add_argument("--network", action="store_true", help="ask the model for one token, which is billed")
+    doctor.add_argument(
+        "--network", action="store_true", help="ask the model for one token, which is billed, and the collector"
+    )
 
 
 def _command(

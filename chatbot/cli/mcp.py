@@ -62,6 +62,7 @@ async def _serve(setup: Setup, args: argparse.Namespace) -> None:
                 _doors(setup, args),
                 Tokens.of(setup.identities),
                 lambda url: warn(f"serving {name} at {url}"),
+                is_watched=telemetry is not None,
             )
             return
         from chatbot.mcp.stdio import serve_stdio

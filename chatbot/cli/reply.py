@@ -19,6 +19,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from chatbot.chat import Event, Notice, Phase, ToolFinished, ToolStarted
+from chatbot.cli.echo import Echo
 from chatbot.cli.output import printable
 from chatbot.messages import TextDelta
 
@@ -39,20 +40,20 @@ class LiveReply:
         self._pending = ""
         self._live = Live(console=console, transient=True, refresh_per_second=_FRAMES_A_SECOND)
         self._live._live_render = _Drawn(console)  # noqa: SLF001 - there is no other way to tell how high it stands
+        self._echo = Echo()
         self._status = _Status()
         self._running: list[str] = []
 
     def __enter__(self) -> Self:
-        self._live.start()
+        self._begin()
         self._draw()
         return self
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._live.stop()
-        self._print(self._pending)
-        self._pending = ""
+        self._end()
+        self._flush()
 
     def __call__(self, event: Event) -> None:
         """Take in what the turn reports."""
@@ -80,12 +81,21 @@ class LiveReply:
     def paused(self) -> Iterator[None]:
         """Leave the terminal to someone else for a while."""
         self._flush()
-        self._live.stop()
+        self._end()
         try:
             yield
         finally:
-            self._live.start()
+            self._begin()
             self._draw()
+
+    def _begin(self) -> None:
+        if self._console.is_terminal:
+            self._echo.off()
+        self._live.start()
+
+    def _end(self) -> None:
+        self._live.stop()
+        self._echo.on()
 
     def _tell_running(self) -> None:
         self._status.tell(f"running {', '.join(self._running)}" if self._running else "thinking")

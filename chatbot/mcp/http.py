@@ -23,11 +23,18 @@ _GRACE_S = 2
 
 
 async def serve_http(
-    server: Server[Any], identity: str, settings: ServerSettings, tokens: Tokens, announce: Callable[[str], None]
+    server: Server[Any],
+    identity: str,
+    settings: ServerSettings,
+    tokens: Tokens,
+    announce: Callable[[str], None],
+    *,
+    is_watched: bool = False,
 ) -> None:
     """Serve until the task is cancelled; `announce` is told the URL once it can be called. Raises `ConfigError`."""
     check_doors(settings.host, tokens)
-    running = _Uvicorn(uvicorn_config(_guarded(server, identity, settings, tokens), settings, farewell_s=_GRACE_S))
+    app = _guarded(server, identity, settings, tokens, is_watched=is_watched)
+    running = _Uvicorn(uvicorn_config(app, settings, farewell_s=_GRACE_S))
     with listening(settings.host, settings.port) as sock:
         serving = asyncio.create_task(running.serve([sock]), name="MCP over HTTP")
         try:
@@ -38,7 +45,9 @@ async def serve_http(
             await asyncio.wait([serving], timeout=2 * _GRACE_S)
 
 
-def _guarded(server: Server[Any], identity: str, settings: ServerSettings, tokens: Tokens) -> ASGIApp:
+def _guarded(
+    server: Server[Any], identity: str, settings: ServerSettings, tokens: Tokens, *, is_watched: bool
+) -> ASGIApp:
     """The SDK's app. It keeps no sessions, so that there is none which another caller could go on with."""
     most_bytes = settings.body_kb * 1024
     app: ASGIApp = server.streamable_http_app(
@@ -48,6 +57,10 @@ def _guarded(server: Server[Any], identity: str, settings: ServerSettings, token
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # the doors see to it
     )
     app = Bodies(app, most_bytes=most_bytes, timeout_s=settings.request_timeout_s)
+    if is_watched:
+        from chatbot.telemetry.joining import Joining  # needs the extra
+
+        app = Joining(app)
     return Doors(app, settings=settings, tokens=tokens, identity=identity)
 
 

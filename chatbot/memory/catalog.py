@@ -22,17 +22,18 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from chatbot.errors import DamagedSession, SessionNotFound
+from chatbot.errors import DamagedSession, SessionError, SessionNotFound
 from chatbot.memory.index import SESSION_NAME, SessionIndex
 from chatbot.memory.record import SessionRecord, decode_record, is_session_id
 from stores import json_lines
 from stores.errors import InvalidValue, LaterFormat, MissingFolder, StoreError
-from stores.files import locked, make_folder, opened, stamp, sync_folder, translated
+from stores.files import FOLDER_MODE, locked, make_folder, opened, stamp, sync_folder, translated
 from stores.records import SessionRef, format_time
 
 logger = logging.getLogger(__name__)
 
 RECEIPTS_NAME = "receipts.jsonl"
+_NOBODYS = "00000000-0000-7000-8000-000000000000"
 _STRAY_AFTER_S = 3600.0
 _OLD_AFTER_S = 60.0
 _GLANCE_BYTES = 16 * 1024
@@ -54,6 +55,10 @@ class SessionCatalog(ABC):
     @abstractmethod
     async def get(self, session_id: str) -> SessionRecord:
         """The record of a session. Raises `SessionNotFound` or `DamagedSession`."""
+
+    async def get_another(self, *, is_there: bool) -> None:  # noqa: ARG002 - here it takes no steps worth a word
+        """Take the steps of `get` for some other session, which is there or is not, and tell nothing of it."""
+        return
 
     @abstractmethod
     async def find(self, wanted: Wanted, limit: int | None = None, *, behind: str | None = None) -> list[SessionRecord]:
@@ -114,6 +119,7 @@ class FolderCatalog(SessionCatalog):
         self._index = SessionIndex(home, self._sessions)
         self._is_ready = False
         self._has_written = False
+        self._another: str | None = None
 
     @asynccontextmanager
     async def making(self, record: SessionRecord) -> AsyncIterator[SessionRef]:
@@ -132,6 +138,15 @@ class FolderCatalog(SessionCatalog):
         """See `SessionCatalog`. A whole `session.json` is small, and read at once; only trouble takes a thread."""
         known = self._glance(session_id)
         return known if known is not None else await asyncio.to_thread(self._get, session_id)
+
+    async def get_another(self, *, is_there: bool) -> None:
+        """See `SessionCatalog`."""
+        if self._another is None:
+            self._another = next((record.id for record in await self.find(lambda _: True, 1)), None)
+        try:
+            await self.get(self._another if is_there and self._another else _NOBODYS)
+        except (SessionError, StoreError):
+            self._another = None if is_there else self._another
 
     async def find(self, wanted: Wanted, limit: int | None = None, *, behind: str | None = None) -> list[SessionRecord]:
         """See `SessionCatalog`."""
@@ -200,7 +215,9 @@ class FolderCatalog(SessionCatalog):
         return self._sessions / session_id
 
     def _write_draft(self, draft: Path, record: SessionRecord) -> None:
-        make_folder(draft)
+        make_folder(draft.parent)
+        with translated(draft):
+            draft.mkdir(FOLDER_MODE, exist_ok=True)  # nobody waits for the disk: a power cut may take a draft along
         with opened(draft) as folder:
             folder.create(SESSION_NAME, _render(record))
 
@@ -211,9 +228,9 @@ class FolderCatalog(SessionCatalog):
         with locked(self._home) as home:
             self._index.freshen(home)
             draft.rename(self._folder(record.id))
-            sync_folder(self._sessions)
             self._index.note_put(home, record)
             self._has_written = True
+        sync_folder(self._sessions)
 
     def _reorder(self) -> None:
         if self._sessions.is_dir():
@@ -257,13 +274,16 @@ class FolderCatalog(SessionCatalog):
     def _change(self, session_id: str, change: Change) -> SessionRecord:
         self._get(session_id)  # which mends a damaged one
         try:
-            with locked(self._folder(session_id)) as folder, locked(self._home) as home:
+            with locked(self._folder(session_id)) as folder:
                 record = change(self._read(session_id))
-                self._index.freshen(home)
-                self._index.distrust()  # until the new record is noted, lest a kill in between go unnoticed
-                folder.replace(SESSION_NAME, _render(record))
-                self._index.note_put(home, record)
-                self._has_written = True
+                draft = folder.draft(SESSION_NAME, _render(record))
+                with locked(self._home) as home:  # in which nobody waits for our disk
+                    self._index.freshen(home)
+                    self._index.distrust()  # until the new record is noted, lest a kill in between go unnoticed
+                    folder.rename(draft, SESSION_NAME, durable=False)
+                    self._index.note_put(home, record)
+                    self._has_written = True
+                folder.sync()
         except MissingFolder as error:
             raise SessionNotFound(f"there is no session {session_id}") from error
         return record
@@ -272,7 +292,7 @@ class FolderCatalog(SessionCatalog):
         if given := _withdraw_receipt(session.folder, at):
             self._change(session.id, lambda record: record.renamed("") if record.title == given else record)
             with locked(self._home) as home:
-                self._index.fold(home)
+                self._index.fold(home, durable=True)
 
     def _note_used(self, session_id: str, now: datetime) -> None:
         try:
@@ -297,9 +317,9 @@ class FolderCatalog(SessionCatalog):
                 with locked(self._home) as home:
                     self._index.freshen(home)
                     folder.rename(grave)
-                    sync_folder(self._sessions)
                     self._index.note_deleted(home, session_id)
                     self._has_written = True
+                sync_folder(self._sessions)
                 _erase(grave)
         except MissingFolder as error:
             raise SessionNotFound(f"there is no session {session_id}") from error

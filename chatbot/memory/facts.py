@@ -9,7 +9,7 @@ from typing import Any
 from chatbot.memory.redaction import redact_all
 from chatbot.memory.scope import PUBLIC, Scoped
 from stores.access import SENSITIVITIES, Sensitivity, Visibility, default_visibility
-from stores.errors import InvalidValue, did_you_mean
+from stores.errors import InvalidValue, UnknownObservation, did_you_mean
 from stores.events import Event
 from stores.observation import Triple
 from stores.query import FactFilter
@@ -67,7 +67,19 @@ class Facts(Scoped):
                 raise InvalidValue(f"facts cannot be filtered by {name!r}{did_you_mean(name, _FILTERED)}")
         return await scope.store.facts(scope.view(ask), FactFilter(**wanted), limit=limit)
 
+    async def purge_fact(self, fact_id: str) -> None:
+        """Erase a fact for good, from every file. Raises `UnknownObservation` where there is none of that id."""
+        scope = self._scope()
+        unknown = UnknownObservation(f"there is no fact {fact_id}")
+        if await scope.store.history(scope.view(SENSITIVITIES), fact_id):
+            raise unknown  # it is an observation
+        try:
+            gone = await scope.store.purge(scope.view(), [fact_id], alone=True)
+        except UnknownObservation:
+            raise unknown from None
+        scope.changed("purge", gone)
+
     async def retract_fact(self, fact_id: str) -> None:
-        """Take a fact back. Raises `UnknownObservation` where there is none of that id."""
+        """Take a fact back; the journal still tells of it. Raises `UnknownObservation` where there is no such fact."""
         scope = self._scope()
         await scope.commit(Event(kind="retract", at=scope.clock(), ids=(fact_id,), who=scope.agent_id))

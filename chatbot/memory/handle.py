@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
+from chatbot.errors import SessionError
 from chatbot.memory.catalog import SessionCatalog
 from chatbot.memory.record import SessionRecord
 from chatbot.memory.remembering import Remembering
 from chatbot.memory.scope import Caller, Scope
+from chatbot.memory.writing import Remembered
 from stores.access import Clearance, least_clearance
 from stores.base import CONTRACTS, KeyValueStore, ObservationStore, Store, TranscriptStore, contracts_of
-from stores.errors import InvalidValue, UnsupportedOperation
+from stores.errors import InvalidValue, MissingFolder, UnsupportedOperation
 from stores.files import contained, translated
 from stores.records import KeyValue, SessionRef, TranscriptEntry
 
@@ -171,6 +174,22 @@ class SessionHandle(Remembering):
         """The record of every turn from `moment` on, newest first; reads no further back."""
         return [record for record in await self._catalog.receipts_since(self._ref, moment) if "kind" not in record]
 
+    async def remembered_since(self, moment: datetime) -> dict[str, str]:
+        """The time of each turn from `moment` on that was remembered, by the id that it was remembered under.
+
+        Of a fork also those of before it was made, as long as the session is there that they were said in.
+        """
+        receipts = await self.receipts_since(moment)
+        for ancestor, _ in await self._ancestors():
+            with suppress(MissingFolder):  # it was deleted
+                receipts += await self._catalog.receipts_since(self._catalog.ref(ancestor), moment)
+        return {str(each["remembered"]): str(each["at"]) for each in receipts if each.get("remembered")}
+
+    async def summarize_session(self, request: str, outcome: str = "", **said: Any) -> Remembered:
+        """See `Summaries`. What a fork says of the time before it was made is derived from what was remembered then."""
+        ancestors = () if said.get("session_id") else await self._ancestors()
+        return await super().summarize_session(request, outcome, **{"besides": ancestors, **said})
+
     async def list_files(self) -> list[SessionFile]:
         """The files in the session's folder, sorted by name; none for a session that lives in memory."""
         return await asyncio.to_thread(_list_files, self._ref)
@@ -214,6 +233,18 @@ class SessionHandle(Remembering):
                 await self._keeper(KeyValueStore).kv_set(self._ref, entry)
         for receipt in receipts:
             await self._catalog.append_receipt(self._ref, receipt)
+
+    async def _ancestors(self) -> list[tuple[str, datetime]]:
+        """The sessions that this one was forked from, each with the time until which it went along."""
+        line: dict[str, datetime] = {}
+        record = self.record
+        while record.parent is not None and record.parent not in {self.id, *line}:
+            line[record.parent] = record.created_at
+            try:
+                record = await self._catalog.get(record.parent)
+            except SessionError:  # it is gone, or damaged; what was remembered in it is there all the same
+                break
+        return list(line.items())
 
     def _scope(self) -> Scope:
         store = self._keeper(ObservationStore)

@@ -1,7 +1,8 @@
 """The index of sessions: `sessions.json` for people, and a journal that keeps it cheap to change. Blocking.
 
-Both are caches of the session folders. Each change adds one line to `sessions.journal.jsonl`; when the journal has
-grown as large as `sessions.json` it is folded in, so that a change costs the same however many sessions there are.
+Both are caches of the session folders, so nobody waits until they are on the disk. Each change adds one line to
+`sessions.journal.jsonl`; when the journal has grown as large as `sessions.json` it is folded in, so that a change costs
+the same however many sessions there are.
 Sessions stand in the order of their last use, so the newest are read from the end of the files.
 
 The last line carries what the folder of sessions looked like when we last changed it. If it looks otherwise, then
@@ -110,14 +111,17 @@ class SessionIndex:
             if journal and journal.size + (index.size if index else 0) < _LARGEST_FOLD_AT_CLOSE:
                 self.fold(folder)
 
-    def fold(self, folder: Folder) -> None:
-        """Bring `sessions.json` up to date, so that nothing older is left. Needs the lock on `home`."""
+    def fold(self, folder: Folder, *, durable: bool = False) -> None:
+        """Bring `sessions.json` up to date, so that nothing older is left. Needs the lock on `home`.
+
+        Where it is `durable`, what it said before is not there either after a power cut.
+        """
         try:
             records = list(_records_backwards(folder))
         except _DamagedIndexError:
-            self._rebuild(folder)
+            self._rebuild(folder, durable=durable)
         else:
-            self._replace(folder, reversed(records), _marker(folder))
+            self._replace(folder, reversed(records), _marker(folder), durable=durable)
 
     def _glance(
         self, wanted: Callable[[SessionRecord], bool], limit: int | None, behind: str | None
@@ -143,7 +147,7 @@ class SessionIndex:
 
     def _write(self, folder: Folder, line: dict[str, Any]) -> None:
         try:
-            with folder.appending(JOURNAL_NAME) as journal:
+            with folder.appending(JOURNAL_NAME, durable=False) as journal:
                 journal.write(json_lines.encode(line))
                 size = journal.stamp().size
             index = folder.stamp(NAME)
@@ -152,23 +156,25 @@ class SessionIndex:
         except OSError as error:
             logger.warning("%s could not be written: %s", self._home / JOURNAL_NAME, error)
 
-    def _rebuild(self, folder: Folder) -> list[SessionRecord]:
+    def _rebuild(self, folder: Folder, *, durable: bool = False) -> list[SessionRecord]:
         marker = self._folders()
         known = _whatever_is_readable(folder)
         found = [self._read_session(path, known) for path in self._sessions.iterdir() if is_session_id(path.name)]
         records = [record for record in found if record is not None]
         records.sort(key=lambda record: (record.used_at, record.id))
         try:
-            self._replace(folder, records, marker)
+            self._replace(folder, records, marker, durable=durable)
         except OSError as error:
             logger.warning("%s could not be written and will be built again: %s", self._home / NAME, error)
         return records
 
-    def _replace(self, folder: Folder, records: Iterable[SessionRecord], marker: str | None) -> None:
+    def _replace(self, folder: Folder, records: Iterable[SessionRecord], marker: str | None, *, durable: bool) -> None:
         lines = ",\n".join(json.dumps(record.as_json(), ensure_ascii=False) for record in records)
         head = json.dumps({"version": VERSION, "folders": marker})[:-1]
-        folder.replace(NAME, f'{head}, "sessions": [\n{lines}\n]}}\n'.encode())
+        folder.replace(NAME, f'{head}, "sessions": [\n{lines}\n]}}\n'.encode(), durable=durable)
         folder.remove(JOURNAL_NAME)
+        if durable:
+            folder.sync()
 
     def _read_session(self, path: Path, known: dict[str, SessionRecord]) -> SessionRecord | None:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from chatbot.memory.redaction import redact_all
@@ -30,10 +31,12 @@ class Summaries(Writing):
         decisions: Sequence[str] = (),
         open_items: Sequence[str] = (),
         session_id: str | None = None,
+        besides: Sequence[tuple[str, datetime]] = (),
     ) -> Remembered:
         """Keep what was asked for in a session, what came of it, what was decided, and what is still open.
 
-        The session is the scope's own, unless another is named; an earlier summary of it is brought up to date.
+        The session is the scope's own, unless another is named; an earlier summary of it is brought up to date. It is
+        made from what was remembered in the session, and in others `besides`, of each until a time.
         """
         scope = self._scope()
         session = session_id or scope.session_id
@@ -42,7 +45,8 @@ class Summaries(Writing):
         (request, outcome, decisions, open_items), redacted = redact_all(
             (request, outcome, tuple(decisions), tuple(open_items))
         )  # before anything is cut, and half a secret with it
-        sources = await _said_in(scope, session)
+        said_in = [Filter(session_id=session), *(Filter(session_id=each, before=until) for each, until in besides)]
+        sources = [each for wanted in said_in for each in await _said_in(scope, wanted)]
         said: dict[str, Any] = {
             "title": f"Session: {request}"[:200],
             "narrative": "\n\n".join(filter(None, (request, outcome))),
@@ -80,13 +84,13 @@ class Summaries(Writing):
             await self.forget(*later)
 
 
-async def _said_in(scope: Scope, session: str) -> list[str]:
-    """The ids of what was remembered in a session, as far as the caller may see it."""
+async def _said_in(scope: Scope, wanted: Filter) -> list[str]:
+    """The ids of what was remembered there, as far as the caller may see it."""
     view = scope.view(SENSITIVITIES)
     found: list[str] = []
     after = None
     while True:
-        page = await scope.store.find(view, Filter(session_id=session), order="created", limit=_MOST, after=after)
+        page = await scope.store.find(view, wanted, order="created", limit=_MOST, after=after)
         found += [row.id for row in page.rows if row.type != "session_summary"]
         after = page.after
         if after is None:

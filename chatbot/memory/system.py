@@ -379,9 +379,16 @@ class MemorySystem(AsyncResource, Remembering):
         await self._catalog.aclose()
 
     async def _open_record(self, session_id: str, clearance: Clearance = "full") -> SessionRecord:
-        """Raises `SessionNotFound`: one that is not open is one that does not exist."""
-        record = await self._catalog.get(session_id)
-        if not record.is_open_to(least_clearance(self._caller.clearance, clearance)):
+        """Raises `SessionNotFound`: one that is not open does not exist, and is refused by the same steps."""
+        clearance = least_clearance(self._caller.clearance, clearance)
+        try:
+            record = await self._catalog.get(session_id)
+        except SessionNotFound:
+            if clearance != "full":  # to whom nothing is closed
+                await self._catalog.get_another(is_there=True)
+            raise
+        if not record.is_open_to(clearance):
+            await self._catalog.get_another(is_there=False)
             raise SessionNotFound(f"there is no session {session_id}")
         return record
 
@@ -508,8 +515,8 @@ class MemorySystem(AsyncResource, Remembering):
         return self._caller.scope(store)
 
     async def _untell(self, sessions: Collection[str]) -> None:
-        """Drop what sessions keep of their transcripts in short; a session that is gone keeps nothing."""
-        for each in sessions:
+        """Drop what sessions, and forks of them, keep of their transcripts in short; one that is gone keeps nothing."""
+        for each in await self._with_forks(sessions):
             try:
                 session = await self.load_session(each, any_agent=True)
                 for key in TOLD_KEYS if session.supports(KeyValueStore) else ():
@@ -518,6 +525,14 @@ class MemorySystem(AsyncResource, Remembering):
                 continue
             except (StoreError, ChatbotError) as error:
                 logger.warning("what session %s keeps in short of its transcript stays: %s", each, error)
+
+    async def _with_forks(self, sessions: Collection[str]) -> list[str]:
+        forks = await self._catalog.find(lambda record: record.parent is not None)
+        found = dict.fromkeys(sessions)
+        for record in sorted(forks, key=lambda record: record.created_at):  # each after what it was forked from
+            if record.parent in found:
+                found[record.id] = None
+        return list(found)
 
     def _meaning_of(self, store: ObservationStore) -> Meaning | None:
         if self._embedder is not None and id(store) not in self._meanings:

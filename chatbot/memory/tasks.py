@@ -25,6 +25,7 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "scope": get_args(TaskScope),
     "priority": get_args(Priority),
 }
+_DETAILS = ("scope", "priority", "surface", "due", "note")
 _MOST = 1_000
 
 
@@ -59,13 +60,18 @@ class Tasks(Writing):
         due: str = "",
         note: str = "",
     ) -> Task:
-        """Write a task down, as pending. `surface="startup"` shows it whenever a session begins."""
+        """Write a task down, as pending. `surface="startup"` shows it whenever a session begins.
+
+        One that is open in the same words stays as it is; one that was done, or any other memory, is to be done now.
+        """
         details = {"scope": scope, "priority": priority, "surface": surface, "due": due, "note": note}
         _check(details)
         metadata = {"kind": KIND, "status": "pending", **{key: value for key, value in details.items() if value}}
         remembered = await self.remember(
             title, type="task", subject="todo", project=project, metadata=metadata, source="agent"
         )
+        if remembered.outcome == "exact_dup":
+            await self._take_up(remembered.id, metadata)
         return await self._task(remembered.id)
 
     async def update_task(self, task_id: str, **changes: str) -> Task:
@@ -102,6 +108,15 @@ class Tasks(Writing):
     async def startup_tasks(self) -> list[Task]:
         """What is to be brought up when a session begins."""
         return await self.tasks(surface=STARTUP)
+
+    async def _take_up(self, known_id: str, metadata: dict[str, str]) -> None:
+        """Let what is remembered in the same words be a task to do, unless it is one."""
+        scope = self._scope()
+        [known] = await scope.store.get(scope.view(SENSITIVITIES), [known_id])
+        if not (known.metadata.get("kind") == KIND and known.metadata.get("status") in OPEN):
+            details = {key: metadata.get(key) for key in _DETAILS}  # None takes away what was said when it was done
+            plain = {"type": "task", "subject": "todo"} if known.type == "note" else {}
+            await self.update(known_id, metadata={**details, **metadata}, **plain)
 
     async def _task(self, task_id: str) -> Task:
         scope = self._scope()

@@ -27,7 +27,7 @@ class Model(AsyncResource):
     """One model, ready to be called. Open with `async with`; safe to share between tasks."""
 
     name: str
-    """The name that the user gave, such as `local/smollm2-135m` or `anthropic/claude-…`."""
+    """What it is called in receipts, on bills and to guests: the name that the user gave, without folders of files."""
     supports_tools: bool = True
     """Whether the model can be offered tools."""
 

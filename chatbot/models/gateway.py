@@ -133,7 +133,11 @@ class LiteLLMModel(Model):
             if not is_whole(response.stream):
                 raise ProviderFailed(f"{self.name}: the reply broke off before its end")
             usage = await self._usage(reading, messages, tools, is_reported=has_reported_usage(response.stream))
-        yield Finished(reading.reason, usage, reading.model or self.name)
+        yield Finished(reading.reason, usage, self._answerer(reading.model))
+
+    def _answerer(self, told: str) -> str:
+        """Which model it was that answered, by what the provider says."""
+        return told or self.name
 
     def _request(self, messages: Sequence[Message], tools: Sequence[ToolSpec], limit: int | None) -> dict[str, Any]:
         settings = self._settings

@@ -1,10 +1,14 @@
-"""A local model behind the `Model` contract: called through LiteLLM like any other, counted exactly, and free."""
+"""A local model behind the `Model` contract: called through LiteLLM like any other, counted exactly, and free.
+
+It goes by the name of its file alone: receipts, bills and metrics get around, and are to tell nothing of our folders.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import importlib.util
 from collections.abc import Sequence
+from pathlib import PurePath
 from types import ModuleType
 from typing import Any
 
@@ -24,6 +28,7 @@ class LocalModel(LiteLLMModel):
 
     def __init__(self, settings: ModelSettings) -> None:
         super().__init__(settings)
+        self.name = f"{PREFIX}{PurePath(settings.name).name}"
         self._is_open = True
         self._engine = ENGINES.open(settings.name, settings.context_window)
 
@@ -34,7 +39,7 @@ class LocalModel(LiteLLMModel):
 
     async def check(self) -> None:
         """See `Model`: weights and engine are there."""
-        await asyncio.to_thread(find_model, self.name.removeprefix(PREFIX))
+        await asyncio.to_thread(find_model, self._settings.name.removeprefix(PREFIX))
         if importlib.util.find_spec("cyllama") is None:
             raise missing_engine()
 
@@ -64,7 +69,10 @@ class LocalModel(LiteLLMModel):
     def _request(self, messages: Sequence[Message], tools: Sequence[ToolSpec], limit: int | None) -> dict[str, Any]:
         request = super()._request(messages, tools, limit)
         request.pop("tools", None)
-        return request | {"context_window": self._settings.context_window}
+        return request | {"model": self._settings.name, "context_window": self._settings.context_window}
+
+    def _answerer(self, told: str) -> str:  # noqa: ARG002 - LiteLLM's, with all folders
+        return self.name.removeprefix(PREFIX)
 
     async def _litellm(self) -> ModuleType:
         from chatbot.models.local_provider import register

@@ -57,6 +57,10 @@ def create_app(house: House, *, open_paths: Collection[str] = OPEN_PATHS | PAGE_
     # The last one added is the first one asked.
     app.add_middleware(Idempotency, at_work=house.at_work, requests=house.requests)
     app.add_middleware(Bodies, most_bytes=settings.body_kb * 1024, timeout_s=settings.request_timeout_s)
+    if house.telemetry is not None:
+        from chatbot.telemetry.joining import Joining  # needs the extra
+
+        app.add_middleware(Joining)
     app.add_middleware(Doors, settings=settings, tokens=house.tokens, open_paths=open_paths)
     if settings.allowed_origins:
         app.add_middleware(
@@ -106,4 +110,6 @@ async def _http(_: Request, error: Any) -> JSONResponse:
 
 
 async def _unexpected(_: Request, error: Exception) -> JSONResponse:
-    return unexpected(error).response()
+    answer = unexpected(error).response()
+    answer.headers["connection"] = "close"  # uvicorn does so, for Starlette raises the error on
+    return answer

@@ -125,8 +125,10 @@ def unexpected(error: BaseException) -> Problem:
 
 def _message(error: Exception, code: str, caller: Caller | None) -> str:
     hides = isinstance(error, _TELLS_OF_FILES) and not isinstance(error, _HARMLESS) and not _is_access(error)
-    if not hides or (caller is not None and caller.is_owner):
+    if caller is not None and caller.is_owner:
         return str(error)
+    if not hides:
+        return app.without_folders(str(error)) if isinstance(error, app.ModelError) else str(error)
     logger.error("%s", error)
     return f"the server cannot do that ({code.replace('_', ' ')}): its log says more"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextvars import Context
 from dataclasses import replace
 
 from chatbot.errors import ChatbotError, IdentityError, ToolError
@@ -85,7 +86,8 @@ class House(AsyncResource):
         if identity not in self._runtimes:
             async with self._opening:
                 if identity not in self._runtimes:
-                    self._runtimes[identity] = await self._open(identity)
+                    # Whoever asks first: what lives as long as the house is no part of what they do.
+                    self._runtimes[identity] = await asyncio.create_task(self._open(identity), context=Context())
         return self._runtimes[identity]
 
     async def aclose(self) -> None:

@@ -35,6 +35,8 @@ def listening(host: str, port: int) -> socket.socket:
         raise ConfigError(
             f"{host} port {port} cannot be listened on: {error.strerror or error}: give another with --port"
         ) from error
+    # An answer is its head and its body, and would else wait 40 ms between them for the client to acknowledge the head.
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setblocking(False)  # noqa: FBT003 - that is its name
     return sock
 

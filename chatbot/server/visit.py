@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -22,7 +21,6 @@ from stores.access import Clearance, least_clearance
 from stores.errors import UnsupportedOperation
 
 _ALL = sys.maxsize
-_NO_SESSION = "00000000-0000-7000-8000-000000000000"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +71,13 @@ class Visit:
 
     async def session(self, session_id: str, *, any_agent: bool = True) -> SessionHandle:
         """Open a session. Raises `SessionNotFound`, also for one that is not open to the caller; see `load_session`."""
-        memory = self.runtime.memory
-        is_id = is_session_id(session_id)
         try:
-            return await memory.load_session(
-                session_id if is_id else _NO_SESSION, self.runtime.agent, any_agent=any_agent, clearance=self.clearance
+            return await self.runtime.memory.load_session(
+                session_id, self.runtime.agent, any_agent=any_agent, clearance=self.clearance
             )
         except SessionNotFound:
-            with suppress(SessionNotFound):  # one that is there, and closed, is refused no sooner and no later
-                await memory.find_session(_NO_SESSION)
-            raise SessionNotFound(f"there is no session {session_id if is_id else repr(session_id)[:80]}") from None
+            shown = session_id if is_session_id(session_id) else repr(session_id)[:80]
+            raise SessionNotFound(f"there is no session {shown}") from None
 
     async def new_session(self, title: str = "") -> SessionHandle:
         """Begin a session, which stays closed to callers of less clearance."""

@@ -6,6 +6,8 @@ long it took, and which store, model, tool or hook did it. Of an error only its 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from chatbot.config import TelemetrySettings
@@ -24,8 +26,25 @@ def open_telemetry(settings: TelemetrySettings, *, serves: bool = False) -> Tele
     """
     if not (settings.endpoint or (serves and settings.prometheus)):
         return None
-    try:
+    with _extra():
         from chatbot.telemetry.exporting import telemetry_of
+    return telemetry_of(settings, serves=serves)
+
+
+def check_telemetry(settings: TelemetrySettings, *, network: bool = False) -> str:
+    """What the collector has against taking it; it is asked only where `network` says so. Blocking.
+
+    Raises `ConfigError` like `open_telemetry`.
+    """
+    with _extra():
+        from chatbot.telemetry.exporting import check, refusal
+    check(settings)
+    return refusal(settings) if network and settings.endpoint else ""
+
+
+@contextmanager
+def _extra() -> Iterator[None]:
+    try:
+        yield
     except ModuleNotFoundError as error:
         raise ConfigError(_HOW_TO_INSTALL) from error
-    return telemetry_of(settings, serves=serves)

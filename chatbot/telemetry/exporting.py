@@ -6,6 +6,7 @@ A collector that cannot be reached costs what was to be sent, and one line in th
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,19 +14,22 @@ from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExp
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import AlwaysOffExemplarFilter, MeterProvider
-from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
+from opentelemetry.sdk.metrics.export import MetricReader, MetricsData, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.trace import NoOpTracerProvider
 from opentelemetry.trace import TracerProvider as AnyTracerProvider
 from prometheus_client import CollectorRegistry
 
 from chatbot.config import TelemetrySettings, from_variable
+from chatbot.models.redaction import redact
+from chatbot.telemetry.joining import sampler
 from chatbot.telemetry.telemetry import Telemetry
 
 logger = logging.getLogger(__name__)
+
+_REASON = re.compile(r"\[Errno -?\d+\] ([^\"')]+)|code: (\d+), reason: (.+)")
 
 
 def telemetry_of(settings: TelemetrySettings, *, serves: bool) -> Telemetry:
@@ -47,8 +51,28 @@ def telemetry_of(settings: TelemetrySettings, *, serves: bool) -> Telemetry:
     return Telemetry(tracers, meters, registry=registry, shut_down=lambda: _all(endings))
 
 
+def check(settings: TelemetrySettings) -> None:
+    """Raise `ConfigError` like `telemetry_of`; nothing is collected."""
+    _target(settings, "traces")
+
+
+def refusal(settings: TelemetrySettings) -> str:
+    """Send the collector nothing: why it does not take that, empty where it does. Blocking."""
+    heard = _Heard(logging.WARNING)
+    library = logging.getLogger("opentelemetry")
+    library.addHandler(heard)
+    library.propagate = False
+    try:
+        OTLPSpanExporter(**_target(settings, "traces")).export([])
+        OTLPMetricExporter(**_target(settings, "metrics")).export(MetricsData([]))
+    finally:
+        library.removeHandler(heard)
+        library.propagate = True
+    return heard.said
+
+
 def _tracers(settings: TelemetrySettings, resource: Resource) -> TracerProvider:
-    tracers = TracerProvider(ParentBased(TraceIdRatioBased(settings.sample)), resource, shutdown_on_exit=False)
+    tracers = TracerProvider(sampler(settings.sample), resource, shutdown_on_exit=False)
     tracers.add_span_processor(BatchSpanProcessor(_SpanExporter(**_target(settings, "traces"))))
     return tracers
 
@@ -77,6 +101,18 @@ def _all(endings: list[Callable[[], None]]) -> None:
             logger.info("telemetry did not end in order: %s", type(error).__name__)
 
 
+class _Heard(logging.Handler):
+    """Keeps the first complaint of the library, in short where it is of a known form."""
+
+    said = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See `Handler`."""
+        text = record.getMessage()
+        found = _REASON.search(text)
+        self.said = self.said or (" ".join(filter(None, found.groups())) if found else text)
+
+
 class _Telling:
     """Says once that nothing arrives, and again after something has."""
 
@@ -87,7 +123,7 @@ class _Telling:
         result = super().export(*arguments, **options)  # type: ignore[misc]
         failed = result.name != "SUCCESS"
         if failed and not self._has_failed:
-            logger.warning("%s takes no telemetry: see endpoint in [telemetry]", self._endpoint)
+            logger.warning("%s takes no telemetry: see endpoint in [telemetry]", redact(self._endpoint))
         self._has_failed = failed
         return result
 

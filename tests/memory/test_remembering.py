@@ -441,6 +441,23 @@ async def test_people_are_found_by_all_their_names(memory: MemorySystem) -> None
     assert await memory.within(clearance="familiar").people() == []
 
 
+async def test_a_task_in_words_that_are_remembered_is_to_be_done_all_the_same(memory: MemorySystem) -> None:
+    noted = await memory.remember("Buy milk")
+    task = await memory.add_task("Buy milk", priority="high")
+    assert (task.id, task.status, task.priority) == (noted.id, "pending", "high")
+    assert (await memory.get([task.id]))[0].type == "task"
+    await memory.update_task(task.id, status="in_progress")
+    assert await memory.add_task("buy milk", due="2026-12-01") == (await memory.tasks())[0]
+    assert [(each.status, each.due) for each in await memory.tasks()] == [("in_progress", "")]
+    await memory.update_task(task.id, status="completed", note="2 l")
+    again = await memory.add_task("Buy milk")
+    assert (again.status, again.priority, again.note) == ("pending", "normal", "")
+    preference = await memory.remember("Water the roses at night", type="preference")
+    await memory.add_task("Water the roses at night")
+    assert (await memory.get([preference.id]))[0].type == "preference"
+    assert len(await memory.tasks()) == 2
+
+
 async def test_tasks_are_sorted_ticked_off_and_surface(memory: MemorySystem) -> None:
     low = await memory.add_task("low", priority="low", surface="startup")
     late = await memory.add_task("late", due="2026-12-01", project="P", scope="user")

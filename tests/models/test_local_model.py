@@ -216,8 +216,9 @@ async def test_any_gguf_file_runs_by_its_path(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     for path in ("mine.gguf", "~/mine.gguf", tmp_path / "mine.gguf"):
         async with local(name=f"local/{path}", context_window=128) as model:
-            text, _ = await reply_of(model, CAPITAL, max_output_tokens=20)
+            text, end = await reply_of(model, CAPITAL, max_output_tokens=20)
             assert "Paris" in text
+            assert (model.name, end.model) == ("local/mine.gguf", "mine.gguf"), "its folders are nobody's business"
 
 
 @pytest.fixture

@@ -189,5 +189,48 @@ async def test_a_fork_of_the_beginning_knows_nothing_of_what_came_later() -> Non
         assert await beginning.kv_get(KEY) is None
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("away", [purge, forget])
+async def test_a_fork_tells_nothing_in_short_of_what_went_away_from_its_source(away: Away, when: str) -> None:
+    configure("[hooks.summarize]\nevery = 2\nleast = 2\n")
+    model = ScriptedModel(["Noted."])
+    async with Runtime(model=model) as runtime:
+        session, chat = await begun(runtime)
+        exchange = await talk(chat, away if when == "before" else _nothing)
+        fork = await runtime.memory.fork_session((await runtime.memory.fork_session(session.id)).id)
+        if when == "after":
+            assert WORD in (await fork.kv_get(KEY) or "")
+            await runtime.chat(fork).turn("We decided to paint the harbour crane green")
+            await runtime.chat(fork).turn("How many geese are there at the harbour?")
+            await runtime.pipeline.bus.drain()
+            assert WORD in str([each.metadata for each in await fork.session_summaries(session_id=fork.id)])
+            await away(session, exchange)
+            for summary in await fork.session_summaries(session_id=fork.id) if away is forget else []:
+                await fork.purge(summary.id)
+            assert (await fork.kv_get(KEY), await fork.session_summaries(session_id=fork.id)) == (None, [])
+        await runtime.chat(fork).turn("And what else is there to say of the harbour?")
+        assert WORD not in "".join(message.content for message in model.prompts[-1])
+        await runtime.chat(fork).turn("Is the harbour deep?")
+        await runtime.pipeline.bus.drain()
+        [summary] = await fork.session_summaries(session_id=fork.id)
+        assert WORD not in f"{summary.text()}{summary.metadata}"
+        assert summary.metadata["request"] == SAID[0]
+        assert WORD not in (await fork.kv_get(KEY) or "")
+        assert WORD in str(await fork.transcript_read_all())
+
+
+async def test_a_fork_whose_source_is_gone_goes_on() -> None:
+    configure("[hooks.summarize]\nevery = 2\nleast = 2\n")
+    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
+        session, chat = await begun(runtime)
+        await talk(chat, _nothing)
+        fork = await runtime.memory.fork_session(session.id)
+        await runtime.memory.delete_session(session.id)
+        for text in ("We decided to paint the harbour crane green", "And the geese?"):
+            await runtime.chat(fork).turn(text)
+        await runtime.pipeline.bus.drain()
+        assert (await fork.session_summaries(session_id=fork.id))[0].metadata["request"] == SAID[0]
+
+
 async def _nothing(_session: SessionHandle, _id: str) -> None:
     """Leave it."""

@@ -425,7 +425,7 @@ READING = {
 WRITING = {
     "remember", "remember_all", "update", "supersede", "confirm", "forget", "archive", "restore", "purge",
     "purge_expired", "add_task", "update_task", "store_fact", "retract_fact", "add_alias", "summarize_session",
-    "reindex", "note_use",
+    "reindex", "note_use", "purge_fact",
 }  # fmt: skip
 
 

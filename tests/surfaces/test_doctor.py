@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.command import ok, run
+from tests.telemetry.collector import collecting
 from tests.terminal import Terminal
 
 pytest_plugins = ["tests.servers.openai_server"]
@@ -180,6 +181,54 @@ def test_what_hooks_failed_at_is_told() -> None:
     assert (told["state"], "mine failed at turn:end" in told["message"]) == ("bad", True)
     findings("--fix")
     assert "bad" not in {finding["state"] for finding in findings()}
+
+
+def found_of_telemetry(*arguments: str, **settings: str) -> dict[str, Any]:
+    done = run("doctor", "--json", *arguments, **{f"CHATBOT_TELEMETRY__{key}": text for key, text in settings.items()})
+    assert "Traceback" not in done.stderr
+    (found,) = [found for found in json.loads(done.stdout) if found["subject"] == "telemetry"]
+    assert done.returncode == (found["state"] == "bad")
+    return dict(found)
+
+
+def test_telemetry_is_looked_at_where_there_is_any_and_its_collector_asked_when_that_is_wanted() -> None:
+    assert "telemetry" not in {finding["subject"] for finding in findings("--network")}
+    assert found_of_telemetry(PROMETHEUS="true")["message"] == "chatbot serve answers /metrics"
+    with collecting() as collector:
+        assert found_of_telemetry(ENDPOINT=collector.url)["state"] == "ok"
+        assert collector.bodies == []
+        assert "which takes them" in found_of_telemetry("--network", ENDPOINT=collector.url)["message"]
+        assert [(path, body) for path, _, body in collector.bodies] == [("/v1/traces", b""), ("/v1/metrics", b"")]
+
+
+def test_what_keeps_telemetry_from_arriving_is_told_with_what_mends_it() -> None:
+    with collecting() as collector:
+        collector.status = 401
+        refused = found_of_telemetry("--network", ENDPOINT=collector.url.replace("//", "//user:hunter2@"))
+    away = found_of_telemetry("--network", ENDPOINT="http://127.0.0.1:9", TIMEOUT_S="2")
+    unset = found_of_telemetry(ENDPOINT="http://127.0.0.1:9", HEADERS__AUTHORIZATION="env:PLUGH")
+    assert (refused["state"], "takes none: 401 Unauthorized" in refused["message"]) == ("bad", True)
+    assert "hunter2" not in str(refused)
+    assert (away["message"], away["command"]) == (
+        "http://127.0.0.1:9 takes none: Connection refused",
+        "$EDITOR config.toml",
+    )
+    assert (unset["state"], unset["command"]) == ("bad", "export PLUGH=…")
+
+
+def test_telemetry_without_its_extra_is_told_with_what_brings_it(tmp_path: Path) -> None:
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "sitecustomize.py").write_text("import sys\nsys.modules['opentelemetry.sdk'] = None\n", encoding="utf-8")
+    done = run("doctor", "--json", CHATBOT_TELEMETRY__PROMETHEUS="true", PYTHONPATH=str(hidden))
+    (found,) = [found for found in json.loads(done.stdout) if found["subject"] == "telemetry"]
+    assert (found["state"], found["command"]) == ("bad", "uv pip install 'chatbot-runtime[otel]'")
+
+
+def test_a_configuration_that_was_only_found_is_allowed_by_a_command() -> None:
+    Path("config.toml").write_text('[telemetry]\nendpoint = "http://127.0.0.1:9"\n', encoding="utf-8")
+    (found,) = findings(code=1)
+    assert ("telemetry.endpoint" in found["message"], found["command"]) == (True, "chatbot config trust")
 
 
 @pytest.mark.parametrize("columns", [40, 80])

@@ -295,6 +295,26 @@ def test_facts_are_stated_asked_for_and_taken_back() -> None:
     assert ok("facts") == "no such fact is stated\n"
 
 
+def test_a_fact_is_erased_for_good_once_that_is_agreed_to() -> None:
+    journal = Path("identities/ada/memory/observations.jsonl")
+    noted = add("Ada moved")
+    fact = from_json("facts", "add", "Ada", "lives in", "Ljubljana", "--source", noted)
+    from_json("facts", "add", "Ada", "likes", "tea")
+    shown = ok("facts", "purge", fact["id"][:13], "--dry-run")
+    assert ("Ljubljana" in shown, f"would be purged: {fact['id']}" in shown) == (True, True)
+    assert from_json("facts", "purge", fact["id"], "--dry-run") == {"purged": [fact["id"]], "dry_run": True}
+    fails(2, "--yes", "facts", "purge", fact["id"])
+    fails(4, "there is no fact", "facts", "purge", "ffff", "--yes")
+    for how in ("--yes", "--dry-run"):
+        fails(4, "there is no fact", "facts", "purge", noted, how)
+    assert b"Ljubljana" in journal.read_bytes()
+    assert from_json("facts", "purge", fact["id"][:13], "--yes") == {"purged": [fact["id"]], "dry_run": False}
+    assert b"Ljubljana" not in b"".join(path.read_bytes() for path in journal.parent.rglob("*") if path.is_file())
+    assert [each["object"] for each in from_json("facts")] == ["tea"]
+    assert from_json("get", noted)[0]["title"] == "Ada moved"
+    fails(4, "there is no fact", "facts", "purge", fact["id"], "--yes")
+
+
 def test_what_there_is_is_counted_and_indexed_again() -> None:
     add("Tea")
     add("Coffee", "--type", "decision")

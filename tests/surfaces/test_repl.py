@@ -197,6 +197,20 @@ def test_ctrl_c_stops_a_reply_and_keeps_what_was_said(start: Start) -> None:
     assert [content for _, content in _said()] == ["tell me a story", "so far so good", "go on", "and on"]
 
 
+def test_what_is_typed_while_a_reply_is_drawn_moves_none_of_it(start: Start) -> None:
+    """A line of Markdown reaches to the last column, so that whatever is echoed behind it would begin a line."""
+    Path("endless.py").write_text(ENDLESS.replace("so far", " ".join(["word"] * 30) + " so far"), encoding="utf-8")
+    chat = start(program="endless.py")
+    chat.say("tell me a story")
+    chat.see(r"so\s+good")
+    chat.type("typed ahead")
+    chat.type(CTRL_C)
+    chat.see("stopped; what was said is kept")
+    shown = chat.leave()
+    assert shown.count("word") == 30
+    assert "^C" not in shown
+
+
 def test_a_failing_model_is_told_and_the_chat_goes_on(start: Start) -> None:
     chat = start("-m", "local/nowhere.gguf")
     chat.say("hello")
@@ -396,11 +410,54 @@ def test_an_editor_changes_the_last_question(remembering: Start, monkeypatch: py
     chat.say("I like tea")
     chat.see("You said: I like tea")
     chat.say("/edit")
-    chat.see("You said: I like coffee")
+    chat.see("❯ I like coffee\n+You said: I like coffee")
     chat.say("/edit")
     chat.see("nothing was changed")
     chat.leave()
     assert [content for role, content in _said() if role == "user"] == ["I like coffee"]
+
+
+@pytest.mark.parametrize(
+    ("editor", "told"),
+    [
+        ("true", "nothing was changed"),
+        ("truncate -s 0", "nothing was changed"),
+        ("rm", "the editor left no text in UTF-8: nothing was changed"),
+        ("sed -i 's/tea/\\xe9/'", "the editor left no text in UTF-8: nothing was changed"),
+        ("false", "the editor ended with 1: nothing was changed"),
+        ("no-such-editor --wait", "'no-such-editor' cannot be started: set EDITOR"),
+        ("'unclosed", "is no command: set EDITOR"),
+    ],
+)
+def test_an_editor_that_goes_wrong_leaves_the_exchange_as_it_was(
+    remembering: Start, monkeypatch: pytest.MonkeyPatch, editor: str, told: str
+) -> None:
+    monkeypatch.setenv("EDITOR", editor)
+    chat = remembering()
+    chat.say("I like tea")
+    chat.see("You said: I like tea")
+    chat.say("/edit")
+    chat.see(told)
+    chat.leave()
+    assert _said() == [("user", "I like tea"), ("assistant", "You said: I like tea")]
+
+
+def test_a_question_that_is_edited_at_the_prompt_may_be_left_as_it_was(
+    remembering: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("EDITOR", "VISUAL"):
+        monkeypatch.delenv(name, raising=False)
+    chat = remembering()
+    chat.say("I like tea")
+    chat.see("You said: I like tea")
+    chat.say("/edit")
+    chat.see("❯ I like tea$")
+    chat.type(CTRL_C)
+    chat.prompt()
+    chat.say("and coffee")
+    chat.see("You said: and coffee")
+    chat.leave()
+    assert [content for role, content in _said() if role == "user"] == ["I like tea", "and coffee"]
 
 
 def test_sessions_commands_and_files_are_completed(remembering: Start) -> None:

@@ -9,11 +9,12 @@ import sys
 import textwrap
 from collections.abc import AsyncIterator
 
-from chatbot.cli.doctor.finding import Finding
+from chatbot.cli.doctor.finding import Finding, command_in
 from chatbot.cli.doctor.folders import folders
 from chatbot.cli.doctor.memories import memories
 from chatbot.cli.doctor.models import models
 from chatbot.cli.doctor.sessions import sessions
+from chatbot.cli.doctor.telemetry import telemetry
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import printable, say, say_json
 from chatbot.errors import ChatbotError
@@ -44,10 +45,12 @@ async def examine(options: Options, *, network: bool = False) -> AsyncIterator[F
         setup.check_tools()
         setup.check_hooks()
     except ChatbotError as error:
-        yield Finding("configuration", "bad", str(error), _edit(options))
+        yield Finding("configuration", "bad", str(error), command_in(str(error), _edit(options)))
         return
     yield Finding("identity", "ok", f"{setup.identity.name} in {setup.identity.folder}")
     async for finding in models(setup, network=network):
+        yield finding
+    async for finding in telemetry(setup.config.telemetry, _edit(options), network=network):
         yield finding
     home = setup.identity.memory
     for finding in (*folders(home), *sessions(home, setup)):

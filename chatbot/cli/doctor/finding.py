@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -10,6 +11,8 @@ State = Literal["ok", "note", "bad", "mended"]
 """`note` is something to know that hinders nothing; `mended` was bad until a moment ago."""
 
 FIX = "chatbot doctor --fix"
+_COMMAND = re.compile(r"(?:uv )?pip install [^:;]*|chatbot config trust")
+_UNSET = re.compile(r"names the variable (\w+), which is not set")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,3 +33,11 @@ class Finding:
     def as_json(self) -> dict[str, Any]:
         """The finding for programs."""
         return {"subject": self.subject, "state": self.state, "message": self.message, "command": self.command}
+
+
+def command_in(message: str, otherwise: str) -> str:
+    """The command that a message names, or sets the variable that it misses."""
+    if unset := _UNSET.search(message):
+        return f"export {unset[1]}=…"
+    named = _COMMAND.search(message)
+    return named[0] if named else otherwise

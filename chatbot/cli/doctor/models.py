@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.usage import Call
-from chatbot.cli.doctor.finding import Finding
+from chatbot.cli.doctor.finding import Finding, command_in
 from chatbot.errors import ChatbotError, ModelError
 from chatbot.memory.record import utc_now
 from chatbot.messages import Finished, Message
@@ -18,7 +17,7 @@ from chatbot.models.base import Model
 from chatbot.setup import Setup
 
 _PURPOSE = "doctor"
-_BRING = re.compile(r"pip install [^:;]*")
+_CHOOSE = "chatbot config, then set name in [model]"
 
 
 async def models(setup: Setup, *, network: bool) -> AsyncIterator[Finding]:
@@ -29,7 +28,7 @@ async def models(setup: Setup, *, network: bool) -> AsyncIterator[Finding]:
             told = f", which answers: {await _answers(setup, model)}" if network else ""
             yield Finding("model", "ok", f"{model.name}{told}")
         except ModelError as error:
-            yield Finding("model", "bad", str(error), _command(str(error)))
+            yield Finding("model", "bad", str(error), command_in(str(error), _CHOOSE))
     if setup.config.embedding.model:
         yield _embedder(setup)
 
@@ -55,11 +54,5 @@ def _embedder(setup: Setup) -> Finding:
         if isinstance(embedder, MiniLMEmbedder):
             embedder.check()
     except ChatbotError as error:
-        return Finding("embedder", "bad", str(error), _command(str(error)))
+        return Finding("embedder", "bad", str(error), command_in(str(error), _CHOOSE))
     return Finding("embedder", "ok", setup.config.embedding.model)
-
-
-def _command(message: str) -> str:
-    """The command that a message ends with, or how to choose another model."""
-    found = _BRING.search(message)
-    return found[0] if found else "chatbot config, then set name in [model]"

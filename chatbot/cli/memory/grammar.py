@@ -219,6 +219,10 @@ def _add_facts(grammar: _Grammar) -> None:
         "--source", metavar="ID", help="the observation that it was taken from, or the beginning of its id"
     )
     _id(deeds.action("remove", "take a fact back", "memory facts remove 0195a1b2-c3d4"), what="fact")
+    purge = deeds.action("purge", "erase a fact for good", "memory facts purge 0195a1b2-c3d4 --yes")
+    _id(purge, what="fact")
+    purge.add_argument("--dry-run", action="store_true", help="show it, and erase nothing")
+    purge.add_argument("--yes", "-y", action="store_true", help="do not ask")
 
 
 def _add_fields(parser: argparse.ArgumentParser) -> None:

@@ -113,7 +113,7 @@ class Commands(MemorySlash, LookingSlash):
         """Change the last question and ask it again, in your editor.
 
         What $VISUAL or $EDITOR leaves takes the place of the last exchange; where nothing changes, all stays as it was.
-        Without an editor the exchange is taken back and the question stands at the prompt.
+        Without an editor the question stands at the prompt.
         """
         from chatbot.cli.repl.editor import edited, named_editor
 
@@ -122,14 +122,13 @@ class Commands(MemorySlash, LookingSlash):
             self._screen.say("there is nothing to edit yet", "dim")
             return Next()
         if not named_editor():
-            await self.chat.take_back()
-            return Next(draft=asked)
+            return Next(draft=asked, replaces=True)
         text = await asyncio.to_thread(edited, asked)
         if not text.strip() or text == asked:
             self._screen.say("nothing was changed", "dim")
             return Next()
-        await self.chat.take_back()
-        return Next(say=text)
+        self._screen.say(f"❯ {text}")
+        return Next(say=text, replaces=True)
 
     async def do_model(self, name: str) -> None:
         """Show which model answers, or let another one: /model [NAME].

@@ -61,7 +61,7 @@ class Candidates:
     async def models(self) -> list[Candidate]:
         """The models of the configuration and of the identities, and those that LiteLLM knows, once it is loaded."""
         setup = self._runtime.setup
-        names = [self._runtime.model.name, setup.config.model.name, *_ALWAYS]
+        names = [self._runtime.model_asked_for, setup.config.model.name, *_ALWAYS]
         for identity in list_identities(setup.identities):
             try:
                 names.append(load_identity(setup.identities, identity).overrides.get("model", {}).get("name"))

@@ -32,4 +32,7 @@ def edited(text: str) -> str:
             raise InvalidValue(f"the editor {editor[0]!r} cannot be started: set EDITOR to one that can") from error
         if done.returncode:
             raise InvalidValue(f"the editor ended with {done.returncode}: nothing was changed")
-        return file.read_text(encoding="utf-8", errors="surrogateescape").removesuffix("\n")
+        try:
+            return file.read_text(encoding="utf-8").removesuffix("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidValue("the editor left no text in UTF-8: nothing was changed") from error

@@ -121,6 +121,8 @@ class Repl:
             return Next()
         if text.startswith("/") and following.say is None:
             return await self._commands.run(text.strip())
+        if following.replaces:
+            await self._commands.chat.take_back()
         await self._answer(text)
         return Next()
 

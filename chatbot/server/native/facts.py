@@ -78,11 +78,15 @@ async def state_fact(visit: VisitHere, given: Annotated[NewFact, Body()], writin
 
 
 @router.delete("/{memory_id}", summary="Take a fact back", status_code=204)
-async def retract_fact(memory_id: MemoryId, visit: VisitHere) -> None:
-    """For good."""
+async def retract_fact(
+    memory_id: MemoryId,
+    visit: VisitHere,
+    purge: Annotated[bool, Query(description="Erase it from every file of the memory.")] = False,  # noqa: FBT002
+) -> None:
+    """For good. The journal still tells of it, unless it is purged."""
     if not is_observation_id(memory_id):
         raise UnknownObservation(f"there is no fact {memory_id!r:.80}")
-    await visit.memories.retract_fact(memory_id)
+    await (visit.memories.purge_fact if purge else visit.memories.retract_fact)(memory_id)
 
 
 async def _again(visit: Visit, given: NewFact, fact_id: str) -> Fact:

@@ -20,7 +20,7 @@ router = APIRouter(route_class=PageRoute, prefix="/i/{identity}/memory/{memory_i
 MemoryId = Annotated[str, Path(max_length=100)]
 _SAID = ("title", "narrative", "user_text", "assistant_text")
 _INHERITED = ("type", "tags", "concepts", "people", "subject", "category", "project", "visibility", "sensitivity")
-_INHERITED_TOO = ("min_clearance", "importance")
+_INHERITED_TOO = ("min_clearance", "importance", "derived_from")
 
 
 @router.get("")

@@ -365,6 +365,14 @@ def test_people_with_their_aliases_and_facts(served: Served) -> None:
         assert client.get("/v1/facts", params={"subject": "maria", "predicate": "plays"}).json()["data"] == [fact]
         assert client.delete(f"/v1/facts/{fact['id']}").status_code == 204
         assert client.delete(f"/v1/facts/{fact['id']}").status_code == 404
+        fact = client.post("/v1/facts", json={"subject": "Maria", "predicate": "plays", "object": "xiangqi"}).json()
+        noted = client.post("/v1/memories", json={"title": "Maria was here"}).json()["id"]
+        for wrong in (noted, noted[:-1] + ("0" if noted[-1] != "0" else "1")):
+            assert client.delete(f"/v1/facts/{wrong}", params={"purge": True}).status_code == 404
+        assert client.delete(f"/v1/facts/{fact['id']}", params={"purge": True}).status_code == 204
+        assert client.delete(f"/v1/facts/{fact['id']}", params={"purge": True}).status_code == 404
+        assert client.get(f"/v1/memories/{noted}").is_success
+        assert b"xiangqi" not in Path("identities/ada/memory/observations.jsonl").read_bytes()
 
 
 def test_tasks_are_written_down_and_ticked_off(served: Served) -> None:

@@ -1,124 +1,234 @@
 """A refusal tells nothing by how long it takes: what is closed takes the same road as what is not there.
 
-Seconds would flake, so the steps of the road are compared: look-ups of sessions, and every file that is opened.
+Seconds would flake, so first the steps of the road are compared: every call into the operating system that works on
+files, every hop into a thread, every row that is looked at. Then, with more patience, the time.
 """
 
+import random
 import re
-import sys
-from collections.abc import Iterator
+import statistics
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from chatbot.memory.catalog import FolderCatalog
-from tests.servers.http_server import Serve, Served
+from stores import fast_thread
+from stores.files import stamp
+from tests.servers.http_server import Served, serving, wait_until
+from tests.surfaces.server.test_doors import ASKED, NAMING
 
 MISSING = "0196d5e4-0000-7000-8000-000000000000"
+TITLE = "for the owner alone"
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
-_TOKENS = (".server", "tokens.json")
-"""Read anew for a while after a change, whoever asks."""
-_opened: list[list[str]] = []
-_is_listening: list[bool] = []
+_PAIRS, _WARM = 300, 20
+_STEPS = frozenset({"posix", "fcntl", "_io"})
+_OURS = {"run_in_executor": "a hop into a thread", "_row": "a row, from the journal or out of memory"}
+
+Ask = Callable[[httpx.Client, str], httpx.Response]
 
 
-def _hear(event: str, arguments: tuple[Any, ...]) -> None:
-    if event in {"open", "os.listdir", "os.scandir"} and _opened:
-        name = str(arguments[0])
-        if not name.endswith(_TOKENS):
-            _opened[-1].append(name)
+class Road:
+    """The steps that this process takes, in whatever thread that begins after the profile was set."""
+
+    def __init__(self) -> None:
+        self._steps: list[str] = []
+
+    def __call__(self, frame: Any, event: str, what: Any) -> None:
+        if event == "c_call" and getattr(what, "__module__", None) in _STEPS:
+            self._steps.append(what.__name__)
+        elif event == "call" and frame.f_code.co_name in _OURS:
+            self._steps.append(_OURS[frame.f_code.co_name])
+
+    @contextmanager
+    def walked(self) -> Iterator[Counter[str]]:
+        """How often each step was taken meanwhile."""
+        self._steps.clear()
+        counted: Counter[str] = Counter()
+        yield counted
+        counted.update(self._steps)
 
 
-@contextmanager
-def opened() -> Iterator[list[str]]:
-    """The files and folders that this process opens meanwhile."""
-    if not _is_listening:
-        sys.addaudithook(_hear)  # it cannot be taken away again, so there is one
-        _is_listening.append(True)
-    names: list[str] = []
-    _opened.append(names)
-    try:
-        yield names
-    finally:
-        _opened.remove(names)
+@dataclass
+class World:
+    """What is closed to a guest of Ada's, by the kind of the route that names it."""
+
+    served: Served
+    road: Road
+    guest: httpx.Client
+    closed: dict[str, str]
+
+    def refused(self, ask: Ask, *ids: str) -> list[Any]:
+        """What an answer tells for each of the ids, its text without them, and the road to it; each id twice.
+
+        The first of them makes the server ready; of the others nothing was asked before.
+        """
+        ask(self.guest, ids[0])
+        found = []
+        for each in ids * 2:
+            with self.road.walked() as steps:
+                answer = ask(self.guest, each)
+            text = _ID.sub("…", answer.text).replace(each, "…")
+            found.append((answer.status_code, text, sorted(answer.headers), sorted(steps.items())))
+        return found
 
 
-@pytest.fixture
-def lookups(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The sessions that were looked up, by what they were asked for."""
-    asked: list[str] = []
-    get = FolderCatalog.get
-
-    async def noted(self: FolderCatalog, session_id: str) -> Any:
-        asked.append(session_id)
-        return await get(self, session_id)
-
-    monkeypatch.setattr(FolderCatalog, "get", noted)
-    return asked
-
-
-ROUTES = [
-    ("GET", "/v1/sessions/{}", None),
-    ("PATCH", "/v1/sessions/{}", {"title": "mine"}),
-    ("DELETE", "/v1/sessions/{}", None),
-    ("POST", "/v1/sessions/{}/fork", {}),
-    ("GET", "/v1/sessions/{}/messages", None),
-    ("POST", "/v1/sessions/{}/chat", {"text": "hello"}),
-    ("GET", "/v1/sessions/{}/files", None),
-    ("GET", "/v1/sessions/{}/receipts", None),
-]
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    road = Road()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("world"))
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setattr(fast_thread, "_vacant", [None])  # one that began before would not be heard
+        threading.setprofile(road)
+        with serving(tokens=True) as served, served.client(served.token("ada", "grace")) as owner:
+            closed = _fill(owner)
+        with serving(tokens=True) as served, served.client(served.token("ada", clearance="familiar")) as guest:
+            tokens = Path("identities", ".server", "tokens.json")
+            wait_until(lambda: (known := stamp(tokens)) is not None and known.is_settled())
+            yield World(served, road, guest, closed)
+        threading.setprofile(None)
 
 
-@pytest.mark.parametrize(("method", "path", "body"), ROUTES)
-def test_a_closed_session_is_looked_up_as_often_as_a_missing_one(
-    http: Serve, lookups: list[str], method: str, path: str, body: Any
-) -> None:
-    served = http(tokens=True)
-    closed = _begun(served)
-    with served.client(served.token("ada", clearance="familiar")) as client:
-        roads = []
-        for session_id in (closed, MISSING):
-            lookups.clear()
-            answer = client.request(method, path.format(session_id), json=body)
-            roads.append((len(lookups), answer.status_code, _ID.sub("…", answer.text), sorted(answer.headers)))
-    assert roads[0] == roads[1]
-    assert roads[0][:2] == (2, 404)
+def _fill(owner: httpx.Client) -> dict[str, str]:
+    """Some things that a guest may see, and one of each kind that none may."""
+
+    def made(kind: str, identity: str = "ada", **given: Any) -> str:
+        answer = owner.post(f"/v1/{kind}", json=given, params={"identity": identity}).raise_for_status()
+        return str(answer.json()["id"])
+
+    for number in range(20):
+        made("memories", title=f"The number {number} bus goes to the harbour", visibility="social")
+    closed = {
+        "sessions": made("sessions", title=TITLE),
+        "grace": made("sessions", "grace", title=TITLE),
+        "memories": made("memories", title=TITLE, people=["Kurt"]),
+        "tasks": made("tasks", title="water the plants of the owner"),
+        "facts": made("facts", subject="Kurt", predicate="likes", object="tea"),
+    }
+    source = made("memories", title="Kurt drinks coffee now", visibility="social")
+    closed["sourced"] = made("facts", subject="Kurt", predicate="drinks", object="coffee", source=source)
+    owner.patch(f"/v1/memories/{source}", json={"visibility": "private"}).raise_for_status()
+    closed["erased"] = made("memories", title="The harbour master is called Ole")
+    owner.delete(f"/v1/memories/{closed['erased']}", params={"purge": True}).raise_for_status()
+    return closed
 
 
-def _begun(served: Served) -> str:
-    with served.client(served.token("ada")) as client:
-        return str(client.post("/v1/sessions", json={"title": "closed to guests"}).json()["id"])
+def _asking(route: tuple[str, str]) -> Ask:
+    method, path = route
+
+    def ask(client: httpx.Client, named: str) -> httpx.Response:
+        body = ASKED[route]
+        body = {**body, "by": MISSING} if body and "by" in body else body
+        return client.request(method, path.format(session_id=named, memory_id=named, name="session.json"), json=body)
+
+    return ask
 
 
-def test_a_foreign_identity_opens_the_same_files_as_a_missing_one_and_is_not_opened_itself(http: Serve) -> None:
-    served = http(tokens=True)
-    with served.client(served.token("ada")) as client:
-        _asked(client, "ada")
-        _asked(client, "grace")
-        roads = []
-        for name in ("grace", "nobod", "grace", "nobod"):
-            with opened() as names:
-                roads.append((_asked(client, name), [each for each in names if "identities" in each]))
-    assert roads[0] == roads[1] == roads[2] == roads[3]
+def _kind(route: tuple[str, str]) -> str:
+    return route[1].split("/")[2]
+
+
+@pytest.mark.parametrize("route", NAMING, ids=" ".join)
+def test_what_is_closed_is_refused_by_the_same_steps_as_what_is_not_there(world: World, route: tuple[str, str]) -> None:
+    kind = _kind(route)
+    others = {"sessions": ["grace"], "facts": ["sourced"], "memories": ["erased"]}.get(kind, [])
+    roads = world.refused(_asking(route), MISSING, *(world.closed[each] for each in (kind, *others)))
+    assert all(each == roads[0] for each in roads), roads
     assert roads[0][0] == 404
-    assert list(served.models) == ["ada"]
 
 
-def _asked(client: httpx.Client, identity: str) -> int:
-    return client.get("/v1/sessions", params={"identity": identity}).status_code
-
-
-def test_a_memory_that_is_closed_is_refused_from_the_same_files_as_a_missing_one(http: Serve) -> None:
-    served = http(tokens=True)
-    with served.client(served.token("ada")) as owner:
-        closed = owner.post("/v1/memories", json={"title": "for the owner alone"}).json()["id"]
-    with served.client(served.token("ada", clearance="familiar")) as client:
-        client.get(f"/v1/memories/{closed}")
-        roads = []
-        for memory_id in (closed, MISSING, closed, MISSING):
-            with opened() as names:
-                answer = client.get(f"/v1/memories/{memory_id}")
-            roads.append((answer.status_code, _ID.sub("…", answer.text), [_ID.sub("…", each) for each in names]))
-    assert roads[0] == roads[1] == roads[2] == roads[3]
+@pytest.mark.parametrize(
+    ("kind", "ask"),
+    [
+        (
+            "sessions",
+            lambda client, named: client.post(
+                "/v1/chat/completions",
+                json={"model": "ada", "session_id": named, "messages": [{"role": "user", "content": "hi"}]},
+            ),
+        ),
+        ("memories", lambda client, named: client.get("/v1/memories", params={"cursor": named})),
+        (
+            "memories",
+            lambda client, named: client.post(
+                "/v1/facts", json={"subject": "a", "predicate": "b", "object": "c", "source": named}
+            ),
+        ),
+        ("memories", lambda client, named: client.post("/v1/memories", json={"title": "new", "supersedes": named})),
+        ("memories", lambda client, named: client.post(f"/v1/memories/{MISSING}/supersede", json={"by": named})),
+    ],
+)
+def test_so_is_what_is_named_within_a_request(world: World, kind: str, ask: Ask) -> None:
+    roads = world.refused(ask, MISSING, world.closed[kind])
+    assert all(each == roads[0] for each in roads), roads
     assert roads[0][0] == 404
+
+
+IDENTITY: dict[str, Ask] = {
+    "sessions": lambda client, name: client.get("/v1/sessions", params={"identity": name}),
+    "memory": lambda client, name: client.get(f"/v1/memories/{MISSING}", params={"identity": name}),
+    "remember": lambda client, name: client.post("/v1/memories", json={"title": "x"}, params={"identity": name}),
+    "model": lambda client, name: client.get(f"/v1/models/{name}"),
+    "completion": lambda client, name: client.post(
+        "/v1/chat/completions", json={"model": name, "messages": [{"role": "user", "content": "hi"}]}
+    ),
+    "page": lambda client, name: client.get(f"/i/{name}/memories", headers={"accept": "text/html"}),
+}
+
+
+@pytest.mark.parametrize("ask", IDENTITY.values(), ids=IDENTITY)
+def test_so_is_an_identity_that_is_not_opened_to_them(world: World, ask: Ask) -> None:
+    roads = world.refused(ask, "nobod", "grace")
+    assert all(each == roads[0] for each in roads), roads
+    assert roads[0][0] in {401, 403, 404}
+
+
+def test_an_identity_that_nobody_was_let_in_to_is_not_opened(world: World) -> None:
+    for ask in IDENTITY.values():
+        ask(world.guest, "grace")
+    assert list(world.served.models) == ["ada"]
+
+
+TIMED: dict[str, tuple[str, Ask]] = {
+    "a session": ("sessions", lambda client, named: client.get(f"/v1/sessions/{named}")),
+    "a session of another identity": ("grace", lambda client, named: client.get(f"/v1/sessions/{named}/messages")),
+    "a memory": ("memories", lambda client, named: client.get(f"/v1/memories/{named}")),
+    "a memory to forget": ("memories", lambda client, named: client.delete(f"/v1/memories/{named}")),
+    "a fact": ("sourced", lambda client, named: client.delete(f"/v1/facts/{named}")),
+}
+
+
+@pytest.mark.parametrize("what", TIMED)
+def test_it_takes_as_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """Of pairs in random order the median difference lies within 5 %, or within what such pairs scatter by chance."""
+    monkeypatch.chdir(tmp_path)
+    kind, ask = TIMED[what]
+    with serving(tokens=True) as served, served.client(served.token("ada", clearance="familiar")) as guest:
+        with served.client(served.token("ada", "grace")) as owner:
+            closed = _fill(owner)[kind]
+        for _ in range(_WARM):
+            assert ask(guest, closed).status_code == ask(guest, MISSING).status_code == 404
+        pairs = [_pair(guest, ask, closed) for _ in range(_PAIRS)]
+    differences = [there - missing for there, missing in pairs]
+    middle = statistics.median(differences)
+    scatter = 1.4826 * statistics.median(abs(each - middle) for each in differences)
+    error = 1.2533 * scatter / len(differences) ** 0.5
+    usual = statistics.median(missing for _, missing in pairs)
+    assert abs(middle) < max(0.05 * usual, 5 * error), f"{middle * 1e6:+.0f} of {usual * 1e6:.0f} µs"
+
+
+def _pair(guest: httpx.Client, ask: Ask, closed: str) -> tuple[float, float]:
+    """Seconds until it was refused, of what is closed and of what is not there."""
+    took = {}
+    for named in random.sample((closed, MISSING), 2):
+        begun = time.perf_counter()
+        ask(guest, named)
+        took[named] = time.perf_counter() - begun
+    return took[closed], took[MISSING]

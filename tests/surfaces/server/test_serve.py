@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from chatbot.server.listening import listening
 from tests.servers.http_server import WAIT_S, events
 
 SCRIPT = "word " * 3000
@@ -56,6 +57,13 @@ def test_with_a_token_others_may_reach_it() -> None:
         for headers, status in (({}, 401), ({"Authorization": f"Bearer {token}"}, 200)):
             assert httpx.get(f"{local}/v1/models", headers=headers, timeout=WAIT_S).status_code == status
         assert httpx.get(f"{local}/v1/models", headers={"Host": "evil.example"}, timeout=WAIT_S).status_code == 421
+
+
+def test_no_answer_waits_for_its_head_to_be_acknowledged() -> None:
+    with listening("127.0.0.1", 0) as sock, socket.create_connection(sock.getsockname()):
+        sock.settimeout(WAIT_S)
+        with sock.accept()[0] as taken:
+            assert taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_a_port_that_is_taken_is_told() -> None:

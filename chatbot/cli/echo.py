@@ -1,0 +1,37 @@
+"""What is typed while something is drawn: it is not shown, and waits for the next prompt."""
+
+from __future__ import annotations
+
+import os
+import sys
+import termios
+
+
+class Echo:
+    """Whether the terminal shows what is typed. its echo, ^C too, would move what is drawn."""
+
+    def __init__(self) -> None:
+        self._before: list[int | list[bytes | int]] | None = None
+
+    def off(self) -> None:
+        """Show nothing, where there is a terminal and it is ours."""
+        try:
+            terminal = sys.stdin.fileno()
+            if os.tcgetpgrp(terminal) != os.getpgrp():
+                return  # in the background, where a change would stop us
+            self._before = termios.tcgetattr(terminal)
+            flags = self._before[3]
+            if isinstance(flags, int):
+                self._set(terminal, [*self._before[:3], flags & ~termios.ECHO, *self._before[4:]])
+        except (OSError, ValueError, AttributeError, termios.error):
+            self._before = None  # there is no terminal
+
+    def on(self) -> None:
+        """Let it be as it was."""
+        before, self._before = self._before, None
+        if before is not None:
+            self._set(sys.stdin.fileno(), before)
+
+    @staticmethod
+    def _set(terminal: int, attributes: list[int | list[bytes | int]]) -> None:
+        termios.tcsetattr(terminal, termios.TCSANOW, attributes)
