@@ -8,7 +8,7 @@ import termios
 
 
 class Echo:
-    """Whether the terminal shows what is typed. its echo, ^C too, would move what is drawn."""
+    """Whether the terminal shows what is typed. What it echoes, ^C too, would move what is drawn."""
 
     def __init__(self) -> None:
         self._before: list[int | list[bytes | int]] | None = None
