@@ -98,7 +98,7 @@ class TextIndex:
             if not os.access(self._folder, os.W_OK | os.X_OK):
                 raise IndexUnusable(f"{self._folder} cannot be written")
             self._load()
-            manifests.try_sweep(self._folder)
+            manifests.try_sweep(self._folder, self._manifest)
         except (StoreError, OSError) as error:
             raise IndexUnusable(f"no text index can be kept in {self._folder}: {error}") from error
 
