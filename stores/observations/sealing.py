@@ -5,14 +5,17 @@ Whoever keeps the digests of a file has to seal them in turn: they are no better
 
 from __future__ import annotations
 
+import errno
 import os
 from hashlib import blake2b
-from pathlib import Path
 
+from stores.errors import StoreFailed
 from stores.files import read_between
 
 _CHUNK_BYTES = 4096
+"""Part of every format that is sealed."""
 _DIGEST_BYTES = 16
+_OURS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
 class Damaged(Exception):
@@ -30,19 +33,29 @@ def size_of_seals(size: int) -> int:
     return -(-size // _CHUNK_BYTES) * _DIGEST_BYTES
 
 
-def read_sealed(path: Path, seals: bytes, start: int, end: int) -> bytes:
-    """The bytes of the file from `start` to `end`. Raises `Damaged` where they are not those that were sealed."""
+def read_sealed(path: str, seals: bytes, start: int, end: int) -> bytes:
+    """The bytes of the file from `start` to `end`. Raises `Damaged` where they are not those that were sealed.
+
+    Raises `StoreFailed` where it is not the file's fault.
+    """
     first, stop = start // _CHUNK_BYTES, -(-end // _CHUNK_BYTES)
     try:
         data = _read(path, first * _CHUNK_BYTES, stop * _CHUNK_BYTES)
     except OSError as error:
+        if error.errno in _OURS:
+            raise StoreFailed(f"{path}: {error.strerror}") from error
         raise Damaged(f"{path} cannot be read: {error}") from error
     if seals_of(data) != seals[first * _DIGEST_BYTES : stop * _DIGEST_BYTES]:
         raise Damaged(f"{path} is not what was written")
     return data[start - first * _CHUNK_BYTES : end - first * _CHUNK_BYTES]
 
 
-def _read(path: Path, start: int, end: int) -> bytes:
+def bytes_read(start: int, end: int) -> int:
+    """How many bytes are read for those from `start` to `end`."""
+    return (-(-end // _CHUNK_BYTES) - start // _CHUNK_BYTES) * _CHUNK_BYTES
+
+
+def _read(path: str, start: int, end: int) -> bytes:
     file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         return read_between(file, start, end)

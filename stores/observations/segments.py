@@ -26,7 +26,7 @@ from typing import Any
 
 from stores.bm25 import FIELDS, LENGTHS, Document, byte_to_length, frequencies, length_to_byte
 from stores.files import make_folder, opened, sync_folder, translated
-from stores.observations.sealing import Damaged, read_sealed, seals_of, size_of_seals
+from stores.observations.sealing import Damaged, bytes_read, read_sealed, seals_of, size_of_seals
 from stores.observations.whoosh_files import TERMS_FILE, Terms, index_files
 
 FORMAT = 2
@@ -119,16 +119,20 @@ class Draft:
 class Segment:
     """A segment on the disk, of which only what is asked for is read; it never changes.
 
+    A file of which half was read bit by bit is read whole and kept, which costs as much: who asks so often will go on.
     What reads may raise `DamagedSegment`, which is the end of the segment: its rows have to be indexed again.
     """
 
     def __init__(self, folder: Path, entry: Entry, seals: bytes) -> None:
         self.entry = entry
-        self._path = folder / entry.name
+        self._path = os.fspath(folder / entry.name)
         self._seals: dict[str, bytes] = {}
         for name, size in _sealed_files(entry):
             self._seals[name], seals = seals[: size_of_seals(size)], seals[size_of_seals(size) :]
         self._lengths: dict[int, bytes] = {}
+        self._spent: Counter[str] = Counter()
+        self._kept: dict[str, bytes] = {}
+        self._codes: dict[int, list[int]] = {}
 
     @property
     def start(self) -> int:
@@ -182,17 +186,35 @@ class Segment:
         if self.entry.totals[number]:
             for deltas, weights in self._terms.postings(number, term.encode()):
                 documents = list(accumulate(deltas))
-                found.extend(_coded(documents, weights, self.lengths(number)))
+                found.extend(_coded(documents, weights, self._single(number, documents), self.lengths(number)))
                 rows.extend(map(self.start.__add__, documents) if self.start else documents)
         return (rows, found) if rows else None
+
+    def _single(self, number: int, documents: list[int]) -> Iterable[int]:
+        """What postings of frequency one are: from a list, where it is worth to have one."""
+        lengths = self.lengths(number)
+        if not self._kept:
+            return map(_CODES.__getitem__, map(lengths.__getitem__, documents))
+        if number not in self._codes:
+            self._codes[number] = list(map(_CODES.__getitem__, lengths))
+        return map(self._codes[number].__getitem__, documents)
 
     @cached_property
     def _terms(self) -> Terms:
         return Terms(self._read, self.entry.files[TERMS_FILE], self.entry.totals)
 
     def _read(self, name: str, start: int, end: int) -> bytes:
+        kept = self._kept.get(name)
+        if kept is None and 2 * self._spent[name] < (size := self.entry.files[name]):
+            self._spent[name] += bytes_read(start, end)
+            return self._checked(name, start, end)
+        if kept is None:
+            kept = self._kept[name] = self._checked(name, 0, size)
+        return kept[start:end]
+
+    def _checked(self, name: str, start: int, end: int) -> bytes:
         try:
-            return read_sealed(self._path / name, self._seals[name], start, end)
+            return read_sealed(f"{self._path}/{name}", self._seals[name], start, end)
         except Damaged as error:
             raise DamagedSegment(self.entry, error) from error
 
@@ -318,10 +340,12 @@ def _invert(
                     index[term] = [(number, count)]
 
 
-def _coded(documents: list[int], weights: Any, lengths: bytes) -> Iterable[int]:
+def _coded(documents: list[int], weights: Any, single: Iterable[int], lengths: bytes) -> Iterable[int]:
+    if weights is None:
+        return single
     if isinstance(weights, float):
         return [int(weights) << 8 | lengths[document] for document in documents]
-    found = list(map(_CODES.__getitem__, map(lengths.__getitem__, documents)))
-    for place in [place for place, weight in enumerate(weights or ()) if weight != 1.0]:  # few of them
+    found = list(single)
+    for place in [place for place, weight in enumerate(weights) if weight != 1.0]:  # few of them
         found[place] = int(weights[place]) << 8 | lengths[documents[place]]
     return found

@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import random
+import resource
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from stores.bm25 import FIELDS, Document, rank
+from stores.errors import StoreFailed
 from stores.observations import sealing, text_index
 from stores.observations.postings import PostingsCache
 from stores.observations.text_index import DamagedSegment, TextIndex, Visible
@@ -290,6 +292,35 @@ def test_a_flipped_byte_is_found_when_it_is_read_and_does_no_harm_before(
                 flush(again, texts, 0, 48)
     assert told > 30
     assert harmless > 30
+
+
+def test_a_segment_that_another_process_replaced_is_not_taken_for_damaged(
+    tmp_path: Path, index: TextIndex, texts: Texts, caplog: pytest.LogCaptureFixture
+) -> None:
+    flush(index, texts, 0, 300)
+    other = TextIndex(tmp_path / "index", KEY)
+    other.open()
+    other.erase(range(300))
+    flush(other, texts, 0, 300)
+    visible = everything(texts)
+    with pytest.raises(DamagedSegment):
+        index.match(WORDS, visible)
+    assert match(index, texts, WORDS, visible) == rank(seen(texts, visible), WORDS)
+    assert index.pending == 0
+    assert caplog.text == ""
+
+
+def test_an_index_that_cannot_be_read_for_now_is_not_taken_for_damaged(index: TextIndex, texts: Texts) -> None:
+    flush(index, texts, 0, 300)
+    visible = everything(texts)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with pytest.raises(StoreFailed, match="Too many open files"):
+            index.match(WORDS, visible)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert index.match(WORDS, visible) == rank(seen(texts, visible), WORDS)
 
 
 def spoil_with_link(folder: Path, segment: Path) -> None:
