@@ -38,7 +38,7 @@ FOLDER_MODE = 0o700
 LOCK_TIMEOUT_S = 10.0
 _SAFELY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # the last, lest a pipe in place of a file hold us up
 _TAIL_BYTES = 4096
-_CHUNK_BYTES = 64 * 1024  # larger ones are mapped and unmapped at each read
+_CHUNK_BYTES = 64 * 1024  # so many are asked for whether the file has them or not
 _sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has only fsync
 _FIRST_PAUSE_S = 0.0002
 _LONGEST_PAUSE_S = 0.002
@@ -418,11 +418,13 @@ def _mend(descriptor: int, path: Path, size: int, mend: Mend) -> None:
 
 def read_between(descriptor: int, start: int, end: int | None = None) -> bytes:
     """The bytes of an open file from `start` to `end`, or to where it ends."""
-    parts = []
-    while part := os.pread(descriptor, _CHUNK_BYTES if end is None else min(end - start, _CHUNK_BYTES), start):
-        parts.append(part)
-        start += len(part)
-    return b"".join(parts)
+    if end is None or end - start > _CHUNK_BYTES:
+        size = os.fstat(descriptor).st_size
+        end = size if end is None else min(end, size)
+    data = os.pread(descriptor, max(end - start, 0), start)
+    while len(data) < end - start and (more := os.pread(descriptor, end - start - len(data), start + len(data))):
+        data += more
+    return data
 
 
 def _write_whole(descriptor: int, data: bytes) -> None:

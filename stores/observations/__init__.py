@@ -3,6 +3,8 @@
 store      the contract, for async callers          keeper     the same, blocking: journal, table and search as one
 journal    the file of events                       rewriting  what compaction and erasing leave of it
 table      what is known of every row in memory     snapshot   the table as a file in the cache
-search     rows by their words, over                text_index, overlay, segments (the only one to know Whoosh)
-cache      the private folder of all caches         visible    which rows a caller may see
+ids        from rows to their ids, and back         visible    which rows a caller may see
+search     rows by their words, over                text_index, overlay, segments
+sealing    what is checked as it is read            whoosh_files  the only one to know Whoosh
+cache      the private folder of all caches
 """

@@ -120,7 +120,7 @@ class Keeper:
         """See `ObservationStore`."""
         with self._lock:
             flags = self._seen(view)
-            numbers = [number for each in ids if (number := self._table.numbers.get(each)) is not None]
+            numbers = [number for each in ids if (number := self._table.ids.number(each)) is not None]
             return [self._row(number) for number in numbers if flags[number]]
 
     def find(self, view: View, wanted: Filter, *, order: Order, ascending: bool, limit: int, after: str | None) -> Page:
@@ -181,7 +181,7 @@ class Keeper:
             self._catch_up()
             table = self._table
             visible = table.visible(view)
-            numbers = [number for each in dict.fromkeys(ids) if (number := table.numbers.get(each)) is not None]
+            numbers = [number for each in dict.fromkeys(ids) if (number := table.ids.number(each)) is not None]
             return {
                 table.ids[number]: {table.ids[other]: off for other, off in beside.items()}
                 for number in numbers
@@ -262,7 +262,7 @@ class Keeper:
             if "active" not in wanted.statuses:
                 return []
             fitting = table.fitting(wanted)
-            numbers = [number for each in ids if (number := table.numbers.get(each)) is not None and flags[number]]
+            numbers = [number for each in ids if (number := table.ids.number(each)) is not None and flags[number]]
             return [
                 table.match(number, 0.0)
                 for number in numbers
@@ -337,7 +337,7 @@ class Keeper:
             self.search.erase(numbers)
             self._vectors.erase(numbers)
             begun = {self._table.starts[number]: (number, self._table.ids[number]) for number in numbers}
-            change = erasing(begun, view.now, who=who, why=why, facts=facts, before=self._table.erased)
+            change = erasing(begun, view.now, who=who, why=why, facts=facts, before=self._table.ids.erased)
             self._rewrite(folder, change, besides=numbers)
             for number in numbers:
                 self._bodies.pop(number, None)
@@ -406,7 +406,8 @@ class Keeper:
             with self._journal.locked(), self._lock:
                 if (inode, size) == (self._journal.inode, self._journal.position) and not self._journal.is_replaced():
                     position = snapshot.Position(inode, size, self._journal.tail_digest())
-                    self._cache.write(snapshot.NAME, snapshot.dump(self._table, position))
+                    self._cache.prepare()  # or there is no place for the key
+                    self._cache.write(snapshot.NAME, snapshot.dump(self._table, position, self._cache.key()))
         except (OSError, StoreError) as error:
             logger.warning("no snapshot of %s could be written: %s", self._journal.path, error)
 
@@ -429,12 +430,12 @@ class Keeper:
 
     def observation(self, observation_id: str) -> Observation | None:
         """See `stores.events.Known`."""
-        number = self._table.numbers.get(observation_id)
+        number = self._table.ids.number(observation_id)
         return None if number is None else self._row(number)
 
     def state(self, observation_id: str) -> RowState | None:
         """See `stores.events.Known`."""
-        number = self._table.numbers.get(observation_id)
+        number = self._table.ids.number(observation_id)
         return None if number is None else self._table.state(number)
 
     def twin(self, row: Observation, view: View) -> Observation | None:
@@ -455,7 +456,7 @@ class Keeper:
 
     def is_erased(self, observation_id: str) -> bool:
         """See `stores.events.Known`."""
-        return observation_id in self._table.erased and observation_id not in self._table.numbers
+        return self._table.ids.is_erased(observation_id)
 
     def _found(
         self, view: View, wanted: Filter, order: Order, *, limit: int, ascending: bool, after: str | None
@@ -495,13 +496,14 @@ class Keeper:
         if data is None:
             return
         try:
-            table, position = snapshot.load(data)
+            table, position = snapshot.load(data, self._cache.key())
+        except (snapshot.BadSnapshot, OSError, StoreError) as error:
+            logger.warning("the snapshot of %s is damaged and is built again: %s", self._journal.path, error)
+        else:
             if self._journal.skip_to(position.inode, position.size, position.digest):
                 self._table = table
                 self._snapshot_lines = table.lines
                 return
-        except snapshot.BadSnapshot as error:
-            logger.warning("the snapshot of %s is damaged and is built again: %s", self._journal.path, error)
         self._cache.remove(snapshot.NAME)
 
     def _start_again(self) -> None:
@@ -551,7 +553,7 @@ class Keeper:
             self._fold_change(event, place)
 
     def _fold_new(self, event: Event, row: Observation, place: Place) -> None:
-        if row.id in self._table.numbers:
+        if self._table.ids.number(row.id) is not None:
             raise InvalidValue(f"the id {row.id} is used twice: the first row stands")
         number = self._table.add(row, place)
         self._keep_body(number, row)
@@ -562,7 +564,7 @@ class Keeper:
     def _fold_counts(self, event: Event) -> None:
         table = self._table
         for each in event.ids:
-            number = table.numbers.get(each)
+            number = table.ids.number(each)
             if number is None:
                 continue  # erased meanwhile
             if event.kind == "use":
@@ -576,7 +578,7 @@ class Keeper:
 
     def _fold_change(self, event: Event, place: Place) -> None:
         for each in event.ids:
-            number = self._table.numbers.get(each)
+            number = self._table.ids.number(each)
             if number is None:
                 continue  # erased meanwhile
             if event.kind in STATUS_AFTER and event.kind != "restore":

@@ -86,8 +86,12 @@ def write(place: Folder, manifest: Manifest) -> Stamp | None:
 
 def sweep(place: Folder, manifest: Manifest) -> None:
     """Remove whatever the manifest does not list. Needs the lock of `changing`."""
+    remove(place.path, _unlisted(place.names(), manifest))
+
+
+def _unlisted(names: Iterable[str], manifest: Manifest) -> list[str]:
     listed = {entry.name for entry in manifest.entries} | _OURS
-    remove(place.path, [name for name in place.names() if name not in listed])
+    return [name for name in names if name not in listed]
 
 
 def begin_writing(folder: Path, *, wait: bool) -> ExitStack | None:
@@ -110,10 +114,10 @@ def _queue(folder: Path) -> ExitStack | None:
         return held.pop_all()
 
 
-def try_sweep(folder: Path) -> None:
-    """Remove what is unlisted, unless somebody is just writing."""
+def try_sweep(folder: Path, known: Manifest) -> None:
+    """Remove what is unlisted, where there is anything that is not `known`, unless somebody is just writing."""
     try:
-        if right := begin_writing(folder, wait=False):
+        if _unlisted((path.name for path in folder.iterdir()), known) and (right := begin_writing(folder, wait=False)):
             with right, changing(folder) as place:
                 sweep(place, read(folder))
     except StoreError:

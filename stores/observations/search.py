@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from shutil import rmtree
+from typing import TypeVar
 
 from stores.bm25 import Document
 from stores.cache import Cache
@@ -21,12 +22,13 @@ from stores.errors import StoreError
 from stores.files import translated
 from stores.observation import Observation
 from stores.observations.scan import Scan
-from stores.observations.text_index import FLUSH_ROWS, IndexUnusable, Plan, TextIndex, Written
+from stores.observations.text_index import FLUSH_ROWS, DamagedSegment, IndexUnusable, Plan, TextIndex, Written
 from stores.observations.visible import Visible
 from stores.query import Progress
 
 logger = logging.getLogger(__name__)
 
+Answer = TypeVar("Answer")
 RowOf = Callable[[int], Observation | None]
 """From a row's number to the row whose text is to be found, or None for one that was erased."""
 
@@ -68,11 +70,11 @@ class Search:
 
     def match(self, terms: Sequence[str], visible: Visible) -> dict[int, float]:
         """The scores of all visible rows that hold any of the terms."""
-        return self._caught_up().match(terms, visible)
+        return self._answered(lambda index: index.match(terms, visible))
 
     def holders(self, term: str, visible: Visible) -> Collection[int]:
         """The visible rows that hold the term, in whatever field."""
-        return self._caught_up().holders(term, visible)
+        return self._answered(lambda index: index.holders(term, visible))
 
     def erase(self, numbers: Collection[int]) -> None:
         """When this returns, nothing of the texts of these rows is in memory, or in any file of the index."""
@@ -128,6 +130,17 @@ class Search:
         self._index = None
         self._stale.clear()
         self._is_whole = False
+
+    def _answered(self, ask: Callable[[TextIndex | Scan], Answer]) -> Answer:
+        """What the index answers, without what is damaged in it."""
+        while True:
+            index = self._caught_up()
+            try:
+                return ask(index)
+            except DamagedSegment as damage:
+                if isinstance(index, TextIndex):
+                    index.drop(damage)
+                self._is_whole = False
 
     def _caught_up(self) -> TextIndex | Scan:
         """The index, with everything in it that there is."""

@@ -1,28 +1,31 @@
 """The table as one file in the cache, so that opening a long journal costs its last lines only.
 
-A snapshot is numbers and texts, never code. It says how far it had read which journal; one that does not fit the
-journal at hand, or that is damaged, is thrown away and the journal read from its start.
+A snapshot is numbers and texts, never code. It is sealed with the key of the cache, so what is in it is what was
+written; each part of it is taken out when it is first asked for. It says how far it had read which journal. One that
+does not fit the journal at hand, or that is damaged, is thrown away and the journal read from its start.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from array import array
-from collections.abc import Sized
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from functools import partial
 from hashlib import blake2b
-from operator import add
+from itertools import accumulate, pairwise
+from secrets import compare_digest
 from typing import Any
 
 from stores.access import Guard
-from stores.errors import StoreError
-from stores.observation import TYPES, parse_triple
-from stores.observations.table import Table, micros
+from stores.observation import Triple, parse_triple
+from stores.observations.ids import Ids
+from stores.observations.table import NEVER, Place, Table
 
 NAME = "table"
-VERSION = 4
-_MAGIC = b"chatbot table 4\n"
+_MAGIC = f"chatbot table 5 {sys.byteorder}\n".encode()
+_SEAL_BYTES = 32
 _COLUMNS = {
     "class_of": "H",
     "starts": "Q",
@@ -30,7 +33,6 @@ _COLUMNS = {
     "texts": "q",
     "created": "q",
     "updated": "q",
-    "expires": "q",
     "used": "q",
     "quiet": "q",
     "uses": "I",
@@ -43,9 +45,6 @@ _COLUMNS = {
     "types": "B",
     "session_of": "I",
 }
-_ID_LENGTH = 36
-_MISFITS = (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError, MemoryError)
-_FIRST, _LAST = (micros(at.replace(tzinfo=UTC)) for at in (datetime.min, datetime.max))  # noqa: DTZ901 - given one
 
 
 class BadSnapshot(Exception):
@@ -61,101 +60,113 @@ class Position:
     digest: str
 
 
-def dump(table: Table, position: Position) -> bytes:
+def dump(table: Table, position: Position, key: bytes) -> bytes:
     """The table and its position in the journal, as bytes."""
-    labels, holders = list(table.labels), array("I")
-    counts = []
-    for rows in table.labels.values():
-        counts.append(len(rows))
-        holders.extend(rows)
+    parts = {
+        **{name: getattr(table, name).tobytes() for name in _COLUMNS},
+        "ids": table.ids.text().encode(),
+        "gone": array("I", sorted(table.ids.gone)).tobytes(),
+        "order": array("I", table.ids.order()).tobytes(),
+        "twin_keys": bytes(table.twin_keys),
+        "expiring": _json(table.expiring),
+        "labels": _json(list(table.labels)),
+        "counts": array("I", map(len, table.labels.values())).tobytes(),
+        "holders": b"".join(rows.tobytes() for rows in table.labels.values()),
+        "later": _json([[number, places] for number, places in table.later.items()]),
+        "after": _json(table.after),
+        "sessions": _json(table.sessions),
+        "triples": _json([fact.as_json() for fact in table.triples.values()]),
+    }
     head = {
         "rows": len(table),
-        "inode": position.inode,
-        "size": position.size,
-        "digest": position.digest,
+        "position": [position.inode, position.size, position.digest],
         "classes": [[status, *guard] for status, guard in table.classes],
-        "later": {str(number): places for number, places in table.later.items()},
-        "labels": labels,
-        "counts": counts,
-        "after": table.after,
-        "sessions": table.sessions,
-        "triples": [fact.as_json() for fact in table.triples.values()],
         "lines": [table.lines, table.use_lines],
+        "parts": {name: len(data) for name, data in parts.items()},
     }
-    header = json.dumps(head, ensure_ascii=False, separators=(",", ":")).encode()
-    parts = [getattr(table, name).tobytes() for name in _COLUMNS]
-    body = b"".join(
-        [len(header).to_bytes(8, "little"), header, "".join(table.ids).encode(), *parts, table.twin_keys, holders]
-    )
-    return _MAGIC + blake2b(body, digest_size=16).digest() + body
+    header = _json(head)
+    body = b"".join([len(header).to_bytes(8, "little"), header, *parts.values()])
+    return _MAGIC + _seal(body, key) + body
 
 
-def load(data: bytes) -> tuple[Table, Position]:
+def load(data: bytes, key: bytes) -> tuple[Table, Position]:
     """What `dump` was given. Raises `BadSnapshot`."""
-    body = memoryview(data)[len(_MAGIC) + 16 :]
-    if not data.startswith(_MAGIC) or blake2b(body, digest_size=16).digest() != data[len(_MAGIC) :][:16]:
+    if not data.startswith(_MAGIC):
+        raise BadSnapshot("another release may have written it")
+    begin = len(_MAGIC) + _SEAL_BYTES
+    body = memoryview(data)[begin:]
+    if not compare_digest(_seal(body, key), data[len(_MAGIC) : begin]):
         raise BadSnapshot("it is not what was written")
     try:
         return _load(body)
-    except (*_MISFITS, StoreError) as error:
+    except (KeyError, TypeError, ValueError) as error:  # from a release that has the version, and not the parts
         raise BadSnapshot(f"{type(error).__name__}: {error}") from error
 
 
 def _load(body: memoryview) -> tuple[Table, Position]:
-    length = int.from_bytes(body[:8], "little")
-    head: dict[str, Any] = json.loads(bytes(body[8 : 8 + length]))
-    rest = body[8 + length :]
-    table, rows = Table(), head["rows"]
-    ids = bytes(rest[: rows * _ID_LENGTH]).decode("ascii")
-    table.ids = [ids[at : at + _ID_LENGTH] for at in range(0, len(ids), _ID_LENGTH)]
-    rest = rest[rows * _ID_LENGTH :]
-    for name, code in _COLUMNS.items():
-        column = array(code)
-        column.frombytes(rest[: rows * column.itemsize])
-        rest = rest[rows * column.itemsize :]
-        setattr(table, name, column)
-    table.twin_keys = bytearray(rest[: rows * 16])
-    holders = array("I")
-    holders.frombytes(rest[rows * 16 :])
-    begin = 0
-    for label, count in zip(head["labels"], head["counts"], strict=True):
-        table.labels[label] = holders[begin : begin + count]
-        begin += count
+    begin = 8 + int.from_bytes(body[:8], "little")
+    head: dict[str, Any] = json.loads(bytes(body[8:begin]))
+    places = pairwise(accumulate(head["parts"].values(), initial=begin))
+    parts = {name: body[start:end] for name, (start, end) in zip(head["parts"], places, strict=True)}
+    table = Table()
+    table.ids = Ids(parts["ids"], _numbers("I", parts["gone"]), _numbers("I", parts["order"]))
     table.classes = [(status, Guard(*guard)) for status, *guard in head["classes"]]
-    table.later = {int(number): [(start, size) for start, size in each] for number, each in head["later"].items()}
-    table.after = head["after"]
-    table.sessions = head["sessions"]
-    for written in head["triples"]:
-        fact = parse_triple(written)
-        table.triples[fact.id] = fact
     table.lines, table.use_lines = head["lines"]
-    position = Position(head["inode"], head["size"], head["digest"])
-    _check(table, rows, position.size)
-    table.restore_caches()
-    return table, position
+    _leave_all(table, head["rows"], parts)
+    return table, Position(*head["position"])
 
 
-def _check(table: Table, rows: int, size: int) -> None:
-    """Raise `ValueError` for what would lead astray, or out of a column, later."""
-    columns: list[Sized] = [getattr(table, name) for name in _COLUMNS]
-    places = [place for each in table.later.values() for place in each]
-    texts = [*table.after, *table.after.values(), *(each for each in table.sessions if each is not None)]
-    moments = [getattr(table, name) for name in ("created", "updated", "used", "quiet", "consolidated")]
-    sound = (
-        len(table.ids) == rows
-        and all(len(column) == rows for column in columns)
-        and len(table.twin_keys) == rows * 16
-        and max(table.class_of, default=-1) < len(table.classes)
-        and max(table.session_of, default=-1) < len(table.sessions)
-        and max(table.types, default=-1) < len(TYPES)
-        and all(0 <= number < rows for number in table.later)
-        and all(0 <= start <= start + length <= size for start, length in places)
-        and max(map(add, table.starts, table.lengths), default=0) <= size
-        and all(max(numbers, default=-1) < rows for numbers in table.labels.values())
-        and all(isinstance(text, str) for text in texts)
-        and all(isinstance(word, str) for status, guard in table.classes for word in (status, *guard))
-        and all(isinstance(number, int) for number in (table.lines, table.use_lines))
-        and all(min(times, default=0) >= _FIRST and max(times, default=0) <= _LAST for times in moments)
-    )
-    if not sound:
-        raise ValueError("its numbers contradict each other")
+def _leave_all(table: Table, rows: int, parts: Mapping[str, memoryview]) -> None:
+    for name, code in _COLUMNS.items():
+        table.leave(name, partial(_numbers, code, parts[name]))
+    for name in ("after", "sessions"):
+        table.leave(name, partial(_value, parts[name]))
+    table.leave("twin_keys", partial(bytearray, parts["twin_keys"]))
+    table.leave("expiring", partial(_expiring, parts["expiring"]))
+    table.leave("expires", partial(_expires, rows, parts["expiring"]))
+    table.leave("labels", partial(_labels, parts["labels"], parts["counts"], parts["holders"]))
+    table.leave("later", partial(_later, parts["later"]))
+    table.leave("triples", partial(_triples, parts["triples"]))
+
+
+def _seal(body: bytes | memoryview, key: bytes) -> bytes:
+    return blake2b(body, key=key, digest_size=_SEAL_BYTES).digest()
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _value(part: memoryview) -> Any:
+    return json.loads(bytes(part))
+
+
+def _numbers(code: str, part: memoryview) -> array[Any]:
+    found = array(code)
+    found.frombytes(part)
+    return found
+
+
+def _expiring(part: memoryview) -> list[tuple[int, int]]:
+    return [(at, number) for at, number in _value(part)]
+
+
+def _expires(rows: int, part: memoryview) -> array[int]:
+    column = array("q", [NEVER]) * rows
+    for at, number in _expiring(part):
+        column[number] = at
+    return column
+
+
+def _labels(labels: memoryview, counts: memoryview, rows: memoryview) -> dict[str, array[int]]:
+    ends = list(accumulate(_numbers("I", counts), initial=0))
+    holders = map(_numbers("I", rows).__getitem__, map(slice, ends, ends[1:]))
+    return dict(zip(_value(labels), holders, strict=True))
+
+
+def _later(part: memoryview) -> dict[int, list[Place]]:
+    return {number: [(start, size) for start, size in places] for number, places in _value(part)}
+
+
+def _triples(part: memoryview) -> dict[str, Triple]:
+    return {fact.id: fact for fact in map(parse_triple, _value(part))}

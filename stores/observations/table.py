@@ -10,10 +10,11 @@ import bisect
 import hashlib
 from array import array
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
 from stores.access import Guard, View, may_see
@@ -22,6 +23,7 @@ from stores.consolidation import LASTING_TYPES, settled
 from stores.documents import SEARCHED
 from stores.events import STATUS_AFTER, Event
 from stores.observation import LASTING_IN_RANK, TYPES, Observation, Status, Triple, counted
+from stores.observations.ids import Ids
 from stores.observations.visible import Lines, Visible
 from stores.query import EXACT, Filter, Labelled, Match, Order, key_of, values_of, written
 from stores.records import format_time
@@ -29,7 +31,7 @@ from stores.row_state import RowState
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_NEVER = 2**62
+NEVER = 2**62
 _UNCHANGED = -1.0
 _KEPT_MASKS = 8
 _FOLDED = ("type", "project", "subject", "category", "tags", "concepts", "people", "files")
@@ -48,10 +50,8 @@ class Table:
     """The columns. Not safe between threads; whoever holds it locks."""
 
     def __init__(self) -> None:
-        self.ids: list[str] = []
-        self.numbers: dict[str, int] = {}
-        self.erased: set[str] = set()
-        """The ids of rows that are gone; one of them may have been used again."""
+        self.ids = Ids()
+        self._unread: dict[str, Callable[[], object]] = {}
         self.classes: list[tuple[str, Guard]] = []
         self.class_of = array("H")
         self.starts = array("Q")
@@ -63,6 +63,8 @@ class Table:
         self.created = array("q")
         self.updated = array("q")
         self.expires = array("q")
+        self.expiring: list[tuple[int, int]] = []
+        """When rows expire, with their numbers, soonest first."""
         self.used = array("q")
         self.quiet = array("q")
         """When something last happened to each row."""
@@ -78,7 +80,6 @@ class Table:
         self.twin_keys = bytearray()
         self.labels: dict[str, array[int]] = {}
         self.after: dict[str, str] = {}
-        self.before: dict[str, list[str]] = {}
         self.triples: dict[str, Triple] = {}
         self.sessions: list[str | None] = [None]
         self.session_of = array("I")
@@ -87,23 +88,46 @@ class Table:
         self.use_lines = 0
         """How many of them only count uses."""
         self._awaited: dict[int, str] = {}
-        self._class_numbers: dict[tuple[str, Guard], int] = {}
-        self._sizes: list[int] = []
-        self._session_numbers: dict[str | None, int] = {None: 0}
         self._twins: dict[bytes, list[int]] | None = None
         self._orders: dict[Order, list[int]] = {}
-        self._expiring: list[tuple[int, int]] | None = None
         self._masks: OrderedDict[object, _Mask] = OrderedDict()
         self._lines: WeakKeyDictionary[Visible, Lines] = WeakKeyDictionary()
 
     def __len__(self) -> int:
         return len(self.ids)
 
+    @property
+    def numbers(self) -> Mapping[str, int]:
+        """From the ids of all rows that were not erased to their numbers."""
+        return self.ids.numbers
+
+    def leave(self, name: str, read: Callable[[], object]) -> None:
+        """Let `read` give this attribute when it is first asked for."""
+        delattr(self, name)
+        self._unread[name] = read
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            """What was left."""
+            if name not in self.__dict__.get("_unread", ()):
+                raise AttributeError(f"a table has no {name}")
+            value = self._unread[name]()
+            setattr(self, name, value)
+            del self._unread[name]
+            return value
+
+    @cached_property
+    def before(self) -> dict[str, list[str]]:
+        """From the id of a row to those of the rows that it took the place of."""
+        found: dict[str, list[str]] = {}
+        for earlier, later in self.after.items():
+            found.setdefault(later, []).append(earlier)
+        return found
+
     def add(self, row: Observation, place: Place) -> int:
         """A new row at the end; its number."""
-        number = len(self.ids)
-        self.ids.append(row.id)
-        self.numbers[row.id] = number
+        number = self.ids.add(row.id)
         self.class_of.append(self._class(row.status, Guard.of(row)))
         self.starts.append(place[0])
         self.lengths.append(place[1])
@@ -111,7 +135,7 @@ class Table:
         self.session_of.append(self._session(row.session_id))
         self.created.append(micros(row.created_at))
         self.updated.append(micros(row.updated_at))
-        self.expires.append(_NEVER if row.expires_at is None else micros(row.expires_at))
+        self.expires.append(NEVER if row.expires_at is None else micros(row.expires_at))
         self.used.append(0 if row.last_used_at is None else micros(row.last_used_at))
         self.quiet.append(micros(row.quiet_since))
         self.uses.append(row.use_count)
@@ -134,7 +158,7 @@ class Table:
     def add_erased(self, ids: Sequence[str], gaps: Sequence[int] = ()) -> None:
         """Numbers whose rows are gone: the next ones, or, by `gaps`, some that come when others were added."""
         first = len(self.ids)
-        self.erased.update(ids)
+        self.ids.erased.update(ids)
         for gap, each in zip(gaps or range(len(ids)), ids, strict=True):
             self._awaited[first + gap] = each
         self._take_awaited()
@@ -144,7 +168,7 @@ class Table:
             self._append_erased(each)
 
     def _append_erased(self, observation_id: str) -> None:
-        self.ids.append(observation_id)
+        number = self.ids.add_erased(observation_id)
         self.class_of.append(self._class(PURGED, _NOBODYS))
         self.twin_keys += bytes(16)
         counts = (self.uses, self.mentions, self.confirms, self.types, self.consolidated_touches)
@@ -153,15 +177,15 @@ class Table:
         for column in (self.created, self.updated, self.used, self.quiet, self.consolidated):
             column.append(0)
         self.strength.append(_UNCHANGED)
-        self.expires.append(_NEVER)
+        self.expires.append(NEVER)
         self.importance.append(0)
-        self._note_added(len(self.ids) - 1)
+        self._note_added(number)
 
     def change(self, before: Observation, after: Observation) -> None:
         """A row became another one, still of the same id."""
         number = self.numbers[after.id]
         self._move(number, "updated", micros(after.updated_at))
-        self._set_expiry(number, _NEVER if after.expires_at is None else micros(after.expires_at))
+        self._set_expiry(number, NEVER if after.expires_at is None else micros(after.expires_at))
         self._set_class(number, after.status, Guard.of(after))
         self.uses[number], self.mentions[number] = after.use_count, after.mention_count
         self.confirms[number] = after.confirmed_count
@@ -207,8 +231,7 @@ class Table:
         self.triples = {key: fact for key, fact in self.triples.items() if fact.source not in gone}
 
     def _erase(self, row_id: str, number: int) -> None:
-        del self.numbers[row_id]
-        self.erased.add(row_id)
+        self.ids.erase(row_id)
         self._set_class(number, PURGED, _NOBODYS)
         self._set_twin_key(number, bytes(16))
         self._unlink(row_id)
@@ -262,12 +285,12 @@ class Table:
             cast("Status", status),
             self.after.get(self.ids[number]),
             moment(self.quiet[number]),
-            None if expires == _NEVER else moment(expires),
+            None if expires == NEVER else moment(expires),
         )
 
     def number_seen(self, observation_id: str, view: View) -> int | None:
         """The number of a row that the caller may see, whatever its status."""
-        number = self.numbers.get(observation_id)
+        number = self.ids.number(observation_id)
         return number if number is not None and may_see(self.guard(number)[1], view) else None
 
     def visible(self, view: View, statuses: Sequence[Status] = ("active",)) -> Visible:
@@ -459,20 +482,6 @@ class Table:
             for each in event.ids:
                 self.triples.pop(each, None)
 
-    def restore_caches(self) -> None:
-        """Build what a snapshot leaves out."""
-        purged = {number for number, (status, _) in enumerate(self.classes) if status == PURGED}
-        every = range(len(self.ids))
-        rows = [number for number in every if self.class_of[number] not in purged] if purged else every
-        self.numbers = dict(zip(map(self.ids.__getitem__, rows), rows, strict=True))
-        self.erased = {self.ids[number] for number in every if self.class_of[number] in purged} if purged else set()
-        self._class_numbers = {each: number for number, each in enumerate(self.classes)}
-        self._session_numbers = {each: number for number, each in enumerate(self.sessions)}
-        sizes = Counter(self.class_of)
-        self._sizes = [sizes[number] for number in range(len(self.classes))]
-        for earlier, later in self.after.items():
-            self.before.setdefault(later, []).append(earlier)
-
     def _set_strength(self, number: int, row: Observation) -> None:
         self.strength[number] = _UNCHANGED if row.strength is None else row.strength
         self.consolidated[number] = 0 if row.consolidated_at is None else micros(row.consolidated_at)
@@ -487,13 +496,22 @@ class Table:
 
     def _class(self, status: str, guard: Guard) -> int:
         key = (status, guard)
-        number = self._class_numbers.get(key)
+        sizes, number = self._sizes, self._class_numbers.get(key)
         if number is None:
             number = self._class_numbers[key] = len(self.classes)
             self.classes.append(key)
-            self._sizes.append(0)
-        self._sizes[number] += 1
+            sizes.append(0)
+        sizes[number] += 1
         return number
+
+    @cached_property
+    def _class_numbers(self) -> dict[tuple[str, Guard], int]:
+        return {each: number for number, each in enumerate(self.classes)}
+
+    @cached_property
+    def _sizes(self) -> list[int]:
+        sizes = Counter(self.class_of)
+        return [sizes[number] for number in range(len(self.classes))]
 
     def _set_class(self, number: int, status: str, guard: Guard) -> None:
         self._sizes[self.class_of[number]] -= 1
@@ -506,8 +524,8 @@ class Table:
         for order, keys in self._orders.items():
             times = self.created if order == "created" else self.updated
             bisect.insort(keys, times[number] << 32 | number)
-        if self._expiring is not None and self.expires[number] != _NEVER:
-            bisect.insort(self._expiring, (self.expires[number], number))
+        if self.expires[number] != NEVER:
+            bisect.insort(self.expiring, (self.expires[number], number))
         if self._twins is not None:
             self._twins.setdefault(bytes(self.twin_keys[-16:]), []).append(number)
         for mask in self._masks.values():
@@ -535,18 +553,11 @@ class Table:
     def _set_expiry(self, number: int, new: int) -> None:
         if self.expires[number] == new:
             return
-        if self._expiring is not None:
-            if self.expires[number] != _NEVER:
-                del self._expiring[bisect.bisect_left(self._expiring, (self.expires[number], number))]
-            if new != _NEVER:
-                bisect.insort(self._expiring, (new, number))
+        if self.expires[number] != NEVER:
+            del self.expiring[bisect.bisect_left(self.expiring, (self.expires[number], number))]
+        if new != NEVER:
+            bisect.insort(self.expiring, (new, number))
         self.expires[number] = new
-
-    def expiring(self) -> list[tuple[int, int]]:
-        """When rows expire, with their numbers, soonest first."""
-        if self._expiring is None:
-            self._expiring = sorted((at, number) for number, at in enumerate(self.expires) if at != _NEVER)
-        return self._expiring
 
     def _set_twin_key(self, number: int, new: bytes) -> None:
         old = bytes(self.twin_keys[number * 16 : number * 16 + 16])
@@ -569,8 +580,8 @@ class Table:
 
     def _link(self, row_id: str, later: str | None) -> None:
         if later is not None:
-            self.after[row_id] = later
             self.before.setdefault(later, []).append(row_id)
+            self.after[row_id] = later
 
     def _unlink(self, row_id: str) -> None:
         others = self.before.get(self.after.pop(row_id, ""), [])
@@ -584,6 +595,10 @@ class Table:
             self.sessions.append(session_id)
         return number
 
+    @cached_property
+    def _session_numbers(self) -> dict[str | None, int]:
+        return {each: number for number, each in enumerate(self.sessions)}
+
 
 class _Mask:
     """A `Visible` that is kept up to date."""
@@ -593,10 +608,9 @@ class _Mask:
         self._view = view
         self._statuses = statuses
         self._allowed: list[bool] = []
-        self.now = -_NEVER
+        self.now = -NEVER
         self._know_classes()
-        allowed = bytes(self._allowed)
-        self.visible = Visible(bytearray(allowed[found] for found in table.class_of))
+        self.visible = Visible(bytearray(map(self._allowed.__getitem__, table.class_of)))
         self.expire_until(now)
 
     def append(self, number: int) -> None:
@@ -613,10 +627,10 @@ class _Mask:
         """Time has passed."""
         if now == self.now:
             return
-        expiring = self._table.expiring()
-        begin = bisect.bisect_right(expiring, (self.now, _NEVER))
+        expiring = self._table.expiring
+        begin = bisect.bisect_right(expiring, (self.now, NEVER))
         self.now = now
-        for _, number in expiring[begin : bisect.bisect_right(expiring, (now, _NEVER))]:
+        for _, number in expiring[begin : bisect.bisect_right(expiring, (now, NEVER))]:
             self.refresh(number)
 
     def _is_visible(self, number: int) -> bool:

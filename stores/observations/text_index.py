@@ -8,6 +8,7 @@ Guarded by the owner's lock, but for `write` and `release`, which may run beside
 
 from __future__ import annotations
 
+import logging
 import os
 from array import array
 from bisect import bisect_left
@@ -25,10 +26,13 @@ from stores.observations import manifest as manifests
 from stores.observations.manifest import Manifest
 from stores.observations.overlay import Overlay
 from stores.observations.postings import PostingsCache, Scored
-from stores.observations.segments import MAX_ROWS, Entry, IndexUnusable, Segment, build, open_segment, remove, save
+from stores.observations.segments import MAX_ROWS, DamagedSegment, Entry, Segment, build, open_segment, remove, save
 from stores.observations.visible import Totals, Visible, covering
+from stores.observations.whoosh_files import IndexUnusable
 
-__all__ = ["IndexUnusable", "Plan", "TextIndex", "Visible", "Written"]
+__all__ = ["DamagedSegment", "IndexUnusable", "Plan", "TextIndex", "Visible", "Written"]
+
+logger = logging.getLogger(__name__)
 
 FLUSH_ROWS = 512
 """With fewer rows than this in memory, nothing is written."""
@@ -94,7 +98,7 @@ class TextIndex:
             if not os.access(self._folder, os.W_OK | os.X_OK):
                 raise IndexUnusable(f"{self._folder} cannot be written")
             self._load()
-            manifests.try_sweep(self._folder)
+            manifests.try_sweep(self._folder, self._manifest)
         except (StoreError, OSError) as error:
             raise IndexUnusable(f"no text index can be kept in {self._folder}: {error}") from error
 
@@ -135,7 +139,10 @@ class TextIndex:
             self._adopt(self._manifest, self._segments)
 
     def match(self, query: Sequence[str], visible: Visible) -> dict[int, float]:
-        """The scores of the visible rows that have any of the terms, in no particular order."""
+        """The scores of the visible rows that have any of the terms, in no particular order.
+
+        Raises `DamagedSegment`, as `holders` does: `drop` it, put the rows that are `uncovered` then, and ask again.
+        """
         totals = self._totals_of(visible)
         scores: dict[int, float] = {}
         for term in dict.fromkeys(query):
@@ -150,6 +157,14 @@ class TextIndex:
     def holders(self, term: str, visible: Visible) -> Collection[int]:
         """The visible rows that hold the term, in whatever field."""
         return _rows_of(self._held(term, visible, self._totals_of(visible)))
+
+    def drop(self, damage: DamagedSegment) -> None:
+        """Let go of a segment that is not what was written, and remove it; or of one that others replaced meanwhile."""
+        if self.refresh():
+            return
+        self._cache.clear()
+        self._adopt(self._manifest, [segment for segment in self._segments if segment.entry != damage.entry])
+        self._drop_bad(str(damage))
 
     def plan(self) -> Plan | None:
         """What to write next: None while too little is in memory."""
@@ -194,11 +209,11 @@ class TextIndex:
         with right:
             if manifests.read(self._folder).generation != plan.generation:
                 return None
-            segment = build(plan.start, plan.end, documents, self._key)
+            draft = build(plan.start, plan.end, documents, self._key)
             with manifests.changing(self._folder):
                 if manifests.read(self._folder).generation != plan.generation or not is_current():
                     return None
-                save(segment, self._folder)
+                segment = save(draft, self._folder)
             return Written(segment, plan, right.pop_all())
 
     def publish(self, written: Written) -> None:
@@ -247,11 +262,15 @@ class TextIndex:
             if self._take(found, stamp, {}) or manifests.current_stamp(self._folder) == stamp:
                 break
         if len(self._segments) < len(self._manifest.entries):
-            with suppress(StoreError):
-                self._drop_bad()
+            self._drop_bad("it is not what was written")
 
-    def _drop_bad(self) -> None:
-        """Unlist and remove what cannot be opened; nobody will open it, even if that fails."""
+    def _drop_bad(self, why: str) -> None:
+        """Unlist and remove what is damaged; nobody will use it, even if that fails."""
+        logger.warning("the index in %s is damaged, and a part of it is built again: %s", self._folder, why)
+        with suppress(StoreError):
+            self._remove_bad()
+
+    def _remove_bad(self) -> None:
         good = {segment.entry.digest for segment in self._segments}
         bad = {entry.digest for entry in self._manifest.entries if entry.digest not in good}
         with manifests.changing(self._folder) as place:

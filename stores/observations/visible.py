@@ -102,7 +102,7 @@ class Totals:
 
     def _add_segment(self, segment: Segment, visible: Visible) -> None:
         if self.sees_all(segment.end):
-            self._add(segment.known, segment.totals)
+            self._add(segment.entry.known, segment.entry.totals)
         else:
             self._add(*segment.visible_totals(visible.flags))
 

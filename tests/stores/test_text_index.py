@@ -4,6 +4,8 @@ import json
 import os
 import pickle
 import random
+import resource
+import shutil
 import subprocess
 import sys
 from array import array
@@ -18,9 +20,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from stores.bm25 import FIELDS, Document, rank
-from stores.observations import text_index
+from stores.errors import StoreFailed
+from stores.observations import sealing, text_index
 from stores.observations.postings import PostingsCache
-from stores.observations.text_index import TextIndex, Visible
+from stores.observations.text_index import DamagedSegment, TextIndex, Visible
 
 KEY = b"a key of the tests"
 WORDS = [f"word{number}" for number in range(12)]
@@ -37,6 +40,16 @@ def fill(index: TextIndex, texts: Texts) -> None:
     seqs = array("q", [texts[row][0] for row in range(count)])
     for row in index.uncovered(seqs):
         index.put(row, *texts[row])
+
+
+def match(index: TextIndex, texts: Texts, query: list[str], visible: Visible) -> dict[int, float]:
+    """What the index finds, as a store asks: without what is damaged."""
+    while True:
+        fill(index, texts)
+        try:
+            return index.match(query, visible)
+        except DamagedSegment as damage:
+            index.drop(damage)
 
 
 def flush(index: TextIndex, texts: Texts, start: int, end: int) -> None:
@@ -67,6 +80,12 @@ def seen(texts: Texts, visible: Visible) -> dict[int, Document]:
 
 def everything(texts: Texts) -> Visible:
     return Visible(bytearray(b"\1" * (max(texts) + 1)))
+
+
+def flip(file: Path, random_: random.Random) -> None:
+    data = bytearray(file.read_bytes())
+    data[random_.randrange(len(data))] ^= 1 << random_.randrange(8)
+    file.write_bytes(data)
 
 
 class Life(RuleBasedStateMachine):
@@ -133,6 +152,11 @@ class Life(RuleBasedStateMachine):
         self.texts[row] = (self.seq, {})
         self.indexes[which].erase([row])
 
+    @rule()
+    def damage(self) -> None:
+        if files := sorted(Path(self.place.name).glob("index/seg-*/*")):
+            flip(self.random.choice(files), self.random)
+
     @rule(which=st.integers(0, 1))
     def reopen(self, which: int) -> None:
         self.indexes[which].close()
@@ -143,10 +167,9 @@ class Life(RuleBasedStateMachine):
     def each_index_equals_the_reference(self) -> None:
         for index in self.indexes if hasattr(self, "place") else ():
             index.refresh()
-            fill(index, self.texts)
             query = self.random.sample(WORDS, self.random.randint(1, 4))
             for visible in (self.all, self.some, self.few):
-                assert index.match(query, visible) == rank(seen(self.texts, visible), query)
+                assert match(index, self.texts, query, visible) == rank(seen(self.texts, visible), query)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -168,7 +191,7 @@ def test_a_warm_index_reads_no_more_after_one_more_text(index: TextIndex, texts:
     index.match(WORDS, visible)
     (index._folder / "manifest.json").unlink()
     for segment in index._segments:
-        segment.files = {}
+        shutil.rmtree(index._folder / segment.entry.name)
     texts[300] = (300, {"title": WORDS})
     visible.flags.append(1)
     index.put(300, *texts[300])
@@ -184,9 +207,8 @@ def test_scores_are_those_of_whoosh(tmp_path: Path, texts: Texts) -> None:
     from stores.bm25 import BOOSTS, BS, K1
     from stores.observations.segments import build, save
 
-    segment = build(0, 300, [(row, *text) for row, text in texts.items()], KEY)
     (tmp_path / "index").mkdir()
-    save(segment, tmp_path / "index")
+    segment = save(build(0, 300, [(row, *text) for row, text in texts.items()], KEY), tmp_path / "index")
     ours = rank({row: document for row, (_, document) in texts.items()}, WORDS[:5])
     words = [Term(name, word, boost) for word in WORDS[:5] for name, boost in zip(FIELDS, BOOSTS, strict=True)]
     lengths = {f"{name}_B": b for name, b in zip(FIELDS, BS, strict=True)}
@@ -215,7 +237,7 @@ class Hostile:
         return Path.touch, (self.path,)
 
 
-@pytest.mark.parametrize("ending", [".toc", ".pst", ".trm", "rows.bin"])
+@pytest.mark.parametrize("ending", [".toc", ".pst", ".trm", "rows.bin", "seals.bin"])
 def test_a_file_that_was_swapped_is_never_opened(tmp_path: Path, index: TextIndex, texts: Texts, ending: str) -> None:
     flush(index, texts, 0, 300)
     victim = next(path for path in (tmp_path / "index").glob("seg-*/*") if path.name.endswith(ending))
@@ -224,14 +246,81 @@ def test_a_file_that_was_swapped_is_never_opened(tmp_path: Path, index: TextInde
     again = TextIndex(tmp_path / "index", KEY)
     again.open()
     visible = everything(texts)
-    assert not victim.exists()
-    fill(again, texts)
-    assert 0 < again.pending <= 16
-    assert again.match(WORDS, visible) == rank(seen(texts, visible), WORDS)
+    assert match(again, texts, WORDS, visible) == rank(seen(texts, visible), WORDS)
+    if ending != ".toc":  # which is for Whoosh alone, and never read
+        assert not victim.exists()
+        assert 0 < again.pending <= 16
     flush(again, texts, 0, 300)
     assert again.pending == 0
     assert again.match(WORDS, visible) == rank(seen(texts, visible), WORDS)
     assert not (tmp_path / "executed").exists()
+
+
+def test_a_flipped_byte_is_found_when_it_is_read_and_does_no_harm_before(
+    tmp_path: Path,
+    index: TextIndex,
+    texts: Texts,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sealing, "_CHUNK_BYTES", 64)
+    texts = {row: texts[row] for row in range(48)}
+    flush(index, texts, 0, 48)
+    folder = tmp_path / "index"
+    visible = everything(texts)
+    expected = rank(seen(texts, visible), WORDS)
+    names = sorted(path.name for path in next(folder.glob("seg-*")).iterdir())
+    told = harmless = 0
+    for name in names:
+        size = min(path.stat().st_size for path in folder.glob(f"seg-*/{name}"))
+        for at in [*range(0, size, 97), size - 1]:
+            victim = max(folder.glob(f"seg-*/{name}"))
+            data = victim.read_bytes()
+            victim.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+            again = TextIndex(folder, KEY)
+            caplog.clear()
+            again.open()
+            assert match(again, texts, WORDS, visible) == expected
+            if victim.exists():
+                harmless += 1
+                assert again.pending == 0
+                victim.write_bytes(data)
+            else:
+                told += 1
+                assert "damaged" in caplog.text
+                assert 0 < again.pending <= 16
+                flush(again, texts, 0, 48)
+    assert told > 30
+    assert harmless > 30
+
+
+def test_a_segment_that_another_process_replaced_is_not_taken_for_damaged(
+    tmp_path: Path, index: TextIndex, texts: Texts, caplog: pytest.LogCaptureFixture
+) -> None:
+    flush(index, texts, 0, 300)
+    other = TextIndex(tmp_path / "index", KEY)
+    other.open()
+    other.erase(range(300))
+    flush(other, texts, 0, 300)
+    visible = everything(texts)
+    with pytest.raises(DamagedSegment):
+        index.match(WORDS, visible)
+    assert match(index, texts, WORDS, visible) == rank(seen(texts, visible), WORDS)
+    assert index.pending == 0
+    assert caplog.text == ""
+
+
+def test_an_index_that_cannot_be_read_for_now_is_not_taken_for_damaged(index: TextIndex, texts: Texts) -> None:
+    flush(index, texts, 0, 300)
+    visible = everything(texts)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with pytest.raises(StoreFailed, match="Too many open files"):
+            index.match(WORDS, visible)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert index.match(WORDS, visible) == rank(seen(texts, visible), WORDS)
 
 
 def spoil_with_link(folder: Path, segment: Path) -> None:
