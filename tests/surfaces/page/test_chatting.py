@@ -24,7 +24,6 @@ def test_a_message_begins_a_session_and_its_reply_is_markdown(http: Serve, tab: 
     expect(answers(page).locator("strong")).to_have_text("bold")
     expect(answers(page).locator("li")).to_have_text(["one", "two"])
     expect(answers(page).locator("pre")).to_have_text("code <b>")
-    expect(page.get_by_role("status")).to_have_text("The reply is complete.")
     expect(page.get_by_role("complementary").get_by_role("link", name="hello there")).to_be_visible()
 
 
@@ -41,6 +40,7 @@ def test_a_reply_is_shown_while_it_comes_and_complete_blocks_are_told_to_screen_
     gate.open()
     done(page)
     expect(answers(page).locator("p")).to_have_text(["First block.", "Second block, now whole."])
+    expect(page.get_by_role("status")).to_have_text("The reply is complete.")
 
 
 def test_stopping_keeps_what_was_said(http: Serve, tab: Tab, gate: Gate) -> None:
