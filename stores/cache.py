@@ -17,7 +17,7 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from stores.errors import StoreError, UnsafePath
-from stores.files import FILE_MODE, make_folder, opened, stamp, sync_folder, translated
+from stores.files import FILE_MODE, below, make_folder, opened, stamp, sync_folder, translated
 
 KEY_NAME = "key"
 _KEY_BYTES = 32
@@ -115,7 +115,7 @@ class Cache:
 
     def size(self) -> int:
         """How many bytes the caches take."""
-        found = map(stamp, self.folder.rglob("*"))
+        found = map(stamp, below(self.folder))
         return sum(each.size for each in found if each is not None)
 
     def _open(self, name: str, flags: int) -> int:

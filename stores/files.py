@@ -75,6 +75,12 @@ def stamp(path: Path) -> Stamp | None:
         return None
 
 
+def below(folder: Path) -> Iterator[Path]:
+    """All files and folders below, links as what they are. What is removed meanwhile may be among them, or not."""
+    for parent, folders, files in os.walk(folder):
+        yield from (Path(parent, name) for name in (*folders, *files))
+
+
 def mend_lines(tail: bytes) -> tuple[int, bytes]:
     """The `Mend` of files with one record a line: zeros go, a torn last line is ended so that it stands alone."""
     sound = tail.rstrip(b"\0")

@@ -1,18 +1,22 @@
 """Durable files: private, contained, whole, locked; and what the operating system's refusals become."""
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
 import sys
 import tempfile
+import threading
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from chatbot.cli.doctor.folders import folders
 from stores.errors import MissingFolder, StoreBusy, StoreFailed, UnsafePath
-from stores.files import contained, locked, make_folder, opened, stamp
+from stores.files import below, contained, locked, make_folder, opened, stamp
 
 
 @pytest.fixture
@@ -24,6 +28,33 @@ def folder(tmp_path: Path) -> Path:
 
 def _mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def churn(folder: Path) -> Iterator[Path]:
+    """A folder in which folders come and go all the time."""
+    ended = threading.Event()
+
+    def work() -> None:
+        while not ended.is_set():
+            for name in "abcdefgh":
+                (folder / name / "inner").mkdir(parents=True, exist_ok=True)
+                (folder / name / "inner" / "file").write_bytes(b"x")
+            for name in "abcdefgh":
+                shutil.rmtree(folder / name)
+
+    (folder / "stays").write_bytes(b"1234567")
+    thread = threading.Thread(target=work)
+    thread.start()
+    yield folder
+    ended.set()
+    thread.join()
+
+
+def test_what_comes_and_goes_meanwhile_hinders_nobody_who_looks(churn: Path) -> None:
+    for _ in range(300):
+        assert churn / "stays" in set(below(churn))
+        assert all(finding.state == "ok" for finding in folders(churn) if finding.subject == "links")
 
 
 def test_files_and_folders_are_private_whatever_the_umask(folder: Path) -> None:

@@ -7,33 +7,43 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from shlex import quote
 
 from chatbot.cli.doctor.aside import FOLDER, move_aside
 from chatbot.cli.doctor.finding import FIX, Finding
+from stores.files import below
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _STRAY_AFTER_S = 3600.0
+_Found = Mapping[Path, os.stat_result]
 
 
 def folders(home: Path) -> Iterator[Finding]:
     """Look at every file and folder below `home`, an identity's memory."""
-    paths = [home, *sorted(home.rglob("*"))] if home.is_dir() else []
-    yield from _modes(paths)
-    yield from _links(paths)
-    for path in paths:
+    found = dict(_there([home, *sorted(below(home))]))
+    yield from _modes(found)
+    yield from _links(found)
+    for path in found:
         if ".damaged-" in path.name or path.parent == home / FOLDER:
             yield Finding(
                 "set aside", "note", f"{path} was damaged: mend it and put it back, or", f"rm -r {quote(str(path))}"
             )
-    yield from _strays(home, paths)
+    yield from _strays(home, found)
 
 
-def _modes(paths: list[Path]) -> Iterator[Finding]:
-    known = [(path, path.lstat()) for path in paths if not path.is_symlink()]
+def _there(paths: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:
+    """Those that are there still, for others may be at work."""
+    for path in paths:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            yield path, path.lstat()
+
+
+def _modes(found: _Found) -> Iterator[Finding]:
+    known = [(path, status) for path, status in found.items() if not stat.S_ISLNK(status.st_mode)]
     foreign = [path for path, status in known if status.st_uid != os.geteuid()]
     exposed = [path for path, status in known if status.st_mode & _OTHERS and path not in foreign]
     for path in foreign:
@@ -41,24 +51,24 @@ def _modes(paths: list[Path]) -> Iterator[Finding]:
     for path in exposed:
         yield Finding("permissions", "bad", f"others may read {path}", f"chmod go= {quote(str(path))}", _closing(path))
     if not exposed and not foreign:
-        yield Finding("permissions", "ok", f"{len(paths)} files and folders are private")
+        yield Finding("permissions", "ok", f"{len(found)} files and folders are private")
 
 
-def _links(paths: list[Path]) -> Iterator[Finding]:
-    for path in paths:
-        if path.is_symlink():
+def _links(found: _Found) -> Iterator[Finding]:
+    for path, status in found.items():
+        if stat.S_ISLNK(status.st_mode):
             yield Finding("links", "bad", f"{path} is a link, which is never followed", f"ls -l {quote(str(path))}")
 
 
-def _strays(home: Path, paths: list[Path]) -> Iterator[Finding]:
+def _strays(home: Path, found: _Found) -> Iterator[Finding]:
     """What a killed process left: sessions half made, sessions half deleted, drafts of files."""
     old = time.time() - _STRAY_AFTER_S
-    for path in paths:
-        if path.parent == home / ".drafts" and path.lstat().st_mtime < old:
+    for path, status in found.items():
+        if path.parent == home / ".drafts" and status.st_mtime < old:
             yield Finding("drafts", "bad", f"{path} is a session that was never finished", FIX, _moving(home, path))
         elif path.parent == home / ".trash":
             yield Finding("drafts", "bad", f"{path} was deleted, but not to its end", FIX, _erasing(path))
-        elif path.name.startswith(".") and path.suffix == ".tmp" and path.lstat().st_mtime < old:
+        elif path.name.startswith(".") and path.suffix == ".tmp" and status.st_mtime < old:
             yield Finding("drafts", "bad", f"{path} is the draft of a file", FIX, _moving(home, path))
 
 
