@@ -18,7 +18,7 @@ from typing import TypeVar
 from stores.bm25 import Document
 from stores.cache import Cache
 from stores.documents import document_of
-from stores.errors import StoreError
+from stores.errors import MissingFolder, StoreError
 from stores.files import translated
 from stores.observation import Observation
 from stores.observations.scan import Scan
@@ -179,10 +179,13 @@ class Search:
         if self.progress is None:
             logger.info("indexing %d rows in %s", rows, self._cache.folder)
         for plan in index.rebuild_plans(rows):
-            written = self._write(index, plan)
-            if written is None:
-                return
-            index.publish(written)
+            try:
+                written = self._write(index, plan)
+                if written is None:
+                    return
+                index.publish(written)
+            except MissingFolder:
+                return  # another process, which can keep no index, has removed ours: what is missing stays in memory
             if self.progress is not None:
                 self.progress(plan.end, rows)
 

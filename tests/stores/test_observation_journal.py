@@ -866,6 +866,26 @@ def test_gaps_that_are_never_filled_lose_no_row(place: Place) -> None:
     assert place.run(lambda store: store.commit(OWNER, [adding(9)]))[0].kind == "added"
 
 
+def test_an_index_that_another_process_removes_while_it_is_built_costs_no_answer(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(store: ObservationFileStore) -> None:
+        await store.commit(OWNER, [adding(number, title=f"word{number}") for number in range(1, 9)])
+        search = store._keeper.search
+        documents = search._documents
+
+        def removing(plan: Any) -> Iterator[Any]:
+            yield from documents(plan)
+            [index] = place.cache.rglob("index")
+            shutil.rmtree(index)
+
+        monkeypatch.setattr(search, "_documents", removing)
+        assert await store.reindex() == 8
+        assert [each.id for each in await store.match(OWNER, ["word8"], Filter())] == [id_of(8)]
+
+    place.run(work)
+
+
 def test_drafts_that_killed_processes_left_are_purged_too(place: Place) -> None:
     place.commit(adding(1, title="hushhush"), adding(2))
     place.save()
