@@ -154,7 +154,8 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def damage(self) -> None:
-        if files := sorted(Path(self.place.name).glob("index/seg-*/*")):
+        paths = sorted(Path(self.place.name).glob("index/seg-*/*"))
+        if files := [path for path in paths if path.stat().st_size]:
             flip(self.random.choice(files), self.random)
 
     @rule(which=st.integers(0, 1))
