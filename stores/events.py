@@ -503,10 +503,8 @@ def _visible(observation_id: str | None, view: View, known: Known) -> Observatio
 
 
 def _each_visible(ids: Iterable[str], view: View, known: Known) -> list[Observation]:
-    seen = [row for each in dict.fromkeys(ids) if (row := _seen(each, view, known)) is not None]
-    if not seen:
-        raise UnknownObservation(f"there is no observation {', '.join(ids)}")
-    return seen
+    states = _each_state(ids, view, known)
+    return [row for state in states if (row := known.observation(state.id)) is not None]
 
 
 def _each_state(ids: Iterable[str], view: View, known: Known) -> list[RowState]:
