@@ -94,16 +94,25 @@ class Terminal:
 
     def resize(self, columns: int, lines: int = LINES, *, breaks: bool = False) -> None:
         """Make the window another size. Lines that are too long are cut, as by xterm, or break anew, as by most."""
-        rows = [self._row(y)[:columns] if not breaks else self._row(y) for y in range(self.screen.cursor.y + 1)]
-        broken = [row[begin : begin + columns] for row in rows for begin in range(0, max(len(row), 1), columns)]
+        x, y = self.screen.cursor.x, self.screen.cursor.y
+        rows = [self._row(each) for each in range(y + 1)]
+        if not breaks:
+            rows, x = [row[:columns] for row in rows], min(x, columns - 1)
+        rows[y] = rows[y].ljust(x)
+        broken = [[row[begin : begin + columns] for begin in range(0, max(len(row), 1), columns)] for row in rows]
+        shown = [part for parts in broken for part in parts]
+        gone = max(0, len(shown) - lines)
         self.screen.resize(lines, columns)
         self.screen.reset()
-        self._stream.feed("\r\n".join(broken).encode())
+        self._stream.feed("\r\n".join(shown).encode())
+        down, across = divmod(x, columns)  # the cursor stays at its character, wherever the row ends
+        self.screen.cursor.y = min(len(shown) - len(broken[y]) - gone + down, lines - 1)
+        self.screen.cursor.x = across
         self._process.setwinsize(lines, columns)
 
     def _row(self, y: int) -> str:
         cells = self.screen.buffer[y]
-        return "".join(cells[x].data for x in range(max(cells, default=-1) + 1))
+        return "".join(cells[x].data for x in range(max(cells, default=-1) + 1)).rstrip()
 
     def close(self) -> None:
         self._process.close(force=True)
