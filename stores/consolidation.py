@@ -39,14 +39,23 @@ def consolidated(row: Observation, at: datetime, decay_per_day: float) -> float 
 
     Raises `InvalidValue` for a rate that is no number of 0 or more.
     """
-    if not 0 <= decay_per_day < _STEEPEST:
-        raise InvalidValue(f"decay_per_day is {decay_per_day!r:.80}: it must be a number of 0 or more")
+    check_rate(decay_per_day)
     since = row.consolidated_at or row.updated_at
     elapsed = (at - since).total_seconds()
     quiet = min(elapsed, max(0.0, (at - row.touched_at).total_seconds()))
     rate = decay_per_day / 2 if row.type in LASTING_TYPES else decay_per_day
     new = row.touches - row.consolidated_touches
     return settled(row.standing, row.importance, new, elapsed=elapsed, quiet=quiet, rate=rate)
+
+
+def check_rate(decay_per_day: object) -> None:
+    """Raises `InvalidValue` for what is no number of 0 or more."""
+    if (
+        isinstance(decay_per_day, bool)
+        or not isinstance(decay_per_day, int | float)
+        or not 0 <= decay_per_day < _STEEPEST
+    ):
+        raise InvalidValue(f"decay_per_day is {decay_per_day!r:.80}: it must be a number of 0 or more")
 
 
 def settled(standing: float, importance: float, new: int, *, elapsed: float, quiet: float, rate: float) -> float | None:

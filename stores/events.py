@@ -27,7 +27,7 @@ from datetime import datetime
 from typing import Any, Literal, Protocol, get_args
 
 from stores.access import Guard, View, is_stricter, may_see, may_write, strictest
-from stores.consolidation import consolidated
+from stores.consolidation import check_rate
 from stores.errors import AccessDenied, ConflictingChange, InvalidValue, LaterFormat, StoreError, UnknownObservation
 from stores.observation import (
     MOST_COUNTED,
@@ -174,6 +174,9 @@ class Known(Protocol):
 
     def state(self, observation_id: str) -> RowState | None:
         """Where the observation stands; what can be known without reading it."""
+
+    def settled(self, observation_id: str, at: datetime, decay_per_day: float) -> tuple[float, int] | None:
+        """What `consolidated` says of an observation that is there, and its touches; None where it stays as it is."""
 
     def twin(self, row: Observation, view: View) -> Observation | None:
         """The current observation, seen by the writer, that says the same; of one agent, namespace and visibility."""
@@ -415,12 +418,11 @@ def _compressing(event: Event, row: Observation, view: View, known: Known) -> Ev
 
 def _consolidate(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
     rate = event.fields.get("decay_per_day", 0)
-    if isinstance(rate, bool) or not isinstance(rate, int | float):
-        raise InvalidValue(f"decay_per_day is {rate!r:.80}, not a number")
+    check_rate(rate)
     new = {
-        row.id: [strength, row.touches]
-        for row in _each_visible(event.ids, view, known)
-        if row.is_current(view.now) and (strength := consolidated(row, event.at, rate)) is not None
+        row.id: list(settled)
+        for row in _each_state(event.ids, view, known)
+        if row.is_current(view.now) and (settled := known.settled(row.id, event.at, rate)) is not None
     }
     if not new:
         return [], Outcome("skipped", event.ids[0], "nothing changed")

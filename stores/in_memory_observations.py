@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from stores.access import Guard, View, may_see
 from stores.base import ObservationStore
 from stores.bm25 import about, rank
 from stores.caps import archiving, is_overfull, surplus, weigh, with_time_to_live
+from stores.consolidation import consolidated
 from stores.documents import SEARCHED, document_of
 from stores.errors import UnknownObservation
 from stores.events import Event, Outcome, applied, as_strict_as, decide, implied, line_of, made_from, may_name
@@ -278,6 +280,12 @@ class InMemoryObservations(ObservationStore):
         """See `stores.events.Known`."""
         row = self._rows.get(observation_id)
         return None if row is None else RowState.of(row)
+
+    def settled(self, observation_id: str, at: datetime, decay_per_day: float) -> tuple[float, int] | None:
+        """See `stores.events.Known`."""
+        row = self._rows[observation_id]
+        strength = consolidated(row, at, decay_per_day)
+        return None if strength is None else (strength, row.touches)
 
     def twin(self, row: Observation, view: View) -> Observation | None:
         """See `stores.events.Known`."""

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from heapq import nlargest
 from itertools import compress, islice
 
@@ -41,7 +42,7 @@ from stores.observations import snapshot
 from stores.observations.journal import Journal, Writer, event_of
 from stores.observations.rewriting import Change, erasing, uncounted
 from stores.observations.search import Search
-from stores.observations.table import Place, Table, is_few, moment, text_digest
+from stores.observations.table import Place, Table, always, is_few, micros, moment, text_digest
 from stores.observations.vectors import Vectors
 from stores.query import (
     Facet,
@@ -150,10 +151,8 @@ class Keeper:
             numbers = table.fitting(wanted)
             if numbers is not None:
                 scores = {number: score for number, score in scores.items() if number in numbers}
-            if any((wanted.after, wanted.before, wanted.min_importance, wanted.visibilities)) or any(
-                (wanted.quiet_since, wanted.fading)
-            ):
-                scores = {number: score for number, score in scores.items() if table.fits(number, wanted)}
+            if (fits := table.test(wanted)) is not always:
+                scores = {number: score for number, score in scores.items() if fits(number)}
             return [table.match(number, score) for score, number in best(scores, limit)]
 
     def frequencies(self, view: View, terms: Sequence[str]) -> dict[str, int]:
@@ -198,11 +197,11 @@ class Keeper:
             if "active" not in wanted.statuses:
                 return []
             table = self._table
-            numbers = table.fitting(wanted)
+            numbers, fits = table.fitting(wanted), table.test(wanted)
             found = (
                 table.match(number, cosine)
                 for cosine, number in self._vectors.nearest(unit(vector), table.texts, flags)
-                if (numbers is None or number in numbers) and table.fits(number, wanted)
+                if (numbers is None or number in numbers) and fits(number)
             )
             return list(islice(found, limit))
 
@@ -265,8 +264,8 @@ class Keeper:
             numbers = [number for each in ids if (number := table.ids.number(each)) is not None and flags[number]]
             return [
                 table.match(number, 0.0)
-                for number in numbers
-                if (fitting is None or number in fitting) and table.fits(number, wanted)
+                for number in filter(table.test(wanted), numbers)
+                if fitting is None or number in fitting
             ]
 
     def history(self, view: View, observation_id: str) -> list[Version]:
@@ -438,6 +437,10 @@ class Keeper:
         number = self._table.ids.number(observation_id)
         return None if number is None else self._table.state(number)
 
+    def settled(self, observation_id: str, at: datetime, decay_per_day: float) -> tuple[float, int] | None:
+        """See `stores.events.Known`."""
+        return self._table.settled(self._table.numbers[observation_id], micros(at), decay_per_day)
+
     def twin(self, row: Observation, view: View) -> Observation | None:
         """See `stores.events.Known`."""
         everything = view.asking_all()
@@ -470,7 +473,7 @@ class Keeper:
         if numbers is None and is_few(flags.count(1), len(flags)):
             numbers = set(compress(range(len(flags)), flags))
         rows = table.in_order(order, numbers, ascending=ascending, after=after)
-        return list(islice((number for number in rows if flags[number] and table.fits(number, wanted)), limit))
+        return list(islice(filter(table.test(wanted), filter(flags.__getitem__, rows)), limit))
 
     def _seen(self, view: View, statuses: Sequence[Status] = ("active",)) -> bytearray:
         self._catch_up()

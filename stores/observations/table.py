@@ -327,19 +327,33 @@ class Table:
         others = (numbers for label, numbers in self.labels.items() if label.startswith(empty))
         return set(range(len(self))).difference(*others)
 
-    def fits(self, number: int, wanted: Filter) -> bool:
-        """Whether the row fits what of `wanted` is neither label nor status."""
-        return (
-            (wanted.after is None or self.created[number] >= micros(wanted.after))
-            and (wanted.before is None or self.created[number] < micros(wanted.before))
-            and self.importance[number] >= wanted.min_importance
-            and (not wanted.visibilities or self.guard(number)[1].visibility in wanted.visibilities)
-            and (wanted.quiet_since is None or self.quiet[number] <= micros(wanted.quiet_since))
-            and (wanted.fading is None or self._is_fading(number, micros(wanted.fading.at), wanted.fading.per_day))
-        )
+    def test(self, wanted: Filter) -> Callable[[int], bool]:
+        """What tells of a row whether it fits what of `wanted` is neither label nor status; `always` for nothing."""
+        checks = list(self._checks(wanted))
+        if len(checks) < 2:
+            return checks[0] if checks else always
+        return lambda number: all(check(number) for check in checks)
 
-    def _is_fading(self, number: int, at: int, per_day: float) -> bool:
-        """What `stores.consolidation.consolidated` says of the row, without reading it."""
+    def _checks(self, wanted: Filter) -> Iterator[Callable[[int], bool]]:
+        if wanted.after is not None:
+            begin = micros(wanted.after)
+            yield lambda number: self.created[number] >= begin
+        if wanted.before is not None:
+            end = micros(wanted.before)
+            yield lambda number: self.created[number] < end
+        if wanted.min_importance > 0:
+            yield lambda number: self.importance[number] >= wanted.min_importance
+        if wanted.visibilities:
+            yield lambda number: self.guard(number)[1].visibility in wanted.visibilities
+        if wanted.quiet_since is not None:
+            last = micros(wanted.quiet_since)
+            yield lambda number: self.quiet[number] <= last
+        if wanted.fading is not None:
+            at, per_day = micros(wanted.fading.at), wanted.fading.per_day
+            yield lambda number: self.settled(number, at, per_day) is not None
+
+    def settled(self, number: int, at: int, per_day: float) -> tuple[float, int] | None:
+        """What `stores.consolidation.consolidated` says of the row, and its touches; it is not read for that."""
         elapsed = (at - (self.consolidated[number] or self.updated[number])) / 1_000_000
         touches = self.uses[number] + self.mentions[number] + self.confirms[number]
         strength = settled(
@@ -350,7 +364,7 @@ class Table:
             quiet=min(elapsed, max(0.0, (at - self.quiet[number]) / 1_000_000)),
             rate=per_day / 2 if TYPES[self.types[number]] in LASTING_TYPES else per_day,
         )
-        return strength is not None
+        return None if strength is None else (strength, touches)
 
     def in_order(self, order: Order, numbers: set[int] | None, *, ascending: bool, after: str | None) -> Iterator[int]:
         """Rows by time, all of them or those in `numbers`, beginning behind the row `after`."""
@@ -643,6 +657,11 @@ class _Mask:
     def _know_classes(self) -> None:
         for status, guard in self._table.classes[len(self._allowed) :]:
             self._allowed.append(status in self._statuses and may_see(guard, self._view))
+
+
+def always(_: int) -> bool:
+    """Every row fits."""
+    return True
 
 
 def is_few(some: int, rows: int) -> bool:
