@@ -33,6 +33,9 @@ class Decay:
     at: datetime
     per_day: float
 
+    def __post_init__(self) -> None:
+        check_rate(self.per_day)
+
 
 def consolidated(row: Observation, at: datetime, decay_per_day: float) -> float | None:
     """The strength of the row at the moment `at`, from 0 to 1, or None where it stays as it is.

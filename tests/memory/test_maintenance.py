@@ -291,10 +291,20 @@ def _erased(report: Report) -> list[tuple[str, ...]]:
     return [deed.ids for deed in report.deeds if deed.kind == "erase"]
 
 
-async def test_a_dry_run_tells_what_would_be_done_and_does_nothing(memory: Memory) -> None:
+@pytest.mark.parametrize("rows_per_run", [2_000, 4])
+async def test_a_dry_run_tells_what_would_be_done_and_does_nothing(memory: Memory, rows_per_run: int) -> None:
     await memory.alike(3)
     await memory.keep("old event", type="event")
-    policy = Policy(rules=(Rule(types=("event",), archive_after_days=10),))
+    put_away, forgotten = [await memory.keep(f"an old {each}", type="bugfix") for each in ("bug", "typo")]
+    await memory.memories.archive(put_away)
+    await memory.memories.forget(forgotten)
+    rules = (
+        Rule(types=("event",), archive_after_days=10),
+        Rule(types=("bugfix",), archive_after_days=5, delete_after_days=10),
+    )
+    policy = Policy(rules=rules, erase_after_days=20, rows_per_run=rows_per_run)
+    for number in range(4):
+        await memory.keep(f"thing{number} word{number}")
     memory.now += timedelta(days=30)
     before = {path: path.read_bytes() for path in memory.home.iterdir() if path.is_file() and path.name != LOCK_NAME}
     told = await memory.after(0, policy, dry_run=True, whole=True)
@@ -302,7 +312,8 @@ async def test_a_dry_run_tells_what_would_be_done_and_does_nothing(memory: Memor
     assert before == after
     done = await memory.after(0, policy, whole=True)
     assert dict(told.counts()) == dict(done.counts())
-    assert told.counts()["compress"] == 3
+    counts = told.counts()
+    assert (counts["compress"], counts["archive"], counts["delete"], counts["erase"]) == (3, 1, 1, 1)
 
 
 async def test_a_run_looks_at_so_many_rows_and_the_next_one_goes_on(memory: Memory) -> None:
@@ -314,15 +325,16 @@ async def test_a_run_looks_at_so_many_rows_and_the_next_one_goes_on(memory: Memo
         seen.append((report.looked_at, report.finished))
         await memory.system.aclose()
         memory.system = memory.opened()  # as another process would
-    assert seen == [(2, False), (2, False), (1, True), (2, False)]
+    assert seen == [(4, False), (4, False), (2, True), (2, False)]  # what fades, and what is read to be compared
     assert [(await memory.row(each)).strength for each in ids] == [0.1] * 5
 
 
 async def test_a_cursor_whose_row_was_erased_begins_again(memory: Memory) -> None:
     ids = [await memory.keep(f"thing{n} word{n}") for n in range(4)]
-    await memory.after(0, Policy(rows_per_run=2))
+    policy = Policy(rows_per_run=2, decay_per_day=0)
+    assert (await memory.after(30, policy)).looked_at == 2
     await memory.memories.purge(ids[1])
-    assert (await memory.after(0, Policy(rows_per_run=2))).looked_at == 2
+    assert (await memory.after(0, policy)).looked_at == 2
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"consolidation": {}}', b'{"consolidation": 3}', b"\xff"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import takewhile
@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Literal
 from msgspec.structs import asdict
 
 from stores.caps import surplus, weigh
-from stores.observation import PROTECTED_TYPES, TYPES, Observation, Type
+from stores.observation import PROTECTED_TYPES, TYPES, Observation, Status, Type
 from stores.row_state import RowState
 
 if TYPE_CHECKING:
     from chatbot.config import MaintenanceSettings
 
 Fate = Literal["archive", "delete"]
+RESTING: tuple[Status, ...] = ("archived", "superseded", "compressed", "expired")
 Part = Literal["", "consolidation", "compression"]
 """All of maintenance, what changes how important rows are, or what merges, retires and erases them."""
 
@@ -41,6 +42,18 @@ class Rule:
     def covered_types(self) -> tuple[Type, ...]:
         """The types of rows that it is about."""
         return tuple(filter(self._is_about, TYPES))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is about all rows of its types."""
+        return self.agent is None is self.namespace
+
+    def fates(self) -> Iterator[tuple[Fate, float, tuple[Status, ...]]]:
+        """What becomes of its rows after so many days, where they have one of these statuses by then."""
+        if self.delete_after_days:
+            yield "delete", self.delete_after_days, ("active", *RESTING)
+        if self.archive_after_days:
+            yield "archive", self.archive_after_days, ("active",)
 
     def covers(self, row: Observation) -> bool:
         """Whether the rule is about the row."""
@@ -84,12 +97,18 @@ class Policy:
 
     def types_of(self, rule: Rule) -> tuple[Type, ...]:
         """The types of the rows that the rule may hold for: those that no rule before it has for itself."""
-        whole = (other for other in self.before(rule) if other.agent is None is other.namespace)
+        whole = (other for other in self._before(rule) if other.is_whole)
         taken = {each for other in whole for each in other.covered_types()}
         return tuple(each for each in rule.covered_types() if each not in taken)
 
-    def before(self, rule: Rule) -> Iterable[Rule]:
-        """The rules that come before it."""
+    def exceptions(self, rule: Rule) -> list[Rule]:
+        """The rules before it that hold for some of the rows of these types."""
+        types = set(self.types_of(rule))
+        return [
+            other for other in self._before(rule) if not (other.is_whole or types.isdisjoint(other.covered_types()))
+        ]
+
+    def _before(self, rule: Rule) -> Iterable[Rule]:
         return takewhile(lambda other: other is not rule, self.rules)
 
 
@@ -109,27 +128,12 @@ def configured(settings: MaintenanceSettings) -> Policy:
     return Policy(**given | {"rules": tuple(Rule(**asdict(rule)) for rule in settings.rules)})
 
 
-def aged(rows: Iterable[Observation], policy: Policy, now: datetime) -> list[Sentence]:
-    """What is to become of rows that have been kept for long enough."""
-    found: defaultdict[tuple[Fate, str], list[str]] = defaultdict(list)
-    for row in rows:
-        rule = policy.rule_for(row)
-        if rule is None:
-            continue
-        days = days_since(max(row.touched_at, row.superseded_at or row.touched_at), now)
-        if 0 < rule.delete_after_days <= days and row.status != "deleted":
-            found["delete", _untouched(row, rule.delete_after_days)].append(row.id)
-        elif 0 < rule.archive_after_days <= days and row.status == "active":
-            found["archive", _untouched(row, rule.archive_after_days)].append(row.id)
-    return [Sentence(fate, tuple(ids), why) for (fate, why), ids in found.items()]
-
-
-def outlived(rows: Iterable[RowState], rule: Rule) -> list[Sentence]:
-    """What deletes rows that rest, and that the rule keeps no longer."""
+def outlived(rows: Iterable[RowState], fate: Fate, days: float) -> list[Sentence]:
+    """What puts an end to rows that nothing has happened to for so many days."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for row in rows:
-        found[_untouched(row, rule.delete_after_days)].append(row.id)
-    return [Sentence("delete", tuple(ids), why) for why, ids in found.items()]
+        found[f"{row.type} untouched for {days:g} days"].append(row.id)
+    return [Sentence(fate, tuple(ids), why) for why, ids in found.items()]
 
 
 def crowded(rows: Sequence[Observation], policy: Policy) -> list[Sentence]:
@@ -152,10 +156,6 @@ def crowded(rows: Sequence[Observation], policy: Policy) -> list[Sentence]:
 def days_since(then: datetime, now: datetime) -> float:
     """The days between; below 0 where the clock was set back."""
     return (now - then).total_seconds() / 86_400
-
-
-def _untouched(row: Observation | RowState, days: float) -> str:
-    return f"{row.type} untouched for {days:g} days"
 
 
 def _over(rows: Sequence[Observation], cap: int, what: str) -> list[Sentence]:

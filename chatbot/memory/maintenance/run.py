@@ -18,12 +18,12 @@ from itertools import islice
 
 from chatbot.memory.maintenance.alike import Compared, Words, groups
 from chatbot.memory.maintenance.merging import Key, digest, kinship, may_be_merged, portions
-from chatbot.memory.maintenance.policy import Policy, Rule, Sentence, aged, crowded, days_since, outlived
+from chatbot.memory.maintenance.policy import Policy, Rule, Sentence, crowded, days_since, outlived
 from chatbot.memory.maintenance.report import Deed, Kind, Report
 from chatbot.memory.scope import Scope
 from stores.access import SENSITIVITIES
 from stores.analysis import terms
-from stores.consolidation import Decay, consolidated
+from stores.consolidation import Decay
 from stores.errors import UnknownObservation
 from stores.events import Event
 from stores.observation import Observation, Status
@@ -38,7 +38,6 @@ _LEAST = 3
 _KEPT_WORDS = 20_000
 _COMMITTED_AT_ONCE = 32
 _ERASED_AT_ONCE = 2_000
-_RESTING: tuple[Status, ...] = ("archived", "superseded", "compressed", "expired")
 _DAYS_TO_GATHER = (7, 30)
 """Erasing rewrites the journal, so it waits for more: as long again as rows were kept, within these bounds."""
 
@@ -57,13 +56,16 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """How far the last run came: the last active row that it looked at. Of those that rest all are thought of."""
+    """How far the last run came: the last active row that it read. Of what need not be read all is thought of."""
 
     active: str | None = None
 
 
 class Run:
-    """One run over what `scope` sees. `findings` are kept by the caller from run to run."""
+    """One run over what `scope` sees. `findings` are kept by the caller from run to run.
+
+    A `whole` run is one of as many as it takes, of which the `first` tells, where it is dry, of what needs no place.
+    """
 
     def __init__(
         self,
@@ -71,66 +73,68 @@ class Run:
         policy: Policy,
         *,
         dry_run: bool = False,
-        eager: bool = False,
+        whole: bool = False,
+        first: bool = True,
         findings: Findings | None = None,
     ) -> None:
         self._scope = replace(scope, across=True)
         self._view = self._scope.view(SENSITIVITIES)
         self._policy = policy
         self._dry_run = dry_run
-        self._eager = eager
+        self._is_whole = whole
+        self._is_first = first
         self._findings = findings or Findings()
         self._deeds: list[Deed] = []
+        self._gone: set[str] = set()
         self._begun = time.monotonic()
         self._looked_at = 0
         self._is_done = True
 
     async def go(self, place: Place) -> tuple[Report, Place]:
-        """Do what is due from `place` on; what was done, and where the next run goes on."""
-        active, next_active = await self._rows(self._active(), place.active)
-        await self._take(active, self._consolidate, self._retire, self._compress, self._summarize)
-        for rule in self._policy.rules:
-            await self._delete_resting(rule)
-        await self._erase()
+        """Do what is due, to what has to be read from `place` on; what was done, and where the next run goes on."""
+        if self._is_first or not self._dry_run:
+            await self._consolidate()
+            for rule in self._policy.rules:
+                await self._retire(rule)
+            await self._erase()
+        active, next_active = await self._rows(place.active)
+        await self._take(active, self._crowd, self._compress, self._summarize)
         on_time = not self._is_late()
         report = Report(
             deeds=tuple(self._deeds),
             dry_run=self._dry_run,
-            looked_at=len(active) + self._looked_at,
+            looked_at=self._looked_at,
             finished=on_time and self._is_done and next_active is None,
             seconds=time.monotonic() - self._begun,
         )
         return report, Place(next_active) if on_time else place
 
     async def _take(self, rows: list[Observation], *steps: Step) -> None:
-        """One step after the other, each with the rows that the one before has left."""
+        """One step after the other, each with the rows that are left."""
         for step in steps:
+            rows = [row for row in rows if row.id not in self._gone]
             if rows and not self._is_late():
-                gone = await step(rows)
-                rows = [row for row in rows if row.id not in gone]
+                await step(rows)
 
-    def _active(self) -> Filter:
-        """The active rows that something may become of: where memory only fades, those that do."""
-        policy = self._policy
-        only_fades = policy == policy.only("consolidation")
-        return Filter(fading=Decay(self._view.now, policy.decay_per_day)) if only_fades else Filter()
-
-    async def _states(self, wanted: Filter) -> list[RowState]:
+    async def _states(self, wanted: Filter, most: int | None = None) -> list[RowState]:
         """Where the rows stand that fit, oldest first, none of which is read for that."""
         found: list[RowState] = []
         after = None
-        while not self._is_late():
-            page = await self._scope.store.states(self._view, wanted, limit=MOST_AT_ONCE, after=after)
+        while not self._is_late() and (room := MOST_AT_ONCE if most is None else most - len(found)) > 0:
+            room = min(room, MOST_AT_ONCE)
+            page = await self._scope.store.states(self._view, wanted, limit=room, after=after)
             found += page
-            if len(page) < MOST_AT_ONCE:
+            if len(page) < room:
                 break
             after = page[-1].id
+        self._looked_at += len(found)
         return found
 
-    async def _rows(self, wanted: Filter, after: str | None) -> tuple[list[Observation], str | None]:
-        """The next rows, oldest first, and where to go on behind them; None at the end."""
+    async def _rows(self, after: str | None) -> tuple[list[Observation], str | None]:
+        """The next rows that have to be read, oldest first, and where to go on behind them; None at the end."""
+        wanted = self._read()
         rows: list[Observation] = []
-        while (room := self._policy.rows_per_run - len(rows)) > 0:
+        while wanted is not None and (room := self._policy.rows_per_run - len(rows)) > 0:
             try:
                 page = await self._scope.store.find(
                     self._view, wanted, order="created", ascending=True, limit=room, after=after
@@ -144,12 +148,26 @@ class Run:
             after = page.after
             if after is None:
                 break
+        self._looked_at += len(rows)
         return rows, after
 
-    async def _consolidate(self, rows: Sequence[Observation]) -> set[str]:
+    def _read(self) -> Filter | None:
+        """The active rows that have to be read, for what they say matters or where they stand beside others."""
+        policy = self._policy
+        if policy.max_per_session or any(rule.max_rows for rule in policy.rules):
+            return Filter()
+        ages = [policy.compression_min_age_days] * bool(policy.similarity)
+        ages += [policy.summarize_after_days] * bool(policy.summarize_after_days)
+        return Filter(before=self._days_ago(min(ages))) if ages else None
+
+    async def _consolidate(self) -> None:
         rate = self._policy.decay_per_day
+        if not rate:
+            return
         now = self._view.now
-        ids = [row.id for row in rows if consolidated(row, now, rate) is not None] if rate else []
+        most = None if self._dry_run and self._is_whole else self._policy.rows_per_run
+        ids = [row.id for row in await self._states(Filter(fading=Decay(now, rate)), most)]
+        self._is_done = len(ids) != most  # the next run finds the rest
         parts = [tuple(ids[begin : begin + MOST_AT_ONCE]) for begin in range(0, len(ids), MOST_AT_ONCE)]
         fading = {"decay_per_day": rate}
         await self._do(
@@ -159,34 +177,33 @@ class Run:
             )
             for part in parts
         )
-        return set()
 
-    async def _retire(self, rows: Sequence[Observation]) -> set[str]:
-        gone = await self._age(rows)
-        left = [row for row in rows if row.id not in gone]
-        return gone | await self._carry_out(crowded(left, self._policy))
+    async def _retire(self, rule: Rule) -> None:
+        """Delete and archive what the rule has kept for long enough."""
+        for fate, days, statuses in rule.fates():
+            rows = await self._kept_for(days, rule, statuses)
+            await self._carry_out(outlived([row for row in rows if row.id not in self._gone], fate, days))
 
-    async def _age(self, rows: Sequence[Observation]) -> set[str]:
-        return await self._carry_out(aged(rows, self._policy, self._view.now))
-
-    async def _delete_resting(self, rule: Rule) -> None:
-        """Delete what is no longer active, and kept for long enough."""
-        policy, days = self._policy, rule.delete_after_days
+    async def _kept_for(self, days: float, rule: Rule, statuses: tuple[Status, ...]) -> list[RowState]:
+        """The rows that the rule holds for, and that nothing has happened to for so long."""
+        policy = self._policy
         types = policy.types_of(rule)
-        if not days or not types:
-            return
-        wanted = Filter(statuses=_RESTING, types=types, agent_id=rule.agent, quiet_since=self._days_ago(days))
+        if not types:
+            return []
+        wanted = Filter(statuses=statuses, types=types, agent_id=rule.agent, quiet_since=self._days_ago(days))
         rows = {row.id: row for row in await self._states(wanted) if rule.namespace in {None, row.namespace}}
-        for other in policy.before(rule) if rows else ():
+        for other in policy.exceptions(rule) if rows else ():
             theirs = await self._states(replace(wanted, types=other.covered_types(), agent_id=other.agent))
             for row in theirs:
                 if other.namespace in {None, row.namespace}:
                     rows.pop(row.id, None)
-        self._looked_at += len(rows)
-        await self._carry_out(outlived(rows.values(), rule))
+        return list(rows.values())
 
-    async def _carry_out(self, sentences: Iterable[Sentence]) -> set[str]:
-        return await self._do(
+    async def _crowd(self, rows: Sequence[Observation]) -> None:
+        await self._carry_out(crowded(rows, self._policy))
+
+    async def _carry_out(self, sentences: Iterable[Sentence]) -> None:
+        await self._do(
             (
                 Deed(each.fate, each.ids, each.why),
                 Event(kind=each.fate, at=self._view.now, ids=each.ids, who=WHO, why=each.why),
@@ -194,10 +211,10 @@ class Run:
             for each in sentences
         )
 
-    async def _compress(self, rows: Sequence[Observation]) -> set[str]:
+    async def _compress(self, rows: Sequence[Observation]) -> None:
         policy = self._policy
         if not policy.similarity:
-            return set()
+            return
         kin: defaultdict[Key, list[Observation]] = defaultdict(list)
         for row in rows:
             if may_be_merged(row) and self._days_old(row) >= policy.compression_min_age_days:
@@ -205,20 +222,18 @@ class Run:
         compared = self._findings.compared
         for past in compared.keys() - {(each, policy.similarity) for each in kin}:
             del compared[past]
-        gone: set[str] = set()
         for key, family in kin.items():
             if len(family) >= _LEAST:
                 before = compared.get((key, policy.similarity), {})
                 known = {words: [*near] for words, near in before.items()}  # a thread goes on where we are cancelled
                 found = await asyncio.to_thread(self._alike, family, known)
                 compared[key, policy.similarity] = known
-                gone |= await self._merge("compress", found, "memories alike", "alike")
-        return gone
+                await self._merge("compress", found, "memories alike", "alike")
 
-    async def _summarize(self, rows: Sequence[Observation]) -> set[str]:
+    async def _summarize(self, rows: Sequence[Observation]) -> None:
         days = self._policy.summarize_after_days
         if not days:
-            return set()
+            return
         sessions: defaultdict[tuple[str, Key], list[Observation]] = defaultdict(list)
         for row in rows:
             if row.session_id is not None and may_be_merged(row) and self._days_old(row) >= days:
@@ -228,7 +243,7 @@ class Run:
             for (session, _), group in sessions.items()
             if len(group) >= _LEAST and await self._is_over(session, days)
         ]
-        return await self._merge("summarize", over, "memories of a session", f"a session {days:g} days old")
+        await self._merge("summarize", over, "memories of a session", f"a session {days:g} days old")
 
     async def _is_over(self, session: str, days: float) -> bool:
         wanted = Filter(session_id=session)
@@ -249,12 +264,12 @@ class Run:
             known = words[row.id] = (row.hash, frozenset(terms(row.text())))
         return known[1]
 
-    async def _merge(self, kind: Kind, found: Sequence[Sequence[Observation]], what: str, why: str) -> set[str]:
+    async def _merge(self, kind: Kind, found: Sequence[Sequence[Observation]], what: str, why: str) -> None:
         """Put digests in the place of rows; those that facts were taken from stay, or the facts would go too."""
         told = await self._with_facts([row.id for rows in found for row in rows])
         free = ([row for row in rows if row.id not in told] for rows in found)
         parts = (part for rows in free for part in portions(rows, least=_LEAST))
-        return await self._do(self._merging(kind, part, what, why) for part in parts)
+        await self._do(self._merging(kind, part, what, why) for part in parts)
 
     def _merging(self, kind: Kind, rows: Sequence[Observation], what: str, why: str) -> Change:
         new_id = str(self._scope.new_id())
@@ -278,7 +293,7 @@ class Run:
         days = self._policy.erase_after_days
         if not days or self._is_late():
             return
-        patience = 0 if self._eager else min(max(days, _DAYS_TO_GATHER[0]), _DAYS_TO_GATHER[1])
+        patience = 0 if self._is_whole else min(max(days, _DAYS_TO_GATHER[0]), _DAYS_TO_GATHER[1])
         wanted = Filter(statuses=("deleted", "expired"), quiet_since=self._days_ago(days + patience))
         erased_at = self._findings.erased_at
         if erased_at is not None and 0 <= days_since(erased_at, self._view.now) < patience:
@@ -286,7 +301,6 @@ class Run:
         if not await self._scope.store.states(self._view, wanted, limit=1):
             return
         rows = await self._states(replace(wanted, quiet_since=self._days_ago(days)))
-        self._looked_at += len(rows)
         since = {row.id: days_since(_ended_at(row), self._view.now) for row in rows}
         merged_into = {row.id: row.superseded_by for row in rows if row.superseded_by}
         due = [each for each, past in since.items() if past >= days]
@@ -296,7 +310,7 @@ class Run:
             return
         why = f"deleted or expired for {days:g} days"
         if not self._dry_run:
-            self._is_done = len(ids) <= _ERASED_AT_ONCE
+            self._is_done &= len(ids) <= _ERASED_AT_ONCE
             self._findings.erased_at = self._view.now
             some = ids[:_ERASED_AT_ONCE]
             ids = tuple(await self._scope.store.purge(self._view, some, who=WHO, why=why, alone=True))
@@ -317,19 +331,16 @@ class Run:
                 break
         return needed
 
-    async def _do(self, changes: Iterable[Change]) -> set[str]:
-        """Make the changes, or only tell of them; the rows of those that the store allows, for others change them.
+    async def _do(self, changes: Iterable[Change]) -> None:
+        """Make the changes that the store allows, for others change rows too; or only tell of them.
 
         Many are committed together, for each commit waits for the disk; not all, for writers wait for it.
         """
-        gone: set[str] = set()
         left = iter(changes)
         while not self._is_late() and (some := list(islice(left, _COMMITTED_AT_ONCE))):
             done = [deed for deed, _ in some] if self._dry_run else await self._commit(some)
-            for deed in done:
-                self._deeds.append(deed)
-                gone.update(deed.ids)
-        return gone
+            self._deeds += done
+            self._gone.update(each for deed in done if deed.kind != "consolidate" for each in deed.ids)
 
     async def _commit(self, changes: Sequence[Change]) -> list[Deed]:
         outcomes = await self._scope.store.commit(self._view.asking_all(), [event for _, event in changes])
@@ -362,5 +373,4 @@ def _ended_at(row: RowState) -> datetime:
 
 
 Change = tuple[Deed, Event]
-Step = Callable[[list[Observation]], Awaitable[set[str]]]
-"""Takes rows in hand, and tells which of them the next step need not look at."""
+Step = Callable[[Sequence[Observation]], Awaitable[None]]

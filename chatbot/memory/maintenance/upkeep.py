@@ -130,7 +130,7 @@ async def maintain(scope: Scope, file: UpkeepFile, policy: Policy, wish: Wish) -
 async def _runs(scope: Scope, file: UpkeepFile, policy: Policy, wish: Wish, place: Place) -> Report:
     reports: list[Report] = []
     while True:
-        run = Run(scope, policy, dry_run=wish.dry_run, eager=wish.whole, findings=file.findings)
+        run = Run(scope, policy, dry_run=wish.dry_run, whole=wish.whole, first=not reports, findings=file.findings)
         report, after = await run.go(place)
         reports.append(report)
         if not wish.dry_run:
