@@ -163,8 +163,8 @@ class Observation:
 
     @property
     def rank(self) -> float:
-        """How important it is among what is found: what was said stays said, so an exchange neither fades nor grows."""
-        return self.importance if self.type in LASTING_IN_RANK else self.standing
+        """How important it is among what is found; see `rank`."""
+        return rank(self.type, self.importance, self.standing)
 
     @property
     def touches(self) -> int:
@@ -284,6 +284,17 @@ def unchecked(observation: Observation, **known: Any) -> Observation:
     for name, value in known.items():
         _set(copy, name, value)
     return copy
+
+
+def rank(type_: Type, importance: float, standing: float) -> float:
+    """How important a row is among what is found, which is not all that time makes of it.
+
+    What was said stays said: an exchange neither fades nor grows. What is meant to last does not fade below the
+    importance that it was given.
+    """
+    if type_ in LASTING_IN_RANK:
+        return importance
+    return max(importance, standing) if type_ in PROTECTED_TYPES else standing
 
 
 def content_hash(observation: Observation) -> str:

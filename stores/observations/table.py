@@ -22,7 +22,7 @@ from stores.caps import Weighed
 from stores.consolidation import LASTING_TYPES, settled
 from stores.documents import SEARCHED
 from stores.events import STATUS_AFTER, Event
-from stores.observation import LASTING_IN_RANK, TYPES, Observation, Status, Triple, counted
+from stores.observation import TYPES, Observation, Status, Triple, counted, rank
 from stores.observations.ids import Ids
 from stores.observations.visible import Lines, Visible
 from stores.query import EXACT, Filter, Labelled, Match, Order, key_of, values_of, written
@@ -268,7 +268,7 @@ class Table:
         return self.importance[number] if strength < 0 else strength
 
     def _rank(self, number: int) -> float:
-        return self.importance[number] if TYPES[self.types[number]] in LASTING_IN_RANK else self.standing(number)
+        return rank(TYPES[self.types[number]], self.importance[number], self.standing(number))
 
     def guard(self, number: int) -> tuple[str, Guard]:
         """Status and guard of a row."""

@@ -87,6 +87,14 @@ async def test_what_is_alike_and_old_becomes_one_that_says_it_all(memory: Memory
     assert hit.observation.id == summary.id
 
 
+async def test_what_is_meant_to_last_is_found_as_important_as_ever_and_fades_for_caps_alone(memory: Memory) -> None:
+    note, decision = [await memory.keep(f"the blue door is a {each}", type=each) for each in ("note", "decision")]
+    await memory.after(400)
+    assert [(await memory.row(each)).strength for each in (note, decision)] == [0.1, 0.1]
+    hits = (await memory.memories.recall("the blue door")).hits
+    assert {hit.id: hit.parts["importance"] for hit in hits} == {note: 0.1, decision: 0.5}
+
+
 async def test_a_second_run_does_nothing(memory: Memory) -> None:
     await memory.alike(3)
     await memory.keep("something else")
