@@ -599,8 +599,7 @@ class Keeper:
         check_fields(event)
         self._table.restate(number, event)
         self.search.note(number)
-        if (body := self._bodies.get(number)) is not None:
-            self._bodies[number] = applied(body, event)
+        self._bodies.pop(number, None)
 
     def _row(self, number: int) -> Observation:
         """The observation, as it is now."""

@@ -31,9 +31,10 @@ Change = Callable[[bytes, int], "bytes | Erased | None"]
 _GATHERED = 1_000
 """How many rows that were erased are told of in one line."""
 _ID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-_COUNTING = re.compile(rb'"event":"(?:use|counts|consolidate)"')
-_MENTION = b'{"v":1,"event":"mention",'
-_ADDED = b'{"v":1,"event":"add",'
+_COUNTS = frozenset({"use", "counts", "consolidate"})
+_KIND = re.compile(rb'\{"v":1,"event":"([a-z]+)"')
+_MENTION = re.compile(rb'\{"v":1,"event":"mention","at":"[^"]*","id":"([^"]*)"')
+_REPLACING = re.compile(rb'"(?:supersedes|forgets|compresses)"\s*:')
 _ADDING = re.compile(rb'\{"v":1,"event":"add","at":"[^"]*","row":\{"id":"([^"]*)"')
 
 
@@ -73,27 +74,29 @@ def rewritten(data: bytes, change: Change) -> tuple[bytes, dict[int, Place]]:
 
 def _mentions(lines: Sequence[bytes]) -> dict[int, bytes | None]:
     """What becomes of the lines that only say that a row was said again, by their places: the last tells how often."""
-    told: defaultdict[str, list[tuple[int, Event]]] = defaultdict(list)
+    places: defaultdict[bytes, list[int]] = defaultdict(list)
     for at, line in enumerate(lines):
-        if line.startswith(_MENTION) and (event := _mention(line)) is not None:
-            told[event.ids[0]].append((at, event))
+        if named := _MENTION.match(line):
+            places[named[1]].append(at)
     became: dict[int, bytes | None] = {}
-    for found in told.values():
-        *before, (at, last) = found
+    for row_id, ats in places.items():
+        found = [(at, event) for at in ats if (event := _mention(lines[at], row_id))] if len(ats) > 1 else []
         times = sum(event.times for _, event in found)
-        if before and times < MOST_COUNTED:
-            became |= dict.fromkeys(each for each, _ in before)
+        if len(found) > 1 and times < MOST_COUNTED:
+            at, last = found[-1]
+            became |= dict.fromkeys(each for each, _ in found)
             became[at] = encode(replace(last, times=times).as_json()).rstrip(b"\n")
     return became
 
 
-def _mention(line: bytes) -> Event | None:
-    """The event, if it says nothing more."""
+def _mention(line: bytes, row_id: bytes) -> Event | None:
+    """The event, if it says that of the row and nothing more."""
     try:
         event = parse_event(record_of(line))
     except InvalidValue:
         return None
-    return event if len(event.ids) == 1 and not (event.fields or event.why) else None
+    says_it_alone = [each.encode() for each in event.ids] == [row_id] and not (event.fields or event.why)
+    return event if says_it_alone else None
 
 
 def _gathered(erased: Sequence[Erased]) -> bytes:
@@ -126,7 +129,7 @@ def erasing(
     def change(line: bytes, begin: int) -> bytes | Erased | None:
         if begin in gone:
             number, row_id = gone[begin]
-            along = _told_along(record_of(line), past)
+            along = _told_along(record_of(line), past) if _REPLACING.search(line) else {}
             if along:
                 return encode(replace(purge, ids=(row_id,), **along).as_json()).rstrip(b"\n")
             return Erased(number, row_id, purge)
@@ -145,16 +148,16 @@ def uncounted(change: Change) -> Change:
     """Drops the lines that only count as well; uses and strength are written again, in few lines."""
 
     def without(line: bytes, begin: int) -> bytes | Erased | None:
-        return None if not line.startswith(_ADDED) and _is_count(line) else change(line, begin)
+        return None if _is_count(line) else change(line, begin)
 
     return without
 
 
 def _is_count(line: bytes) -> bool:
-    if not _COUNTING.search(line):
-        return False
+    if plain := _KIND.match(line):
+        return plain[1].decode() in _COUNTS
     try:
-        return record_of(line).get("event") in {"use", "counts", "consolidate"}
+        return record_of(line).get("event") in _COUNTS
     except InvalidValue:
         return False
 

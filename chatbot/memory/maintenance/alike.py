@@ -1,7 +1,9 @@
 """Which texts are alike: groups by single linkage over the share of content words that two have in common. Pure.
 
 Exact, without comparing each with each: two sets of which a share of `similarity` is common have one of their rarest
-words in common, and one is not much larger than the other; only such pairs are compared.
+words in common, and one is not much larger than the other; only such pairs are compared. How many of the rarest words
+have to be looked at is told by Bayardo, Ma and Srikant, "Scaling up all pairs similarity search" (2007), and by Xiao,
+Wang, Lin and Yu, "Efficient similarity joins for near duplicate detection" (2008).
 """
 
 from __future__ import annotations
@@ -82,13 +84,15 @@ def _candidates(texts: Sequence[Words], similarity: float, new: AbstractSet[int]
     for number in sorted(range(len(texts)), key=lambda each: len(texts[each])):
         size = len(texts[number])
         shortest = similarity * size - _ROUNDING
-        rarest = sorted(texts[number], key=order.__getitem__)[: size - math.ceil(shortest) + 1]
+        by_rarity = sorted(texts[number], key=order.__getitem__)
         mine = new_holders if number in new else old_holders
         near: set[int] = set()
-        for word in rarest:
+        for word in by_rarity[: size - math.ceil(shortest) + 1]:
             near.update(new_holders.get(word, ()))
             if mine is new_holders:
                 near.update(old_holders.get(word, ()))
+        common = 2 * similarity / (1 + similarity) * size - _ROUNDING  # with one that is as long, or longer
+        for word in by_rarity[: size - math.ceil(common) + 1]:
             mine[word].append(number)
         near.discard(number)
         yield from ((number, other) for other in near if len(texts[other]) >= shortest)
