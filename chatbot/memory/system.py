@@ -360,9 +360,11 @@ class MemorySystem(AsyncResource, Remembering):
         nothing, and says so, where another process is at it, or was less than `unless_within` ago.
         """
         from chatbot.memory.maintenance.policy import Policy
-        from chatbot.memory.maintenance.upkeep import UpkeepFile, Wish, maintain
+        from chatbot.memory.maintenance.upkeep import UpkeepFile, Wish, maintain, not_due
 
         self._upkeep = self._upkeep or UpkeepFile(self.home)
+        if not self._upkeep.may_be_due(part, self._clock(), unless_within):
+            return not_due(dry_run=dry_run)
         wish = Wish(part=part, dry_run=dry_run, unless_within=unless_within, whole=whole)
         return await maintain(self._scope(stores), self._upkeep, policy or Policy(), wish)
 

@@ -68,9 +68,9 @@ class UpkeepFile:
         self.findings = Findings()
         """What one run leaves to the next in the same process, to save work."""
 
-    async def is_due(self, part: Part, now: datetime, every: timedelta) -> bool:
-        """Whether it is time again. Reads nothing where this process knows that it is not."""
-        return self._of(part).is_due(now, every) and (await self.read(part)).is_due(now, every)
+    def may_be_due(self, part: Part, now: datetime, every: timedelta) -> bool:
+        """Whether it is time again, as far as this process knows; another one may have been at it since."""
+        return self._of(part).is_due(now, every)
 
     async def read(self, part: Part) -> Upkeep:
         """What the last run of that part left behind, whichever process that was in."""
@@ -114,14 +114,13 @@ class UpkeepFile:
 
 async def maintain(scope: Scope, file: UpkeepFile, policy: Policy, wish: Wish) -> Report:
     """One run, or as many as it takes, unless somebody is at it or was; see `MemorySystem.maintain`."""
-    not_due = Report(dry_run=wish.dry_run, skipped="not due")
-    if not await file.is_due(wish.part, scope.clock(), wish.unless_within):
-        return not_due
     try:
+        if not (await file.read(wish.part)).is_due(scope.clock(), wish.unless_within):
+            return not_due(dry_run=wish.dry_run)
         async with file.claimed():
             upkeep = await file.read(wish.part)  # again, for another process may have been at it a moment ago
             if not upkeep.is_due(scope.clock(), wish.unless_within):
-                return not_due
+                return not_due(dry_run=wish.dry_run)
             return await _runs(scope, file, policy.only(wish.part), wish, Place() if wish.whole else upkeep.place)
     except UnderWay:
         return Report(dry_run=wish.dry_run, skipped="under way")
@@ -139,6 +138,11 @@ async def _runs(scope: Scope, file: UpkeepFile, policy: Policy, wish: Wish, plac
         if report.finished or is_stuck or not wish.whole:
             return together(reports)
         place = after
+
+
+def not_due(*, dry_run: bool) -> Report:
+    """The report where nothing was done, for it was done a short while ago."""
+    return Report(dry_run=dry_run, skipped="not due")
 
 
 def _written(kept: Mapping[Part, Upkeep]) -> bytes:
