@@ -22,6 +22,7 @@ A store raises nothing else on purpose: every child is also the builtin that a P
 
 import difflib
 from collections.abc import Iterable
+from typing import Self
 
 
 class StoreError(Exception):
@@ -64,8 +65,19 @@ class LaterFormat(StoreError, ValueError):
     """A file was written by a later release; it is left alone, not guessed at."""
 
 
+_NAMED = 3
+"""How many of many ids an error names."""
+
+
 class UnknownObservation(StoreError, LookupError):
     """There is no such observation or fact, or none that the caller may know of."""
+
+    @classmethod
+    def of(cls, ids: Iterable[str]) -> Self:
+        """The error that names these ids, of many the first ones."""
+        named = list(ids)
+        others = f" or {len(named) - _NAMED:,} others" if len(named) > _NAMED else ""
+        return cls(f"there is no observation {', '.join(named[:_NAMED])}{others}")
 
 
 class ConflictingChange(StoreError, ValueError):

@@ -514,7 +514,7 @@ def _each_state(ids: Iterable[str], view: View, known: Known) -> list[RowState]:
     found = [known.state(each) for each in dict.fromkeys(ids)]
     seen = [state for state in found if state is not None and may_see(state.guard, everything)]
     if not seen:
-        raise UnknownObservation(f"there is no observation {', '.join(ids)}")
+        raise UnknownObservation.of(ids)
     return seen
 
 

@@ -251,7 +251,7 @@ class InMemoryObservations(ObservationStore):
         derived = set() if alone else set(made_from(asked, self.derived_from))
         gone = [each for each in asked if each in self._rows] + [each for each in self._rows if each in derived]
         if not gone and not facts:
-            raise UnknownObservation(f"there is no observation {', '.join(ids)}")
+            raise UnknownObservation.of(ids)
         seen = [each for each in gone if may_see(self._rows[each], everything)]
         kept = {key: fact for key, fact in self._triples.items() if fact.source not in gone and key not in facts}
         self._triples = kept

@@ -475,6 +475,8 @@ class ObservationStoreContract:
             await store.commit(OWNER, [Event(kind="triple", at=NOW, triple=fact) for fact in facts])
             with pytest.raises(UnknownObservation):
                 await store.purge(replace(OWNER, clearance="familiar"), [_IDS[20]])
+            with pytest.raises(UnknownObservation, match=rf"{_IDS[30]}, .* or 6 others$"):
+                await store.purge(OWNER, _IDS[30:39])
             assert await store.purge(OWNER, [_IDS[20], _IDS[2], _IDS[21]]) == [_IDS[2], _IDS[20], _IDS[21]]
             assert await store.facts(OWNER, FactFilter()) == facts[2:]
             assert [row.id for row in await store.get(OWNER, _IDS[:3])] == [_IDS[1]]

@@ -329,7 +329,7 @@ class Keeper:
             gone = [each for each in asked if each in self._table.numbers]
             gone += sorted(derived, key=self._table.numbers.__getitem__)
             if not gone and not facts:
-                raise UnknownObservation(f"there is no observation {', '.join(ids)}")
+                raise UnknownObservation.of(ids)
             seen = [each for each in gone if self._table.number_seen(each, everything) is not None]
             self._cache.remove(snapshot.NAME)
             numbers = {self._table.numbers[each] for each in gone}
@@ -469,11 +469,13 @@ class Keeper:
         table = self._table
         if after is not None and table.number_seen(after, view.asking_all()) is None:
             raise UnknownObservation(f"there is no observation {after}")
-        numbers = table.fitting(wanted)
+        numbers, fits = table.fitting(wanted), table.test(wanted)
         if numbers is None and is_few(flags.count(1), len(flags)):
             numbers = set(compress(range(len(flags)), flags))
+        elif numbers is not None and fits is not always:
+            numbers = set(filter(fits, filter(flags.__getitem__, numbers)))  # fewer to be put in order
         rows = table.in_order(order, numbers, ascending=ascending, after=after)
-        return list(islice(filter(table.test(wanted), filter(flags.__getitem__, rows)), limit))
+        return list(islice(filter(fits, filter(flags.__getitem__, rows)), limit))
 
     def _seen(self, view: View, statuses: Sequence[Status] = ("active",)) -> bytearray:
         self._catch_up()

@@ -648,7 +648,8 @@ class _Mask:
             self.refresh(number)
 
     def _is_visible(self, number: int) -> bool:
-        self._know_classes()
+        if len(self._allowed) < len(self._table.classes):
+            self._know_classes()
         found = self._table.class_of[number]
         if self._table.expires[number] <= self.now and self._table.classes[found][0] == "active":
             return "expired" in self._statuses and may_see(self._table.classes[found][1], self._view)
