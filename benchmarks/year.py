@@ -136,6 +136,8 @@ WEIGHINGS = 40
 """How often journal and index are weighed: both grow, and shrink when they are tidied."""
 MOST_GROWTH = 0.05
 """By how much their heaviest may grow in the last quarter, when what is new takes the place of what is old."""
+MOST_INDEX = 2
+"""How many times what is needed the index may take: it holds what was searched as well until it is written again."""
 MOST_UPKEEP = 0.01
 
 
@@ -302,11 +304,15 @@ class Year:
         return timed
 
     async def _weigh(self, runtime: Runtime, number: int) -> tuple[int, int, int, int]:
-        """Sessions so far, active rows, bytes of the journal and of the cache."""
+        """Sessions so far, active rows, bytes of the journal and of the index."""
         if len(self.growth) % (WEIGHINGS // 4) == 0:
             self.seen |= {row.id async for row in _all(runtime.memory.memories())}
         stats = await runtime.memory.memories().stats(ask=SENSITIVITIES)
-        return number, stats.by_status.get("active", 0), stats.journal_bytes, stats.cache_bytes
+        return number, stats.by_status.get("active", 0), stats.journal_bytes, self._index_bytes()
+
+    def _index_bytes(self) -> int:
+        files = (file for folder in self.home.glob("cache/*/index") for file in folder.rglob("*"))
+        return sum(file.stat().st_size for file in files if file.is_file())
 
     async def _look_back(self, runtime: Runtime) -> dict[str, Any]:
         memories = runtime.memory.memories("chat")
@@ -332,7 +338,13 @@ class Year:
             "statuses": dict(Counter(row.status for row in rows)),
             "counted": dict((await memories.stats(ask=SENSITIVITIES)).by_status),
             "active": sum(row.is_current(self.now) for row in rows),
+            "anew": await self._anew(memories),
         }
+
+    async def _anew(self, memories: Any) -> int:
+        """What an index of the same rows takes that is built at once."""
+        await memories.reindex()
+        return self._index_bytes()
 
     async def _is_behind(self, memories: Any, hits: list[Observation | None], subject: str, values: list[str]) -> bool:
         """Whether the whole history of a fact stands behind what is recalled of it."""
@@ -400,8 +412,8 @@ def real_talk(path: Path) -> list[tuple[str, str]]:
 def print_result(year: Year, result: dict[str, Any]) -> bool:
     """Print what it was like, and each claim with its figure; whether all of them hold."""
     print(f"{year.sessions:,} sessions in {year.lived.wall:.1f} s, {year.lived.cpu:.1f} s of CPU; {result['statuses']}")
-    for number, active, journal, cache in year.growth[WEIGHINGS // 8 - 1 :: WEIGHINGS // 8]:
-        print(f"  after {number:,} sessions: {active:,} active, journal {journal:,} bytes, cache {cache:,} bytes")
+    for number, active, journal, index in year.growth[WEIGHINGS // 8 - 1 :: WEIGHINGS // 8]:
+        print(f"  after {number:,} sessions: {active:,} active, journal {journal:,} bytes, index {index:,} bytes")
     print(f"  {year.runs} runs of maintenance:", ", ".join(f"{kind} {year.counts[kind]:,}" for kind in KINDS))
     found = list(claims(year, result))
     for what, figure, holds in found:
@@ -421,12 +433,19 @@ def claims(year: Year, result: dict[str, Any]) -> Iterator[tuple[str, str, bool]
     yield "of what was corrected the newest alone, its history behind", f"{newest} of {changed}", newest == changed
     missing = len(result["unexplained"])
     yield "rows that are gone or put away, and no event says why", f"{missing} of {len(year.seen):,}", not missing
-    for name, place in (("journal", 2), ("cache", 3)):
-        weights = [weighed[place] for weighed in year.growth]
-        quarter = len(weights) // 4
-        before, after = max(weights[-2 * quarter : -quarter]), max(weights[-quarter:])
-        share = after / before - 1
-        yield f"the {name} grows no more", f"{share:+.1%} in the last quarter, to {after:,} bytes", share <= MOST_GROWTH
+    quarter = len(year.growth) // 4
+    before, after = (
+        max(weighed[2] for weighed in part) for part in (year.growth[-2 * quarter : -quarter], year.growth[-quarter:])
+    )
+    share = after / before - 1
+    yield "the journal grows no more", f"{share:+.1%} in the last quarter, to {after:,} bytes", share <= MOST_GROWTH
+    heaviest, anew = max(weighed[3] for weighed in year.growth), result["anew"]
+    times = heaviest / (anew or 1)
+    yield (
+        "the index at its heaviest, beside one that is built anew",
+        f"{times:.2f} x, {heaviest:,} bytes",
+        times <= MOST_INDEX,
+    )
     for name, spent, lived in (("time", year.upkeep.wall, year.lived.wall), ("CPU", year.upkeep.cpu, year.lived.cpu)):
         yield f"maintenance's share of the {name}", f"{spent / lived:.2%}", spent / lived < MOST_UPKEEP
 
