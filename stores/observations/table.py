@@ -440,11 +440,15 @@ class Table:
         return list(self.labels.get(_label("derived_from", observation_id), ()))
 
     def counting(self, besides: AbstractSet[int] = frozenset()) -> list[Event]:
-        """The lines that say how often each row was used and how strong it is; those of `besides` are left out."""
-        used = [number for number in self.numbers.values() if number not in besides]
+        """The lines that say how often each row was used and how strong it is; those of `besides` are left out.
+
+        Rows that were used as often, and last at once, have one line together; so have those of one consolidation.
+        """
         strong: defaultdict[int, dict[str, Any]] = defaultdict(dict)
-        found = []
-        for number in used:
+        counted: defaultdict[tuple[int, tuple[tuple[str, Any], ...]], list[str]] = defaultdict(list)
+        for number in self.numbers.values():
+            if number in besides:
+                continue
             fields: dict[str, Any] = {}
             if self.uses[number]:
                 fields["use_count"] = self.uses[number]
@@ -458,10 +462,14 @@ class Table:
                 set_to = [self.strength[number], self.consolidated_touches[number]]
                 strong[self.consolidated[number]][self.ids[number]] = set_to
             if fields:
-                at_last = moment(max(self.used[number], self.consolidated[number]))
-                found.append(Event(kind="counts", at=at_last, ids=(self.ids[number],), fields=fields))
-        return found + [
-            Event(kind="consolidate", at=moment(at), ids=tuple(rows), fields=rows) for at, rows in strong.items()
+                at_last = max(self.used[number], self.consolidated[number])
+                counted[at_last, tuple(fields.items())].append(self.ids[number])
+        return [
+            *(
+                Event(kind="counts", at=moment(at), ids=tuple(ids), fields=dict(fields))
+                for (at, fields), ids in counted.items()
+            ),
+            *(Event(kind="consolidate", at=moment(at), ids=tuple(rows), fields=rows) for at, rows in strong.items()),
         ]
 
     def set_counts(self, number: int, row: Observation) -> None:
