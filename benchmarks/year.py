@@ -415,9 +415,8 @@ def real_talk(path: Path) -> list[tuple[str, str]]:
 
 def print_result(year: Year, result: dict[str, Any]) -> bool:
     """Print what it was like, and each claim with its figure; whether all of them hold."""
-    print(
-        f"{year.sessions:,} sessions, {year.turns:,} turns in {year.lived.wall:.1f} s, {year.lived.cpu:.1f} s of CPU; {result['statuses']}"
-    )
+    took = f"{year.lived.wall:.1f} s, {year.lived.cpu:.1f} s of CPU"
+    print(f"{year.sessions:,} sessions, {year.turns:,} turns in {took}; {result['statuses']}")
     for number, active, journal, index in year.growth[WEIGHINGS // 8 - 1 :: WEIGHINGS // 8]:
         print(f"  after {number:,} sessions: {active:,} active, journal {journal:,} bytes, index {index:,} bytes")
     print(f"  {year.runs} runs of maintenance:", ", ".join(f"{kind} {year.counts[kind]:,}" for kind in KINDS))
