@@ -81,7 +81,7 @@ class Policy:
     """Days after which what was deleted, or is past its time, is erased for good."""
     rules: tuple[Rule, ...] = ()
     rows_per_run: int = 2_000
-    """How many rows are looked at in one run; the next one goes on behind them."""
+    """How many rows are read in one run, and how many fade; the next one goes on behind them."""
     seconds_per_run: float = 2.0
     """Past that a run begins nothing more, and the next one goes on."""
 
