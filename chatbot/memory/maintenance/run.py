@@ -1,9 +1,9 @@
 """One run of maintenance: memory fades and grows stronger, what is alike is merged, what was kept for long enough goes.
 
 A run reads a bounded number of rows, oldest first, and the next one goes on behind them; what fades or was kept for
-long enough is known without reading it. Each change is decided by
-the store at the moment that it is made, each is one line of the journal, and each says who made it and why: a run that
-is killed leaves every row either as it was or as it is to be, and the next one finds the rest to do.
+long enough is known without reading it. Each change is decided by the store at the moment that it is made, and each is
+one line of the journal, which says who merged, put away or deleted and why: a run that is killed leaves every row
+either as it was or as it is to be, and the next one finds the rest to do.
 """
 
 from __future__ import annotations
