@@ -186,6 +186,16 @@ async def test_rules_put_away_and_delete_by_type_and_age_and_say_why(memory: Mem
     assert await memory.why(note) == ("archive", "maintenance", "note untouched for 30 days")
 
 
+async def test_a_run_puts_away_however_many_are_due_a_thousand_in_a_line(memory: Memory) -> None:
+    await asyncio.gather(*(memory.keep(f"event {number}", type="event") for number in range(1_500)))
+    policy = Policy(rules=(Rule(types=("event",), archive_after_days=10),), rows_per_run=100, similarity=0)
+    report = await memory.after(30, policy)
+    assert (report.counts()["archive"], report.counts()["consolidate"], report.finished) == (1_500, 100, False)
+    lines = map(json.loads, (memory.home / "observations.jsonl").read_bytes().splitlines())
+    assert [len(line["ids"]) for line in lines if line["event"] == "archive"] == [1_000, 500]
+    assert (await memory.after(0, policy)).finished  # for what is put away does not fade any more
+
+
 async def test_the_first_rule_that_covers_a_row_holds_when_it_rests_too(memory: Memory) -> None:
     clerk = await memory.system.create_session(["observations"], "clerk")
     theirs = (await clerk.remember("a note of the clerk")).id

@@ -12,10 +12,9 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 
 from chatbot.memory.maintenance.alike import Compared, Words, groups
 from chatbot.memory.maintenance.merging import Key, digest, kinship, may_be_merged, portions
@@ -169,14 +168,13 @@ class Run:
         most = None if self._dry_run and self._is_whole else self._policy.rows_per_run
         ids = [row.id for row in await self._states(Filter(fading=Decay(now, rate)), most)]
         self._is_done = len(ids) != most  # the next run finds the rest
-        parts = [tuple(ids[begin : begin + MOST_AT_ONCE]) for begin in range(0, len(ids), MOST_AT_ONCE)]
         fading = {"decay_per_day": rate}
         await self._do(
             (
                 Deed("consolidate", part, "time passed, or they were used"),
                 Event(kind="consolidate", at=now, ids=part, fields=fading, who=WHO),
             )
-            for part in parts
+            for part in _parts(ids)
         )
 
     async def _retire(self, rule: Rule) -> None:
@@ -206,10 +204,11 @@ class Run:
     async def _carry_out(self, sentences: Iterable[Sentence]) -> None:
         await self._do(
             (
-                Deed(each.fate, each.ids, each.why),
-                Event(kind=each.fate, at=self._view.now, ids=each.ids, who=WHO, why=each.why),
+                Deed(each.fate, part, each.why),
+                Event(kind=each.fate, at=self._view.now, ids=part, who=WHO, why=each.why),
             )
             for each in sentences
+            for part in _parts(each.ids)
         )
 
     async def _compress(self, rows: Sequence[Observation]) -> None:
@@ -333,12 +332,10 @@ class Run:
         return needed
 
     async def _do(self, changes: Iterable[Change]) -> None:
-        """Make the changes that the store allows, for others change rows too; or only tell of them.
-
-        Many are committed together, for each commit waits for the disk; not all, for writers wait for it.
-        """
-        left = iter(changes)
-        while not self._is_late() and (some := list(islice(left, _COMMITTED_AT_ONCE))):
+        """Make the changes that the store allows, for others change rows too; or only tell of them."""
+        for some in _batches(changes):
+            if self._is_late():
+                break
             done = [deed for deed, _ in some] if self._dry_run else await self._commit(some)
             self._deeds += done
             self._gone.update(each for deed in done if deed.kind != "consolidate" for each in deed.ids)
@@ -366,6 +363,24 @@ class Run:
 
     def _is_late(self) -> bool:
         return time.monotonic() - self._begun > self._policy.seconds_per_run
+
+
+def _parts(ids: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    return (tuple(ids[begin : begin + MOST_AT_ONCE]) for begin in range(0, len(ids), MOST_AT_ONCE))
+
+
+def _batches(changes: Iterable[Change]) -> Iterator[list[Change]]:
+    """Many changes are committed together, for each commit waits for the disk; not all, for writers wait for it."""
+    batch: list[Change] = []
+    rows = 0
+    for change in changes:
+        batch.append(change)
+        rows += len(change[0].ids)
+        if len(batch) == _COMMITTED_AT_ONCE or rows >= MOST_AT_ONCE:
+            yield batch
+            batch, rows = [], 0
+    if batch:
+        yield batch
 
 
 def _ended_at(row: RowState) -> datetime:
