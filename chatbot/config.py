@@ -164,6 +164,8 @@ class AgentSettings(Section, frozen=True):
     """How many remembered things a prompt may hold; 0 recalls nothing."""
     recall_tokens: Count = 2000
     """How many tokens they may take; never more than a sixth of the model's window."""
+    index_rows: Count = 0
+    """Of how many decisions, preferences and identities the titles stand in a session's first prompt; 0: of none."""
     tools: tuple[str, ...] = ("memory",)
     """What the model may call, as far as it takes tools: plug-ins by name, or `module:function`."""
     tool_steps: Count = 8

@@ -53,6 +53,8 @@ class MemoryBlock:
     """Ids, in the order in which they stand in the text."""
     dropped: tuple[tuple[str, str], ...] = ()
     """Ids with the reason: of the governor, or `budget`, `limit`, `repeated`."""
+    listed: tuple[str, ...] = ()
+    """Ids of what stands in the text by its title alone."""
 
 
 def system_notice() -> str:
@@ -65,6 +67,7 @@ def system_notice() -> str:
 
 def build_block(
     hits: Sequence[tuple[Observation, float]],
+    index: Sequence[Observation] = (),
     *,
     nonce: str,
     view: View,
@@ -76,6 +79,7 @@ def build_block(
     """The block of the first `most` of `hits`, best first, that the governor passes and that fit `budget_tokens`.
 
     Rows are shown whole or not at all: one that does not fit is left out, and a smaller one after it may still fit.
+    Of those of `index` the titles follow, as far as they fit.
     `nonce` must be new for each prompt, 8 to 64 letters and digits; another is derived from it where a text holds it.
     The same arguments give the same block. Raises `ValueError` for another nonce.
     """
@@ -104,8 +108,17 @@ def build_block(
             continue
         room -= cost
         entries[row.id] = entry
-    text = _block(list(entries.values()), nonce) if entries else ""
-    return MemoryBlock(text, tuple(entries), tuple(dropped.items()))
+    listed: dict[str, str] = {}
+    for row in index:
+        verdict = judge(row, view)
+        titles = [each for each in verdict.texts if each[0] == "title"]
+        entry = _entry(len(entries) + len(listed) + 1, row, titles, now)
+        cost = count(f"{entry}\n")
+        if verdict.ok and titles and row.id not in entries and cost <= room:
+            room -= cost
+            listed[row.id] = entry
+    shown = [*entries.values(), *listed.values()]
+    return MemoryBlock(_block(shown, nonce) if shown else "", tuple(entries), tuple(dropped.items()), tuple(listed))
 
 
 def _block(entries: Sequence[str], nonce: str) -> str:

@@ -29,6 +29,7 @@ _DEFAULT = Memorability()
 Choose = Callable[[SessionHandle, Sequence[Hit], int, datetime], Awaitable[Sequence[Hit]]]
 """Which hits of a session, at most so many of them, a prompt of now shall hold."""
 _TASKS_SHOWN = 3
+_LASTING = ("decision", "preference", "identity")
 _TOLD = 30
 """How many of the rows that were looked at a receipt tells of."""
 
@@ -76,7 +77,8 @@ class Remembrance:
         """What is remembered about what the user said last; `said` ends with the message to be answered.
 
         What the window shows from `since` on is left out, and so is what the last turn was given, for the model still
-        sees it. In the first turn of a session, tasks that surface at start-up come first.
+        sees it. In the first turn of a session, tasks that surface at start-up come first, and titles of what lasts
+        come last, as far as that is wanted.
         `choose` picks among twice as many hits as there are places; without it the best are taken.
         """
         if not self._settings.recall_rows:
@@ -89,11 +91,14 @@ class Remembrance:
         if choose is not None:
             hits = tuple(await choose(self._session, hits, most, self._clock()))
         rows = [(each.observation, each.score) for each in hits if each.observation is not None]
+        index: Sequence[Observation] = ()
         if len(said) == 1:
             rows = [(row, 1.0) for row in await self._startup_tasks()] + rows
+            index = await self._index()
         now = self._clock()
         block = build_block(
             rows,
+            index,
             nonce=secrets.token_hex(4),
             view=View(self._session.clearance, now),
             now=now,
@@ -117,7 +122,10 @@ class Remembrance:
             "injected": list(block.injected),
             "left_out": [{"id": each, "why": why} for each, why in block.dropped],
         }
-        return Recalled(block, tuple(row for row, _ in rows if row.id in block.injected), record)
+        if block.listed:
+            record["listed"] = list(block.listed)
+        given = {row.id: row for row in [*(row for row, _ in rows), *index]}
+        return Recalled(block, tuple(given[each] for each in (*block.injected, *block.listed)), record)
 
     async def note_use(self, recalled: Recalled) -> None:
         """The model was shown what was recalled: that counts as a use of each row, and the next turn need not."""
@@ -187,6 +195,11 @@ class Remembrance:
         """What is to be brought up when a session begins: tasks that are open and surface then."""
         tasks = await self._session.startup_tasks()
         return await self._session.get([task.id for task in tasks[:_TASKS_SHOWN]], count_use=False)
+
+    async def _index(self) -> Sequence[Observation]:
+        """What is meant to last, newest first, so that a model knows what there is to be asked for."""
+        most = self._settings.index_rows
+        return (await self._session.list_observations(types=_LASTING, limit=most)).rows if most else ()
 
     async def _shown(self, since: datetime | None) -> Collection[str]:
         """What the transcript shows anyway: exchanges, and what was captured of them and of tools."""

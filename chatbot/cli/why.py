@@ -70,6 +70,8 @@ async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
         say_table(("score", *_PARTS.values(), "verdict", "what"), await _rows(session, memory))
     else:
         say("nothing in memory was looked at" if not memory else "nothing in memory has to do with it")
+    if listed := memory.get("listed"):
+        say(f"of {len(listed)} more, which are meant to last, the titles stood in the prompt")
     tokens = receipt.get("tokens", {})
     _say("tokens: " + " · ".join(f"{name} {count:,}" for name, count in tokens.items()))
     window = receipt.get("window", {})

@@ -147,6 +147,32 @@ async def test_a_dry_run_shows_the_prompt_and_leaves_no_trace(memory: MemorySyst
     assert await session.receipts() == []
 
 
+async def test_a_session_begins_with_the_titles_of_what_lasts_where_that_is_wanted(
+    memory: MemorySystem, clock: Clock
+) -> None:
+    memories = memory.memories("chat")
+    for number in range(4):
+        await memories.remember(f"We chose port {8000 + number}", narrative="and a long story why", type="decision")
+    await memories.remember("The sky was grey", type="event")
+    session = await memory.create_session(STORES, "chat")
+    model = ScriptedModel(["Good morning.", "I see.", "Well."])
+    chat = talking(session, model, clock, AgentSettings(index_rows=3))
+    receipt = await chat.turn("Good morning to you!")
+    listed = receipt.memory["listed"]
+    assert (len(listed), receipt.memory["injected"]) == (3, [])
+    assert [port for port in ("8000", "8001", "8002", "8003") if port in sent(model)] == ["8001", "8002", "8003"]
+    assert "long story" not in sent(model)
+    assert "sky" not in sent(model)
+    await memories.forget(listed[0])
+    receipt = await chat.turn("Which port did we choose?")
+    assert "listed" not in receipt.memory
+    assert {row.title for row in await session.get(receipt.memory["injected"], count_use=False)} >= {
+        "We chose port 8001",
+        "We chose port 8002",
+    }
+    assert "8003" not in sent(model)
+
+
 async def test_recalling_counts_as_a_use_and_looking_does_not(memory: MemorySystem, clock: Clock) -> None:
     _, receipt = await told_in_one_asked_in_another(memory, clock)
     session = await memory.create_session(STORES, "chat")

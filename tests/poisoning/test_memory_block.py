@@ -54,6 +54,16 @@ def test_no_attack_leaves_the_block(attack: Attack) -> None:
     assert block.dropped == (((row.id, attack.rule),) if attack.rule else ())
 
 
+@pytest.mark.parametrize("attack", IN_ROWS, ids=lambda attack: attack.name)
+def test_no_attack_leaves_the_index_of_titles(attack: Attack) -> None:
+    row = row_with(attack.places, attack.texts)
+    block = build_block([(BEFORE, 1.0)], [row, AFTER, BEFORE], nonce=NONCE, view=VIEW, now=NOW, count=estimate_tokens)
+    titles = [[field for field in entry(0, each).fields if field[0] == "title"] for each in (BEFORE, row, AFTER)]
+    shown = [each for each in titles if each and not (each == titles[1] and attack.rule)]
+    assert [read.fields for read in read_block(block.text)] == [tuple(each) for each in shown]
+    assert (block.injected, len(block.listed)) == ((BEFORE.id,), len(shown) - 1)
+
+
 @pytest.mark.parametrize(("place", "text"), innocents())
 def test_an_innocent_text_is_injected_with_its_words(place: str, text: str) -> None:
     (read,) = read_block(block_of(row_with((place,), (text,))).text, NONCE)

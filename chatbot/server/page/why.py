@@ -22,6 +22,7 @@ from stores.records import parse_time
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
 
 _INJECTED = "in the prompt"
+_LISTED = "its title in the prompt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,10 @@ async def _considered(visit: Visit, memory: dict[str, Any]) -> list[Considered]:
     looked_at = {str(each["id"]): each for each in memory.get("considered", [])}
     injected = [str(each) for each in memory.get("injected", [])]
     why = {str(each["id"]): str(each["why"]) for each in memory.get("left_out", [])}
-    ids = list(dict.fromkeys([*injected, *looked_at]))
+    listed = [str(each) for each in memory.get("listed", [])]
+    ids = list(dict.fromkeys([*injected, *listed, *looked_at]))
+    verdicts = {each: why.get(each, str(looked["verdict"])) for each, looked in looked_at.items()}
+    verdicts |= dict.fromkeys(listed, _LISTED) | dict.fromkeys(injected, _INJECTED)
     rows = await _rows(visit, ids)
     return [
         Considered(
@@ -92,7 +96,7 @@ async def _considered(visit: Visit, memory: dict[str, Any]) -> list[Considered]:
             row=rows.get(each),
             score=looked_at[each]["score"] if each in looked_at else 1.0,
             parts=looked_at[each]["parts"] if each in looked_at else {},
-            verdict=_INJECTED if each in injected else why.get(each, str(looked_at[each]["verdict"])),
+            verdict=verdicts[each],
         )
         for each in ids
     ]
