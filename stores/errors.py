@@ -20,7 +20,6 @@ StoreError
 A store raises nothing else on purpose: every child is also the builtin that a Python programmer would catch.
 """
 
-import difflib
 from collections.abc import Iterable
 from typing import Self
 
@@ -102,6 +101,8 @@ class StoreFailed(StoreError, OSError):
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The end of an error message about an unknown word: the nearest known one, or all there are."""
+    import difflib
+
     known = sorted(known)
     if match := difflib.get_close_matches(word, known, n=1, cutoff=0.6):
         return f": did you mean {match[0]!r}?"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rich.cells import cell_len, set_cell_size
-
 _GAP = "  "
 _LEAST_OF_LAST = 12
 _MOST_TELLING = 2
@@ -18,7 +16,7 @@ def drawn(head: Sequence[str], rows: Iterable[Sequence[str]], width: int | None)
     Where the last column would have no room left, those before it go, but for the first two.
     """
     cells = [[" ".join(cell.split("\n")) for cell in row] for row in (head, *rows)]
-    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
+    widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
     if width is not None:
         while (
             len(widths) > _MOST_TELLING + 1 and sum(widths[:-1]) + len(_GAP) * (len(widths) - 1) + _room(widths) > width
@@ -44,4 +42,27 @@ def _narrowed(widths: list[int], room: int) -> list[int]:
 
 
 def _fitted(cell: str, width: int) -> str:
-    return set_cell_size(cell, width) if cell_len(cell) <= width else set_cell_size(cell, width - 1) + _CUT
+    return _sized(cell, width) if _width(cell) <= width else _sized(cell, width - 1) + _CUT
+
+
+def _width(cell: str) -> int:
+    """How many cells of the terminal the text takes."""
+    if _is_plain(cell):
+        return len(cell)
+    from rich.cells import cell_len
+
+    return cell_len(cell)
+
+
+def _sized(cell: str, width: int) -> str:
+    """The text, filled up or cut to that many cells."""
+    if _is_plain(cell):
+        return cell[:width].ljust(width)
+    from rich.cells import set_cell_size
+
+    return set_cell_size(cell, width)
+
+
+def _is_plain(cell: str) -> bool:
+    """Whether each character takes one cell, which is so for most texts, and known without loading rich."""
+    return cell.isascii() and cell.isprintable()
