@@ -1,6 +1,8 @@
-"""Files that are checked as they are read: each chunk has a digest of its own, so what is not wanted is not read.
+"""Files of which no byte is used before it is certain that it is what was written.
 
-Whoever keeps the digests of a file has to seal them in turn: they are no better guarded than what holds them.
+Small ones are sealed as a whole, with a key. Large ones are checked as they are read: each chunk has a digest of its
+own, so what is not wanted is not read. Whoever keeps the digests of a file has to seal them in turn: they are no better
+guarded than what holds them.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 from hashlib import blake2b
+from secrets import compare_digest
 
 from stores.errors import StoreFailed
 from stores.files import read_between
@@ -15,11 +18,28 @@ from stores.files import read_between
 _CHUNK_BYTES = 4096
 """Part of every format that is sealed."""
 _DIGEST_BYTES = 16
+_SEAL_BYTES = 32
 _OURS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
 class Damaged(Exception):
     """A file does not hold what was written into it."""
+
+
+def sealed(magic: bytes, body: bytes, key: bytes) -> bytes:
+    """A file that `unsealed` takes with the same magic and key, and no other."""
+    return magic + _seal(body, key) + body
+
+
+def unsealed(magic: bytes, data: bytes, key: bytes) -> memoryview:
+    """The body of a file that `sealed` made. Raises `Damaged`."""
+    if not data.startswith(magic):
+        raise Damaged("another release may have written it")
+    begin = len(magic) + _SEAL_BYTES
+    body = memoryview(data)[begin:]
+    if not compare_digest(_seal(body, key), data[len(magic) : begin]):
+        raise Damaged("it is not what was written")
+    return body
 
 
 def seals_of(data: bytes) -> bytes:
@@ -53,6 +73,10 @@ def read_sealed(path: str, seals: bytes, start: int, end: int) -> bytes:
 def bytes_read(start: int, end: int) -> int:
     """How many bytes are read for those from `start` to `end`."""
     return (-(-end // _CHUNK_BYTES) - start // _CHUNK_BYTES) * _CHUNK_BYTES
+
+
+def _seal(body: bytes | memoryview, key: bytes) -> bytes:
+    return blake2b(body, key=key, digest_size=_SEAL_BYTES).digest()
 
 
 def _read(path: str, start: int, end: int) -> bytes:

@@ -13,19 +13,18 @@ from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from hashlib import blake2b
 from itertools import accumulate, pairwise
-from secrets import compare_digest
 from typing import Any
 
 from stores.access import Guard
 from stores.observation import Triple, parse_triple
 from stores.observations.ids import Ids
+from stores.observations.labels import Labels, Written
+from stores.observations.sealing import Damaged, sealed, unsealed
 from stores.observations.table import NEVER, Place, Table
 
 NAME = "table"
-_MAGIC = f"chatbot table 5 {sys.byteorder}\n".encode()
-_SEAL_BYTES = 32
+_MAGIC = f"chatbot table 6 {sys.byteorder}\n".encode()
 _COLUMNS = {
     "class_of": "H",
     "starts": "Q",
@@ -62,6 +61,7 @@ class Position:
 
 def dump(table: Table, position: Position, key: bytes) -> bytes:
     """The table and its position in the journal, as bytes."""
+    labels = table.labels.written()
     parts = {
         **{name: getattr(table, name).tobytes() for name in _COLUMNS},
         "ids": table.ids.text().encode(),
@@ -69,9 +69,10 @@ def dump(table: Table, position: Position, key: bytes) -> bytes:
         "order": array("I", table.ids.order()).tobytes(),
         "twin_keys": bytes(table.twin_keys),
         "expiring": _json(table.expiring),
-        "labels": _json(list(table.labels)),
-        "counts": array("I", map(len, table.labels.values())).tobytes(),
-        "holders": b"".join(rows.tobytes() for rows in table.labels.values()),
+        "labels": labels.texts.encode(),
+        "label_ends": labels.text_ends.tobytes(),
+        "holders": labels.rows,
+        "holder_ends": labels.row_ends.tobytes(),
         "later": _json([[number, places] for number, places in table.later.items()]),
         "after": _json(table.after),
         "sessions": _json(table.sessions),
@@ -86,19 +87,15 @@ def dump(table: Table, position: Position, key: bytes) -> bytes:
     }
     header = _json(head)
     body = b"".join([len(header).to_bytes(8, "little"), header, *parts.values()])
-    return _MAGIC + _seal(body, key) + body
+    return sealed(_MAGIC, body, key)
 
 
 def load(data: bytes, key: bytes) -> tuple[Table, Position]:
     """What `dump` was given. Raises `BadSnapshot`."""
-    if not data.startswith(_MAGIC):
-        raise BadSnapshot("another release may have written it")
-    begin = len(_MAGIC) + _SEAL_BYTES
-    body = memoryview(data)[begin:]
-    if not compare_digest(_seal(body, key), data[len(_MAGIC) : begin]):
-        raise BadSnapshot("it is not what was written")
     try:
-        return _load(body)
+        return _load(unsealed(_MAGIC, data, key))
+    except Damaged as error:
+        raise BadSnapshot(str(error)) from error
     except (KeyError, TypeError, ValueError) as error:  # from a release that has the version, and not the parts
         raise BadSnapshot(f"{type(error).__name__}: {error}") from error
 
@@ -124,13 +121,9 @@ def _leave_all(table: Table, rows: int, parts: Mapping[str, memoryview]) -> None
     table.leave("twin_keys", partial(bytearray, parts["twin_keys"]))
     table.leave("expiring", partial(_expiring, parts["expiring"]))
     table.leave("expires", partial(_expires, rows, parts["expiring"]))
-    table.leave("labels", partial(_labels, parts["labels"], parts["counts"], parts["holders"]))
+    table.leave("labels", partial(_labels, parts))
     table.leave("later", partial(_later, parts["later"]))
     table.leave("triples", partial(_triples, parts["triples"]))
-
-
-def _seal(body: bytes | memoryview, key: bytes) -> bytes:
-    return blake2b(body, key=key, digest_size=_SEAL_BYTES).digest()
 
 
 def _json(value: object) -> bytes:
@@ -158,10 +151,9 @@ def _expires(rows: int, part: memoryview) -> array[int]:
     return column
 
 
-def _labels(labels: memoryview, counts: memoryview, rows: memoryview) -> dict[str, array[int]]:
-    ends = list(accumulate(_numbers("I", counts), initial=0))
-    holders = map(_numbers("I", rows).__getitem__, map(slice, ends, ends[1:]))
-    return dict(zip(_value(labels), holders, strict=True))
+def _labels(parts: Mapping[str, memoryview]) -> Labels:
+    ends, row_ends = _numbers("I", parts["label_ends"]), _numbers("I", parts["holder_ends"])
+    return Labels(Written(str(parts["labels"], "utf-8"), ends, parts["holders"], row_ends))
 
 
 def _later(part: memoryview) -> dict[int, list[Place]]:

@@ -24,6 +24,7 @@ from stores.documents import SEARCHED
 from stores.events import STATUS_AFTER, Event
 from stores.observation import TYPES, Observation, Status, Triple, counted, rank
 from stores.observations.ids import Ids
+from stores.observations.labels import Labels
 from stores.observations.visible import Lines, Visible
 from stores.query import EXACT, Filter, Labelled, Match, Order, key_of, values_of, written
 from stores.records import format_time
@@ -78,7 +79,7 @@ class Table:
         self.consolidated_touches = array("I")
         self.types = array("B")
         self.twin_keys = bytearray()
-        self.labels: dict[str, array[int]] = {}
+        self.labels = Labels()
         self.after: dict[str, str] = {}
         self.triples: dict[str, Triple] = {}
         self.sessions: list[str | None] = [None]
@@ -149,7 +150,7 @@ class Table:
         self.types.append(TYPES.index(row.type))
         self.twin_keys += twin_key(row)
         for label in labels_of(row):
-            self.labels.setdefault(label, array("I")).append(number)
+            self.labels.add(label, number)
         self._link(row.id, row.superseded_by)
         self._note_added(number)
         self._take_awaited()
@@ -223,11 +224,7 @@ class Table:
         gone = {self.ids[number] for number in numbers}
         for number in numbers:
             self._erase(self.ids[number], number)
-        for label, held in [each for each in self.labels.items() if not numbers.isdisjoint(each[1])]:
-            if left := [number for number in held if number not in numbers]:
-                self.labels[label] = array("I", left)
-            else:
-                del self.labels[label]
+        self.labels.erase(numbers)
         self.triples = {key: fact for key, fact in self.triples.items() if fact.source not in gone}
 
     def _erase(self, row_id: str, number: int) -> None:
@@ -315,10 +312,10 @@ class Table:
         ]
         groups += [[_label(f"metadata.{key}", written(value))] for key, value in wanted.metadata.items()]
         found: set[int] | None = None
-        for group in sorted(groups, key=lambda labels: sum(len(self.labels.get(label, ())) for label in labels)):
+        for group in sorted(groups, key=lambda labels: sum(len(self.labels.of(label)) for label in labels)):
             rows: set[int] = set()
             for label in group:
-                rows.update(self._without_any(label) if label in _EMPTY else self.labels.get(label, ()))
+                rows.update(self._without_any(label) if label in _EMPTY else self.labels.of(label))
             found = rows if found is None else found & rows
         return found
 
@@ -402,7 +399,9 @@ class Table:
         session = self.sessions[self.session_of[number]]
         if session is None:
             return None
-        line = self._lines.setdefault(visible, Lines(visible)).of(session, self.labels[_label("session_id", session)])
+        line = self._lines.setdefault(visible, Lines(visible)).of(
+            session, self.labels.of(_label("session_id", session))
+        )
         at = bisect.bisect_left(line, number)
         begin = max(0, at - reach)
         return {other: begin + step - at for step, other in enumerate(line[begin : at + reach + 1]) if other != number}
@@ -437,7 +436,7 @@ class Table:
 
     def derived_from(self, observation_id: str) -> list[int]:
         """The rows that were made from that one."""
-        return list(self.labels.get(_label("derived_from", observation_id), ()))
+        return list(self.labels.of(_label("derived_from", observation_id)))
 
     def counting(self, besides: AbstractSet[int] = frozenset()) -> list[Event]:
         """The lines that say how often each row was used and how strong it is; those of `besides` are left out.
@@ -593,12 +592,9 @@ class Table:
 
     def _relabel(self, number: int, old: set[str], new: set[str]) -> None:
         for label in old - new:
-            rows = self.labels[label]
-            rows.remove(number)
-            if not rows:
-                del self.labels[label]
+            self.labels.remove(label, number)
         for label in new - old:
-            bisect.insort(self.labels.setdefault(label, array("I")), number)
+            self.labels.insert(label, number)
 
     def _link(self, row_id: str, later: str | None) -> None:
         if later is not None:

@@ -559,7 +559,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "zeros": lambda data: bytes(len(data)),
     "longer": lambda data: data + b"\0",
     "shorter": lambda data: data[:-1],
-    "of an earlier release": lambda data: data.replace(b"table 5", b"table 4", 1),
+    "of an earlier release": lambda data: data.replace(b"table 6", b"table 5", 1),
     "sealed by another": sealed,
     "with others' times": lambda data: sealed(data[:-80] + b"\xff" * 80),
 }
