@@ -133,6 +133,7 @@ class Segment:
         self._spent: Counter[str] = Counter()
         self._kept: dict[str, bytes] = {}
         self._codes: dict[int, list[int]] = {}
+        self._coded: Counter[int] = Counter()
 
     @property
     def start(self) -> int:
@@ -191,9 +192,10 @@ class Segment:
         return (rows, found) if rows else None
 
     def _single(self, number: int, documents: list[int]) -> Iterable[int]:
-        """What postings of frequency one are: from a list, where it is worth to have one."""
+        """What postings of frequency one are: from a list, once so many were asked for that it is worth to have one."""
         lengths = self.lengths(number)
-        if not self._kept:
+        if self._coded[number] < len(lengths):
+            self._coded[number] += len(documents)
             return map(_CODES.__getitem__, map(lengths.__getitem__, documents))
         if number not in self._codes:
             self._codes[number] = list(map(_CODES.__getitem__, lengths))
