@@ -66,8 +66,8 @@ from stores.vectors import one_dimension, unit
 logger = logging.getLogger(__name__)
 
 _KEPT_BODIES = 2_048
-_SNAPSHOT_AFTER = 500
-"""Lines of the journal that are worth a new snapshot."""
+_SNAPSHOT_AFTER = 128
+"""Lines of the journal that are worth a new snapshot, for each process that begins reads them."""
 _COMPACTED_FROM = 2_000
 """Lines that only count, from which on compaction is thought of."""
 _COUNTED_IN_A_LINE = 10
@@ -672,6 +672,7 @@ class Keeper:
         table.relocate(moved)
         table.lines = len(moved) + len(counts)
         table.use_lines = 0
+        self._snapshot_lines = 0  # for there is none of this journal
 
     @contextmanager
     def _alone(self) -> Iterator[Folder]:

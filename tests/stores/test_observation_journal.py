@@ -26,7 +26,7 @@ from stores.errors import InvalidValue, LaterFormat, StoreFailed, UnsafePath
 from stores.events import Event, parse_event
 from stores.files import make_folder
 from stores.observation import STATUSES, Observation, Triple
-from stores.observations import journal, snapshot
+from stores.observations import journal, keeper, snapshot
 from stores.observations.store import ObservationFileStore
 from stores.observations.text_index import TextIndex
 from stores.query import FactFilter, Filter
@@ -580,9 +580,20 @@ def test_a_snapshot_that_is_not_what_was_written_is_built_again(
 
 
 def test_a_snapshot_is_written_though_nothing_was_searched_for(place: Place) -> None:
-    place.commit(*(adding(number) for number in range(1, 600)))
-    assert place.snapshot.stat().st_size > 50_000
-    assert place.titles()[598] == "title 599"
+    place.commit(*(adding(number) for number in range(1, 200)))
+    assert place.snapshot.stat().st_size > 15_000
+    assert place.titles()[198] == "title 199"
+
+
+def test_a_snapshot_is_written_of_the_journal_that_took_the_place_of_another(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.commit(*(adding(number) for number in range(1, 201)))
+    before = place.snapshot.read_bytes()
+    place.run(lambda store: store.purge(OWNER, [id_of(7)]))
+    assert place.snapshot.read_bytes() != before
+    monkeypatch.setattr(keeper, "event_of", None)  # which is for lines beyond the snapshot
+    assert len(place.run(lambda store: store.find(OWNER, EVERYTHING, limit=1000)).rows) == 199
 
 
 def test_a_byte_that_was_flipped_anywhere_in_the_caches_changes_no_answer(place: Place) -> None:
