@@ -420,9 +420,12 @@ class Keeper:
             pass
 
     def close(self) -> None:
-        """Save what is worth it, and let go of files."""
+        """Save what is worth it, one batch of the index at most, and let go of files."""
         self.save(always=False)
+        if self.has_batch():
+            self.search.index_batch()
         with self._lock:
+            self.search.leave_analysed()
             self.search.close()
             self._vectors.close()
             self._journal.close()

@@ -16,6 +16,7 @@ from typing import Any
 
 from stores.errors import StoreBusy, StoreError
 from stores.files import Folder, Stamp, locked, make_folder, stamp
+from stores.observations import analysed
 from stores.observations.segments import FORMAT, Entry, is_ours, remove
 
 NAME = "manifest.json"
@@ -85,7 +86,7 @@ def write(place: Folder, manifest: Manifest) -> Stamp | None:
 
 
 def sweep(place: Folder, manifest: Manifest) -> None:
-    """Remove whatever the manifest does not list. Needs the lock of `changing`."""
+    """Remove whatever the manifest does not list, what was analysed besides too. Needs the lock of `changing`."""
     remove(place.path, _unlisted(place.names(), manifest))
 
 
@@ -117,7 +118,8 @@ def _queue(folder: Path) -> ExitStack | None:
 def try_sweep(folder: Path, known: Manifest) -> None:
     """Remove what is unlisted, where there is anything that is not `known`, unless somebody is just writing."""
     try:
-        if _unlisted((path.name for path in folder.iterdir()), known) and (right := begin_writing(folder, wait=False)):
+        names = {path.name for path in folder.iterdir()} - {analysed.NAME}
+        if _unlisted(names, known) and (right := begin_writing(folder, wait=False)):
             with right, changing(folder) as place:
                 sweep(place, read(folder))
     except StoreError:

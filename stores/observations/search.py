@@ -105,14 +105,11 @@ class Search:
 
     def index_batch(self) -> bool:
         """Write one batch, beside everything else; whether there may be another one."""
-        with self._lock:
-            index = self._caught_up() if self._index is not None else None
-            plan = index.plan() if isinstance(index, TextIndex) else None
-        if plan is None or not isinstance(index, TextIndex):
-            return False
         try:
-            written = self._write(index, plan)
-            if written is None:
+            with self._lock:
+                index = self._caught_up() if self._index is not None else None
+                plan = index.plan() if isinstance(index, TextIndex) else None
+            if plan is None or not isinstance(index, TextIndex) or (written := self._write(index, plan)) is None:
                 return False
             released = index.release(written)
             with self._lock:
@@ -122,6 +119,16 @@ class Search:
         except (OSError, StoreError) as error:
             logger.warning("the index of %s stays behind, which costs memory alone: %s", self._cache.folder, error)
         return False
+
+    def leave_analysed(self) -> None:
+        """Keep what was analysed for the next process, if it is much. It is only a cache: a failure is told."""
+        try:
+            if isinstance(index := self._index, TextIndex):
+                index.leave_analysed(lambda: not self._is_replaced())
+        except MissingFolder:
+            return  # another process has removed the index
+        except (OSError, StoreError) as error:
+            logger.warning("what was analysed of %s is not kept, which costs time alone: %s", self._cache.folder, error)
 
     def close(self) -> None:
         """Let go of everything; what is on the disk stays."""
@@ -167,6 +174,8 @@ class Search:
 
     def _fill(self, index: TextIndex | Scan) -> None:
         missing = index.uncovered(self._versions())
+        if missing and isinstance(index, TextIndex):
+            missing = index.take_analysed(missing, self._versions())
         if len(missing) > _PUT_AT_MOST and isinstance(index, TextIndex):
             self._write_all(index)
             missing = index.uncovered(self._versions())

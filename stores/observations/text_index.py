@@ -22,9 +22,10 @@ from weakref import WeakKeyDictionary
 from stores.bm25 import LENGTHS, Document, contribution, inverse_frequency
 from stores.errors import StoreError
 from stores.files import Stamp
+from stores.observations import analysed
 from stores.observations import manifest as manifests
 from stores.observations.manifest import Manifest
-from stores.observations.overlay import Overlay
+from stores.observations.overlay import Overlay, Text
 from stores.observations.postings import PostingsCache, Scored
 from stores.observations.segments import MAX_ROWS, DamagedSegment, Entry, Segment, build, open_segment, remove, save
 from stores.observations.visible import Totals, Visible, covering
@@ -39,6 +40,8 @@ FLUSH_ROWS = 512
 _STALE_SHARE = 8
 _MANY = 4 * FLUSH_ROWS
 _LOG_ROWS = 20_000
+_KEPT_FROM = 32
+"""Fewer rows than this each process analyses for itself, lest the file be written for each of them."""
 _ATTEMPTS = 3
 
 
@@ -80,6 +83,7 @@ class TextIndex:
         self._stamp: Stamp | None = None
         self._segments: list[Segment] = []
         self._overlay = Overlay()
+        self._kept: dict[int, int] = {}
         self._log: list[int] = []
         self._cache = PostingsCache()
         self._totals: WeakKeyDictionary[Visible, Totals] = WeakKeyDictionary()
@@ -133,10 +137,25 @@ class TextIndex:
 
     def put(self, row: int, seq: int, document: Document) -> None:
         """From now on the row is found by this text and by no other."""
-        self._overlay.put(row, seq, document)
-        self._log.append(row)
-        if len(self._log) > _LOG_ROWS:
-            self._adopt(self._manifest, self._segments)
+        self._put(row, Text.of(seq, document))
+
+    def take_analysed(self, rows: Iterable[int], versions: array[int]) -> list[int]:
+        """Put what `leave_analysed` left of these rows, here or elsewhere; returns those of which it left nothing."""
+        found = analysed.read(self._folder, self._key)
+        self._kept = {row: text.seq for row, text in found.items()}
+        known = {row: text for row in rows if (text := found.get(row)) and text.seq == versions[row]}
+        for row, text in known.items():
+            self._put(row, text)
+        return [row for row in rows if row not in known]
+
+    def leave_analysed(self, is_current: Callable[[], bool]) -> None:
+        """Keep in a file what is in memory only, where enough of it is in no file. `is_current` as for `write`."""
+        texts = {row: text for row, text in self._overlay.texts.items() if any(text.postings)}
+        if sum(self._kept.get(row) != text.seq for row, text in texts.items()) < _KEPT_FROM:
+            return
+        with manifests.changing(self._folder) as place:
+            if manifests.read(self._folder).generation == self._manifest.generation and is_current():
+                analysed.write(place, texts, self._key)
 
     def match(self, query: Sequence[str], visible: Visible) -> dict[int, float]:
         """The scores of the visible rows that have any of the terms, in no particular order.
@@ -256,6 +275,12 @@ class TextIndex:
             place.sync()
         self._take(after, stamp, {})
 
+    def _put(self, row: int, text: Text) -> None:
+        self._overlay.put(row, text)
+        self._log.append(row)
+        if len(self._log) > _LOG_ROWS:
+            self._adopt(self._manifest, self._segments)
+
     def _load(self) -> None:
         for _ in range(_ATTEMPTS):
             stamp, found = manifests.current_stamp(self._folder), manifests.read(self._folder)
@@ -288,6 +313,7 @@ class TextIndex:
         found = [known.get(entry.digest) or open_segment(self._folder, entry, self._key) for entry in manifest.entries]
         sound = [segment for segment in found if segment]
         self._stamp = stamp
+        self._kept = {}
         self._adopt(manifest, sound)
         return len(sound) == len(found)
 

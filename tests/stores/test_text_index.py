@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from stores.bm25 import FIELDS, Document, rank
 from stores.errors import StoreFailed
-from stores.observations import sealing, text_index
+from stores.observations import analysed, sealing, text_index
 from stores.observations.postings import PostingsCache
 from stores.observations.text_index import DamagedSegment, TextIndex, Visible
 
@@ -38,7 +38,7 @@ def made(random_: random.Random, words: list[str] = WORDS) -> Document:
 def fill(index: TextIndex, texts: Texts) -> None:
     count = max(texts) + 1
     seqs = array("q", [texts[row][0] for row in range(count)])
-    for row in index.uncovered(seqs):
+    for row in index.take_analysed(index.uncovered(seqs), seqs):
         index.put(row, *texts[row])
 
 
@@ -154,9 +154,14 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def damage(self) -> None:
-        paths = sorted(Path(self.place.name).glob("index/seg-*/*"))
+        index = Path(self.place.name) / "index"
+        paths = sorted((*index.glob("seg-*/*"), *index.glob(analysed.NAME)))
         if files := [path for path in paths if path.stat().st_size]:
             flip(self.random.choice(files), self.random)
+
+    @rule(which=st.integers(0, 1))
+    def leave(self, which: int) -> None:
+        self.indexes[which].leave_analysed(lambda: True)
 
     @rule(which=st.integers(0, 1))
     def reopen(self, which: int) -> None:
@@ -179,6 +184,7 @@ def _small_plans() -> Iterator[None]:
         patch.setattr(text_index, "FLUSH_ROWS", 4)
         patch.setattr(text_index, "MAX_ROWS", 16)
         patch.setattr(text_index, "_MANY", 12)
+        patch.setattr(text_index, "_KEPT_FROM", 1)
         yield
 
 
@@ -415,6 +421,25 @@ def test_erased_rows_leave_no_byte_behind(tmp_path: Path, index: TextIndex, text
     assert index.uncovered(array("q", range(300))) == list(range(16, 32))
     other.refresh()
     assert other.uncovered(array("q", range(300))) == list(range(16, 32))
+
+
+def test_what_was_erased_elsewhere_is_not_left_behind(tmp_path: Path, index: TextIndex, texts: Texts) -> None:
+    def held() -> list[Path]:
+        files = [path for path in (tmp_path / "index").rglob("*") if path.is_file()]
+        return [path for path in files if b"unmistakable" in path.read_bytes()]
+
+    texts[20] = (20, {"narrative": ["unmistakable"] * 3})
+    fill(index, texts)
+    index.leave_analysed(lambda: False)  # as where the row may have been erased since it was read
+    assert held() == []
+    index.leave_analysed(lambda: True)
+    assert held() == [tmp_path / "index" / analysed.NAME]
+    other = TextIndex(tmp_path / "index", KEY)
+    other.open()
+    other.erase([20])
+    assert held() == []
+    index.leave_analysed(lambda: True)
+    assert held() == []
 
 
 def test_only_one_may_wait_for_another_to_write(tmp_path: Path, index: TextIndex, texts: Texts) -> None:

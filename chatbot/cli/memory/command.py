@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from importlib import import_module
 
 from chatbot.cli.exits import Exit
@@ -45,4 +46,5 @@ async def run(args: argparse.Namespace) -> Exit:
             module, name = _ACTIONS[args.action]
             action = getattr(import_module(f"chatbot.cli.memory.{module}"), name)
             await action(Desk.of(memory, setup, args))
+        sys.stdout.flush()  # the answer, before caches are written
     return Exit.OK
