@@ -3,7 +3,8 @@
 Every start but the very first finds its modules compiled, and so do these, whatever the environment says: what is
 compiled goes to a folder of its own, which one round before the others fills. `--uncompiled` writes none, so that
 what is not compiled where it is installed is compiled at every start. `--full` also lists the newest of 10,000
-sessions, and searches 100,000 rows.
+sessions, and searches 100,000 rows: all alike, and as they come about in a life, 200 of them since the index was built,
+and one more before each search, which itself counts for nothing.
 """
 
 from __future__ import annotations
@@ -11,22 +12,34 @@ from __future__ import annotations
 import json
 import os
 import pty
+import random
 import select
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
+from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from observations import Texts
+
+    from chatbot.runtime import Runtime
 
 ROUNDS = 15
 PROMPT = "❯".encode()
 CHATBOT = [sys.executable, "-m", "chatbot"]
 
 
-def finished(command: list[str]) -> Callable[[], None]:
-    return lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL).check_returncode()
+def finished(command: list[str], home: Path | None = None) -> Callable[[], None]:
+    home_is = {"HOME": str(home)} if home else {}
+    return lambda: subprocess.run(
+        command, check=True, stdout=subprocess.DEVNULL, cwd=home, env=os.environ | home_is
+    ).check_returncode()
 
 
 def prompt(*flags: str) -> Callable[[], None]:
@@ -69,37 +82,54 @@ def prepare(home: str) -> None:
         os.environ["PYTHONPYCACHEPREFIX"] = str(Path(home) / "compiled")
 
 
-def fill(sessions: int, rows: int) -> None:
+async def fill(runtime: Runtime, texts: Texts, sessions: int, rows: int) -> None:
     """As many sessions, and as many things remembered."""
-    import asyncio
-
-    from observations import Texts
-
     from chatbot.memory.writing import Draft
-    from chatbot.runtime import Runtime
-    from chatbot.setup import Options
 
-    async def work() -> None:
-        texts = Texts()
-        async with Runtime(Options(model="scripted")) as runtime:
-            for _ in range(sessions):
-                await runtime.memory.create_session(["basic_session"], "chat", title=texts.some(4))
-            notes = runtime.memory.memories("chat")
-            for _ in range(0, rows, 1_000):
-                await notes.remember_all([Draft(title=texts.some(5), narrative=texts.some(28)) for _ in range(1_000)])
-            await notes.reindex()
-
-    asyncio.run(work())
+    for _ in range(sessions):
+        await runtime.memory.create_session(["basic_session"], "chat", title=texts.some(4))
+    notes = runtime.memory.memories("chat")
+    for _ in range(0, rows, 1_000):
+        await notes.remember_all([Draft(title=texts.some(5), narrative=texts.some(28)) for _ in range(1_000)])
+    await notes.reindex()
 
 
-def compare(work: dict[str, Callable[[], None]]) -> None:
-    """Print the medians, and what they are of an empty Python."""
+async def live(runtime: Runtime, texts: Texts, rows: int) -> None:
+    """As many things remembered, twenty a session, with labels; some are delicate, some were used, some forgotten."""
+    from chatbot.memory.writing import Draft
+
+    chance = random.Random(rows)
+    ids: list[str] = []
+    for _ in range(0, rows, 20):
+        session = await runtime.memory.create_session(["observations"], "chat")
+        drafts = [
+            Draft(
+                title=texts.some(5),
+                narrative=texts.some(28),
+                type=chance.choice(("note", "exchange", "decision", "event")),
+                tags=texts.some(2).split(),
+                people=[chance.choice(("Ada", "Bob", "Eve"))],
+                user_text=texts.some(8) if chance.random() < 0.5 else "",
+                sensitivity="private" if chance.random() < 0.05 else "public",
+            )
+            for _ in range(20)
+        ]
+        ids += [kept.id for kept in await session.remember_all(drafts)]
+    notes = runtime.memory.memories("chat")
+    await notes.note_use(chance.sample(ids, rows // 100))
+    await notes.forget(*chance.sample(ids, rows // 50))
+
+
+def compare(work: dict[str, Callable[[], None]], before: dict[str, Callable[[], None]] | None = None) -> None:
+    """Print the medians, and what they are of an empty Python; what comes `before` takes no time."""
     work = {"python -c pass": finished([sys.executable, "-c", "pass"]), **work}
     for run in work.values():
         run()
     taken: dict[str, list[float]] = {name: [] for name in work}
     for _ in range(ROUNDS):
         for name, run in work.items():
+            if before and name in before:
+                before[name]()
             started = time.perf_counter()
             run()
             taken[name].append(time.perf_counter() - started)
@@ -123,16 +153,49 @@ def main() -> None:
             }
         )
         if "--full" in sys.argv:
-            from observations import Texts
+            full(Path(home))
 
-            fill(10_000, 100_000)
-            words = Texts().some(5)
-            compare(
-                {
-                    "sessions list": finished([*CHATBOT, "sessions", "list"]),
-                    "memory search": finished([*CHATBOT, "memory", "search", words]),
-                }
-            )
+
+def full(home: Path) -> None:
+    """Sessions and memories in numbers."""
+    from observations import Texts
+
+    lived = home / "lived"
+    lived.mkdir()
+    texts, numbers = Texts(), count()
+    search = [*CHATBOT, "memory", "search", texts.some(5)]
+    work_in(home, partial(fill, texts=texts, sessions=10_000, rows=100_000))
+    work_in(lived, partial(live, texts=texts, rows=100_000))
+    work_in(lived, lambda runtime: runtime.memory.memories("chat").reindex())
+    work_in(lived, partial(live, texts=texts, rows=200))
+    os.environ["HOME"] = str(home)
+
+    def one_more() -> None:
+        finished([*CHATBOT, "memory", "add", f"one more, {next(numbers)}"], lived)()
+
+    compare(
+        {
+            "sessions list": finished([*CHATBOT, "sessions", "list"]),
+            "search, all alike": finished(search),
+            "search, lived in": finished(search, lived),
+        },
+        {"search, lived in": one_more},
+    )
+
+
+def work_in(home: Path, work: Callable[[Runtime], Awaitable[object]]) -> None:
+    """Open the memory in a home, do something and close it."""
+    import asyncio
+
+    from chatbot.runtime import Runtime
+    from chatbot.setup import Options
+
+    async def opened() -> None:
+        async with Runtime(Options(model="scripted")) as runtime:
+            await work(runtime)
+
+    os.environ["HOME"] = str(home)
+    asyncio.run(opened())
 
 
 if __name__ == "__main__":
