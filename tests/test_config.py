@@ -119,6 +119,15 @@ def test_an_agent_that_names_no_stores_has_none() -> None:
     assert _config("[agents.chat]\nwindow_entries = 5").agents["chat"].memory == ()
 
 
+def test_the_table_of_extraction_may_stand_in_that_of_memory() -> None:
+    text = '[memory.extraction]\nenabled = true\nmodel = "a/b"\n[extraction]\nmodel = "c/d"\n[memory.other]\nkv_cap = 3'
+    config = _config(text, environ={"CHATBOT_MEMORY__EXTRACTION__RECONCILE": "false"})
+    assert (config.extraction.enabled, config.extraction.model, config.extraction.reconcile) == (True, "c/d", False)
+    assert config.memory == {"other": {"kv_cap": 3}}
+    with pytest.raises(ConfigError, match=r"'enabeld' in \[extraction\]: did you mean 'enabled'"):
+        _config("[memory.extraction]\nenabeld = true")
+
+
 def test_merging_keeps_what_the_stronger_does_not_name() -> None:
     weaker = {"a": {"b": 1, "c": 2}, "d": 3}
     assert merge(weaker, {"a": {"b": 9}, "e": 4}) == {"a": {"b": 9, "c": 2}, "d": 3, "e": 4}
