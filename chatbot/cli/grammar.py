@@ -13,16 +13,20 @@ def add_action(
     *examples: str,
     agent: bool = True,
 ) -> argparse.ArgumentParser:
-    """A command, or what it can do; the examples stand without the word `chatbot`."""
+    """A command, or what it can do; the examples stand without the word `chatbot`, but for what is behind a pipe."""
     parser = actions.add_parser(
         name,
         help=summary,
         description=summary,
-        epilog="\n".join(("examples:", *(f"  chatbot {example}" for example in examples))),
+        epilog="\n".join(("examples:", *(f"  {_as_typed(example)}" for example in examples))),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_place(parser, agent=agent)
     return parser
+
+
+def _as_typed(example: str) -> str:
+    return example if "| chatbot " in example else f"chatbot {example}"
 
 
 def add_place(parser: argparse.ArgumentParser, *, agent: bool = True) -> None:

@@ -128,8 +128,10 @@ def test_every_command_shows_examples_that_it_understands() -> None:
         lines = [line.strip() for line in examples.split("\n\n")[0].splitlines()]
         assert lines, f"{each.prog} has no examples"
         for line in lines:
-            command = re.split(r"\s{3,}| [|<>] | [|<>]", line.partition("| ")[2] or line)[0]
-            name, *arguments = shlex.split(command)
+            commands = re.split(r"\s{3,}", line)[0].split(" | ")
+            *others, own = [re.split(r" [<>] ", command)[0] for command in commands]
+            assert not any(other.startswith("chatbot") for other in others), line
+            name, *arguments = shlex.split(own)
             assert name == "chatbot", line
             parsed = parser.parse_args(arguments)
             assert each.prog.split()[1:2] in ([], [parsed.command]), line

@@ -200,7 +200,7 @@ def test_what_is_forgotten_can_be_restored() -> None:
     found = add("Tea")
     assert ok("confirm", found) == f"confirmed {found}\n"
     assert from_json("get", found)[0]["confirmed_count"] == 1
-    assert from_json("forget", found) == {"forgotten": [found]}
+    assert from_json("forget", found) == {"forgotten": [found], "dry_run": False}
     assert titles("list") == []
     assert titles("list", "--status", "deleted") == ["Tea"]
     assert re.search(r"^status: +deleted$", ok("get", found), re.MULTILINE)
@@ -210,6 +210,22 @@ def test_what_is_forgotten_can_be_restored() -> None:
         assert f"nothing to {verb}: {found} is deleted" in done.stderr
     ok("restore", found)
     assert titles("list") == ["Tea"]
+
+
+def test_several_are_forgotten_once_that_is_agreed_to_where_there_is_a_terminal() -> None:
+    ids = [add(f"number {number}") for number in range(2)]
+    assert ok("forget", *ids, "--dry-run") == "".join(f"would be forgotten {each}\n" for each in ids)
+    asking = terminal("forget", *ids)
+    asking.see("number 0.*number 1.*restore brings them back; type yes:")
+    asking.type("no\n")
+    asking.ended(2)
+    assert len(titles("list")) == 2
+    terminal("forget", ids[0]).ended()
+    ok("restore", ids[0])
+    terminal("forget", *ids, "--yes").ended()
+    ok("restore", *ids)
+    assert from_json("forget", *ids) == {"forgotten": ids, "dry_run": False}
+    assert titles("list") == []
 
 
 def test_purging_leaves_no_byte_behind() -> None:
@@ -236,6 +252,8 @@ async def test_what_was_derived_goes_too_and_that_is_told() -> None:
     asking.see("summary.*1 of these go too because they were derived from the others.*type yes:")
     asking.type("no\n")
     asking.ended(2)
+    assert from_json("purge", source, "--dry-run") == {"purged": [derived, source], "dry_run": True}
+    assert len(titles("list")) == 2
     assert f"purged {derived}, which was derived" in ok("purge", source, "--yes")
     assert titles("list") == []
 
@@ -243,8 +261,9 @@ async def test_what_was_derived_goes_too_and_that_is_told() -> None:
 def test_what_is_past_its_time_can_be_purged_together() -> None:
     gone = add("Old", "--expires", "2020-01-01")
     add("Tea")
-    assert from_json("purge", "--expired", "--yes") == {"purged": [gone]}
-    assert from_json("purge", "--expired", "--yes") == {"purged": []}
+    assert ok("purge", "--expired", "--dry-run") == f"would be purged {gone}\n"
+    assert from_json("purge", "--expired", "--yes") == {"purged": [gone], "dry_run": False}
+    assert from_json("purge", "--expired", "--yes") == {"purged": [], "dry_run": False}
     fails(2, "by its ids, or", "purge", "--yes")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from chatbot.cli.grammar import add_action
-from chatbot.cli.sessions.grammar import add_import
+from chatbot.cli.sessions.grammar import add_bulk, add_import
 from chatbot.cli.values import count, future, pair, past, share, whole_days, words
 
 VISIBILITIES = ("private", "shared", "social")
@@ -101,16 +101,19 @@ def _add_changing(grammar: _Grammar) -> None:
         ("forget", "take observations out of memory; restore brings them back"),
         ("restore", "make observations active again, whatever became of them"),
     ):
-        _ids(grammar.action(name, summary, f"memory {name} 0195a1b2-c3d4"))
+        parser = grammar.action(name, summary, f"memory {name} 0195a1b2-c3d4")
+        _ids(parser)
+        if name == "forget":
+            add_bulk(parser)
     purge = grammar.action(
         "purge",
         "erase observations for good, with what was derived from them",
         "memory purge 0195a1b2-c3d4 --yes",
-        "memory purge --expired --yes",
+        "memory purge --expired --dry-run",
     )
     _ids(purge, nargs="*")
     purge.add_argument("--expired", action="store_true", help="all that is past its time")
-    purge.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    add_bulk(purge)
 
 
 def _add_extracting(grammar: _Grammar) -> None:
@@ -221,8 +224,7 @@ def _add_facts(grammar: _Grammar) -> None:
     _id(deeds.action("remove", "take a fact back", "memory facts remove 0195a1b2-c3d4"), what="fact")
     purge = deeds.action("purge", "erase a fact for good", "memory facts purge 0195a1b2-c3d4 --yes")
     _id(purge, what="fact")
-    purge.add_argument("--dry-run", action="store_true", help="show it, and erase nothing")
-    purge.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    add_bulk(purge)
 
 
 def _add_fields(parser: argparse.ArgumentParser) -> None:

@@ -41,6 +41,12 @@ def add_import(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trust", action="store_true", help="let a bundle's memories be seen as widely as it says")
 
 
+def add_bulk(parser: argparse.ArgumentParser) -> None:
+    """What everything has that changes many at once."""
+    parser.add_argument("--dry-run", action="store_true", help="say which, and change nothing")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+
+
 class _Grammar:
     """The actions; their examples stand without the word `sessions`."""
 
@@ -132,12 +138,12 @@ def _add_erasing(grammar: _Grammar) -> None:
     )
     _add_sessions(archive)
     archive.add_argument("--undo", action="store_true", help="bring them back")
-    _add_bulk(archive)
+    add_bulk(archive)
     delete = grammar.action(
         "delete", "erase sessions for good", "delete 0195a1b2", "delete --title test --dry-run", agent=False
     )
     _add_sessions(delete)
-    _add_bulk(delete)
+    add_bulk(delete)
     prune = grammar.action(
         "prune",
         "erase the sessions whose time to live is over, or those that fit a filter",
@@ -148,7 +154,7 @@ def _add_erasing(grammar: _Grammar) -> None:
     )
     add_filter(prune, limit=None)
     prune.add_argument("--empty", action="store_true", help="those in which nothing was said")
-    _add_bulk(prune)
+    add_bulk(prune)
 
 
 _WHICH = "id, beginning of an id, or title"
@@ -161,8 +167,3 @@ def _add_session(parser: argparse.ArgumentParser) -> None:
 def _add_sessions(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sessions", nargs="*", metavar="ID|TITLE", help=f"{_WHICH}; without any, those that are wanted")
     add_filter(parser, limit=None)
-
-
-def _add_bulk(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="say which, and change nothing")
-    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
