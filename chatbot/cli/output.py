@@ -118,8 +118,8 @@ def _bar(title: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def say_marked(text: str, ranges: Iterable[tuple[int, int]], *, indent: str = "") -> None:
-    """A line in which some parts stand out on a terminal that shows colour."""
+def say_marked(text: str, ranges: Iterable[tuple[int, int]] = (), *, indent: str = "") -> None:
+    """A line broken between words where a terminal has no room; some parts stand out on one that shows colour."""
     from rich.console import Console
     from rich.padding import Padding
     from rich.text import Text

@@ -68,7 +68,7 @@ async def search(memory: MemorySystem, args: argparse.Namespace) -> None:
         say_json([hit.as_json() for hit in hits])
         return
     for hit in hits:
-        _say_hit(hit)
+        say_hit(hit, f"chatbot -r {hit.record.id}")
     if not hits:
         say("no session speaks of that")
 
@@ -96,13 +96,14 @@ async def compare(memory: MemorySystem, args: argparse.Namespace) -> None:
             say("\n".join(f"{mark} {line}" for line in said.splitlines()))
 
 
-def _say_hit(hit: SessionHit) -> None:
+def say_hit(hit: SessionHit, command: str) -> None:
+    """A session that speaks of something, with the line that says it and the command that goes on with it."""
     record = hit.record
     where = f"entry {hit.number}, {hit.role}" if hit.number else hit.role
     archived = ", archived" if record.archived_at else ""
-    say(f"{printable(record.title) or 'untitled'} ({age(record.used_at)}{archived})")
+    say_marked(f"{record.title or 'untitled'} ({age(record.used_at)}{archived})")
     say_marked(f"{where}: {hit.line}", [(a + len(where) + 2, b + len(where) + 2) for a, b in hit.ranges], indent="  ")
-    say(f"  chatbot -r {record.id}\n")
+    say(f"  {command}\n")
 
 
 def _numbered(entries: Sequence[TranscriptEntry], common: int) -> list[dict[str, Any]]:
