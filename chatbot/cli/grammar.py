@@ -3,7 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import sys
+import textwrap
 from pathlib import Path
+from typing import NoReturn
+
+_WIDTH = 78
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that tells programs what is wrong in JSON, as every command does."""
+
+    def error(self, message: str) -> NoReturn:
+        """See `ArgumentParser`."""
+        if "--json" not in sys.argv:
+            super().error(message)
+        from chatbot.cli.output import complain
+        from stores.errors import InvalidValue
+
+        complain(InvalidValue(f"{message}: see {self.prog} --help"), as_json=True)
+        self.exit(2)
 
 
 def add_action(
@@ -17,7 +36,7 @@ def add_action(
     parser = actions.add_parser(
         name,
         help=summary,
-        description=summary,
+        description=textwrap.fill(summary, _WIDTH),
         epilog="\n".join(("examples:", *(f"  {_as_typed(example)}" for example in examples))),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

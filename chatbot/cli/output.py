@@ -143,12 +143,12 @@ def age(moment: datetime, now: datetime | None = None) -> str:
 
 
 def session_rows(records: Iterable[SessionRecord]) -> list[list[str]]:
-    """Sessions for `say_table`: number, id, last use, agent, title."""
+    """Sessions for `say_table`: id, last use, agent, title."""
     records = list(records)
     ids = short_ids([record.id for record in records], shortest=_SHORTEST_SESSION_ID)
     return [
-        [str(number), short, age(record.used_at), record.agent_id, _marked(record)]
-        for number, (short, record) in enumerate(zip(ids, records, strict=True), 1)
+        [short, age(record.used_at), record.agent_id, _marked(record)]
+        for short, record in zip(ids, records, strict=True)
     ]
 
 
@@ -167,7 +167,7 @@ def _marked(record: SessionRecord) -> str:
     return (record.title or "–") + (" (archived)" if record.archived_at else "")
 
 
-SESSION_HEAD = ("#", "session", "used", "agent", "title")
+SESSION_HEAD = ("session", "used", "agent", "title")
 
 
 _STEERING = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")

@@ -76,8 +76,14 @@ def test_every_option_and_command_is_explained() -> None:
             assert action.help or isinstance(action, argparse._SubParsersAction), (parser.prog, action)
 
 
+def test_no_line_of_help_is_wider_than_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for parser in _parsers(build_parser()):
+        assert [line for line in parser.format_help().splitlines() if len(line) > 80] == []
+
+
 def test_the_exit_codes_in_help_are_all_of_them() -> None:
-    listed = re.search(r"exit codes: (.*)", build_parser().format_help())
+    listed = re.search(r"exit codes: (.*)", build_parser().format_help(), re.DOTALL)
     assert listed is not None
     assert [int(code) for code in re.findall(r"\d+", listed[1])] == sorted(Exit)
 

@@ -155,6 +155,30 @@ def test_a_list_goes_on_where_its_page_ended() -> None:
     assert len(titles("list", "--limit", "0")) == 3
 
 
+def test_what_is_ranked_goes_on_behind_so_many() -> None:
+    for number in range(3):
+        add(f"number {number} of the orchard", "--person", f"Person {number}")
+        ok("facts", "add", "Ada", "grows", f"tree {number}")
+        ok("tasks", "add", f"Prune tree {number}")
+    for verb in (["search", "orchard"], ["facts"], ["people"], ["tasks"]):
+        assert ok(*verb, "--limit", "2").endswith("\nmore: --page-after 2\n")
+        first, second, whole = (
+            from_json(*verb, *page) for page in (["--limit", "2"], ["--limit", "2", "--page-after", "2"], [])
+        )
+        assert (len(first), first + second) == (2, whole)
+        assert ok(*verb, "--page-after", "3") == "that is all\n"
+
+
+async def test_what_time_and_use_have_made_of_a_row_is_shown() -> None:
+    month = timedelta(days=30)
+    async with MemorySystem(Path("identities/ada/memory"), clock=lambda: datetime.now(UTC) - month) as memory:
+        found = (await memory.remember("Tea")).id
+    assert "strength" not in ok("get", found) + ok("history", found)
+    command.ok("maintain")
+    assert re.search(r"^importance: +0\.5, by now a strength of 0\.\d+ after 0", ok("get", found), re.MULTILINE)
+    assert re.search(r"Z  strength of 0\.\d+ after 0 mentions", ok("history", found))
+
+
 def test_looking_is_no_use() -> None:
     found = add("Tea")
     ok("search", "tea")

@@ -445,7 +445,7 @@ def test_another_identity_has_its_own_session_and_an_unknown_one_is_told(remembe
     chat.say("My name is Sam")
     chat.see("You said")
     chat.say("/identity grcae")
-    chat.see("did you mean 'grace'")
+    chat.see(r"did\s+you\s+mean\s+'grace'")
     chat.say("/identity grace")
     assert "chatbot -r" in chat.see("grace · scripted.*a new session")
     chat.say("/identity")

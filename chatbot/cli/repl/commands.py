@@ -99,7 +99,8 @@ class Commands(MemorySlash, LookingSlash, CommandLineSlash):
         wanted = SessionFilter(agent_id=self._runtime.agent, is_archived=False, limit=_LISTED)
         records = await self._runtime.memory.choose_sessions(wanted)
         self._listed = [record.id for record in records]
-        say_table(SESSION_HEAD, session_rows(records))
+        rows = ([str(number), *row] for number, row in enumerate(session_rows(records), 1))
+        say_table(("#", *SESSION_HEAD), rows)
         self._screen.say("/resume and a number goes on with one of them", "dim")
 
     async def do_search(self, text: str) -> None:

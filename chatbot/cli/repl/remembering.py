@@ -124,5 +124,5 @@ class MemorySlash(Slash):
         """What the commands of `chatbot memory` work with."""
         from chatbot.cli.memory.desk import Desk
 
-        args = argparse.Namespace(json=False, **asked)
+        args = argparse.Namespace(**{"json": False, "limit": 0, "page_after": 0} | asked)
         return Desk(args, self._runtime.setup, self._runtime.memory, self._session().within(), ("public",))

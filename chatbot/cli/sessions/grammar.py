@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from chatbot.cli.grammar import add_action
+from chatbot.cli.paging import add_page_after
 from chatbot.cli.sessions.filtering import add_filter
 from chatbot.cli.values import count
 
@@ -62,10 +63,12 @@ def _add_looking(grammar: _Grammar) -> None:
         "list",
         "the sessions used last",
         "list --after 7d --min-messages 4",
-        "list --after-id 0195a1b2-c3d4",
+        "list --page-after 0195a1b2-c3d4",
         agent=False,
     )
-    add_filter(listing, limit=20, pages=True)
+    add_filter(listing, limit=20)
+    listing.add_argument("--page-after", metavar="ID", help="go on behind that one: the next page")
+    listing.add_argument("--after-id", dest="page_after", help=argparse.SUPPRESS)  # what it was called at first
     show = grammar.action("show", "what was said in a session", "show 0195a1b2", 'show "tax return" --last 4')
     _add_session(show)
     show.add_argument("--last", type=count, default=0, metavar="N", help="only the last N entries")
@@ -78,6 +81,7 @@ def _add_looking(grammar: _Grammar) -> None:
     )
     search.add_argument("text", nargs="+", metavar="TEXT", help="words to look for")
     add_filter(search, limit=10)
+    add_page_after(search)
     compare = grammar.action(
         "compare", "what two sessions have in common, and where they part", "compare 0195a1b2 0195b7aa"
     )
@@ -111,7 +115,13 @@ def _add_moving(grammar: _Grammar) -> None:
         agent=False,
     )
     _add_sessions(export)
-    export.add_argument("-o", "--output", type=Path, metavar="PATH", help="a file, or for several a folder")
+    export.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="PATH",
+        help="a file, or for several a folder; - is standard output, as without",
+    )
     export.add_argument("--format", choices=EXPORTS, help="default: by the end of the file's name, or markdown")
     export.add_argument(
         "--no-memories", dest="memories", action="store_false", help="without what is remembered of them"

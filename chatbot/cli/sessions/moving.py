@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import secrets
@@ -33,6 +34,8 @@ _ODD = re.compile(r"[^\w]+")
 async def export(memory: MemorySystem, args: argparse.Namespace) -> None:
     """One session to standard output or a file, several to a folder, or any number to a bundle."""
     records = await chosen(memory, args)
+    if args.output == Path("-"):
+        args.output = None
     form = args.format or (_FORMS.get(args.output.suffix.lower(), "markdown") if args.output else "markdown")
     if not records:
         raise InvalidValue("there are no such sessions: nothing was written")
@@ -79,6 +82,9 @@ async def _print(memory: MemorySystem, records: Sequence[SessionRecord], form: s
         raise InvalidValue(f"these are {len(records)} sessions: name a folder or a .zip file for them with -o")
     exported = await export_session(memory, records[0].id, memories=args.memories)
     _warn_redacted(exported.redacted)
+    if args.json:
+        say_json([json.loads(line) for line in render(exported, "jsonl").split("\n") if line])
+        return
     text = render(exported, form)
     say(printable(text) if sys.stdout.isatty() else text.removesuffix("\n"))
 
