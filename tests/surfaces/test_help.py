@@ -100,7 +100,7 @@ def test_the_exit_codes_in_the_documentation_are_all_of_them() -> None:
 
 VERBS = {
     "sessions": "list show search rename fork compare export import archive delete prune",
-    "memory": "search get add edit forget history timeline people tasks facts import reindex stats",
+    "memory": "search get add edit forget history timeline people tasks facts import export reindex stats",
     "": "ask sessions memory why usage config doctor stores init prompt completion",
 }
 """What the terminal is to offer."""

@@ -179,6 +179,24 @@ async def test_what_time_and_use_have_made_of_a_row_is_shown() -> None:
     assert re.search(r"Z  strength of 0\.\d+ after 0 mentions", ok("history", found))
 
 
+def test_what_is_remembered_is_taken_to_another_identity() -> None:
+    add("Tea", "--narrative", "at four")
+    ok("facts", "add", "Ada", "likes", "tea")
+    assert ok("export", "--dry-run") == "would be exported: 1 memories and 1 facts\n"
+    assert ok("export", "-o", "memories.jsonl") == "wrote memories.jsonl: 1 memories and 1 facts\n"
+    assert Path("memories.jsonl").stat().st_mode & 0o077 == 0
+    assert ok("export") == ok("export", "-o", "-") == Path("memories.jsonl").read_text(encoding="utf-8")
+    fails(2, "is there already", "export", "-o", "memories.jsonl")
+    assert ok("export", "--format", "markdown").startswith("# Tea\n\nat four\n\n*note, 20")
+    assert "1 memories came in\n  1 facts came in" in ok("import", "memories.jsonl", "-i", "grace")
+    assert titles("list", "-i", "grace") == ["Tea"]
+    left = command.run("sessions", "export", "--all", "-o", "all.zip")
+    assert (left.returncode, "no such sessions" in left.stderr) == (2, True)
+    command.ok("ask", "Say something of the orchard and its trees.")
+    left = command.run("sessions", "export", "--all", "-o", "all.zip")
+    assert (left.returncode, "1 memories belong to no session and stay behind" in left.stderr) == (0, True)
+
+
 def test_looking_is_no_use() -> None:
     found = add("Tea")
     ok("search", "tea")

@@ -33,9 +33,23 @@ def add_memory(memory: argparse.ArgumentParser) -> None:
             "take in Markdown memories, facts of Memstore, a bundle, or an export of ChatGPT or Claude",
             "memory import CLAUDE.md --dry-run",
             "memory import ~/notes --sensitivity private",
+            "memory import memories.jsonl",
             "memory import facts.json --from memstore",
         )
     )
+    export = grammar.action(
+        "export",
+        "write what is remembered to a file: JSON lines that `import` takes back, or notes in Markdown",
+        "memory export -o memories.jsonl",
+        "memory export --type decision -o decisions.md",
+    )
+    _add_filter(export)
+    export.add_argument("-o", "--output", type=Path, metavar="PATH", help="a file; - is standard output, as without")
+    export.add_argument(
+        "--format", choices=("jsonl", "markdown"), help="default: by the end of the file's name, or jsonl"
+    )
+    export.add_argument("--force", action="store_true", help="write over a file that is there")
+    export.add_argument("--dry-run", action="store_true", help="say how many, and write nothing")
     stats = grammar.action(
         "stats",
         "how much is remembered, how it came together, how often it helped, and what it takes on the disk",

@@ -11,7 +11,7 @@ from chatbot.cli.sessions.filtering import add_filter
 from chatbot.cli.values import count
 
 EXPORTS = ("markdown", "jsonl", "html", "bundle")
-SOURCES = ("bundle", "chatgpt", "claude", "markdown", "memstore")
+SOURCES = ("bundle", "chatgpt", "claude", "markdown", "memories", "memstore")
 
 
 def add_sessions(sessions: argparse.ArgumentParser) -> None:
@@ -27,7 +27,11 @@ def add_import(parser: argparse.ArgumentParser) -> None:
     """The options of an import; `chatbot memory import` has the same."""
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a file or a folder")
     parser.add_argument(
-        "--from", dest="kind", choices=SOURCES, help="what it is, where it cannot be recognised", metavar="KIND"
+        "--from",
+        dest="kind",
+        choices=SOURCES,
+        metavar="KIND",
+        help=f"what it is, where that is not plain: {', '.join(SOURCES)}",
     )
     parser.add_argument("--dry-run", action="store_true", help="say what would come in, and write nothing")
     parser.add_argument(
