@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from chatbot.cli.output import age, printable, say, say_table, short_ids
+from chatbot.cli.output import age, printable, say, say_marked, say_table, short_ids
 from chatbot.memory.reading import Hit
 from stores.observation import Observation
 from stores.query import Version, status_now
@@ -65,15 +65,15 @@ def say_history(line: Sequence[Version]) -> None:
     """Each observation of a line of succession, with what happened to it, when, and who did it."""
     for version in line:
         row = version.observation
-        say(f"{row.id}  {printable(headline(row))} ({status_now(row, datetime.now(UTC))})")
+        say_marked(f"{row.id}  {headline(row)} ({status_now(row, datetime.now(UTC))})")
         for event in version.events:
             what = [event.kind, f"by {event.by}" if event.by else "", ", ".join(event.fields)]
             what.append(f"{event.times:,} times" if event.times > 1 else "")
             told = ": ".join(filter(None, (event.who, event.why)))
             who = f" ({told})" if told else ""
-            say(printable(f"  {format_time(event.at)}  {' '.join(filter(None, what))}{who}"))
+            say_marked(f"{format_time(event.at)}  {' '.join(filter(None, what))}{who}", indent="  ")
         if row.consolidated_at:
-            say(f"  {format_time(row.consolidated_at)}  {_strength(row)}")
+            say_marked(f"{format_time(row.consolidated_at)}  {_strength(row)}", indent="  ")
 
 
 def say_in_full(row: Observation) -> None:

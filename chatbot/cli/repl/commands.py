@@ -68,7 +68,7 @@ class Commands(MemorySlash, LookingSlash, CommandLineSlash):
         for each, description in self.all().items():
             self._screen.say(f"{each:10} {description}")
         self._screen.say("/help NAME says more; the beginning of a name is enough, Tab completes the rest.", "dim")
-        self._screen.say("A path is a message, and so is /anything that has another / in front: //anything.", "dim")
+        self._screen.say("A path is a message, and so is a block that begins with one; //word says /word.", "dim")
         self._screen.say("Enter sends, Alt-Enter begins a new line, Ctrl-C stops a reply, Ctrl-D leaves.", "dim")
 
     async def do_new(self, _: str) -> None:
