@@ -26,6 +26,8 @@ FILE_NAME = "config.toml"
 FILE_VARIABLE = "CHATBOT_CONFIG"
 SECRET = frozenset({"api_key", "env", "headers"})
 """Settings that hold keys, whatever table they are in: never printed."""
+OF_IDENTITY = frozenset({"persona", "description", "clearance"})
+"""What stands in an `identity.toml` alone, beside settings that hold for that identity."""
 _PREFIX = "CHATBOT_"
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
 _STEP = re.compile(r"\.(\w+)|\[([^\]]*)\]")
@@ -492,7 +494,9 @@ def _explained(message: str, merged: Table, layers: _Layers) -> ConfigError:
         place.append(unknown[1])
     name = _dotted(place)
     if unknown:
-        return _error(layers, place, f"there is no setting {name}{did_you_mean(place[-1], _known_beside(place))}")
+        known = ": it belongs into an identity.toml" if place[0] in OF_IDENTITY else ""
+        known = known or did_you_mean(place[-1], _known_beside(place))
+        return _error(layers, place, f"there is no setting {name}{known}")
     value = _at(merged, place)
     shown = "" if isinstance(value, dict | list | tuple) or SECRET & set(place) else f" = {value!r}"
     return _error(layers, place, f"{name}{shown}: {what[:1].lower()}{what[1:].replace('`object`', 'a table')}")

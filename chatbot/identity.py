@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
-from chatbot.config import Config, Table, read_toml
+from chatbot.config import OF_IDENTITY, Config, Table, read_toml
 from chatbot.errors import ConfigError, IdentityError
 from stores.errors import UnsafePath, did_you_mean
 from stores.files import contained
 
 FILE_NAME = "identity.toml"
 DEFAULT_PERSONA = "You are a helpful AI assistant. You answer briefly and in plain words."
-_OWN = frozenset({"persona", "description", "clearance"})
 _FORBIDDEN = frozenset({"identity", "identities", "mcp", "telemetry"})
 """What of a configuration no identity may set."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -81,7 +80,7 @@ def list_identities(root: Path) -> list[str]:
 
 def _parse(name: str, folder: Path, table: Table) -> Identity:
     table = dict(table)
-    own = {key: table.pop(key) for key in _OWN if key in table}
+    own = {key: table.pop(key) for key in OF_IDENTITY if key in table}
     for key, value in own.items():
         if not isinstance(value, str):
             raise _error(folder, f"{key} = {value!r} should be text")
@@ -92,7 +91,7 @@ def _parse(name: str, folder: Path, table: Table) -> Identity:
         table["model"] = {"name": table["model"]}
     if forbidden := next(_reaching_out(table), ""):
         raise _error(folder, f"an identity cannot set {forbidden}: do that in config.toml")
-    known = (_OWN | set(Config.__struct_fields__)) - _FORBIDDEN
+    known = (OF_IDENTITY | set(Config.__struct_fields__)) - _FORBIDDEN
     if unknown := next((key for key in table if key not in known), ""):
         raise _error(folder, f"there is no setting {unknown!r}{did_you_mean(unknown, known)}")
     if not own.get("persona", DEFAULT_PERSONA).strip():

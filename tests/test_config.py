@@ -62,6 +62,7 @@ def test_a_file_that_was_asked_for_must_exist() -> None:
     ("text", "words"),
     [
         ("modle = 1", r"config\.toml: there is no setting 'modle': did you mean 'model'\?"),
+        ("persona = 'x'", r"config\.toml: there is no setting 'persona': it belongs into an identity\.toml"),
         ("[model]\nnmae = 'x'", r"config\.toml: there is no setting 'nmae' in \[model\]: did you mean 'name'\?"),
         ("[agents.chat]\nmemroy = []", r"'memroy' in \[agents\.chat\]: did you mean 'memory'\?"),
         ("[budget]\nday_usd = 'much'", r"'day_usd' in \[budget\] = 'much': expected `float`"),

@@ -1,5 +1,6 @@
 """A new user: an installed wheel, an empty home, a terminal, and nothing to go by but `--help`."""
 
+import json
 import os
 import re
 import shlex
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers.extraction_replies import REPLIES
 from tests.terminal import Terminal
 
 ROOT = Path(__file__).parents[2]
@@ -158,11 +160,23 @@ def test_a_new_user_looks_after_sessions(settled: NewUser) -> None:
     assert "<svg" in Path("page.html").read_text(encoding="utf-8")
 
 
-def test_a_new_user_looks_after_what_is_remembered(settled: NewUser) -> None:
+def test_a_new_user_looks_after_what_is_remembered(settled: NewUser, monkeypatch: pytest.MonkeyPatch) -> None:
     user = settled
     actions = (
         *("add", "edit", "supersede", "confirm", "forget", "restore", "purge", "search", "list", "get", "timeline"),
-        *("history", "people", "tasks", "tasks add", "facts", "facts purge", "import", "export", "stats", "reindex"),
+        *(
+            "history",
+            "people",
+            "tasks",
+            "tasks add",
+            "facts",
+            "facts purge",
+            "import",
+            "export",
+            "stats",
+            "reindex",
+            "extract",
+        ),
     )
     user.read_help("memory", *(f"memory {action}" for action in actions), "maintain")
     fee = user.id_in('memory add "The mooring fee is due in March" --person Ida --tag boat --type note')
@@ -196,6 +210,8 @@ def test_a_new_user_looks_after_what_is_remembered(settled: NewUser) -> None:
     Path("CLAUDE.md").write_text("# Style\n\nTabs, not spaces.\n", encoding="utf-8")
     assert "1 memories came in" in user.run("memory import CLAUDE.md")
     assert "were here already" in user.run("memory import memories.jsonl --dry-run")
+    monkeypatch.setenv("CHATBOT_MODEL__SCRIPT", json.dumps([REPLIES["valid"]]))
+    assert "identity added" in user.run("memory extract CLAUDE.md --add")
     assert "indexed" in user.run("memory reindex")
     assert "looked at" in user.run("maintain --dry-run")
     assert "wrote page.html" in user.run("memory stats --html page.html")

@@ -10,7 +10,7 @@ from typing import Any
 
 from chatbot.cli.memory.desk import Desk, warn_redacted
 from chatbot.cli.memory.tables import say_observations
-from chatbot.cli.output import check_can_ask, is_sure, say, say_json, warn
+from chatbot.cli.output import check_can_ask, is_sure, say, say_json, say_marked, warn
 from chatbot.cli.repl.editor import edited
 from chatbot.memory.writing import Remembered
 from stores.access import SENSITIVITIES
@@ -117,7 +117,7 @@ async def purge(desk: Desk) -> None:
         return
     for each in gone:
         say(f"purged {each}" + ("" if each in ids else ", which was derived from what was purged"))
-    say("what was said in sessions is still in their transcripts: `chatbot sessions delete` erases those")
+    say_marked("what was said in sessions is still in their transcripts: `chatbot sessions delete` erases those")
 
 
 async def _those(desk: Desk, verb: str, fits: Callable[[str], bool]) -> list[str]:

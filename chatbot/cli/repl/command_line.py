@@ -53,6 +53,8 @@ class CommandLineSlash(Slash):
             await run_command(build_parser(words).parse_args(words))
         except SystemExit:
             return  # the parser has said what it wants, or helped
+        except KeyboardInterrupt:
+            self._screen.say("")  # the prompt begins on a line of its own
 
     def _place(self) -> list[str]:
         config = ["--config", str(self._options.config)] if self._options.config else []

@@ -107,7 +107,7 @@ class Commands(MemorySlash, LookingSlash, CommandLineSlash):
         """Find the sessions that speak of something: /search TEXT."""
         from chatbot.cli.sessions.looking import say_hit
 
-        wanted = SessionFilter(is_archived=False)
+        wanted = SessionFilter(agent_id=self._runtime.agent, is_archived=False)
         hits = await self._runtime.memory.search_sessions(needed(text, "/search TEXT"), limit=_FOUND, wanted=wanted)
         self._listed = [hit.record.id for hit in hits]
         for number, hit in enumerate(hits, 1):
