@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -380,6 +380,11 @@ class Settings:
         """What relative paths start from: the file's folder, or the user's data folder where there is no file."""
         return self.path.parent.resolve() if self.path else user_data_path("chatbot")
 
+    @property
+    def holds_key(self) -> bool:
+        """Whether a key stands in the file itself, and not only the name of its variable."""
+        return any(_keys_in(self._file))
+
     def combined(self, identity: Table | None = None, identity_path: Path | None = None) -> Config:
         """The configuration, the identity's own settings included. Raises `ConfigError` naming the culprit."""
         layers = self._layers(identity, identity_path)
@@ -523,6 +528,14 @@ def _variable(value: Any, place: Sequence[str]) -> str:
         key, value = next(iter(value.items()))
         place = [*place, key]
     return _PREFIX + "__".join(place).upper()
+
+
+def _keys_in(table: Table, *, is_secret: bool = False) -> Iterator[str]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _keys_in(value, is_secret=is_secret or name in SECRET)
+        elif (is_secret or name in SECRET) and isinstance(value, str) and value and not value.startswith("env:"):
+            yield value
 
 
 def _found(value: Any, place: Iterable[str]) -> Any:

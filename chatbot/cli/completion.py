@@ -39,6 +39,11 @@ async def run(args: argparse.Namespace) -> Exit:
     return Exit.OK
 
 
+def actions_of(command: str) -> list[tuple[str, str]]:
+    """What may stand behind a command, each with what it does."""
+    return next(words.commands for words in _walk(build_parser([command]), "") if words.path == command)
+
+
 def _walk(parser: argparse.ArgumentParser, path: str) -> Iterator[Words]:
     words = Words(path)
     children: list[tuple[str, argparse.ArgumentParser]] = []

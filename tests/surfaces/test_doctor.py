@@ -125,6 +125,17 @@ def test_a_persona_that_others_may_read_is_a_note_and_closed_all_the_same() -> N
     assert file.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize(("key", "code"), [("sk-abc", 1), ("env:MY_KEY", 0), ("", 0)])
+def test_a_key_in_a_file_that_others_may_read_is_found_and_closed(key: str, code: int) -> None:
+    file = Path("config.toml")
+    file.write_text(f'[model]\nname = "scripted"\napi_key = "{key}"\n', encoding="utf-8")
+    file.chmod(0o644)
+    bad = [finding["command"] for finding in findings(code=code) if finding["state"] == "bad"]
+    assert bad == ["chmod go= config.toml"] * code
+    findings("--fix")
+    assert file.stat().st_mode & 0o077 == (0 if code else 0o044)
+
+
 def test_an_index_that_is_only_stale_is_built_again_and_not_called_damaged(project: Path) -> None:
     os.utime(project.parent)
     (note,) = [finding for finding in findings() if finding["state"] != "ok"]
@@ -208,6 +219,7 @@ def test_a_mistake_in_a_file_is_named_with_the_command_that_opens_that_file(file
         ("CHATBOT_MODEL__NAME", "nosuch", "unset CHATBOT_MODEL__NAME"),
         ("CHATBOT_MODEL__NAME", "openai/gpt-4o", "export OPENAI_API_KEY=…"),
         ("CHATBOT_CONFIG", "nosuch.toml", "chatbot init --config nosuch.toml"),
+        ("CHATBOT_IDENTITY", "nosuch", "unset CHATBOT_IDENTITY"),
     ],
 )
 def test_a_mistake_in_the_environment_is_named_with_its_variable(
@@ -215,6 +227,10 @@ def test_a_mistake_in_the_environment_is_named_with_its_variable(
 ) -> None:
     monkeypatch.setenv(variable, value)
     assert [finding.command for finding in bad_here()] == [command]
+
+
+def test_an_identity_that_was_asked_for_and_is_none_can_be_made() -> None:
+    assert [finding["command"] for finding in findings("-i", "nosuch", code=1)] == ["chatbot init --name nosuch"]
 
 
 def test_missing_weights_are_named_with_what_brings_them() -> None:

@@ -347,7 +347,7 @@ def test_a_path_a_pasted_block_and_an_escaped_slash_are_messages(start: Start) -
     chat.say("//help")
     chat.see("(seen.*){5}")
     chat.say("/nosuch thing")
-    chat.see("there is no /nosuch")
+    chat.see("there is no /nosuch.*//nosuch says it")
     chat.say("/help")
     chat.see("A path is a message")
     chat.leave()
@@ -526,6 +526,7 @@ def test_sessions_commands_and_files_are_completed(remembering: Start) -> None:
         ("/resume bo", "The boat lies in Kiel.*just now"),
         ("/identity ", "grace"),
         ("/export no", "notes"),
+        ("/memory time", "timeline.*just before and after"),
     ):
         chat.type(typed)
         chat.see(f"{re.escape(typed.rstrip())}.*{offered}")

@@ -18,8 +18,8 @@ from chatbot.cli.doctor.sessions import sessions
 from chatbot.cli.doctor.telemetry import telemetry
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import printable, say, say_json
-from chatbot.config import FILE_VARIABLE, find_file
-from chatbot.errors import ChatbotError, ConfigError
+from chatbot.config import FILE_VARIABLE, Settings, find_file
+from chatbot.errors import ChatbotError, ConfigError, IdentityError
 from chatbot.setup import Options, Setup
 from stores.errors import StoreError
 
@@ -56,7 +56,7 @@ async def examine(options: Options, *, network: bool = False) -> AsyncIterator[F
     async for finding in telemetry(setup.config.telemetry, edit, network=network):
         yield finding
     home = setup.identity.memory
-    for finding in (*folders(home), *above(setup.identity, setup.identities), *sessions(home, setup)):
+    for finding in (*folders(home), *above(setup), *sessions(home, setup)):
         yield finding
     async for finding in memories(setup):
         yield finding
@@ -77,7 +77,10 @@ def _mending(error: ChatbotError, options: Options) -> str:
         file = find_file(options.config, os.environ)
     except ConfigError:
         return f"chatbot init --config {shlex.quote(str(options.config or os.environ[FILE_VARIABLE]))}"
-    return command_in(str(error), editing(error.at if isinstance(error, ConfigError) else "", file))
+    if isinstance(error, IdentityError) and options.identity:
+        return f"chatbot init --name {shlex.quote(options.identity)}"
+    at = error.at if isinstance(error, ConfigError) else Settings.read(options.config).source("identity")
+    return command_in(str(error), editing(at, file))
 
 
 def _lines(finding: Finding) -> str:

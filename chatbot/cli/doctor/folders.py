@@ -15,8 +15,8 @@ from shlex import quote
 
 from chatbot.cli.doctor.aside import FOLDER, move_aside
 from chatbot.cli.doctor.finding import FIX, Finding
-from chatbot.identity import Identity
 from chatbot.server.tokens import FOLDER as SERVER
+from chatbot.setup import Setup
 from stores.files import below
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -38,12 +38,13 @@ def folders(home: Path) -> Iterator[Finding]:
     yield from _strays(home, found)
 
 
-def above(identity: Identity, identities: Path) -> Iterator[Finding]:
-    """Look at who may come at what lies around an identity's memory: its persona, its siblings, the tokens."""
-    server = identities / SERVER
-    yield from _modes(dict(_there([server, *sorted(below(server))])))
+def above(setup: Setup) -> Iterator[Finding]:
+    """Look at who may come at what lies around an identity's memory: keys, tokens, its persona, its siblings."""
+    identity, server = setup.identity, setup.identities / SERVER
+    secret = [setup.settings.path] if setup.settings.path and setup.settings.holds_key else []
+    yield from _modes(dict(_there([*secret, server, *sorted(below(server))])))
     # Who may write here may put words into our mouth; who may only read sees a persona, as in any checkout.
-    for path, status in _there([identities, identity.folder, identity.file]):
+    for path, status in _there([setup.identities, identity.folder, identity.file]):
         mend = f"chmod go= {quote(str(path))}", _closing(path)
         if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             yield Finding("permissions", "bad", f"others may change {path}", *mend)

@@ -37,6 +37,10 @@ class CommandLineSlash(Slash):
         """List what happens around the conversation, in its order: /hooks."""
         await self._command("hooks", text)
 
+    async def do_stores(self, text: str) -> None:
+        """List the store plug-ins, what they keep and their settings: /stores."""
+        await self._command("stores", text)
+
     async def do_maintain(self, text: str) -> None:
         """Let memory fade, merge what is alike, retire what is old: /maintain [--dry-run]."""
         await self._command("maintain", text)

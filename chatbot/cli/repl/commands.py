@@ -200,9 +200,8 @@ class Commands(MemorySlash, LookingSlash, CommandLineSlash):
         found = self.named(name)
         if len(found) == 1:
             return found[0]
-        known = (
-            f"{name} could be {', '.join(found)}" if found else f"there is no {name}{did_you_mean(name, self.all())}"
-        )
+        could = f"{name} could be {', '.join(found)}"
+        known = could if found else f"there is no {name}{did_you_mean(name, self.all())} (/{name} says it)"
         self._screen.say(known, "yellow")
         return None
 
