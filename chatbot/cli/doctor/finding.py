@@ -15,7 +15,7 @@ State = Literal["ok", "note", "bad", "mended"]
 FIX = "chatbot doctor --fix"
 _COMMAND = re.compile(r"(?:uv )?pip install [^:;]*|chatbot config trust")
 _UNSET = re.compile(r"names the variable (\w+), which is not set|needs a key: set (\w+)")
-_VARIABLE = re.compile("CHATBOT_[A-Z_]+")
+_VARIABLE = re.compile(r"CHATBOT_\S+")
 
 
 @dataclass(frozen=True, slots=True)
