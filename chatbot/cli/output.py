@@ -120,17 +120,18 @@ def _bar(title: str) -> Iterator[Callable[[int, int], None]]:
 
 def say_marked(text: str, ranges: Iterable[tuple[int, int]] = (), *, indent: str = "") -> None:
     """A line broken between words where a terminal has no room; some parts stand out on one that shows colour."""
+    line = printable(text).replace("\n", " ")
+    if not sys.stdout.isatty():
+        say(f"{indent}{line}")
+        return
     from rich.console import Console
     from rich.padding import Padding
     from rich.text import Text
 
-    line = Text(printable(text).replace("\n", " "))
+    marked = Text(line)
     for begin, end in ranges:
-        line.stylize("bold yellow", begin, end)
-    if sys.stdout.isatty():
-        Console(highlight=False, markup=False).print(Padding(line, (0, 0, 0, len(indent)), expand=False))
-    else:
-        Console(highlight=False, markup=False, width=1_000_000).print(Text(indent) + line, soft_wrap=True)
+        marked.stylize("bold yellow", begin, end)
+    Console(highlight=False, markup=False).print(Padding(marked, (0, 0, 0, len(indent)), expand=False))
 
 
 def age(moment: datetime, now: datetime | None = None) -> str:
