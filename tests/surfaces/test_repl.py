@@ -391,6 +391,17 @@ def test_what_the_command_line_can_do_the_chat_can_do(remembering: Start) -> Non
     chat.leave()
 
 
+def test_an_ephemeral_chat_changes_nothing_that_is_kept(remembering: Start) -> None:
+    chat = remembering("--ephemeral")
+    chat.say("/memory add Tea")
+    chat.see("this chat keeps nothing")
+    chat.say("/remember Coffee")
+    chat.say("/recall coffee")
+    chat.see("1 .*Coffee")
+    chat.leave()
+    assert not Path("identities/ada/memory").exists()
+
+
 def test_what_is_remembered_is_told_recalled_and_forgotten(remembering: Start) -> None:
     chat = remembering()
     chat.say("/remember The heating is serviced in May")

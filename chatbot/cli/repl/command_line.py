@@ -8,6 +8,8 @@ from chatbot.cli.repl.slash import Slash
 from chatbot.setup import Options
 from stores.errors import InvalidValue
 
+_OF_WHAT_IS_KEPT = frozenset({"memory", "sessions", "maintain"})
+
 
 class CommandLineSlash(Slash):
     """Each runs for the identity and the agent of the chat, unless the line says otherwise."""
@@ -49,6 +51,10 @@ class CommandLineSlash(Slash):
         from chatbot.cli.arguments import build_parser
         from chatbot.cli.main import run_command
 
+        if name in _OF_WHAT_IS_KEPT and self._runtime.memory.home is None:
+            raise InvalidValue(
+                f"/{name} works on what is kept, and this chat keeps nothing: leave it, then chatbot {name}"
+            )
         try:
             words = [name, *self._place(), *shlex.split(text)]
         except ValueError as error:
