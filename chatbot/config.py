@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -26,11 +26,16 @@ FILE_NAME = "config.toml"
 FILE_VARIABLE = "CHATBOT_CONFIG"
 SECRET = frozenset({"api_key", "env", "headers"})
 """Settings that hold keys, whatever table they are in: never printed."""
+OF_IDENTITY = frozenset({"persona", "description", "clearance"})
+"""What stands in an `identity.toml` alone, beside settings that hold for that identity."""
 _PREFIX = "CHATBOT_"
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
 _STEP = re.compile(r"\.(\w+)|\[([^\]]*)\]")
 
 Table = dict[str, Any]
+_ENVIRONMENT = "the environment"
+_Layers = dict[Path | str, Table]
+"""Each layer by the file that it was read from, or by what else it is; the weakest first."""
 Share = Annotated[float, Meta(ge=0, le=1)]
 Amount = Annotated[float, Meta(ge=0)]
 Positive = Annotated[float, Meta(gt=0)]
@@ -375,21 +380,42 @@ class Settings:
         """What relative paths start from: the file's folder, or the user's data folder where there is no file."""
         return self.path.parent.resolve() if self.path else user_data_path("chatbot")
 
+    @property
+    def holds_key(self) -> bool:
+        """Whether a key stands in the file itself, and not only the name of its variable."""
+        return any(_keys_in(self._file))
+
     def combined(self, identity: Table | None = None, identity_path: Path | None = None) -> Config:
         """The configuration, the identity's own settings included. Raises `ConfigError` naming the culprit."""
-        layers = {
-            str(self.path or "defaults"): self._file,
-            str(identity_path or "identity"): identity or {},
-            "the environment": self._environment,
-            "the flags": self._flags,
-        }
+        layers = self._layers(identity, identity_path)
         merged: Table = {}
         for layer in layers.values():
             merged = merge(merged, layer)
         try:
             return convert(merged, Config, strict=False)
         except ValidationError as error:
-            raise ConfigError(_explain(str(error), merged, layers)) from error
+            raise _explained(str(error), merged, layers) from error
+
+    def source(self, *place: str, identity: Table | None = None, identity_path: Path | None = None) -> Path | str:
+        """The file or the variable that sets what is at `place`; empty where none does."""
+        return _source(self._layers(identity, identity_path), place)
+
+    def wrong(
+        self, table: tuple[str, str], message: str, identity: Table | None = None, identity_path: Path | None = None
+    ) -> ConfigError:
+        """The error for what is wrong in a table such as `("memory", "observations")`, by where the setting stands."""
+        layers = self._layers(identity, identity_path)
+        inner = [key for layer in layers.values() if isinstance(found := _found(layer, table), dict) for key in found]
+        named = [key for key in inner if repr(key) in message or f" {key} = " in message]
+        return _error(layers, (*table, *named[:1]), message)
+
+    def _layers(self, identity: Table | None, identity_path: Path | None) -> _Layers:
+        return {
+            self.path or "defaults": self._file,
+            identity_path or "identity": identity or {},
+            _ENVIRONMENT: self._environment,
+            "the flags": self._flags,
+        }
 
 
 def find_file(path: Path | None, environ: Mapping[str, str]) -> Path | None:
@@ -406,11 +432,11 @@ def find_file(path: Path | None, environ: Mapping[str, str]) -> Path | None:
 def read_toml(path: Path) -> Table:
     """The table in a TOML file. Raises `ConfigError` with file, line and column."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return _by_own_names(tomllib.loads(path.read_text(encoding="utf-8")))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is no valid TOML: {error}") from error
+        raise ConfigError(f"{path} is no valid TOML: {error}", at=path) from error
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+        raise ConfigError(f"{path} cannot be read: {error.strerror}", at=path) from error
 
 
 def merge(weaker: Table, stronger: Table) -> Table:
@@ -441,7 +467,19 @@ def _from_environment(environ: Mapping[str, str]) -> Table:
             for section in sections:
                 inner = inner.setdefault(section, {})
             inner[key] = _value(variable, text)
-    return table
+    return _by_own_names(table)
+
+
+def _by_own_names(table: Table) -> Table:
+    """The table in which `[memory.extraction]`, as some call it, is `[extraction]`; what both set, the latter decides.
+
+    So what is checked of the one, such as who may set its `api_base`, is checked of the other.
+    """
+    memory = table.get("memory")
+    if not isinstance(memory, dict) or not isinstance(memory.get("extraction"), dict):
+        return table
+    rest = {name: settings for name, settings in memory.items() if name != "extraction"}
+    return merge({"extraction": memory["extraction"]}, {**table, "memory": rest})
 
 
 def _value(variable: str, text: str) -> Any:
@@ -451,21 +489,59 @@ def _value(variable: str, text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{variable}={text} is no valid TOML: {error}") from error
+        raise ConfigError(f"{variable}={text} is no valid TOML: {error}", at=variable) from error
 
 
-def _explain(message: str, merged: Table, layers: Mapping[str, Table]) -> str:
+def _explained(message: str, merged: Table, layers: _Layers) -> ConfigError:
     what, place = _located(message, merged)
     unknown = _UNKNOWN.fullmatch(what)
     if unknown:
         place.append(unknown[1])
-    source = next((name for name, layer in reversed(list(layers.items())) if _holds(layer, place)), "the configuration")
     name = _dotted(place)
     if unknown:
-        return f"{source}: there is no setting {name}{did_you_mean(place[-1], _known_beside(place))}"
+        known = ": it belongs into an identity.toml" if place[0] in OF_IDENTITY else ""
+        known = known or did_you_mean(place[-1], _known_beside(place))
+        return _error(layers, place, f"there is no setting {name}{known}")
     value = _at(merged, place)
     shown = "" if isinstance(value, dict | list | tuple) or SECRET & set(place) else f" = {value!r}"
-    return f"{source}: {name}{shown}: {what[:1].lower()}{what[1:].replace('`object`', 'a table')}"
+    return _error(layers, place, f"{name}{shown}: {what[:1].lower()}{what[1:].replace('`object`', 'a table')}")
+
+
+def _error(layers: _Layers, place: Sequence[str], message: str) -> ConfigError:
+    """The error with the file or the variable in front that the setting at `place` stands in, as far as it is known."""
+    at = _source(layers, place) or next(iter(layers))
+    told = f"{at} in {_ENVIRONMENT}" if isinstance(at, str) and at.startswith(_PREFIX) else at
+    return ConfigError(f"{told}: {message}", at=at)
+
+
+def _source(layers: _Layers, place: Sequence[str]) -> Path | str:
+    """What the setting at `place` was read from: a file, a variable, or what else there is; empty for nothing."""
+    for name, layer in reversed(list(layers.items())):
+        if _holds(layer, place):
+            return _variable(_found(layer, place), place) if name == _ENVIRONMENT else name
+    return ""
+
+
+def _variable(value: Any, place: Sequence[str]) -> str:
+    """The variable that sets what is at `place`, or the first one of a table there."""
+    while isinstance(value, dict) and value:
+        key, value = next(iter(value.items()))
+        place = [*place, key]
+    return _PREFIX + "__".join(place).upper()
+
+
+def _keys_in(table: Table, *, is_secret: bool = False) -> Iterator[str]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _keys_in(value, is_secret=is_secret or name in SECRET)
+        elif (is_secret or name in SECRET) and isinstance(value, str) and value and not value.startswith("env:"):
+            yield value
+
+
+def _found(value: Any, place: Iterable[str]) -> Any:
+    for key in place:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 def _located(message: str, merged: Table) -> tuple[str, list[str]]:
@@ -505,7 +581,7 @@ def _dotted(place: list[str]) -> str:
     return f"{place[-1]!r}" if len(place) == 1 else f"{place[-1]!r} in [{'.'.join(place[:-1])}]"
 
 
-def _holds(layer: Any, place: list[str]) -> bool:
+def _holds(layer: Any, place: Iterable[str]) -> bool:
     for part in place:
         if isinstance(layer, dict) and part in layer:
             layer = layer[part]

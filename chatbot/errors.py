@@ -27,6 +27,7 @@ Messages are lower case: what happened, then what to do or what exists. Each sur
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 _FOLDERS = re.compile(r"(?:(?<![\w./:~-])|(?<=\blocal/))(?:~|[A-Za-z]:)?/(?:[^/\n:'\"]*[^/\s:'\"]/)+")
 
@@ -37,6 +38,11 @@ class ChatbotError(Exception):
 
 class ConfigError(ChatbotError, ValueError):
     """A setting, or a file of settings, is wrong; nothing was changed."""
+
+    def __init__(self, message: str = "", *, at: Path | str = "") -> None:
+        super().__init__(message)
+        self.at = at
+        """The file that is to be mended, or the variable of the environment; else what it is, as far as it is known."""
 
 
 class IdentityError(ChatbotError, LookupError):

@@ -12,13 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
-from chatbot.config import Config, Table, read_toml
+from chatbot.config import OF_IDENTITY, Config, Table, read_toml
 from chatbot.errors import ConfigError, IdentityError
 from stores.errors import UnsafePath, did_you_mean
 from stores.files import contained
 
 FILE_NAME = "identity.toml"
 DEFAULT_PERSONA = "You are a helpful AI assistant. You answer briefly and in plain words."
+_FORBIDDEN = frozenset({"identity", "identities", "mcp", "telemetry"})
+"""What of a configuration no identity may set."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 Clearance = Literal["full", "inner", "familiar", "public"]
@@ -78,27 +80,32 @@ def list_identities(root: Path) -> list[str]:
 
 def _parse(name: str, folder: Path, table: Table) -> Identity:
     table = dict(table)
-    own = {key: table.pop(key) for key in ("persona", "description", "clearance") if key in table}
+    own = {key: table.pop(key) for key in OF_IDENTITY if key in table}
     for key, value in own.items():
         if not isinstance(value, str):
-            raise ConfigError(f"{folder / FILE_NAME}: {key} = {value!r} should be text")
+            raise _error(folder, f"{key} = {value!r} should be text")
     clearances = get_args(Clearance)
     if own.get("clearance", "full") not in clearances:
-        raise ConfigError(
-            f"{folder / FILE_NAME}: clearance = {own['clearance']!r}{did_you_mean(own['clearance'], clearances)}"
-        )
+        raise _error(folder, f"clearance = {own['clearance']!r}{did_you_mean(own['clearance'], clearances)}")
     if isinstance(table.get("model"), str):
         table["model"] = {"name": table["model"]}
     if forbidden := next(_reaching_out(table), ""):
-        raise ConfigError(f"{folder / FILE_NAME}: an identity cannot set {forbidden}: do that in config.toml")
+        raise _error(folder, f"an identity cannot set {forbidden}: do that in config.toml")
+    known = (OF_IDENTITY | set(Config.__struct_fields__)) - _FORBIDDEN
+    if unknown := next((key for key in table if key not in known), ""):
+        raise _error(folder, f"there is no setting {unknown!r}{did_you_mean(unknown, known)}")
     if not own.get("persona", DEFAULT_PERSONA).strip():
         del own["persona"]
     return Identity(name, folder, overrides=table, **own)
 
 
+def _error(folder: Path, message: str) -> ConfigError:
+    return ConfigError(f"{folder / FILE_NAME}: {message}", at=folder / FILE_NAME)
+
+
 def _reaching_out(table: Table) -> Iterator[str]:
     """What only the owner may decide, for an identity may come from a stranger: which code runs, and who gets a key."""
-    yield from (repr(key) for key in ("identity", "identities", "mcp", "telemetry") if key in table)
+    yield from (repr(key) for key in sorted(_FORBIDDEN) if key in table)
     for section in ("hooks", "memory"):
         yield from (repr(name) for name in _table(table, section) if ":" in name)
     for agent in _table(table, "agents").values():

@@ -92,14 +92,18 @@ class Setup:
         """The settings of the agent that was asked for."""
         return self.config.agents[self.agent]
 
+    def source(self, *place: str) -> Path | str:
+        """The file or the variable that sets what is at `place` in the configuration; empty where none does."""
+        return self.settings.source(*place, identity=self.identity.overrides, identity_path=self.identity.file)
+
     def check_stores(self) -> None:
         """Check that every store named in the configuration exists and knows its settings. Raises `ConfigError`."""
         used = {name for agent in self.config.agents.values() for name in agent.memory}
-        try:
-            for name in sorted(used | self.config.memory.keys()):
+        for name in sorted(used | self.config.memory.keys()):
+            try:
                 check_settings(name, load(name, beside=self.settings.folder), self.config.memory.get(name, {}))
-        except StoreError as error:
-            raise ConfigError(f"{self.settings.path or 'the configuration'}: {error}") from error
+            except StoreError as error:
+                raise self._wrong("memory", name, error) from error
 
     def observation_store(self) -> str:
         """The first of the agent's stores that keeps observations in files. Raises `ConfigError` where it has none."""
@@ -147,7 +151,13 @@ class Setup:
         from chatbot.pipeline.plugins import plan
 
         for name, table in self.config.hooks.items():
-            plan(name, table, beside=self.settings.folder)
+            try:
+                plan(name, table, beside=self.settings.folder)
+            except ConfigError as error:
+                raise self._wrong("hooks", name, error) from error
+
+    def _wrong(self, kind: str, name: str, error: Exception) -> ConfigError:
+        return self.settings.wrong((kind, name), str(error), self.identity.overrides, self.identity.file)
 
     def open_memory(
         self,

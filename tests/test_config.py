@@ -62,6 +62,7 @@ def test_a_file_that_was_asked_for_must_exist() -> None:
     ("text", "words"),
     [
         ("modle = 1", r"config\.toml: there is no setting 'modle': did you mean 'model'\?"),
+        ("persona = 'x'", r"config\.toml: there is no setting 'persona': it belongs into an identity\.toml"),
         ("[model]\nnmae = 'x'", r"config\.toml: there is no setting 'nmae' in \[model\]: did you mean 'name'\?"),
         ("[agents.chat]\nmemroy = []", r"'memroy' in \[agents\.chat\]: did you mean 'memory'\?"),
         ("[budget]\nday_usd = 'much'", r"'day_usd' in \[budget\] = 'much': expected `float`"),
@@ -117,6 +118,15 @@ def test_variables_of_the_environment_may_hold_lists_and_numbers() -> None:
 
 def test_an_agent_that_names_no_stores_has_none() -> None:
     assert _config("[agents.chat]\nwindow_entries = 5").agents["chat"].memory == ()
+
+
+def test_the_table_of_extraction_may_stand_in_that_of_memory() -> None:
+    text = '[memory.extraction]\nenabled = true\nmodel = "a/b"\n[extraction]\nmodel = "c/d"\n[memory.other]\nkv_cap = 3'
+    config = _config(text, environ={"CHATBOT_MEMORY__EXTRACTION__RECONCILE": "false"})
+    assert (config.extraction.enabled, config.extraction.model, config.extraction.reconcile) == (True, "c/d", False)
+    assert config.memory == {"other": {"kv_cap": 3}}
+    with pytest.raises(ConfigError, match=r"'enabeld' in \[extraction\]: did you mean 'enabled'"):
+        _config("[memory.extraction]\nenabeld = true")
 
 
 def test_merging_keeps_what_the_stronger_does_not_name() -> None:

@@ -67,6 +67,8 @@ def test_a_link_out_of_the_folder_of_identities_is_refused(tmp_path: Path) -> No
         ("persona = 5", "should be text"),
         ("identity = 'other'", "cannot set 'identity'"),
         ("persona =", "no valid TOML"),
+        ("persna = 'x'", "did you mean 'persona'"),
+        ("xyzzy = 'x'", "there is agents, budget, clearance, description, embedding, .*, persona, profiles,"),
     ],
 )
 def test_a_malformed_identity_is_named(tmp_path: Path, text: str, words: str) -> None:
@@ -87,6 +89,7 @@ def test_a_malformed_identity_is_named(tmp_path: Path, text: str, words: str) ->
         ('[model]\napi_key = "env:OTHER_SECRET"', "'api_key' in \\[model\\]"),
         ('[embedding]\napi_base = "http://eve.example"', "'api_base' in \\[embedding\\]"),
         ('[extraction]\napi_base = "http://eve.example"', "'api_base' in \\[extraction\\]"),
+        ('[memory.extraction]\napi_base = "http://eve.example"', "'api_base' in \\[extraction\\]"),
     ],
 )
 def test_an_identity_from_a_stranger_runs_no_code_and_gets_no_key(tmp_path: Path, text: str, words: str) -> None:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from chatbot.cli.grammar import add_action, add_place
+from chatbot.cli.grammar import Parser, add_action, add_place
 from chatbot.cli.values import count, days, usd, whole_days
 
 _EXAMPLES = """\
@@ -20,9 +20,10 @@ examples:
   chatbot sessions search bicycle     which conversation was that in?
   chatbot sessions list --json        for scripts
   chatbot memory search "tax return"  what is remembered about it
-  chatbot serve                       answer over HTTP, also to clients of OpenAI
+  chatbot serve                       answer over HTTP, as OpenAI does
 
-exit codes: 0 done, 1 failed, 2 usage, 3 configuration, 4 not found, 5 model, 6 budget, 7 storage, 130 Ctrl-C, 143 ended
+exit codes: 0 done, 1 failed, 2 usage, 3 configuration, 4 not found, 5 model,
+            6 budget, 7 storage, 130 Ctrl-C, 143 ended
 """
 
 
@@ -32,7 +33,7 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
     With `argv`, commands that it does not name are left out where that can be told, and so is what `memory` and
     `sessions` can do: all that takes time to build.
     """
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = Parser(
         prog="chatbot",
         description="A chat bot that remembers, keeps its memory in plain files,\nand runs on any model.",
         epilog=_EXAMPLES,

@@ -39,6 +39,11 @@ async def run(args: argparse.Namespace) -> Exit:
     return Exit.OK
 
 
+def actions_of(command: str) -> list[tuple[str, str]]:
+    """What may stand behind a command, each with what it does."""
+    return next(words.commands for words in _walk(build_parser([command]), "") if words.path == command)
+
+
 def _walk(parser: argparse.ArgumentParser, path: str) -> Iterator[Words]:
     words = Words(path)
     children: list[tuple[str, argparse.ArgumentParser]] = []
@@ -47,14 +52,14 @@ def _walk(parser: argparse.ArgumentParser, path: str) -> Iterator[Words]:
             helps = {each.dest: each.help or "" for each in action._choices_actions}  # noqa: SLF001
             words.commands += [(name, helps.get(name, "")) for name in action.choices]
             children += action.choices.items()
-        elif action.option_strings:
+        elif action.option_strings and action.help is not argparse.SUPPRESS:
             words.options += [(option, action.help or "") for option in action.option_strings]
             if action.nargs != 0:
                 for option in action.option_strings:
                     words.values[option] = tuple(map(str, action.choices or ()))
             if action.metavar in _FILES:
                 words.files.update(action.option_strings)
-        elif action.choices:
+        elif action.choices and not action.option_strings:
             words.choices += tuple(map(str, action.choices))
     yield words
     for name, child in children:

@@ -7,7 +7,7 @@ import inspect
 from typing import Any
 
 from chatbot.cli.exits import Exit
-from chatbot.cli.output import say_json, say_table
+from chatbot.cli.output import say_json, say_marked, say_table
 from chatbot.pipeline.failures import Failure, Failures
 from chatbot.pipeline.plugins import HOOKS, Planned, planned
 from chatbot.setup import Options, Setup
@@ -24,19 +24,21 @@ async def run(args: argparse.Namespace) -> Exit:
         return Exit.OK
     rows = [
         [
-            topic or "(asked by others)",
-            str(hook["priority"]),
             hook["name"],
             "on" if hook["enabled"] else "off",
+            topic or "(asked by others)",
+            str(hook["priority"]),
             hook["source"],
-            _failed(hook),
             hook["about"],
         ]
         for topic in sorted({topic for hook in described for topic in hook["topics"] or [""]})
         for hook in described
         if topic in (hook["topics"] or [""])
     ]
-    say_table(("topic", "order", "hook", "", "source", "last failure", "about"), rows)
+    say_table(("hook", "", "topic", "order", "source", "about"), rows)
+    for hook in described:
+        if failure := hook["last_failure"]:
+            say_marked(f"{hook['name']} failed last at {failure['topic']}, {failure['at']}: {failure['message']}")
     return Exit.OK
 
 
@@ -57,8 +59,3 @@ def _describe(plan: Planned, failure: Failure | None) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     return dict(value) if hasattr(value, "keys") else value
-
-
-def _failed(hook: dict[str, Any]) -> str:
-    failure = hook["last_failure"]
-    return f"{failure['at']} {failure['message']}" if failure else ""

@@ -65,7 +65,7 @@ def _run(args: argparse.Namespace) -> int:
     from stores.errors import StoreError
 
     try:
-        return int(asyncio.run(_command(args)))
+        return int(asyncio.run(run_command(args)))
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except asyncio.CancelledError:
@@ -79,7 +79,8 @@ def _run(args: argparse.Namespace) -> int:
         return exit_code(error)
 
 
-async def _command(args: argparse.Namespace) -> Any:
+async def run_command(args: argparse.Namespace) -> Any:
+    """Run the command that was parsed; its `Exit`. What goes wrong is raised."""
     run = importlib.import_module(_MODULES[args.command]).run
     if not gc.isenabled():
         gc.freeze()

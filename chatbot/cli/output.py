@@ -118,19 +118,20 @@ def _bar(title: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def say_marked(text: str, ranges: Iterable[tuple[int, int]], *, indent: str = "") -> None:
-    """A line in which some parts stand out on a terminal that shows colour."""
+def say_marked(text: str, ranges: Iterable[tuple[int, int]] = (), *, indent: str = "") -> None:
+    """A line broken between words where a terminal has no room; some parts stand out on one that shows colour."""
+    line = printable(text).replace("\n", " ")
+    if not sys.stdout.isatty():
+        say(f"{indent}{line}")
+        return
     from rich.console import Console
     from rich.padding import Padding
     from rich.text import Text
 
-    line = Text(printable(text).replace("\n", " "))
+    marked = Text(line)
     for begin, end in ranges:
-        line.stylize("bold yellow", begin, end)
-    if sys.stdout.isatty():
-        Console(highlight=False, markup=False).print(Padding(line, (0, 0, 0, len(indent)), expand=False))
-    else:
-        Console(highlight=False, markup=False, width=1_000_000).print(Text(indent) + line, soft_wrap=True)
+        marked.stylize("bold yellow", begin, end)
+    Console(highlight=False, markup=False).print(Padding(marked, (0, 0, 0, len(indent)), expand=False))
 
 
 def age(moment: datetime, now: datetime | None = None) -> str:
@@ -143,12 +144,12 @@ def age(moment: datetime, now: datetime | None = None) -> str:
 
 
 def session_rows(records: Iterable[SessionRecord]) -> list[list[str]]:
-    """Sessions for `say_table`: number, id, last use, agent, title."""
+    """Sessions for `say_table`: id, last use, agent, title."""
     records = list(records)
     ids = short_ids([record.id for record in records], shortest=_SHORTEST_SESSION_ID)
     return [
-        [str(number), short, age(record.used_at), record.agent_id, _marked(record)]
-        for number, (short, record) in enumerate(zip(ids, records, strict=True), 1)
+        [short, age(record.used_at), record.agent_id, _marked(record)]
+        for short, record in zip(ids, records, strict=True)
     ]
 
 
@@ -167,7 +168,7 @@ def _marked(record: SessionRecord) -> str:
     return (record.title or "–") + (" (archived)" if record.archived_at else "")
 
 
-SESSION_HEAD = ("#", "session", "used", "agent", "title")
+SESSION_HEAD = ("session", "used", "agent", "title")
 
 
 _STEERING = re.compile("[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")

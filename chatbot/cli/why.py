@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import shutil
-import sys
-import textwrap
 from collections.abc import Sequence
 from typing import Any
 
 from chatbot.chat.usage import cost_text
 from chatbot.cli.exits import Exit
-from chatbot.cli.output import printable, say, say_json, say_table
+from chatbot.cli.output import printable, say, say_json, say_marked, say_table
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionHandle
 from chatbot.setup import Options, Setup
@@ -54,7 +51,8 @@ def chosen(receipts: Sequence[dict[str, Any]], turn: str | None) -> dict[str, An
     else:
         found = [receipt for receipt in receipts if str(receipt.get("turn", "")).startswith(turn)]
     if len(found) != 1:
-        raise SessionNotFound(f"there is no turn {turn or ''} to explain: this session has {len(receipts)}")
+        which = "turn" if turn is None else f"turn {turn}"
+        raise SessionNotFound(f"there is no {which} to explain: this session has {len(receipts) or 'none'}")
     return found[0]
 
 
@@ -62,9 +60,9 @@ async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
     """Print a receipt for people."""
     memory = receipt.get("memory") or {}
     finish = receipt["finish"] + (" · taken back" if receipt.get("taken_back") else "")
-    _say(f"turn {receipt['turn']} · {receipt['at']} · {receipt['model']} · {finish}")
+    say_marked(f"turn {receipt['turn']} · {receipt['at']} · {receipt['model']} · {finish}")
     if memory.get("query"):
-        _say(f"memory was asked about: {printable(' / '.join(memory['query']))[:200]}")
+        say_marked(f"memory was asked about: {' / '.join(memory['query'])[:200]}")
     considered = memory.get("considered", [])
     if considered:
         say_table(("score", *_PARTS.values(), "verdict", "what"), await _rows(session, memory))
@@ -73,19 +71,14 @@ async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
     if listed := memory.get("listed"):
         say(f"of {len(listed)} more, which are meant to last, the titles stood in the prompt")
     tokens = receipt.get("tokens", {})
-    _say("tokens: " + " · ".join(f"{name} {count:,}" for name, count in tokens.items()))
+    say_marked("tokens: " + " · ".join(f"{name} {count:,}" for name, count in tokens.items()))
     window = receipt.get("window", {})
-    _say(f"window: {window.get('entries', 0)} entries from {window.get('from')} to {window.get('to')}")
+    say_marked(f"window: {window.get('entries', 0)} entries from {window.get('from')} to {window.get('to')}")
     calls = receipt.get("calls", [])
     cost = sum(call.get("cost_usd") or 0 for call in calls)
     say(f"{len(calls)} model calls · {cost_text(cost)} · {receipt.get('seconds', 0)} s")
     for notice in receipt.get("notices", []):
         say(f"notice: {printable(notice)}")
-
-
-def _say(text: str) -> None:
-    """A line that is broken between words where it is longer than the terminal."""
-    say(textwrap.fill(text, shutil.get_terminal_size().columns) if sys.stdout.isatty() else text)
 
 
 async def _rows(session: SessionHandle, memory: dict[str, Any]) -> list[tuple[str, ...]]:

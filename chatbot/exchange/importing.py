@@ -24,6 +24,7 @@ from typing import Any
 
 from chatbot.exchange.bundle import BundledSession
 from chatbot.exchange.items import Conversation, Memory, Skipped, as_json
+from chatbot.exchange.memories import Remembered
 from chatbot.exchange.sources import BUNDLE, Source
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.memory.comparison import is_same
@@ -140,7 +141,7 @@ class Importer:
             await self._memory.reorder_sessions()
         return self._report
 
-    async def _take(self, item: Conversation | Memory | Skipped | BundledSession, kind: str) -> None:
+    async def _take(self, item: Conversation | Memory | Skipped | BundledSession | Remembered, kind: str) -> None:
         if isinstance(item, Skipped):
             self._report.skipped.append(item)
         elif isinstance(item, Memory):
@@ -149,6 +150,8 @@ class Importer:
                 await self._flush(kind)
         elif isinstance(item, Conversation):
             await self._take_conversation(item, kind)
+        elif isinstance(item, Remembered):
+            await self._take_remembered(item, "", None)
         else:
             await self._take_bundled(item)
 
@@ -197,15 +200,13 @@ class Importer:
             await session.transcript_extend(new)
 
     async def _take_bundled(self, item: BundledSession) -> None:
-        if item.broken:
-            self._report.skipped.append(Skipped(f"{item.broken} lines of {item.record.id}", "they are no rows of ours"))
         origin = f"{BUNDLE}:{item.record.id}:{_digest(item.entries)}"
         here = self._origins.get(origin) or await self._same_here(item)
         if here is not None:
             self._report.already += 1
         session_id = await self._adopt_bundled(item, origin) if here is None else here.id
-        if item.observations or item.facts:
-            await self._take_remembered(item, session_id)
+        remembered = Remembered(item.observations, item.facts, item.broken)
+        await self._take_remembered(remembered, item.record.id, session_id)
 
     async def _adopt_bundled(self, item: BundledSession, origin: str) -> str:
         """Under its own id, unless another session has that by now."""
@@ -250,17 +251,24 @@ class Importer:
         self._report.sessions.append(told | {"id": None if self._dry_run else record.id})
         return record.id
 
-    async def _take_remembered(self, item: BundledSession, session_id: str) -> None:
-        """What is remembered of a bundled session, each row once."""
+    async def _take_remembered(self, item: Remembered, old: str, session_id: str | None) -> None:
+        """What is remembered of a bundled session that was called `old`, or of all, each row once."""
+        if item.broken:
+            self._report.skipped.append(
+                Skipped(f"{item.broken} lines" + (f" of {old}" if old else ""), "they are no rows of ours")
+            )
+        if not (item.observations or item.facts):
+            return
         if not self._remembers:
-            self._report.skipped.append(Skipped(f"what {item.record.id} remembers", "the agent keeps no memories"))
+            what = f"what {old} remembers" if old else "what is remembered"
+            self._report.skipped.append(Skipped(what, "the agent keeps no memories"))
             return
         memories = self._memory.memories(self._agent, session_id=session_id)
         every = await memories.within(across=True).every(ask=SENSITIVITIES, statuses=STATUSES, session_id=session_id)
         here = {row.id for row in every}
         rows = [row for row in item.observations if row.id not in here]
         self._report.already += len(item.observations) - len(rows)
-        drafts = [Memory(row.id, self._draft_of(row, item.record.id, session_id), row.namespace) for row in rows]
+        drafts = [Memory(row.id, self._draft_of(row, old, session_id), row.namespace) for row in rows]
         await self._remember_each(memories, drafts, BUNDLE)
         self._became |= {each: each for each in here}
         for row in rows if not self._dry_run else ():
@@ -269,7 +277,7 @@ class Importer:
                 await memories.within(namespace=row.namespace).update(self._became[row.id], derived_from=sources)
         await self._state(memories, item, session_id)
 
-    async def _state(self, memories: Remembering, item: BundledSession, session_id: str) -> None:
+    async def _state(self, memories: Remembering, item: Remembered, session_id: str | None) -> None:
         known = {
             (fact.subject, fact.predicate, fact.object)
             for fact in await memories.query_facts(session_id=session_id, ask=SENSITIVITIES, limit=1_000)
@@ -294,7 +302,7 @@ class Importer:
             else:
                 self._report.facts += 1
 
-    def _draft_of(self, row: Observation, old: str, new: str) -> Draft:
+    def _draft_of(self, row: Observation, old: str, new: str | None) -> Draft:
         """A row of a bundle as something to be remembered here, no wider seen than what the caller says himself."""
         return Draft(
             title=row.title,
@@ -305,7 +313,7 @@ class Importer:
             tags=row.tags,
             concepts=row.concepts,
             people=row.people,
-            subject=new if row.subject == old else row.subject,
+            subject=new if new and row.subject == old else row.subject,
             category=row.category,
             project=row.project,
             metadata=row.metadata,

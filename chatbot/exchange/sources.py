@@ -9,15 +9,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from chatbot.exchange import bundle, chatgpt, claude, markdown_memories, memstore
+from chatbot.exchange import bundle, chatgpt, claude, markdown_memories, memories, memstore
 from chatbot.exchange.bundle import BundledSession
 from chatbot.exchange.items import Item, Skipped
 from chatbot.exchange.json_text import decoded, elements
+from chatbot.exchange.memories import Remembered
 from chatbot.exchange.zip_file import ZipFile, opened_zip
 from stores.errors import DamagedFile, InvalidValue, StoreError, StoreFailed, UnsafePath, did_you_mean
 
 BUNDLE = "bundle"
-KINDS = (BUNDLE, chatgpt.KIND, claude.KIND, markdown_memories.KIND, memstore.KIND)
+KINDS = (BUNDLE, chatgpt.KIND, claude.KIND, markdown_memories.KIND, memories.KIND, memstore.KIND)
 LARGEST_JSON = 1 << 30
 LARGEST_MARKDOWN = 4 << 20
 MOST_FILES = 20_000
@@ -35,7 +36,7 @@ class Source(ABC):
         self.kind = kind
 
     @abstractmethod
-    def items(self) -> Iterator[Item | BundledSession]:
+    def items(self) -> Iterator[Item | BundledSession | Remembered]:
         """All that it holds, in its order; what cannot be taken over is among it, as `Skipped`."""
 
 
@@ -66,15 +67,23 @@ def _open(path: Path, kind: str | None) -> Source:
     if kind == BUNDLE:
         raise DamagedFile(f"{path} is no zip file, and so no bundle")
     text = _read_text(path)
+    if kind == memories.KIND or (kind is None and memories.is_ours(text)):
+        return _MemoriesFile(path, memories.KIND)
     return _JsonFiles(path, kind or _recognised(text, path), lambda: iter([(path.name, text)]))
 
 
 class _BundleFile(Source):
-    def items(self) -> Iterator[Item | BundledSession]:
+    def items(self) -> Iterator[Item | BundledSession | Remembered]:
         """See `Source`. The whole bundle is verified before the first session is given."""
         with opened_zip(self.path) as archive:
             for session in bundle.verify(archive):
                 yield bundle.read_session(archive, session)
+
+
+class _MemoriesFile(Source):
+    def items(self) -> Iterator[Item | BundledSession | Remembered]:
+        """See `Source`."""
+        yield memories.read(_read_text(self.path))
 
 
 class _JsonFiles(Source):
@@ -84,7 +93,7 @@ class _JsonFiles(Source):
         super().__init__(path, kind)
         self._texts = texts
 
-    def items(self) -> Iterator[Item | BundledSession]:
+    def items(self) -> Iterator[Item | BundledSession | Remembered]:
         """See `Source`."""
         number = 0
         for name, text in self._texts():
@@ -98,7 +107,7 @@ class _MarkdownFolder(Source):
         super().__init__(path, markdown_memories.KIND)
         self._only = only
 
-    def items(self) -> Iterator[Item | BundledSession]:
+    def items(self) -> Iterator[Item | BundledSession | Remembered]:
         """See `Source`. Links are not followed, nor are hidden folders looked into."""
         for path in [self._only] if self._only else _markdown_files(self.path):
             name = PurePosixPath(path.relative_to(self.path)).as_posix()
@@ -120,8 +129,8 @@ def _open_folder(path: Path, kind: str | None) -> Source:
         _check_kind(path, kind, markdown_memories.KIND)
         return _MarkdownFolder(path)
     _check_json(path, kind)
-    memories = path / _MEMORIES
-    files = [*exports, *([memories] if memories.is_file() else [])]
+    remembered = path / _MEMORIES
+    files = [*exports, *([remembered] if remembered.is_file() else [])]
     kind = kind or _recognised(_read_text(exports[0]), exports[0])
     return _JsonFiles(path, kind, lambda: ((file.name, _read_text(file)) for file in files))
 
@@ -180,7 +189,7 @@ def _read(kind: str, value: Any, number: int) -> Iterator[Item]:
 
 
 def _check_json(path: Path, kind: str | None) -> None:
-    if kind in {BUNDLE, markdown_memories.KIND}:
+    if kind in {BUNDLE, markdown_memories.KIND, memories.KIND}:
         raise InvalidValue(f"{path} is no {kind}" + (": unpack it first" if path.is_file() else ""))
 
 

@@ -68,17 +68,14 @@ class SessionIndex:
         with locked(self._home) as folder:
             if folder.stamp(NAME) is None:
                 return "is missing"
-            try:
-                for _ in _records_backwards(folder):
-                    pass
-                return None if self._is_fresh(folder) else "is older than the folders"
-            except _DamagedIndexError as error:
-                return f"is damaged: {error}"
+            if damage := _damage(folder):
+                return f"is damaged: {damage}"
+            return None if self._is_fresh(folder) else "is older than the folders"
 
     def rebuild(self) -> str:
-        """Build the index again from the folders, the old one kept aside; returns its name, empty for none."""
+        """Build the index again from the folders; returns what a damaged one is kept as, empty for none."""
         with locked(self._home) as folder:
-            aside = folder.set_aside(NAME) if folder.stamp(NAME) else ""
+            aside = folder.set_aside(NAME) if folder.stamp(NAME) and _damage(folder) else ""
             self._rebuild(folder)
             return aside
 
@@ -192,6 +189,16 @@ class SessionIndex:
 
 class _DamagedIndexError(Exception):
     pass
+
+
+def _damage(folder: Folder) -> str:
+    """What cannot be understood in the index; empty where all can."""
+    try:
+        for _ in _records_backwards(folder):
+            pass
+    except _DamagedIndexError as error:
+        return str(error)
+    return ""
 
 
 def _records_backwards(folder: Folder) -> Iterator[SessionRecord]:

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from chatbot.exchange import Importer, Report, open_source
+from chatbot.exchange import Importer, Report, export_memories, open_source
+from chatbot.exchange.exported import TAKEN
+from chatbot.exchange.memories import render
 from chatbot.memory import MemorySystem, SessionHandle
-from stores.errors import DamagedFile, UnsupportedOperation
+from stores.errors import DamagedFile, LaterFormat, UnsupportedOperation
 from tests.exchange import exports
 
 AGENTS = {"chat": ["basic_session", "observations"], "bare": []}
@@ -252,3 +254,65 @@ async def test_progress_is_told_to_its_end(memory: MemorySystem, tmp_path: Path)
     path = _file(tmp_path / "c.json", _conversations(4))
     await _import(memory, path, progress=lambda done, total: told.append((done, total)))
     assert told == [(n, 4) for n in range(1, 5)]
+
+
+async def test_what_is_remembered_goes_out_and_comes_in_elsewhere_as_it_is(
+    memory: MemorySystem, tmp_path: Path
+) -> None:
+    mine = memory.memories("chat")
+    source = (await mine.remember("Tea is at four", tags=["tea"], type="decision", importance=0.9)).id
+    await mine.within(namespace="work").remember("# Merge\nfast", narrative="# not a title", people=["Ida"])
+    await mine.remember("a brief of it", derived_from=[source])
+    await mine.remember("only for me", sensitivity="private")
+    await mine.remember("for nobody", sensitivity="secret")
+    await mine.store_fact("Ida", "likes", "tea", source=source)
+    await mine.store_fact("Ada", "lives-in", "London")
+    exported = await export_memories(mine.within(across=True), TAKEN)
+    assert (len(exported.observations), len(exported.facts)) == (4, 2)
+    file = tmp_path / "memories.jsonl"
+    file.write_text(render(exported, "jsonl"), encoding="utf-8")
+    assert (await _import(memory, file)).already == 4
+    async with MemorySystem(tmp_path / "elsewhere") as other:
+        assert (await _import(other, file, dry_run=True)).memories == 4
+        report = await _import(other, file)
+        assert (report.kind, report.memories, report.facts, report.skipped) == ("memories", 4, 2, [])
+        again = await _import(other, file)
+        assert (again.memories, again.facts, again.already) == (0, 0, 4)
+        came = {row.title: row for row in await other.memories("chat").within(across=True).every(ask=TAKEN)}
+        assert (came["Tea is at four"].tags, came["Tea is at four"].type) == (("tea",), "decision")
+        assert came["a brief of it"].derived_from == (came["Tea is at four"].id,)
+        assert (came["# Merge fast"].namespace, came["only for me"].sensitivity) == ("work", "private")
+        [fact] = await other.memories("chat").query_facts(subject="Ida")
+        assert fact.source == came["Tea is at four"].id
+
+
+async def test_notes_of_what_is_remembered_come_in_as_so_many_notes(memory: MemorySystem, tmp_path: Path) -> None:
+    mine = memory.memories("chat")
+    await mine.remember("Tea", narrative="at four\n# not a title\nwith milk", facts=["it is green"])
+    await mine.remember("Coffee")
+    file = tmp_path / "notes.md"
+    file.write_text(render(await export_memories(mine, TAKEN), "markdown"), encoding="utf-8")
+    async with MemorySystem(tmp_path / "elsewhere") as other:
+        assert (await _import(other, file)).memories == 2
+        [hit] = await other.memories("chat").search("milk")
+        assert (hit.observation.title, "it is green" in hit.observation.narrative) == ("Tea", True)
+
+
+async def test_a_file_of_memories_is_a_strangers_word(memory: MemorySystem, tmp_path: Path) -> None:
+    async with MemorySystem(tmp_path / "elsewhere") as other:
+        theirs = other.memories("chat")
+        await theirs.remember("for everybody", visibility="social")
+        await theirs.remember("of unknown class")
+        text = render(await export_memories(theirs, TAKEN), "jsonl")
+    rows = [json.loads(line) for line in text.splitlines()]
+    del rows[2]["sensitivity"]
+    lines = [*(json.dumps(row) for row in rows), "{", '{"kind": "observation"}', '{"kind": "nonsense"}', "[1]"]
+    file = tmp_path / "memories.jsonl"
+    file.write_text("\n".join(lines), encoding="utf-8")
+    report = await _import(memory, file)
+    assert (report.memories, [each.what for each in report.skipped]) == (1, ["4 lines", rows[2]["id"]])
+    [row] = await memory.memories("chat").every(ask=TAKEN)
+    assert (row.title, row.visibility) == ("for everybody", "private")
+    file.write_text('{"kind": "memories", "format": 99}\n', encoding="utf-8")
+    with pytest.raises(LaterFormat, match="later release"):
+        await _import(memory, file)

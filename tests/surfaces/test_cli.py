@@ -169,7 +169,7 @@ def test_the_settings_in_force_are_shown_without_the_key() -> None:
 
 def test_a_healthy_project_is_healthy() -> None:
     ok("ask", "hello")
-    assert {finding["state"] for finding in from_json("doctor")} == {"ok"}
+    assert "bad" not in {finding["state"] for finding in from_json("doctor")}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The doctor finds what is wrong, says which command mends it, mends it when asked, and destroys nothing."""
 
+import asyncio
 import json
 import os
 import shutil
@@ -10,6 +11,10 @@ from typing import Any
 
 import pytest
 
+from chatbot.cli.doctor.command import examine
+from chatbot.cli.doctor.finding import Finding
+from chatbot.server.tokens import Tokens
+from chatbot.setup import Options
 from tests.command import ok, run
 from tests.telemetry.collector import collecting
 from tests.terminal import Terminal
@@ -23,8 +28,9 @@ UNKNOWN = "01a1fdcb-275f-784b-b6c9-ec41872616ba"
 def project() -> Path:
     """A project in which something was said; the folder of its session."""
     Path("config.toml").write_text('[model]\nname = "scripted"\n', encoding="utf-8")
-    Path("identities/ada").mkdir(parents=True)
-    Path("identities/ada/identity.toml").write_text("", encoding="utf-8")
+    for folder in ("identities", "identities/ada"):
+        Path(folder).mkdir(mode=0o700)
+    Path("identities/ada/identity.toml").touch(0o600)
     ok("ask", "My sister Ida collects blue stamps from Norway and Sweden.")
     (session,) = (MEMORY / "sessions").iterdir()
     return session
@@ -35,6 +41,15 @@ def findings(*arguments: str, code: int = 0) -> list[dict[str, Any]]:
     assert done.returncode == code, done.stdout + done.stderr
     listed: list[dict[str, Any]] = json.loads(done.stdout)
     return listed
+
+
+def bad_here() -> list[Finding]:
+    """What is bad, looked for in this very process."""
+
+    async def found() -> list[Finding]:
+        return [finding async for finding in examine(Options()) if finding.state == "bad"]
+
+    return asyncio.run(found())
 
 
 def bytes_of(folder: Path) -> dict[bytes, Path]:
@@ -58,6 +73,11 @@ def test_what_is_well_is_well_and_stays_as_it_is() -> None:
     assert bytes_of(MEMORY) == before
 
 
+def tokens() -> Path:
+    Tokens.of(Path("identities")).add("phone", ["ada"], "full")
+    return Path("identities/.server/tokens.json")
+
+
 Damage = Callable[[Path], object]
 DAMAGES: list[tuple[str, Damage, str]] = [
     ("kv", lambda session: add(session / "kv.json", b'{"cap": 1, "ent'), "kv.json is damaged"),
@@ -70,6 +90,9 @@ DAMAGES: list[tuple[str, Damage, str]] = [
     ("bill", lambda _: add(MEMORY / "usage.jsonl", b'{"at": 7}\n'), "damaged lines"),
     ("index", lambda _: (MEMORY / "sessions.json").write_bytes(b'{"version": 1'), "sessions.json"),
     ("modes", lambda session: (session / "transcript.md").chmod(0o644), "others may read"),
+    ("tokens", lambda _: tokens().chmod(0o644), "tokens.json"),
+    ("identities", lambda _: Path("identities").chmod(0o777), "others may change"),
+    ("persona", lambda _: Path("identities/ada/identity.toml").chmod(0o666), "others may change"),
     ("stray", lambda session: (MEMORY / "sessions" / "old things").mkdir(mode=0o700), "no session's id"),
     ("trash", lambda session: shutil.copytree(session, MEMORY / ".trash" / session.name), "not to its end"),
 ]
@@ -87,9 +110,39 @@ def test_damage_is_found_and_mended_and_nothing_is_lost(project: Path, damage: D
     assert "bad" not in {finding["state"] for finding in findings()}
     kept = bytes_of(MEMORY)
     lost = [path for data, path in before.items() if data not in kept and "trash" not in path.parts]
-    assert [path for path in lost if path.name != ".lock" and ".trash" not in path.parts] == []
+    rebuilt = {".lock", "sessions.json"} - {named}
+    assert [path for path in lost if path.name not in rebuilt and ".trash" not in path.parts] == []
     shown = ok("sessions", "show", project.name)
     assert "blue stamps" in shown
+
+
+def test_a_persona_that_others_may_read_is_a_note_and_closed_all_the_same() -> None:
+    file = Path("identities/ada/identity.toml")
+    file.chmod(0o644)
+    (note,) = [finding for finding in findings() if finding["state"] != "ok"]
+    assert (note["subject"], note["state"], note["command"]) == ("permissions", "note", f"chmod go= {file.resolve()}")
+    assert "mended" in {finding["state"] for finding in findings("--fix")}
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(("key", "code"), [("sk-abc", 1), ("env:MY_KEY", 0), ("", 0)])
+def test_a_key_in_a_file_that_others_may_read_is_found_and_closed(key: str, code: int) -> None:
+    file = Path("config.toml")
+    file.write_text(f'[model]\nname = "scripted"\napi_key = "{key}"\n', encoding="utf-8")
+    file.chmod(0o644)
+    bad = [finding["command"] for finding in findings(code=code) if finding["state"] == "bad"]
+    assert bad == ["chmod go= config.toml"] * code
+    findings("--fix")
+    assert file.stat().st_mode & 0o077 == (0 if code else 0o044)
+
+
+def test_an_index_that_is_only_stale_is_built_again_and_not_called_damaged(project: Path) -> None:
+    os.utime(project.parent)
+    (note,) = [finding for finding in findings() if finding["state"] != "ok"]
+    assert (note["state"], "is older than the folders" in note["message"]) == ("note", True)
+    findings("--fix")
+    assert {finding["state"] for finding in findings()} == {"ok"}
+    assert list(MEMORY.glob("*.damaged-*")) == []
 
 
 def test_a_session_that_nothing_knows_comes_back_with_its_conversation(project: Path) -> None:
@@ -134,11 +187,50 @@ def test_a_format_of_a_later_release_is_left_alone(project: Path) -> None:
     assert bytes_of(MEMORY).keys() == before.keys()
 
 
-def test_an_unknown_setting_is_named_with_the_nearest_one() -> None:
-    Path("config.toml").write_text("[modle]\n", encoding="utf-8")
-    (found,) = findings(code=1)
-    assert "did you mean 'model'" in found["message"]
-    assert found["command"] == "$EDITOR config.toml"
+@pytest.mark.parametrize(
+    ("file", "text", "words"),
+    [
+        ("config.toml", "[modle]\n", "did you mean 'model'"),
+        ("config.toml", "[model]\nname = \n", "no valid TOML"),
+        ("config.toml", '[model]\nname = "nosuch"\n', "no provider is known"),
+        ("config.toml", "[memory.observations]\nttl_day = 1\n", "did you mean 'ttl_days'"),
+        ("identities/ada/identity.toml", 'persna = "x"\n', "did you mean 'persona'"),
+        ("identities/ada/identity.toml", 'clearence = "full"\n', "did you mean 'clearance'"),
+        ("identities/ada/identity.toml", 'clearance = "fll"\n', "did you mean 'full'"),
+        ("identities/ada/identity.toml", "[budget]\nday_usd = -1\n", "day_usd"),
+        ("identities/ada/identity.toml", "[hooks.inject]\npriorty = 1\n", "did you mean 'priority'"),
+        ("identities/ada/identity.toml", '[model]\nname = "nosuch"\n', "no provider is known"),
+    ],
+)
+def test_a_mistake_in_a_file_is_named_with_the_command_that_opens_that_file(file: str, text: str, words: str) -> None:
+    Path(file).write_text(text, encoding="utf-8")
+    (found,) = bad_here()
+    assert words in found.message
+    assert found.command in {f"$EDITOR {file}", f"$EDITOR {Path(file).resolve()}"}
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "command"),
+    [
+        ("CHATBOT_MODLE__NAME", "x", "unset CHATBOT_MODLE__NAME"),
+        ("CHATBOT_BUDGET__DAY_USD", "much", "unset CHATBOT_BUDGET__DAY_USD"),
+        ("CHATBOT_AGENTS", "{", "unset CHATBOT_AGENTS"),
+        ("CHATBOT_MEMORY__OBSERVATIONS__TTL_DAY", "1", "unset CHATBOT_MEMORY__OBSERVATIONS__TTL_DAY"),
+        ("CHATBOT_MODEL__NAME", "nosuch", "unset CHATBOT_MODEL__NAME"),
+        ("CHATBOT_MODEL__NAME", "openai/gpt-4o", "export OPENAI_API_KEY=…"),
+        ("CHATBOT_CONFIG", "nosuch.toml", "chatbot init --config nosuch.toml"),
+        ("CHATBOT_IDENTITY", "nosuch", "unset CHATBOT_IDENTITY"),
+    ],
+)
+def test_a_mistake_in_the_environment_is_named_with_its_variable(
+    variable: str, value: str, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    assert [finding.command for finding in bad_here()] == [command]
+
+
+def test_an_identity_that_was_asked_for_and_is_none_can_be_made() -> None:
+    assert [finding["command"] for finding in findings("-i", "nosuch", code=1)] == ["chatbot init --name nosuch"]
 
 
 def test_missing_weights_are_named_with_what_brings_them() -> None:
@@ -211,7 +303,7 @@ def test_what_keeps_telemetry_from_arriving_is_told_with_what_mends_it() -> None
     assert "hunter2" not in str(refused)
     assert (away["message"], away["command"]) == (
         "http://127.0.0.1:9 takes none: Connection refused",
-        "$EDITOR config.toml",
+        "unset CHATBOT_TELEMETRY__ENDPOINT",
     )
     assert (unset["state"], unset["command"]) == ("bad", "export PLUGH=…")
 

@@ -76,8 +76,14 @@ def test_every_option_and_command_is_explained() -> None:
             assert action.help or isinstance(action, argparse._SubParsersAction), (parser.prog, action)
 
 
+def test_no_line_of_help_is_wider_than_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for parser in _parsers(build_parser()):
+        assert [line for line in parser.format_help().splitlines() if len(line) > 80] == []
+
+
 def test_the_exit_codes_in_help_are_all_of_them() -> None:
-    listed = re.search(r"exit codes: (.*)", build_parser().format_help())
+    listed = re.search(r"exit codes: (.*)", build_parser().format_help(), re.DOTALL)
     assert listed is not None
     assert [int(code) for code in re.findall(r"\d+", listed[1])] == sorted(Exit)
 
@@ -94,7 +100,7 @@ def test_the_exit_codes_in_the_documentation_are_all_of_them() -> None:
 
 VERBS = {
     "sessions": "list show search rename fork compare export import archive delete prune",
-    "memory": "search get add edit forget history timeline people tasks facts import reindex stats",
+    "memory": "search get add edit forget history timeline people tasks facts import export reindex stats",
     "": "ask sessions memory why usage config doctor stores init prompt completion",
 }
 """What the terminal is to offer."""
@@ -128,8 +134,10 @@ def test_every_command_shows_examples_that_it_understands() -> None:
         lines = [line.strip() for line in examples.split("\n\n")[0].splitlines()]
         assert lines, f"{each.prog} has no examples"
         for line in lines:
-            command = re.split(r"\s{3,}| [|<>] | [|<>]", line.partition("| ")[2] or line)[0]
-            name, *arguments = shlex.split(command)
+            commands = re.split(r"\s{3,}", line)[0].split(" | ")
+            *others, own = [re.split(r" [<>] ", command)[0] for command in commands]
+            assert not any(other.startswith("chatbot") for other in others), line
+            name, *arguments = shlex.split(own)
             assert name == "chatbot", line
             parsed = parser.parse_args(arguments)
             assert each.prog.split()[1:2] in ([], [parsed.command]), line

@@ -1,11 +1,13 @@
 """`chatbot hooks`, and what `chatbot doctor` says of failures in another process."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.command import project, run
+from tests.terminal import Terminal
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
@@ -37,8 +39,7 @@ def _project() -> None:
 def test_hooks_are_listed_by_topic_in_their_order_and_nothing_is_written() -> None:
     done = run("hooks")
     assert (done.returncode, done.stderr) == (0, "")
-    at_turn_end = [line.split() for line in done.stdout.splitlines() if line.startswith("turn:end")]
-    names = [line[2] for line in at_turn_end]
+    names = [line.split()[0] for line in done.stdout.splitlines() if " turn:end " in line]
     assert names == ["own_hooks:Raises", "exchange", "boundaries", "extraction", "summarize", "episode"]
     listed = {hook["name"]: hook for hook in json.loads(run("hooks", "--json").stdout)}
     assert listed["capture"]["enabled"] is False
@@ -62,6 +63,17 @@ def test_what_failed_in_one_process_is_shown_in_another() -> None:
     assert "own_hooks:Raises failed at turn:end" in doctor.stdout
     Path("identities/ada/memory/hook_failures.jsonl").unlink()
     assert "none failed" in run("doctor").stdout
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_what_failed_and_what_is_off_is_seen_in_a_narrow_terminal(columns: int) -> None:
+    run("ask", "Is the herring of Gotland pickled?")
+    lines = Terminal("hooks", columns=columns).ended().splitlines()
+    assert {len(line) <= columns for line in lines} == {True}
+    assert [line.split()[1] for line in lines if line.startswith("capture ")] == ["off"]
+    assert [line.split()[1] for line in lines if line.startswith("inject ")] == ["on"]
+    told = " ".join(" ".join(lines).split())
+    assert re.search("own_hooks:Raises failed last at turn:end, .*: RuntimeError: the moon is full", told)
 
 
 def test_a_wrong_hook_is_an_error_of_configuration_everywhere() -> None:

@@ -155,6 +155,48 @@ def test_a_list_goes_on_where_its_page_ended() -> None:
     assert len(titles("list", "--limit", "0")) == 3
 
 
+def test_what_is_ranked_goes_on_behind_so_many() -> None:
+    for number in range(3):
+        add(f"number {number} of the orchard", "--person", f"Person {number}")
+        ok("facts", "add", "Ada", "grows", f"tree {number}")
+        ok("tasks", "add", f"Prune tree {number}")
+    for verb in (["search", "orchard"], ["facts"], ["people"], ["tasks"]):
+        assert ok(*verb, "--limit", "2").endswith("\nmore: --page-after 2\n")
+        first, second, whole = (
+            from_json(*verb, *page) for page in (["--limit", "2"], ["--limit", "2", "--page-after", "2"], [])
+        )
+        assert (len(first), first + second) == (2, whole)
+        assert ok(*verb, "--page-after", "3") == "that is all\n"
+
+
+async def test_what_time_and_use_have_made_of_a_row_is_shown() -> None:
+    month = timedelta(days=30)
+    async with MemorySystem(Path("identities/ada/memory"), clock=lambda: datetime.now(UTC) - month) as memory:
+        found = (await memory.remember("Tea")).id
+    assert "strength" not in ok("get", found) + ok("history", found)
+    command.ok("maintain")
+    assert re.search(r"^importance: +0\.5, by now a strength of 0\.\d+ after 0", ok("get", found), re.MULTILINE)
+    assert re.search(r"Z  strength of 0\.\d+ after 0 mentions", ok("history", found))
+
+
+def test_what_is_remembered_is_taken_to_another_identity() -> None:
+    add("Tea", "--narrative", "at four")
+    ok("facts", "add", "Ada", "likes", "tea")
+    assert ok("export", "--dry-run") == "would be exported: 1 memories and 1 facts\n"
+    assert ok("export", "-o", "memories.jsonl") == "wrote memories.jsonl: 1 memories and 1 facts\n"
+    assert Path("memories.jsonl").stat().st_mode & 0o077 == 0
+    assert ok("export") == ok("export", "-o", "-") == Path("memories.jsonl").read_text(encoding="utf-8")
+    fails(2, "is there already", "export", "-o", "memories.jsonl")
+    assert ok("export", "--format", "markdown").startswith("# Tea\n\nat four\n\n*note, 20")
+    assert "1 memories came in\n  1 facts came in" in ok("import", "memories.jsonl", "-i", "grace")
+    assert titles("list", "-i", "grace") == ["Tea"]
+    left = command.run("sessions", "export", "--all", "-o", "all.zip")
+    assert (left.returncode, "no such sessions" in left.stderr) == (2, True)
+    command.ok("ask", "Say something of the orchard and its trees.")
+    left = command.run("sessions", "export", "--all", "-o", "all.zip")
+    assert (left.returncode, "1 memories belong to no session and stay behind" in left.stderr) == (0, True)
+
+
 def test_looking_is_no_use() -> None:
     found = add("Tea")
     ok("search", "tea")
@@ -200,7 +242,7 @@ def test_what_is_forgotten_can_be_restored() -> None:
     found = add("Tea")
     assert ok("confirm", found) == f"confirmed {found}\n"
     assert from_json("get", found)[0]["confirmed_count"] == 1
-    assert from_json("forget", found) == {"forgotten": [found]}
+    assert from_json("forget", found) == {"forgotten": [found], "dry_run": False}
     assert titles("list") == []
     assert titles("list", "--status", "deleted") == ["Tea"]
     assert re.search(r"^status: +deleted$", ok("get", found), re.MULTILINE)
@@ -210,6 +252,22 @@ def test_what_is_forgotten_can_be_restored() -> None:
         assert f"nothing to {verb}: {found} is deleted" in done.stderr
     ok("restore", found)
     assert titles("list") == ["Tea"]
+
+
+def test_several_are_forgotten_once_that_is_agreed_to_where_there_is_a_terminal() -> None:
+    ids = [add(f"number {number}") for number in range(2)]
+    assert ok("forget", *ids, "--dry-run") == "".join(f"would be forgotten {each}\n" for each in ids)
+    asking = terminal("forget", *ids)
+    asking.see("number 0.*number 1.*restore brings them back; type yes:")
+    asking.type("no\n")
+    asking.ended(2)
+    assert len(titles("list")) == 2
+    terminal("forget", ids[0]).ended()
+    ok("restore", ids[0])
+    terminal("forget", *ids, "--yes").ended()
+    ok("restore", *ids)
+    assert from_json("forget", *ids) == {"forgotten": ids, "dry_run": False}
+    assert titles("list") == []
 
 
 def test_purging_leaves_no_byte_behind() -> None:
@@ -236,6 +294,8 @@ async def test_what_was_derived_goes_too_and_that_is_told() -> None:
     asking.see("summary.*1 of these go too because they were derived from the others.*type yes:")
     asking.type("no\n")
     asking.ended(2)
+    assert from_json("purge", source, "--dry-run") == {"purged": [derived, source], "dry_run": True}
+    assert len(titles("list")) == 2
     assert f"purged {derived}, which was derived" in ok("purge", source, "--yes")
     assert titles("list") == []
 
@@ -243,8 +303,9 @@ async def test_what_was_derived_goes_too_and_that_is_told() -> None:
 def test_what_is_past_its_time_can_be_purged_together() -> None:
     gone = add("Old", "--expires", "2020-01-01")
     add("Tea")
-    assert from_json("purge", "--expired", "--yes") == {"purged": [gone]}
-    assert from_json("purge", "--expired", "--yes") == {"purged": []}
+    assert ok("purge", "--expired", "--dry-run") == f"would be purged {gone}\n"
+    assert from_json("purge", "--expired", "--yes") == {"purged": [gone], "dry_run": False}
+    assert from_json("purge", "--expired", "--yes") == {"purged": [], "dry_run": False}
     fails(2, "by its ids, or", "purge", "--yes")
 
 

@@ -335,6 +335,73 @@ def remembering(start: Start) -> Start:
     return start
 
 
+def test_a_path_a_pasted_block_and_an_escaped_slash_are_messages(start: Start) -> None:
+    chat = start(replies=["seen"])
+    said = ["/var/log/syslog says:\nkernel panic", "/etc/hosts", "/foo:\n// a comment", "// a comment"]
+    for number, text in enumerate(said, 1):
+        chat.prompt()
+        chat.type(f"\x1b[200~{text}\x1b[201~")
+        chat.see(re.escape(text.splitlines()[-1]))
+        chat.type("\r")
+        chat.see(r"(seen.*){" + str(number) + "}")
+    chat.say("//help")
+    chat.see("(seen.*){5}")
+    chat.say("/nosuch thing")
+    chat.see("there is no /nosuch.*//nosuch says it")
+    chat.say("/help")
+    chat.see("A path is a message")
+    chat.leave()
+    assert [content for role, content in _said() if role == "user"] == [*said, "/help"]
+
+
+def test_what_the_command_line_can_do_the_chat_can_do(remembering: Start) -> None:
+    ok("memory", "facts", "add", "Ada", "lives-in", "London")
+    chat = remembering()
+    chat.say("The heating is serviced in May by Kunibert.")
+    chat.see("You said")
+    chat.say("/remember Kunibert takes cash")
+    chat.see("takes it back")
+    chat.say("/search kunibert")
+    chat.see("by Kunibert.*/resume 1")
+    chat.say("/facts Ada")
+    chat.see("Ada · lives-in · London")
+    chat.say("/recall cash")
+    chat.see("1 .*Kunibert takes cash")
+    chat.say("/history 1")
+    chat.see(r"takes cash \(active\).*add")
+    chat.say('/memory search "takes cash" --limit 1')
+    chat.see("score.*Kunibert takes cash")
+    chat.say("/memory nosuch")
+    chat.see("invalid choice: 'nosuch'")
+    chat.say('/memory "')
+    chat.see("cannot be read")
+    chat.say("/sessions rename 0 x")
+    chat.see("is now called 'x'")
+    chat.say("/sessions show ffff")
+    chat.see("no session")
+    chat.say("/sessions delete 0")
+    chat.see("type yes:")
+    chat.type(CTRL_C)
+    chat.say("/tools")
+    chat.see("memory_search")
+    chat.say("/config path")
+    chat.see("config.toml")
+    chat.say("/doctor")
+    chat.see("hooks +none failed")
+    chat.leave()
+
+
+def test_an_ephemeral_chat_changes_nothing_that_is_kept(remembering: Start) -> None:
+    chat = remembering("--ephemeral")
+    chat.say("/memory add Tea")
+    chat.see("this chat keeps nothing")
+    chat.say("/remember Coffee")
+    chat.say("/recall coffee")
+    chat.see("1 .*Coffee")
+    chat.leave()
+    assert not Path("identities/ada/memory").exists()
+
+
 def test_what_is_remembered_is_told_recalled_and_forgotten(remembering: Start) -> None:
     chat = remembering()
     chat.say("/remember The heating is serviced in May")
@@ -392,7 +459,7 @@ def test_another_identity_has_its_own_session_and_an_unknown_one_is_told(remembe
     chat.say("My name is Sam")
     chat.see("You said")
     chat.say("/identity grcae")
-    chat.see("did you mean 'grace'")
+    chat.see(r"did\s+you\s+mean\s+'grace'")
     chat.say("/identity grace")
     assert "chatbot -r" in chat.see("grace · scripted.*a new session")
     chat.say("/identity")
@@ -470,6 +537,7 @@ def test_sessions_commands_and_files_are_completed(remembering: Start) -> None:
         ("/resume bo", "The boat lies in Kiel.*just now"),
         ("/identity ", "grace"),
         ("/export no", "notes"),
+        ("/memory time", "timeline.*just before and after"),
     ):
         chat.type(typed)
         chat.see(f"{re.escape(typed.rstrip())}.*{offered}")

@@ -102,10 +102,12 @@ def test_one_grammar_of_filters_chooses_sessions_everywhere() -> None:
 def test_pages_can_be_asked_for_one_by_one() -> None:
     make(*(f"s{number}" for number in range(5)))
     first = ok("list", "--limit", "2")
-    after = first.rpartition("--after-id ")[2].strip()
-    assert len(titles("list", "--limit", "2", "--after-id", after)) == 2
-    assert "that is all" in ok("list", "--after-id", from_json("list")[-1]["id"])
-    fails(4, "no session", "list", "--after-id", "nothing")
+    after = first.rpartition("--page-after ")[2].strip()
+    following = titles("list", "--limit", "2", "--page-after", after)
+    assert len(following) == 2
+    assert titles("list", "--limit", "2", "--after-id", after) == following  # as it was called at first
+    assert "that is all" in ok("list", "--page-after", from_json("list")[-1]["id"])
+    fails(4, "no session", "list", "--page-after", "nothing")
 
 
 def test_what_erases_many_needs_a_yes_and_a_word_of_which() -> None:
@@ -171,6 +173,15 @@ def test_a_search_says_how_to_go_on() -> None:
     assert ok("search", "nothing", "of", "the", "kind") == "no session speaks of that\n"
 
 
+def test_what_a_search_found_is_shown_page_by_page() -> None:
+    made = make(*(f"about giraffes {number}" for number in range(3)))
+    assert ok("search", "giraffe", "--limit", "2").endswith("more: --page-after 2\n")
+    pages = [from_json("search", "giraffe", "--limit", "2", "--page-after", each) for each in ("0", "2")]
+    assert {hit["session"]["id"] for page in pages for hit in page} == set(made)
+    assert list(map(len, pages)) == [2, 1]
+    assert ok("search", "giraffe", "--page-after", "3") == "that is all\n"
+
+
 def test_a_fork_ends_where_it_is_told_to_and_is_compared() -> None:
     make("source", said=4)
     fork = from_json("fork", "source", "--at", "2", "--title", "fork")
@@ -190,6 +201,9 @@ def test_exports_are_files_that_only_we_can_read() -> None:
     ok("export", "two", "-o", "two.html", "--force")
     assert ok("export", "two").startswith("# two\n")
     assert ok("export", "two", "--format", "jsonl").count("\n") == 3
+    assert ok("export", "two", "-o", "-") == ok("export", "two")
+    assert [part["kind"] for part in from_json("export", "two")] == ["session", "entry", "entry"]
+    assert not Path("-").exists()
     files = from_json("export", "--all", "-o", "folder")["files"]
     assert sorted(Path(file).name[11:].rpartition("-")[0] for file in files) == ["Tea-cake-ünï", "two"]
     assert {Path(file).parent.name for file in files} == {"folder"}
@@ -260,6 +274,8 @@ def test_a_table_fits_the_terminal_with_wide_characters_too(columns: int) -> Non
     lines = terminal("list", columns=columns).ended().splitlines()
     assert len([line for line in lines if line.strip()]) == 4
     assert max(cell_len(line) for line in lines) <= columns
+    lines = terminal("search", "税务申报", columns=columns).ended().splitlines()
+    assert max(cell_len(line) for line in lines if "chatbot -r" not in line) <= columns
 
 
 def test_matches_are_marked_where_colour_is_shown_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,3 +324,16 @@ def test_what_the_grammar_offers_is_what_there_is() -> None:
 def test_every_action_has_examples() -> None:
     for action in ("list", "search", "export", "import", "archive", "delete", "prune", "fork", "compare"):
         assert f"examples:\n  chatbot sessions {action}" in ok(action, "--help")
+
+
+def test_what_the_grammar_refuses_is_told_in_json_where_that_is_asked_for() -> None:
+    done = run("list", "--nosuch", "--json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--nosuch" in json.loads(done.stderr)["error"]["message"]
+    assert run("list", "--nosuch").stderr.startswith("usage: ")
+
+
+def test_a_session_without_a_turn_is_told_to_have_none() -> None:
+    make("quiet")
+    done = command.run("why", "--session", "quiet")
+    assert (done.returncode, done.stderr) == (4, "chatbot: there is no turn to explain: this session has none\n")

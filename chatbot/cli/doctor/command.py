@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import shutil
 import sys
 import textwrap
 from collections.abc import AsyncIterator
 
-from chatbot.cli.doctor.finding import Finding, command_in
-from chatbot.cli.doctor.folders import folders
+from chatbot.cli.doctor.finding import Finding, command_in, editing
+from chatbot.cli.doctor.folders import above, folders
 from chatbot.cli.doctor.memories import memories
 from chatbot.cli.doctor.models import models
 from chatbot.cli.doctor.sessions import sessions
 from chatbot.cli.doctor.telemetry import telemetry
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import printable, say, say_json
-from chatbot.errors import ChatbotError
+from chatbot.config import FILE_VARIABLE, Settings, find_file
+from chatbot.errors import ChatbotError, ConfigError, IdentityError
 from chatbot.setup import Options, Setup
 from stores.errors import StoreError
 
@@ -45,15 +47,16 @@ async def examine(options: Options, *, network: bool = False) -> AsyncIterator[F
         setup.check_tools()
         setup.check_hooks()
     except ChatbotError as error:
-        yield Finding("configuration", "bad", str(error), command_in(str(error), _edit(options)))
+        yield Finding("configuration", "bad", str(error), _mending(error, options))
         return
     yield Finding("identity", "ok", f"{setup.identity.name} in {setup.identity.folder}")
     async for finding in models(setup, network=network):
         yield finding
-    async for finding in telemetry(setup.config.telemetry, _edit(options), network=network):
+    edit = editing(setup.source("telemetry"), setup.settings.path)
+    async for finding in telemetry(setup.config.telemetry, edit, network=network):
         yield finding
     home = setup.identity.memory
-    for finding in (*folders(home), *sessions(home, setup)):
+    for finding in (*folders(home), *above(setup), *sessions(home, setup)):
         yield finding
     async for finding in memories(setup):
         yield finding
@@ -68,14 +71,16 @@ async def _mended(finding: Finding) -> Finding:
         return Finding(finding.subject, "bad", f"{finding.message}; it could not be mended: {error}", finding.command)
 
 
-def _edit(options: Options) -> str:
-    from chatbot.config import Settings
-
+def _mending(error: ChatbotError, options: Options) -> str:
+    """The command that mends what kept the configuration from being read."""
     try:
-        path = Settings.read(options.config).path
-    except ChatbotError:
-        path = options.config
-    return f"$EDITOR {shlex.quote(str(path))}" if path else "chatbot config"
+        file = find_file(options.config, os.environ)
+    except ConfigError:
+        return f"chatbot init --config {shlex.quote(str(options.config or os.environ[FILE_VARIABLE]))}"
+    if isinstance(error, IdentityError) and options.identity:
+        return f"chatbot init --name {shlex.quote(options.identity)}"
+    at = error.at if isinstance(error, ConfigError) else Settings.read(options.config).source("identity")
+    return command_in(str(error), editing(at, file))
 
 
 def _lines(finding: Finding) -> str:

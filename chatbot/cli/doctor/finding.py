@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
+from shlex import quote
 from typing import Any, Literal
 
 State = Literal["ok", "note", "bad", "mended"]
@@ -12,7 +14,8 @@ State = Literal["ok", "note", "bad", "mended"]
 
 FIX = "chatbot doctor --fix"
 _COMMAND = re.compile(r"(?:uv )?pip install [^:;]*|chatbot config trust")
-_UNSET = re.compile(r"names the variable (\w+), which is not set")
+_UNSET = re.compile(r"names the variable (\w+), which is not set|needs a key: set (\w+)")
+_VARIABLE = re.compile(r"CHATBOT_\S+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,14 @@ class Finding:
 def command_in(message: str, otherwise: str) -> str:
     """The command that a message names, or sets the variable that it misses."""
     if unset := _UNSET.search(message):
-        return f"export {unset[1]}=…"
+        return f"export {unset[1] or unset[2]}=…"
     named = _COMMAND.search(message)
     return named[0] if named else otherwise
+
+
+def editing(at: Path | str, file: Path | None) -> str:
+    """The command that changes what a setting was read from; `file` is the configuration, where there is one."""
+    if isinstance(at, str) and _VARIABLE.fullmatch(at):
+        return f"unset {at}"
+    path = at if isinstance(at, Path) else file
+    return f"$EDITOR {quote(str(path))}" if path else "chatbot init"

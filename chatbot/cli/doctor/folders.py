@@ -15,6 +15,8 @@ from shlex import quote
 
 from chatbot.cli.doctor.aside import FOLDER, move_aside
 from chatbot.cli.doctor.finding import FIX, Finding
+from chatbot.server.tokens import FOLDER as SERVER
+from chatbot.setup import Setup
 from stores.files import below
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -25,7 +27,8 @@ _Found = Mapping[Path, os.stat_result]
 def folders(home: Path) -> Iterator[Finding]:
     """Look at every file and folder below `home`, an identity's memory."""
     found = dict(_there([home, *sorted(below(home))]))
-    yield from _modes(found)
+    open_ones = list(_modes(found))
+    yield from open_ones or [Finding("permissions", "ok", f"{len(found)} files and folders are private")]
     yield from _links(found)
     for path in found:
         if ".damaged-" in path.name or path.parent == home / FOLDER:
@@ -33,6 +36,20 @@ def folders(home: Path) -> Iterator[Finding]:
                 "set aside", "note", f"{path} was damaged: mend it and put it back, or", f"rm -r {quote(str(path))}"
             )
     yield from _strays(home, found)
+
+
+def above(setup: Setup) -> Iterator[Finding]:
+    """Look at who may come at what lies around an identity's memory: keys, tokens, its persona, its siblings."""
+    identity, server = setup.identity, setup.identities / SERVER
+    secret = [setup.settings.path] if setup.settings.path and setup.settings.holds_key else []
+    yield from _modes(dict(_there([*secret, server, *sorted(below(server))])))
+    # Who may write here may put words into our mouth; who may only read sees a persona, as in any checkout.
+    for path, status in _there([setup.identities, identity.folder, identity.file]):
+        mend = f"chmod go= {quote(str(path))}", _closing(path)
+        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            yield Finding("permissions", "bad", f"others may change {path}", *mend)
+        elif status.st_mode & _OTHERS:
+            yield Finding("permissions", "note", f"others may read {path}, but nothing that is remembered", *mend)
 
 
 def _there(paths: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:
@@ -50,8 +67,6 @@ def _modes(found: _Found) -> Iterator[Finding]:
         yield Finding("permissions", "bad", f"{path} belongs to somebody else", f"sudo chown $USER {quote(str(path))}")
     for path in exposed:
         yield Finding("permissions", "bad", f"others may read {path}", f"chmod go= {quote(str(path))}", _closing(path))
-    if not exposed and not foreign:
-        yield Finding("permissions", "ok", f"{len(found)} files and folders are private")
 
 
 def _links(found: _Found) -> Iterator[Finding]:

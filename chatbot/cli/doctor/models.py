@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.usage import Call
-from chatbot.cli.doctor.finding import Finding, command_in
+from chatbot.cli.doctor.finding import Finding, command_in, editing
 from chatbot.errors import ChatbotError, ModelError
 from chatbot.memory.record import utc_now
 from chatbot.messages import Finished, Message
@@ -17,7 +17,6 @@ from chatbot.models.base import Model
 from chatbot.setup import Setup
 
 _PURPOSE = "doctor"
-_CHOOSE = "chatbot config, then set name in [model]"
 
 
 async def models(setup: Setup, *, network: bool) -> AsyncIterator[Finding]:
@@ -28,9 +27,13 @@ async def models(setup: Setup, *, network: bool) -> AsyncIterator[Finding]:
             told = f", which answers: {await _answers(setup, model)}" if network else ""
             yield Finding("model", "ok", f"{model.name}{told}")
         except ModelError as error:
-            yield Finding("model", "bad", str(error), command_in(str(error), _CHOOSE))
+            yield Finding("model", "bad", str(error), command_in(str(error), _choosing(setup, "model", "name")))
     if setup.config.embedding.model:
         yield _embedder(setup)
+
+
+def _choosing(setup: Setup, *place: str) -> str:
+    return editing(setup.source(*place), setup.settings.path)
 
 
 async def _answers(setup: Setup, model: Model) -> str:
@@ -54,5 +57,5 @@ def _embedder(setup: Setup) -> Finding:
         if isinstance(embedder, MiniLMEmbedder):
             embedder.check()
     except ChatbotError as error:
-        return Finding("embedder", "bad", str(error), command_in(str(error), _CHOOSE))
+        return Finding("embedder", "bad", str(error), command_in(str(error), _choosing(setup, "embedding", "model")))
     return Finding("embedder", "ok", setup.config.embedding.model)

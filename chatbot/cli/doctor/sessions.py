@@ -42,7 +42,7 @@ def sessions(home: Path, setup: Setup) -> Iterator[Finding]:
         problems = list(_session(home, path, setup))
         sound += not any(problem.state == "bad" for problem in problems)
         yield from problems
-    yield Finding("sessions", "ok", f"{sound} of {total} are sound")
+    yield Finding("sessions", "ok" if sound == total else "note", f"{sound} of {total} were sound")
 
 
 def _index(home: Path, root: Path) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from chatbot.cli.memory.desk import Desk, warn_redacted
 from chatbot.cli.memory.tables import say_observations
-from chatbot.cli.output import check_can_ask, is_sure, say, say_json, warn
+from chatbot.cli.output import check_can_ask, is_sure, say, say_json, say_marked, warn
 from chatbot.cli.repl.editor import edited
 from chatbot.memory.writing import Remembered
 from stores.access import SENSITIVITIES
@@ -76,11 +76,16 @@ async def confirm(desk: Desk) -> None:
 
 
 async def forget(desk: Desk) -> None:
-    """Take observations out of memory."""
+    """Take observations out of memory; several once that is agreed to, where there is somebody to ask."""
+    args = desk.args
     ids = await _those(desk, "forget", lambda status: status != "deleted")
-    if ids:
+    if len(ids) > 1 and not (args.yes or args.dry_run) and sys.stdin.isatty():
+        say_observations([await desk.row(each) for each in ids])
+        if not is_sure("forget these? restore brings them back;"):
+            raise InvalidValue("nothing was forgotten")
+    if ids and not args.dry_run:
         await desk.memories.forget(*ids)
-    _tell_each(desk, "forgotten", ids)
+    _tell_each(desk, "forgotten", ids, dry_run=args.dry_run)
 
 
 async def restore(desk: Desk) -> None:
@@ -99,17 +104,20 @@ async def purge(desk: Desk) -> None:
     rows = await _rows(desk, ["expired"]) if args.expired else []
     ids = [row.id for row in rows] if args.expired else await desk.ids(args.ids)
     if not ids:
-        desk.tell({"purged": []}, "nothing to purge")
+        desk.tell({"purged": [], "dry_run": args.dry_run}, "nothing to purge")
+        return
+    if args.dry_run:
+        _tell_each(desk, "purged", [row.id for row in await _going(desk, ids)], dry_run=True)
         return
     if not args.yes:
         await _agree(desk, ids)
     gone = await (desk.memories.purge_expired() if args.expired else desk.memories.purge(*ids))
     if args.json:
-        desk.tell({"purged": gone}, "")
+        desk.tell({"purged": gone, "dry_run": False}, "")
         return
     for each in gone:
         say(f"purged {each}" + ("" if each in ids else ", which was derived from what was purged"))
-    say("what was said in sessions is still in their transcripts: `chatbot sessions delete` erases those")
+    say_marked("what was said in sessions is still in their transcripts: `chatbot sessions delete` erases those")
 
 
 async def _those(desk: Desk, verb: str, fits: Callable[[str], bool]) -> list[str]:
@@ -127,15 +135,21 @@ async def _those(desk: Desk, verb: str, fits: Callable[[str], bool]) -> list[str
 async def _agree(desk: Desk, ids: Collection[str]) -> None:
     """Show all that would go, and ask. Raises `InvalidValue` unless the answer is yes."""
     check_can_ask("purging")
-    rows = await _rows(desk, STATUSES)
-    going = set(ids)
-    while more := {row.id for row in rows if row.id not in going and not going.isdisjoint(row.derived_from)}:
-        going |= more
-    say_observations([row for row in rows if row.id in going])
+    going = await _going(desk, ids)
+    say_observations(going)
     if derived := len(going) - len(ids):
         say(f"{derived} of these go too because they were derived from the others")
     if not is_sure("erase for good?"):
         raise InvalidValue("nothing was purged")
+
+
+async def _going(desk: Desk, ids: Collection[str]) -> list[Observation]:
+    """What would be purged with these: they, and all that was derived from them."""
+    rows = await _rows(desk, STATUSES)
+    going = set(ids)
+    while more := {row.id for row in rows if row.id not in going and not going.isdisjoint(row.derived_from)}:
+        going |= more
+    return [row for row in rows if row.id in going]
 
 
 async def _rows(desk: Desk, statuses: Collection[str]) -> list[Observation]:
@@ -174,8 +188,10 @@ def _tell(desk: Desk, became: Remembered) -> None:
     desk.tell(told, _BECAME[became.outcome].format(became.id))
 
 
-def _tell_each(desk: Desk, what: str, ids: Collection[str]) -> None:
+def _tell_each(desk: Desk, what: str, ids: Collection[str], *, dry_run: bool | None = None) -> None:
+    """Each id in a line, or all of them for programs, which are told of `dry_run` where there is such an option."""
     if desk.args.json:
-        say_json({what: list(ids)})
-    for each in () if desk.args.json else ids:
-        say(f"{what} {each}")
+        say_json({what: list(ids)} | ({} if dry_run is None else {"dry_run": dry_run}))
+        return
+    for each in ids:
+        say(f"{'would be ' if dry_run else ''}{what} {each}")

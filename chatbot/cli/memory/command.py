@@ -28,6 +28,7 @@ _ACTIONS = {
     "people": ("people", "people"),
     "tasks": ("tasks", "tasks"),
     "facts": ("facts", "facts"),
+    "export": ("exporting", "export"),
 }
 """Module and function of each; only the one that is asked for is loaded."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from chatbot.cli.output import say, say_json, warn
+from chatbot.cli.paging import page_of
 from chatbot.memory import MemorySystem
 from chatbot.memory.redaction import redact_all
 from chatbot.memory.remembering import Memories
@@ -15,6 +16,8 @@ from chatbot.setup import Setup
 from stores.access import SENSITIVITIES, Sensitivity
 from stores.errors import InvalidValue, did_you_mean
 from stores.observation import TYPES, Observation
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,24 @@ class Desk:
             "visibilities": args.visibility,
             "metadata": dict(args.meta),
         }
+
+    def show_page(
+        self,
+        items: Sequence[T],
+        say_items: Callable[[Sequence[T]], None],
+        as_json: Callable[[T], Any],
+        *,
+        nothing: str,
+    ) -> None:
+        """The part of a list that is asked for: values for programs, for people a table and how to see the next."""
+        page, more = page_of(items, self.args)
+        if self.args.json:
+            say_json([as_json(item) for item in page])
+            return
+        if page:
+            say_items(page)
+        if more or not page:
+            say(more or ("that is all" if items else nothing))
 
     def tell(self, value: Any, text: str) -> None:
         """What was done: a value for programs, a line for people."""

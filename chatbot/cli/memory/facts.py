@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from chatbot.cli.memory.desk import Desk, redacting
-from chatbot.cli.output import check_can_ask, is_sure, printable, say, say_json, say_table, short_ids
+from chatbot.cli.output import check_can_ask, is_sure, printable, say_table, short_ids
+from chatbot.cli.paging import reach
 from stores.access import SENSITIVITIES
 from stores.errors import InvalidValue, UnknownObservation
 from stores.observation import Triple, is_observation_id
@@ -23,15 +24,10 @@ async def _list(desk: Desk) -> None:
         subject=args.subject,
         predicate=args.predicate,
         object=args.object,
-        limit=args.limit or MOST_AT_ONCE,
+        limit=reach(args),
         ask=desk.ask,
     )
-    if args.json:
-        say_json([fact.as_json() for fact in found])
-    elif found:
-        _say(found)
-    else:
-        say("no such fact is stated")
+    desk.show_page(found, _say, lambda fact: fact.as_json(), nothing="no such fact is stated")
 
 
 def _say(found: Sequence[Triple]) -> None:

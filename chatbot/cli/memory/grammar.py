@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from chatbot.cli.grammar import add_action
-from chatbot.cli.sessions.grammar import add_import
+from chatbot.cli.paging import add_pages
+from chatbot.cli.sessions.grammar import add_bulk, add_import
 from chatbot.cli.values import count, future, pair, past, share, whole_days, words
 
 VISIBILITIES = ("private", "shared", "social")
@@ -32,9 +33,23 @@ def add_memory(memory: argparse.ArgumentParser) -> None:
             "take in Markdown memories, facts of Memstore, a bundle, or an export of ChatGPT or Claude",
             "memory import CLAUDE.md --dry-run",
             "memory import ~/notes --sensitivity private",
+            "memory import memories.jsonl",
             "memory import facts.json --from memstore",
         )
     )
+    export = grammar.action(
+        "export",
+        "write what is remembered to a file: JSON lines that `import` takes back, or notes in Markdown",
+        "memory export -o memories.jsonl",
+        "memory export --type decision -o decisions.md",
+    )
+    _add_filter(export)
+    export.add_argument("-o", "--output", type=Path, metavar="PATH", help="a file; - is standard output, as without")
+    export.add_argument(
+        "--format", choices=("jsonl", "markdown"), help="default: by the end of the file's name, or jsonl"
+    )
+    export.add_argument("--force", action="store_true", help="write over a file that is there")
+    export.add_argument("--dry-run", action="store_true", help="say how many, and write nothing")
     stats = grammar.action(
         "stats",
         "how much is remembered, how it came together, how often it helped, and what it takes on the disk",
@@ -101,16 +116,19 @@ def _add_changing(grammar: _Grammar) -> None:
         ("forget", "take observations out of memory; restore brings them back"),
         ("restore", "make observations active again, whatever became of them"),
     ):
-        _ids(grammar.action(name, summary, f"memory {name} 0195a1b2-c3d4"))
+        parser = grammar.action(name, summary, f"memory {name} 0195a1b2-c3d4")
+        _ids(parser)
+        if name == "forget":
+            add_bulk(parser)
     purge = grammar.action(
         "purge",
         "erase observations for good, with what was derived from them",
         "memory purge 0195a1b2-c3d4 --yes",
-        "memory purge --expired --yes",
+        "memory purge --expired --dry-run",
     )
     _ids(purge, nargs="*")
     purge.add_argument("--expired", action="store_true", help="all that is past its time")
-    purge.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    add_bulk(purge)
 
 
 def _add_extracting(grammar: _Grammar) -> None:
@@ -134,24 +152,30 @@ def _add_looking(grammar: _Grammar) -> None:
         "search",
         "what is remembered about something, best first",
         'memory search "heating" --person Ada --after 30d',
+        "memory search heating --limit 5 --page-after 5",
         "memory search --type decision --json",
     )
     search.add_argument("text", metavar="TEXT", nargs="*", help="words to look for; without any, the newest")
     _add_filter(search)
-    search.add_argument("--limit", type=count, default=10, metavar="N", help="how many (default 10; 0: up to 1,000)")
+    add_pages(search, limit=10)
     search.add_argument("--max-tokens", type=count, metavar="N", help="end the list once it takes more than that")
     listing = grammar.action(
         "list", "what is remembered, by time", "memory list --order created --limit 5", "memory list --status deleted"
     )
     _add_filter(listing)
     listing.add_argument(
-        "--status", choices=STATUSES, action="append", default=[], help="what became of it (default active)"
+        "--status",
+        choices=STATUSES,
+        metavar="STATUS",
+        action="append",
+        default=[],
+        help=f"what became of it (default active): {', '.join(STATUSES)}; repeat for any of",
     )
     listing.add_argument(
         "--order", choices=["created", "updated"], default="updated", help="by which time (default updated)"
     )
     listing.add_argument("--limit", type=count, default=20, metavar="N", help="how many (default 20; 0: up to 1,000)")
-    listing.add_argument("--page-after", metavar="ID", help="go on behind that one")
+    listing.add_argument("--page-after", metavar="ID", help="go on behind that one: the next page")
     _ids(grammar.action("get", "observations in full", "memory get 0195a1b2-c3d4", "memory get 0195a1b2-c3d4 --json"))
     timeline = grammar.action(
         "timeline", "what was remembered just before and after", "memory timeline 0195a1b2-c3d4 --before 3 --after 3"
@@ -170,6 +194,7 @@ def _add_people(grammar: _Grammar) -> None:
         'memory people alias "Ada Lovelace" "Countess of Lovelace"',
     )
     people.add_argument("words", nargs="*", metavar="QUERY", help="a part of the name, or: alias NAME OTHER")
+    add_pages(people, limit=0, zero="all")
 
 
 def _add_tasks(grammar: _Grammar) -> None:
@@ -181,6 +206,7 @@ def _add_tasks(grammar: _Grammar) -> None:
         "memory tasks done 0195a1b2-c3d4",
     )
     tasks.add_argument("--all", action="store_true", help="those completed and cancelled too")
+    add_pages(tasks, limit=0, zero="all")
     deeds = _Grammar(tasks.add_subparsers(title="actions", metavar="ACTION", dest="deed"))
     add = deeds.action("add", "write a task down", 'memory tasks add "Book the service" --priority high')
     add.add_argument("title", metavar="TITLE", help="what is to be done")
@@ -209,7 +235,7 @@ def _add_facts(grammar: _Grammar) -> None:
     )
     for part in ("subject", "predicate", "object"):
         facts.add_argument(f"--{part}", metavar="TEXT", help=f"with that {part}")
-    facts.add_argument("--limit", type=count, default=100, metavar="N", help="how many (default 100; 0: up to 1,000)")
+    add_pages(facts, limit=100)
     deeds = _Grammar(facts.add_subparsers(title="actions", metavar="ACTION", dest="deed"))
     add = deeds.action("add", "state a fact", "memory facts add Ada lives-in London")
     for part in ("subject", "predicate", "object"):
@@ -221,8 +247,7 @@ def _add_facts(grammar: _Grammar) -> None:
     _id(deeds.action("remove", "take a fact back", "memory facts remove 0195a1b2-c3d4"), what="fact")
     purge = deeds.action("purge", "erase a fact for good", "memory facts purge 0195a1b2-c3d4 --yes")
     _id(purge, what="fact")
-    purge.add_argument("--dry-run", action="store_true", help="show it, and erase nothing")
-    purge.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    add_bulk(purge)
 
 
 def _add_fields(parser: argparse.ArgumentParser) -> None:

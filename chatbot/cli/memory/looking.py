@@ -7,6 +7,7 @@ from dataclasses import replace
 from chatbot.cli.memory.desk import Desk
 from chatbot.cli.memory.tables import say_history, say_hits, say_in_full, say_observations, say_timeline
 from chatbot.cli.output import progress, say, say_json
+from chatbot.cli.paging import reach
 from stores.query import MOST_AT_ONCE
 
 
@@ -14,18 +15,13 @@ async def search(desk: Desk) -> None:
     """The best hits first; just enough of each to decide whether to `get` it."""
     hits = await desk.memories.search(
         " ".join(desk.args.text),
-        limit=desk.args.limit or MOST_AT_ONCE,
+        limit=reach(desk.args),
         max_tokens=desk.args.max_tokens,
         ask=desk.ask,
         count_use=False,
         **await desk.wanted(),
     )
-    if desk.args.json:
-        say_json([hit.index() for hit in hits])
-    elif hits:
-        say_hits(hits)
-    else:
-        say("nothing is remembered about that")
+    desk.show_page(hits, say_hits, lambda hit: hit.index(), nothing="nothing is remembered about that")
 
 
 async def list_(desk: Desk) -> None:

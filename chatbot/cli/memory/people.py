@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from chatbot.cli.memory.desk import Desk, redacting
-from chatbot.cli.output import age, printable, say, say_json, say_table
+from chatbot.cli.output import age, printable, say_table
 from chatbot.memory.people import Person
 from stores.errors import InvalidValue
 from stores.records import format_time
@@ -16,18 +18,17 @@ async def people(desk: Desk) -> None:
         await _alias(desk, names)
         return
     found = await desk.memories.people(" ".join([first, *names]), ask=desk.ask)
-    if desk.args.json:
-        say_json([_as_json(person) for person in found])
-    elif found:
-        say_table(
-            ("mentions", "last", "facts", "name"),
-            [
-                [str(person.mention_count), age(person.last_mentioned), str(len(person.facts)), _names(person)]
-                for person in found
-            ],
-        )
-    else:
-        say("nobody of that name is mentioned")
+    desk.show_page(found, _say, _as_json, nothing="nobody of that name is mentioned")
+
+
+def _say(found: Sequence[Person]) -> None:
+    say_table(
+        ("mentions", "last", "facts", "name"),
+        [
+            [str(person.mention_count), age(person.last_mentioned), str(len(person.facts)), _names(person)]
+            for person in found
+        ],
+    )
 
 
 async def _alias(desk: Desk, names: list[str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from chatbot.cli.output import age, printable, say, say_table, short_ids
+from chatbot.cli.output import age, printable, say, say_marked, say_table, short_ids
 from chatbot.memory.reading import Hit
 from stores.observation import Observation
 from stores.query import Version, status_now
@@ -65,13 +65,15 @@ def say_history(line: Sequence[Version]) -> None:
     """Each observation of a line of succession, with what happened to it, when, and who did it."""
     for version in line:
         row = version.observation
-        say(f"{row.id}  {printable(headline(row))} ({status_now(row, datetime.now(UTC))})")
+        say_marked(f"{row.id}  {headline(row)} ({status_now(row, datetime.now(UTC))})")
         for event in version.events:
             what = [event.kind, f"by {event.by}" if event.by else "", ", ".join(event.fields)]
             what.append(f"{event.times:,} times" if event.times > 1 else "")
             told = ": ".join(filter(None, (event.who, event.why)))
             who = f" ({told})" if told else ""
-            say(printable(f"  {format_time(event.at)}  {' '.join(filter(None, what))}{who}"))
+            say_marked(f"{format_time(event.at)}  {' '.join(filter(None, what))}{who}", indent="  ")
+        if row.consolidated_at:
+            say_marked(f"{format_time(row.consolidated_at)}  {_strength(row)}", indent="  ")
 
 
 def say_in_full(row: Observation) -> None:
@@ -80,6 +82,11 @@ def say_in_full(row: Observation) -> None:
     parts += [f"{who}: {text}" for who, text in (("user", row.user_text), ("assistant", row.assistant_text)) if text]
     parts.append("\n".join(f"{name + ':':<13} {value}" for name, value in _about(row) if value))
     say("\n\n".join(printable(part) for part in parts if part))
+
+
+def _strength(row: Observation) -> str:
+    """What time and use have made of it."""
+    return f"strength of {row.standing:g} after {row.consolidated_touches} mentions, uses and confirmations"
 
 
 def minute(moment: datetime) -> str:
@@ -98,7 +105,7 @@ def _about(row: Observation) -> Iterable[tuple[str, str]]:
     for name in ("tags", "concepts", "people", "files_read", "files_modified", "derived_from"):
         yield name.replace("_", " "), ", ".join(getattr(row, name))
     yield "metadata", ", ".join(f"{key}={value}" for key, value in row.metadata.items())
-    yield "importance", f"{row.importance:g}"
+    yield "importance", f"{row.importance:g}" + (f", by now a {_strength(row)}" if row.consolidated_at else "")
     yield "session", row.session_id or ""
     yield "created", format_time(row.created_at)
     yield "updated", format_time(row.updated_at) if row.updated_at != row.created_at else ""

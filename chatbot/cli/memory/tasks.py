@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import get_args
 
 from chatbot.cli.memory.desk import Desk, redacting
-from chatbot.cli.output import printable, say, say_json, say_table, short_ids
+from chatbot.cli.output import printable, say_table, short_ids
 from chatbot.memory.tasks import OPEN, Task, TaskStatus
 
 _STATUS_AFTER: dict[str, TaskStatus] = {"start": "in_progress", "done": "completed", "cancel": "cancelled"}
@@ -26,18 +27,17 @@ async def tasks(desk: Desk) -> None:
 async def _list(desk: Desk) -> None:
     statuses = get_args(TaskStatus) if desk.args.all else OPEN
     found = await desk.memories.tasks(statuses=statuses, ask=desk.ask)
-    if desk.args.json:
-        say_json([asdict(task) for task in found])
-    elif found:
-        say_table(
-            ("id", "priority", "status", "due", "title"),
-            [
-                [short, task.priority, task.status.replace("_", " "), task.due or "–", _title(task)]
-                for short, task in zip(short_ids([task.id for task in found]), found, strict=True)
-            ],
-        )
-    else:
-        say("there is nothing to do")
+    desk.show_page(found, _say, asdict, nothing="there is nothing to do")
+
+
+def _say(found: Sequence[Task]) -> None:
+    say_table(
+        ("id", "priority", "status", "due", "title"),
+        [
+            [short, task.priority, task.status.replace("_", " "), task.due or "–", _title(task)]
+            for short, task in zip(short_ids([task.id for task in found]), found, strict=True)
+        ],
+    )
 
 
 async def _add(desk: Desk) -> None:

@@ -9,9 +9,10 @@ from dataclasses import replace
 
 from chatbot.chat import Chat
 from chatbot.cli.output import SESSION_HEAD, say_table, session_rows
+from chatbot.cli.repl.command_line import CommandLineSlash
 from chatbot.cli.repl.looking import LookingSlash
 from chatbot.cli.repl.remembering import MemorySlash
-from chatbot.cli.repl.slash import Next, numbered
+from chatbot.cli.repl.slash import Next, needed, numbered
 from chatbot.cli.screen import Screen
 from chatbot.memory import SessionFilter, SessionHandle
 from chatbot.runtime import Runtime
@@ -21,9 +22,10 @@ from stores.errors import did_you_mean
 from stores.records import TranscriptEntry
 
 _LISTED = 20
+_FOUND = 10
 
 
-class Commands(MemorySlash, LookingSlash):
+class Commands(MemorySlash, LookingSlash, CommandLineSlash):
     """Commands act on the conversation in `chat`, and may put another in its place."""
 
     def __init__(self, runtime: Runtime, screen: Screen, chat: Chat, options: Options) -> None:
@@ -42,14 +44,20 @@ class Commands(MemorySlash, LookingSlash):
         known = cls.all()
         return [name] if name in known else [each for each in known if name != "/" and each.startswith(name)]
 
+    @classmethod
+    def is_meant(cls, text: str) -> bool:
+        """Whether a text that begins with a slash is a command: a path is none, nor a block that begins with one."""
+        name = text.split(maxsplit=1)[0]
+        return bool(cls.named(name)) or not ("/" in name[1:] or "\n" in text.strip())
+
     async def run(self, line: str) -> Next:
         """Run the command in `line`, which begins with a slash; the beginning of its name is enough."""
-        name, _, argument = line.partition(" ")
+        name = line.split(maxsplit=1)[0]
         found = self._found_one(name)
         if found is None:
             return Next()
         command: Callable[[str], Awaitable[Next | None]] = getattr(self, f"do_{found[1:]}")
-        return await command(argument.strip()) or Next()
+        return await command(line[len(name) :].strip()) or Next()
 
     async def do_help(self, name: str) -> None:
         """Show the commands and the keys, or all about one command: /help [NAME]."""
@@ -60,6 +68,7 @@ class Commands(MemorySlash, LookingSlash):
         for each, description in self.all().items():
             self._screen.say(f"{each:10} {description}")
         self._screen.say("/help NAME says more; the beginning of a name is enough, Tab completes the rest.", "dim")
+        self._screen.say("A path is a message, and so is a block that begins with one; //word says /word.", "dim")
         self._screen.say("Enter sends, Alt-Enter begins a new line, Ctrl-C stops a reply, Ctrl-D leaves.", "dim")
 
     async def do_new(self, _: str) -> None:
@@ -79,13 +88,32 @@ class Commands(MemorySlash, LookingSlash):
         fork = await self._runtime.memory.fork_session(session.id, title=title)
         await self._enter(fork, f"a copy of {session.id}")
 
-    async def do_sessions(self, _: str) -> None:
-        """List the sessions used last."""
+    async def do_sessions(self, text: str) -> None:
+        """List the sessions used last, or do what `chatbot sessions` does: /sessions [ACTION …].
+
+        /sessions --help lists the actions, such as show, compare, archive, import and delete.
+        """
+        if text:
+            await self._command("sessions", text)
+            return
         wanted = SessionFilter(agent_id=self._runtime.agent, is_archived=False, limit=_LISTED)
         records = await self._runtime.memory.choose_sessions(wanted)
         self._listed = [record.id for record in records]
-        say_table(SESSION_HEAD, session_rows(records))
+        rows = ([str(number), *row] for number, row in enumerate(session_rows(records), 1))
+        say_table(("#", *SESSION_HEAD), rows)
         self._screen.say("/resume and a number goes on with one of them", "dim")
+
+    async def do_search(self, text: str) -> None:
+        """Find the sessions that speak of something: /search TEXT."""
+        from chatbot.cli.sessions.looking import say_hit
+
+        wanted = SessionFilter(agent_id=self._runtime.agent, is_archived=False)
+        hits = await self._runtime.memory.search_sessions(needed(text, "/search TEXT"), limit=_FOUND, wanted=wanted)
+        self._listed = [hit.record.id for hit in hits]
+        for number, hit in enumerate(hits, 1):
+            say_hit(hit, f"/resume {number}")
+        if not hits:
+            self._screen.say("no session speaks of that", "dim")
 
     async def do_rename(self, title: str) -> None:
         """Give this session a title: /rename TITLE."""
@@ -172,9 +200,8 @@ class Commands(MemorySlash, LookingSlash):
         found = self.named(name)
         if len(found) == 1:
             return found[0]
-        known = (
-            f"{name} could be {', '.join(found)}" if found else f"there is no {name}{did_you_mean(name, self.all())}"
-        )
+        could = f"{name} could be {', '.join(found)}"
+        known = could if found else f"there is no {name}{did_you_mean(name, self.all())} (/{name} says it)"
         self._screen.say(known, "yellow")
         return None
 

@@ -20,11 +20,13 @@ _MOST_SESSIONS = 200
 _MOST_SHOWN = 50
 _ALWAYS = ("local/smollm2-135m", "scripted")
 _KINDS = {
-    "/resume": "sessions",
+    "/resume": "resumable",
     "/model": "models",
     "/identity": "identities",
     "/help": "commands",
     "/export": "files",
+    "/memory": "memory",
+    "/sessions": "sessions",
 }
 """What may stand behind a command."""
 
@@ -46,7 +48,7 @@ class Candidates:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
 
-    async def sessions(self) -> list[Candidate]:
+    async def resumable(self) -> list[Candidate]:
         """The sessions used last: by title where it is the only one of that title, else by id."""
         wanted = SessionFilter(agent_id=self._runtime.agent, is_archived=False, limit=_MOST_SESSIONS)
         records = await self._runtime.memory.choose_sessions(wanted)
@@ -114,6 +116,10 @@ class SlashCompleter(Completer):
         """Asked for once, for as long as the argument is being typed."""
         if kind == "commands":
             return [(name[1:], name[1:], about) for name, about in self._commands.all().items()]
+        if kind in {"memory", "sessions"}:
+            from chatbot.cli.completion import actions_of
+
+            return [(name, name, about) for name, about in actions_of(kind)]
         if kind not in self._asked:
             try:
                 self._asked[kind] = await getattr(self._candidates, kind)()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,8 @@ from chatbot.setup import Options
 from stores.errors import StoreError
 from stores.files import FILE_MODE, make_folder
 
+_ESCAPED = re.compile(r"//\w")
+"""What is sent without its first slash; a comment of some programming language is sent as it stands."""
 HISTORY_NAME = "prompt_history"
 
 
@@ -120,7 +123,9 @@ class Repl:
         if not text.strip():
             return Next()
         if text.startswith("/") and following.say is None:
-            return await self._commands.run(text.strip())
+            if self._commands.is_meant(text):
+                return await self._commands.run(text.strip())
+            text = text[1:] if _ESCAPED.match(text) else text
         if following.replaces:
             await self._commands.chat.take_back()
         await self._answer(text)

@@ -6,7 +6,7 @@ import argparse
 import re
 from typing import TYPE_CHECKING
 
-from chatbot.cli.repl.slash import Slash, numbered
+from chatbot.cli.repl.slash import Slash, needed, numbered
 from stores.access import SENSITIVITIES
 from stores.errors import InvalidValue
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from chatbot.memory.reading import Hit
 
 _FOUND = 10
+_MOST_FACTS = 100
 _ID = re.compile(r"[0-9a-f]{4,8}(-[0-9a-f-]*)?", re.IGNORECASE)
 
 
@@ -30,7 +31,7 @@ class MemorySlash(Slash):
 
         The first line is its title. It can be recalled at once, here and in every other session.
         """
-        title, _, rest = _needed(text, "/remember TEXT").partition("\n")
+        title, _, rest = needed(text, "/remember TEXT").partition("\n")
         became = await self._session().remember(title=title, narrative=rest.strip(), type="note", source="user")
         if became.redacted:
             self._screen.say(f"secrets were taken out before anything was kept: {', '.join(became.redacted)}", "yellow")
@@ -52,7 +53,7 @@ class MemorySlash(Slash):
         Where a text fits several things they are listed, and nothing is forgotten. `chatbot memory restore ID` brings
         it back; `chatbot memory purge ID` erases it for good.
         """
-        text = numbered(_needed(text, "/forget TEXT or ID"), list(self._found))
+        text = numbered(needed(text, "/forget TEXT or ID"), list(self._found))
         session = self._session()
         if _ID.fullmatch(text):
             one = await session.resolve(text, ask=SENSITIVITIES)
@@ -81,9 +82,9 @@ class MemorySlash(Slash):
         verb, _, rest = text.partition(" ")
         session = self._session()
         if verb == "add":
-            await session.add_task(_needed(rest.strip(), "/tasks add TITLE"))
+            await session.add_task(needed(rest.strip(), "/tasks add TITLE"))
         elif verb == "done":
-            one = numbered(_needed(rest.strip(), "/tasks done NUMBER"), list(self._tasks))
+            one = numbered(needed(rest.strip(), "/tasks done NUMBER"), list(self._tasks))
             await session.update_task(await session.resolve(one, ask=SENSITIVITIES), status="completed")
         elif verb:
             raise InvalidValue(f"/tasks cannot {verb!r}: say /tasks, /tasks add TITLE, or /tasks done NUMBER")
@@ -91,6 +92,18 @@ class MemorySlash(Slash):
         await tasks(self._desk(all=False, deed=None))
         if self._tasks:
             self._screen.say("/tasks done and a number, counted from the top, ticks one off", "dim")
+
+    async def do_facts(self, subject: str) -> None:
+        """Show what is stated of whom: /facts [SUBJECT]."""
+        from chatbot.cli.memory.facts import facts
+
+        await facts(self._desk(deed=None, subject=subject or None, predicate=None, object=None, limit=_MOST_FACTS))
+
+    async def do_history(self, which: str) -> None:
+        """Show what something took the place of, and what happened to it: /history ID, or a number in /recall."""
+        from chatbot.cli.memory.looking import history
+
+        await history(self._desk(id=numbered(needed(which, "/history ID"), list(self._found))))
 
     def _show(self, hits: list[Hit]) -> None:
         from chatbot.cli.memory.tables import headline
@@ -111,11 +124,5 @@ class MemorySlash(Slash):
         """What the commands of `chatbot memory` work with."""
         from chatbot.cli.memory.desk import Desk
 
-        args = argparse.Namespace(json=False, **asked)
+        args = argparse.Namespace(**{"json": False, "limit": 0, "page_after": 0} | asked)
         return Desk(args, self._runtime.setup, self._runtime.memory, self._session().within(), ("public",))
-
-
-def _needed(text: str, usage: str) -> str:
-    if not text:
-        raise InvalidValue(f"say what: {usage}")
-    return text

@@ -9,6 +9,7 @@ from chatbot.cli.screen import Screen
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionHandle
 from chatbot.runtime import Runtime
+from stores.errors import InvalidValue
 
 
 @dataclass(slots=True)
@@ -44,3 +45,10 @@ class Slash:
 def numbered(text: str, listed: list[str]) -> str:
     """The id that a number stands for in the list that was shown last; any other text stays as it is."""
     return listed[int(text) - 1] if text.isdecimal() and 0 < int(text) <= len(listed) else text
+
+
+def needed(text: str, usage: str) -> str:
+    """The text, where there is any. Raises `InvalidValue`, saying what belongs there."""
+    if not text:
+        raise InvalidValue(f"say what: {usage}")
+    return text

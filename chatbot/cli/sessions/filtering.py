@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from chatbot.memory import MemorySystem, SessionFilter, SessionRecord
 
 
-def add_filter(parser: argparse.ArgumentParser, *, limit: int | None, pages: bool = False) -> None:
+def add_filter(parser: argparse.ArgumentParser, *, limit: int | None) -> None:
     """The options by which sessions are chosen; a `limit` of None takes them all unless one is given."""
     wanted = parser.add_argument_group("wanted")
     wanted.add_argument("--after", type=past, metavar="WHEN", help="used then or later: 2026-01-02, or 7d ago")
@@ -24,8 +24,6 @@ def add_filter(parser: argparse.ArgumentParser, *, limit: int | None, pages: boo
     which.add_argument("--all", dest="is_archived", action="store_const", const=None, help="archived ones too")
     usual = "all" if limit is None else str(limit)
     wanted.add_argument("--limit", type=count, default=limit, metavar="N", help=f"how many (default {usual}; 0: all)")
-    if pages:
-        wanted.add_argument("--after-id", metavar="ID", help="go on behind that one: the next page")
 
 
 def filter_of(args: argparse.Namespace) -> SessionFilter:
@@ -41,7 +39,6 @@ def filter_of(args: argparse.Namespace) -> SessionFilter:
         is_empty=True if getattr(args, "empty", False) else None,
         is_archived=args.is_archived,
         limit=args.limit or None,
-        behind=getattr(args, "after_id", None),
     )
 
 

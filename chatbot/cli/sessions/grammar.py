@@ -6,11 +6,12 @@ import argparse
 from pathlib import Path
 
 from chatbot.cli.grammar import add_action
+from chatbot.cli.paging import add_page_after
 from chatbot.cli.sessions.filtering import add_filter
 from chatbot.cli.values import count
 
 EXPORTS = ("markdown", "jsonl", "html", "bundle")
-SOURCES = ("bundle", "chatgpt", "claude", "markdown", "memstore")
+SOURCES = ("bundle", "chatgpt", "claude", "markdown", "memories", "memstore")
 
 
 def add_sessions(sessions: argparse.ArgumentParser) -> None:
@@ -26,7 +27,11 @@ def add_import(parser: argparse.ArgumentParser) -> None:
     """The options of an import; `chatbot memory import` has the same."""
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a file or a folder")
     parser.add_argument(
-        "--from", dest="kind", choices=SOURCES, help="what it is, where it cannot be recognised", metavar="KIND"
+        "--from",
+        dest="kind",
+        choices=SOURCES,
+        metavar="KIND",
+        help=f"what it is, where that is not plain: {', '.join(SOURCES)}",
     )
     parser.add_argument("--dry-run", action="store_true", help="say what would come in, and write nothing")
     parser.add_argument(
@@ -39,6 +44,12 @@ def add_import(parser: argparse.ArgumentParser) -> None:
         help="do not remember what was said in conversations: they are searched, and not recalled",
     )
     parser.add_argument("--trust", action="store_true", help="let a bundle's memories be seen as widely as it says")
+
+
+def add_bulk(parser: argparse.ArgumentParser) -> None:
+    """What everything has that changes many at once."""
+    parser.add_argument("--dry-run", action="store_true", help="say which, and change nothing")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
 
 
 class _Grammar:
@@ -56,10 +67,12 @@ def _add_looking(grammar: _Grammar) -> None:
         "list",
         "the sessions used last",
         "list --after 7d --min-messages 4",
-        "list --after-id 0195a1b2-c3d4",
+        "list --page-after 0195a1b2-c3d4",
         agent=False,
     )
-    add_filter(listing, limit=20, pages=True)
+    add_filter(listing, limit=20)
+    listing.add_argument("--page-after", metavar="ID", help="go on behind that one: the next page")
+    listing.add_argument("--after-id", dest="page_after", help=argparse.SUPPRESS)  # what it was called at first
     show = grammar.action("show", "what was said in a session", "show 0195a1b2", 'show "tax return" --last 4')
     _add_session(show)
     show.add_argument("--last", type=count, default=0, metavar="N", help="only the last N entries")
@@ -72,6 +85,7 @@ def _add_looking(grammar: _Grammar) -> None:
     )
     search.add_argument("text", nargs="+", metavar="TEXT", help="words to look for")
     add_filter(search, limit=10)
+    add_page_after(search)
     compare = grammar.action(
         "compare", "what two sessions have in common, and where they part", "compare 0195a1b2 0195b7aa"
     )
@@ -105,7 +119,13 @@ def _add_moving(grammar: _Grammar) -> None:
         agent=False,
     )
     _add_sessions(export)
-    export.add_argument("-o", "--output", type=Path, metavar="PATH", help="a file, or for several a folder")
+    export.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="PATH",
+        help="a file, or for several a folder; - is standard output, as without",
+    )
     export.add_argument("--format", choices=EXPORTS, help="default: by the end of the file's name, or markdown")
     export.add_argument(
         "--no-memories", dest="memories", action="store_false", help="without what is remembered of them"
@@ -132,12 +152,12 @@ def _add_erasing(grammar: _Grammar) -> None:
     )
     _add_sessions(archive)
     archive.add_argument("--undo", action="store_true", help="bring them back")
-    _add_bulk(archive)
+    add_bulk(archive)
     delete = grammar.action(
         "delete", "erase sessions for good", "delete 0195a1b2", "delete --title test --dry-run", agent=False
     )
     _add_sessions(delete)
-    _add_bulk(delete)
+    add_bulk(delete)
     prune = grammar.action(
         "prune",
         "erase the sessions whose time to live is over, or those that fit a filter",
@@ -148,7 +168,7 @@ def _add_erasing(grammar: _Grammar) -> None:
     )
     add_filter(prune, limit=None)
     prune.add_argument("--empty", action="store_true", help="those in which nothing was said")
-    _add_bulk(prune)
+    add_bulk(prune)
 
 
 _WHICH = "id, beginning of an id, or title"
@@ -161,8 +181,3 @@ def _add_session(parser: argparse.ArgumentParser) -> None:
 def _add_sessions(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sessions", nargs="*", metavar="ID|TITLE", help=f"{_WHICH}; without any, those that are wanted")
     add_filter(parser, limit=None)
-
-
-def _add_bulk(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="say which, and change nothing")
-    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")

@@ -18,6 +18,7 @@ from chatbot.cli.output import (
     say_table,
     session_rows,
 )
+from chatbot.cli.paging import page_of, reach
 from chatbot.cli.sessions.filtering import filter_of
 from chatbot.memory import MemorySystem
 from stores.records import TranscriptEntry, format_time
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 async def list_(memory: MemorySystem, args: argparse.Namespace) -> None:
     """A page of sessions, and how to ask for the next."""
     wanted = filter_of(args)
-    if wanted.behind is not None:
-        wanted = replace(wanted, behind=(await memory.find_session(wanted.behind)).id)
+    if args.page_after is not None:
+        wanted = replace(wanted, behind=(await memory.find_session(args.page_after)).id)
     more = None if wanted.limit is None else wanted.limit + 1
     records = await memory.choose_sessions(replace(wanted, limit=more))
     page = records[: wanted.limit]
@@ -41,7 +42,7 @@ async def list_(memory: MemorySystem, args: argparse.Namespace) -> None:
     else:
         say("that is all" if wanted.behind else "no sessions yet" if wanted.is_open else "no such sessions")
     if len(records) > len(page) and not args.json:
-        say(f"more: --after-id {page[-1].id}")
+        say(f"more: --page-after {page[-1].id}")
 
 
 async def show(memory: MemorySystem, args: argparse.Namespace) -> None:
@@ -62,15 +63,16 @@ async def search(memory: MemorySystem, args: argparse.Namespace) -> None:
     wanted = filter_of(args)
     with progress("reading sessions", waits=True) as told:
         hits = await memory.search_sessions(
-            " ".join(args.text), limit=wanted.limit or 1_000, wanted=replace(wanted, limit=None), progress=told
+            " ".join(args.text), limit=reach(args), wanted=replace(wanted, limit=None), progress=told
         )
+    page, more = page_of(hits, args)
     if args.json:
-        say_json([hit.as_json() for hit in hits])
+        say_json([hit.as_json() for hit in page])
         return
-    for hit in hits:
-        _say_hit(hit)
-    if not hits:
-        say("no session speaks of that")
+    for hit in page:
+        say_hit(hit, f"chatbot -r {hit.record.id}")
+    if more or not page:
+        say(more or ("that is all" if hits else "no session speaks of that"))
 
 
 async def compare(memory: MemorySystem, args: argparse.Namespace) -> None:
@@ -96,13 +98,14 @@ async def compare(memory: MemorySystem, args: argparse.Namespace) -> None:
             say("\n".join(f"{mark} {line}" for line in said.splitlines()))
 
 
-def _say_hit(hit: SessionHit) -> None:
+def say_hit(hit: SessionHit, command: str) -> None:
+    """A session that speaks of something, with the line that says it and the command that goes on with it."""
     record = hit.record
     where = f"entry {hit.number}, {hit.role}" if hit.number else hit.role
     archived = ", archived" if record.archived_at else ""
-    say(f"{printable(record.title) or 'untitled'} ({age(record.used_at)}{archived})")
+    say_marked(f"{record.title or 'untitled'} ({age(record.used_at)}{archived})")
     say_marked(f"{where}: {hit.line}", [(a + len(where) + 2, b + len(where) + 2) for a, b in hit.ranges], indent="  ")
-    say(f"  chatbot -r {record.id}\n")
+    say(f"  {command}\n")
 
 
 def _numbered(entries: Sequence[TranscriptEntry], common: int) -> list[dict[str, Any]]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import secrets
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -17,11 +18,12 @@ from chatbot.cli.sessions.filtering import chosen
 from chatbot.errors import ConfigError
 from chatbot.exchange import Importer, Report, export_session, open_source
 from chatbot.exchange.bundle import BundleWriter
+from chatbot.exchange.exported import TAKEN
 from chatbot.exchange.rendering import SUFFIXES, render
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.memory.record import utc_now
 from chatbot.setup import Setup
-from stores.errors import InvalidValue, StoreFailed
+from stores.errors import InvalidValue, StoreFailed, UnsupportedOperation
 from stores.files import FILE_MODE, FOLDER_MODE
 
 BUNDLE = "bundle"
@@ -33,6 +35,8 @@ _ODD = re.compile(r"[^\w]+")
 async def export(memory: MemorySystem, args: argparse.Namespace) -> None:
     """One session to standard output or a file, several to a folder, or any number to a bundle."""
     records = await chosen(memory, args)
+    if args.output == Path("-"):
+        args.output = None
     form = args.format or (_FORMS.get(args.output.suffix.lower(), "markdown") if args.output else "markdown")
     if not records:
         raise InvalidValue("there are no such sessions: nothing was written")
@@ -40,6 +44,8 @@ async def export(memory: MemorySystem, args: argparse.Namespace) -> None:
         _tell(records, [], form, args)
     elif form == BUNDLE:
         _tell(records, [await _bundle(memory, records, args)], form, args)
+        if args.memories and args.is_archived is None:
+            await _warn_left_out(memory)
     elif args.output is None:
         await _print(memory, records, form, args)
     else:
@@ -79,6 +85,9 @@ async def _print(memory: MemorySystem, records: Sequence[SessionRecord], form: s
         raise InvalidValue(f"these are {len(records)} sessions: name a folder or a .zip file for them with -o")
     exported = await export_session(memory, records[0].id, memories=args.memories)
     _warn_redacted(exported.redacted)
+    if args.json:
+        say_json([json.loads(line) for line in render(exported, "jsonl").split("\n") if line])
+        return
     text = render(exported, form)
     say(printable(text) if sys.stdout.isatty() else text.removesuffix("\n"))
 
@@ -91,7 +100,7 @@ async def _write(
     for record, path in zip(records, _targets(records, args.output.expanduser(), SUFFIXES[form]), strict=True):
         exported = await export_session(memory, record.id, memories=args.memories)
         _warn_redacted(exported.redacted)
-        with _new_file(path, force=args.force) as file:
+        with new_file(path, force=args.force) as file:
             file.write(render(exported, form).encode())
         written.append(path)
     return written
@@ -101,7 +110,7 @@ async def _bundle(memory: MemorySystem, records: Sequence[SessionRecord], args: 
     if args.output is None:
         raise InvalidValue("a bundle is a file: name it with -o, as in -o sessions.zip")
     path: Path = args.output.expanduser()
-    with progress("exporting") as told, _new_file(path, force=args.force) as file:
+    with progress("exporting") as told, new_file(path, force=args.force) as file:
         writer = BundleWriter(file, now=utc_now())
         for done, record in enumerate(records, 1):
             exported = await export_session(memory, record.id, memories=args.memories)
@@ -114,7 +123,7 @@ async def _bundle(memory: MemorySystem, records: Sequence[SessionRecord], args: 
 
 
 @contextmanager
-def _new_file(path: Path, *, force: bool) -> Iterator[BinaryIO]:
+def new_file(path: Path, *, force: bool) -> Iterator[BinaryIO]:
     """A private file that is there once it is whole. Raises `InvalidValue` where there is one already."""
     if path.exists() and not force:
         raise InvalidValue(f"{path} is there already: name another, or write over it with --force")
@@ -167,6 +176,14 @@ def _tell(records: Sequence[SessionRecord], paths: Sequence[Path], form: str, ar
         say(f"would be exported {record.id} {printable(record.title)}".rstrip())
     for path in paths:
         say(f"wrote {path}")
+
+
+async def _warn_left_out(memory: MemorySystem) -> None:
+    """Tell whoever takes all sessions along what is remembered of none of them."""
+    with suppress(UnsupportedOperation):
+        rows = await memory.memories().within(across=True).every(ask=TAKEN)
+        if left := sum(row.session_id is None for row in rows):
+            warn(f"{left:,} memories belong to no session and stay behind: chatbot memory export takes them along")
 
 
 def _warn_redacted(kinds: Sequence[str]) -> None:

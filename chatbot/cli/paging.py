@@ -1,0 +1,38 @@
+"""Pages of a list: the one option that leads to the next, and the part that is shown. Imports nothing but grammar."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TypeVar
+
+from chatbot.cli.values import count
+
+T = TypeVar("T")
+
+
+def add_pages(parser: argparse.ArgumentParser, *, limit: int, zero: str = "up to 1,000") -> None:
+    """`--limit` and `--page-after` of a list in which the places are counted."""
+    usual = str(limit) if limit else "all"
+    parser.add_argument(
+        "--limit", type=count, default=limit, metavar="N", help=f"how many (default {usual}; 0: {zero})"
+    )
+    add_page_after(parser)
+
+
+def add_page_after(parser: argparse._ActionsContainer) -> None:
+    """`--page-after` alone."""
+    parser.add_argument("--page-after", type=count, default=0, metavar="N", help="go on behind so many: the next page")
+
+
+def reach(args: argparse.Namespace) -> int:
+    """How many have to be found to show the page, and to know whether there is another."""
+    from stores.query import MOST_AT_ONCE
+
+    return min(args.page_after + args.limit + 1, MOST_AT_ONCE) if args.limit else MOST_AT_ONCE
+
+
+def page_of(items: Sequence[T], args: argparse.Namespace) -> tuple[Sequence[T], str]:
+    """The part of the list that is asked for, and a line that tells how to see the next; empty where that is all."""
+    end = args.page_after + args.limit if args.limit else len(items)
+    return items[args.page_after : end], f"more: --page-after {end}" if end < len(items) else ""

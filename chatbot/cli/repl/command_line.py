@@ -1,0 +1,71 @@
+"""Slash commands that are those of the command line: what they print, and the grammar behind them, is the same."""
+
+from __future__ import annotations
+
+import shlex
+
+from chatbot.cli.repl.slash import Slash
+from chatbot.setup import Options
+from stores.errors import InvalidValue
+
+_OF_WHAT_IS_KEPT = frozenset({"memory", "sessions", "maintain"})
+
+
+class CommandLineSlash(Slash):
+    """Each runs for the identity and the agent of the chat, unless the line says otherwise."""
+
+    _options: Options
+
+    async def do_memory(self, text: str) -> None:
+        """Do what `chatbot memory` does: /memory ACTION … , such as timeline, edit, restore, import, export, stats.
+
+        /memory --help lists the actions, /memory ACTION --help explains one.
+        """
+        await self._command("memory", text)
+
+    async def do_doctor(self, text: str) -> None:
+        """Check configuration, files and models: /doctor [--fix]."""
+        await self._command("doctor", text)
+
+    async def do_config(self, text: str) -> None:
+        """Show the settings in force: /config."""
+        await self._command("config", text)
+
+    async def do_tools(self, text: str) -> None:
+        """List what the model may call: /tools."""
+        await self._command("tools", text or "list")
+
+    async def do_hooks(self, text: str) -> None:
+        """List what happens around the conversation, in its order: /hooks."""
+        await self._command("hooks", text)
+
+    async def do_stores(self, text: str) -> None:
+        """List the store plug-ins, what they keep and their settings: /stores."""
+        await self._command("stores", text)
+
+    async def do_maintain(self, text: str) -> None:
+        """Let memory fade, merge what is alike, retire what is old: /maintain [--dry-run]."""
+        await self._command("maintain", text)
+
+    async def _command(self, name: str, text: str) -> None:
+        from chatbot.cli.arguments import build_parser
+        from chatbot.cli.main import run_command
+
+        if name in _OF_WHAT_IS_KEPT and self._runtime.memory.home is None:
+            raise InvalidValue(
+                f"/{name} works on what is kept, and this chat keeps nothing: leave it, then chatbot {name}"
+            )
+        try:
+            words = [name, *self._place(), *shlex.split(text)]
+        except ValueError as error:
+            raise InvalidValue(f"{text!r} cannot be read: {error}") from error
+        try:
+            await run_command(build_parser(words).parse_args(words))
+        except SystemExit:
+            return  # the parser has said what it wants, or helped
+        except KeyboardInterrupt:
+            self._screen.say("")  # the prompt begins on a line of its own
+
+    def _place(self) -> list[str]:
+        config = ["--config", str(self._options.config)] if self._options.config else []
+        return [*config, "-i", self._runtime.setup.identity.name, "--agent", self._runtime.agent]

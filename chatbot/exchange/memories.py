@@ -1,0 +1,119 @@
+"""What is remembered, without the sessions that it comes from: JSON lines that can be imported, or notes to read.
+
+    {"kind": "memories", "format": 1}
+    {"kind": "observation", …}            a row as it is now, the first one made first
+    {"kind": "fact", …}
+
+What is superseded, archived or forgotten stays behind, and so does what the caller may not see.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from chatbot.memory.remembering import Remembering
+from stores.access import Sensitivity
+from stores.errors import LaterFormat
+from stores.observation import Observation, Triple, parse_observation, parse_triple
+from stores.query import MOST_AT_ONCE
+from stores.records import format_time
+
+KIND = "memories"
+FORMATS = ("jsonl", "markdown")
+VERSION = 1
+_BATCH = 100
+_LONGEST_TITLE = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What is remembered, oldest first; `broken` are the lines of a file that cannot be understood."""
+
+    observations: tuple[Observation, ...]
+    facts: tuple[Triple, ...]
+    broken: int = 0
+
+
+async def export_memories(memories: Remembering, ask: Collection[Sensitivity], **wanted: Any) -> Remembered:
+    """What is current and fits; of facts those taken from it, and, where all is wanted, the newest without a source."""
+    rows = await memories.every(ask=ask, **wanted)
+    found: dict[str, Triple] = {}
+    for begin in range(0, len(rows), _BATCH):
+        sources = frozenset(row.id for row in rows[begin : begin + _BATCH])
+        taken = await memories.query_facts(ask=ask, sources=sources, limit=MOST_AT_ONCE)
+        found |= {fact.id: fact for fact in taken}
+    if not any(wanted.values()):
+        stated = await memories.query_facts(ask=ask, limit=MOST_AT_ONCE)
+        found |= {fact.id: fact for fact in stated if fact.source is None}
+    return Remembered(tuple(rows[::-1]), tuple(sorted(found.values(), key=lambda fact: (fact.created_at, fact.id))))
+
+
+def render(remembered: Remembered, form: str) -> str:
+    """It in one of `FORMATS`."""
+    return {"jsonl": _jsonl, "markdown": _markdown}[form](remembered)
+
+
+def read(text: str) -> Remembered:
+    """What the lines of a file hold. Raises `LaterFormat`."""
+    parsed: dict[str, list[Any]] = {"observation": [], "fact": []}
+    broken = 0
+    for line in filter(str.strip, text.split("\n")):
+        try:
+            fields = json.loads(line)
+            kind = fields.pop("kind")
+            if kind != KIND:
+                parsed[kind].append(_PARSERS[kind](fields))
+            elif fields["format"] > VERSION:
+                raise LaterFormat(f"these memories were written by a later release (format {fields['format']})")
+        except LaterFormat:
+            raise
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            broken += 1
+    return Remembered(tuple(parsed["observation"]), tuple(parsed["fact"]), broken)
+
+
+def is_ours(text: str) -> bool:
+    """Whether a file begins like one of these."""
+    try:
+        head = json.loads(text.partition("\n")[0])
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(head, dict) and head.get("kind") == KIND
+
+
+_PARSERS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {"observation": parse_observation, "fact": parse_triple}
+
+
+def _jsonl(remembered: Remembered) -> str:
+    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in _lines(remembered))
+
+
+def _lines(remembered: Remembered) -> Iterator[dict[str, Any]]:
+    yield {"kind": KIND, "format": VERSION}
+    for row in remembered.observations:
+        yield {"kind": "observation", **row.as_json()}
+    for fact in remembered.facts:
+        yield {"kind": "fact", **fact.as_json()}
+
+
+def _markdown(remembered: Remembered) -> str:
+    """A section for each: what it says, and a line about it."""
+    notes = "\n".join(_note(row) for row in remembered.observations)
+    stated = "\n".join(f"- {fact.subject} · {fact.predicate} · {fact.object}" for fact in remembered.facts)
+    return notes + (f"\n# Facts\n\n{stated}\n" if stated else "")
+
+
+def _note(row: Observation) -> str:
+    said = list(row.said())
+    title = row.title or said[0][:_LONGEST_TITLE]
+    about = ", ".join((row.type, format_time(row.created_at)[:10], *row.tags))
+    body = "".join(f"{_unheaded(text)}\n\n" for text in said if text != title)
+    return f"# {' '.join(title.split())}\n\n{body}*{about}*\n"
+
+
+def _unheaded(text: str) -> str:
+    """The text without lines that would be headings, and so begin another note."""
+    return "\n".join(f"\\{line}" if line.startswith("#") else line for line in text.split("\n"))
