@@ -401,7 +401,7 @@ class Settings:
         return _source(self._layers(identity, identity_path), place)
 
     def wrong(
-        self, table: tuple[str, str], message: str, identity: Table | None = None, identity_path: Path | None = None
+        self, table: tuple[str, ...], message: str, identity: Table | None = None, identity_path: Path | None = None
     ) -> ConfigError:
         """The error for what is wrong in a table such as `("memory", "observations")`, by where the setting stands."""
         layers = self._layers(identity, identity_path)

@@ -103,7 +103,9 @@ class Setup:
             try:
                 check_settings(name, load(name, beside=self.settings.folder), self.config.memory.get(name, {}))
             except StoreError as error:
-                raise self._wrong("memory", name, error) from error
+                agent = next((each for each, settings in self.config.agents.items() if name in settings.memory), "")
+                named_in = ("memory", name) if name in self.config.memory else ("agents", agent, "memory")
+                raise self._wrong(named_in, error) from error
 
     def observation_store(self) -> str:
         """The first of the agent's stores that keeps observations in files. Raises `ConfigError` where it has none."""
@@ -154,10 +156,10 @@ class Setup:
             try:
                 plan(name, table, beside=self.settings.folder)
             except ConfigError as error:
-                raise self._wrong("hooks", name, error) from error
+                raise self._wrong(("hooks", name), error) from error
 
-    def _wrong(self, kind: str, name: str, error: Exception) -> ConfigError:
-        return self.settings.wrong((kind, name), str(error), self.identity.overrides, self.identity.file)
+    def _wrong(self, place: tuple[str, ...], error: Exception) -> ConfigError:
+        return self.settings.wrong(place, str(error), self.identity.overrides, self.identity.file)
 
     def open_memory(
         self,

@@ -215,6 +215,7 @@ def test_a_mistake_in_a_file_is_named_with_the_command_that_opens_that_file(file
         ("CHATBOT_MODLE__NAME", "x", "unset CHATBOT_MODLE__NAME"),
         ("CHATBOT_BUDGET__DAY_USD", "much", "unset CHATBOT_BUDGET__DAY_USD"),
         ("CHATBOT_AGENTS", "{", "unset CHATBOT_AGENTS"),
+        ("CHATBOT_AGENTS__CHAT__MEMORY", '["nope"]', "unset CHATBOT_AGENTS__CHAT__MEMORY"),
         ("CHATBOT_MEMORY__OBSERVATIONS__TTL_DAY", "1", "unset CHATBOT_MEMORY__OBSERVATIONS__TTL_DAY"),
         ("CHATBOT_MODEL__NAME", "nosuch", "unset CHATBOT_MODEL__NAME"),
         ("CHATBOT_MODEL__NAME", "openai/gpt-4o", "export OPENAI_API_KEY=…"),
