@@ -147,15 +147,16 @@ class Writing(Scoped):
     async def purge(self, *ids: str, untell: bool = True) -> list[str]:
         """Erase observations, and facts, for good, with what was derived from them; the ids that are gone.
 
-        A transcript that holds the same words is not touched: that belongs to its session. But no summary is made of
-        an exchange again once it was purged or forgotten, and what was told of its session in short is made anew;
-        unless `untell` is false, for callers who see to that.
+        A transcript that holds the same words is not touched: that belongs to its session. But no receipt of its
+        session and its forks tells of a purged exchange, and no title that it gave. No summary is made of an exchange
+        again once it was purged or forgotten, and what was told of its session in short is made anew; unless `untell`
+        is false, for callers who see to all that.
         """
         scope = self._scope()
         rows = await self._named(ids) if untell else []
         gone = await scope.store.purge(scope.view(), [*ids, *(fact.id for fact in await _turns_told(scope, rows))])
         scope.changed("purge", gone)
-        await scope.unsaid(rows)
+        await scope.unsaid(rows, erased=gone)
         return gone
 
     async def purge_expired(self) -> list[str]:
@@ -164,8 +165,9 @@ class Writing(Scoped):
         gone: list[str] = []
         view = scope.view(SENSITIVITIES)
         while rows := (await scope.store.find(view, Filter(statuses=("expired",)), limit=_BATCH)).rows:
-            gone += await scope.store.purge(view, [row.id for row in rows])
-            await scope.unsaid(rows)
+            erased = await scope.store.purge(view, [row.id for row in rows])
+            gone += erased
+            await scope.unsaid(rows, erased=erased)
         scope.changed("purge", gone)
         return gone
 
