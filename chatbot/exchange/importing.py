@@ -1,7 +1,7 @@
 """The one writer of what comes from elsewhere: looks first whether it is here already, and says what became of it.
 
-Importing twice adds nothing: a session knows its `origin`, a memory keeps `imported_from` and `imported_key` in its
-metadata. A conversation that has grown is gone on with, a memory that has changed is changed, and one that was
+Importing twice adds nothing: a session knows its `origin`, a memory keeps in its metadata what it is from: see `known`.
+A conversation that has grown is gone on with, a memory that has changed in its file is changed, and one that was
 forgotten here stays forgotten.
 
 What was said in a conversation is remembered like what is said here, before the session itself comes in: so one that is
@@ -16,15 +16,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from chatbot.exchange.bundle import BundledSession
 from chatbot.exchange.items import Conversation, Memory, Skipped, as_json
+from chatbot.exchange.known import DIGEST, FROM, KEY, PENDING, PLACES, Known, Said, is_gone, said_in, without_places
 from chatbot.exchange.memories import Remembered
+from chatbot.exchange.memstore import KIND as MEMSTORE
 from chatbot.exchange.sources import BUNDLE, Source
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.memory.comparison import is_same
@@ -40,7 +42,6 @@ from stores.observation import STATUSES, Observation
 from stores.records import TranscriptEntry, format_time
 
 _BATCH = 200
-FROM, KEY, DIGEST = "imported_from", "imported_key", "imported_digest"
 Progress = Callable[[int, int], None]
 
 
@@ -121,14 +122,16 @@ class Importer:
         self._origins: dict[str, SessionRecord] = {}
         self._here: dict[str, SessionRecord] = {}
         self._waiting: list[Memory] = []
-        self._known: dict[str, dict[str, Observation]] = {}
+        self._known: dict[str, Known] = {}
+        self._held: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
+        """The keys and digests of what each file holds."""
         self._became: dict[str, str] = {}
         """The ids here of what has other ids in what is imported."""
         self._added: set[str] = set()
 
     async def run(self, source: Source) -> Report:
         """Import all that the source holds, read whole before anything is written: half a file adds nothing."""
-        total = sum(1 for _ in source.items())
+        total = self._count(source)
         self._report = Report(source.kind, str(source.path), self._dry_run)
         records = await self._memory.list_sessions()
         self._here = {record.id: record for record in records}
@@ -140,6 +143,13 @@ class Importer:
         if self._report.sessions and not self._dry_run:
             await self._memory.reorder_sessions()
         return self._report
+
+    def _count(self, source: Source) -> int:
+        total = 0
+        for total, item in enumerate(source.items(), 1):  # noqa: B007 -- the last one counts
+            if isinstance(item, Memory) and item.place:
+                self._held[item.place].add((item.key, item.digest()))
+        return total
 
     async def _take(self, item: Conversation | Memory | Skipped | BundledSession | Remembered, kind: str) -> None:
         if isinstance(item, Skipped):
@@ -178,8 +188,8 @@ class Importer:
             if each.last > beyond
             if (draft := exchange_draft(each.at, each.text, each.reply, gate=self._gate)) is not None
         ]
-        known = await self._keys(self._memory.memories(), kind, items) if items else {}
-        begun = next((id_ for each in items if (id_ := getattr(known.get(each.key), "session_id", None))), None)
+        known = await self._keys(self._memory.memories(), kind, items) if items else Known(())
+        begun = next((id_ for each in items if (id_ := getattr(known.at(each.address), "session_id", None))), None)
         if begun and record.id not in self._here and not await self._memory.is_taken(begun):
             record = replace(record, id=begun)  # an import that was killed got as far as this
         memories = self._memory.memories(record.agent_id, session_id=record.id)
@@ -346,20 +356,71 @@ class Importer:
         known = await self._keys(memories, kind, items)
         new: list[tuple[Memory, Draft]] = []
         for item in items:
+            row = known.at(item.address)
+            if row is None and item.place:
+                row = self._elsewhere(known, item, kind)
             if item.draft.sensitivity == "unknown":
                 self._report.skipped.append(Skipped(item.key, "it says of itself that nobody knows who may see it"))
-            elif (row := known.get(item.key)) is None:
+            elif row is None or not await self._was_here(memories, known, row, item, kind):
                 new.append((item, self._marked(item, kind)))
-                known[item.key] = _PENDING
-            elif row is _PENDING or self._note(item.key, row).metadata.get(DIGEST) == item.digest():
-                self._report.already += 1
-            else:
-                await self._change(memories, row, item, kind)
+                known.expect(item.address)
         if self._dry_run:
             for item, _ in new:
                 self._report.add(item.draft)
         elif new:
             await self._add(memories, new)
+
+    def _elsewhere(self, known: Known, item: Memory, kind: str) -> Observation | None:
+        """What came from another file and says the same; or from the same file, when it was elsewhere."""
+        before = self._before(known, item, kind)
+        return known.saying(item.digest()) or next(filter(None, (known.at((each, item.key)) for each in before)), None)
+
+    def _before(self, known: Known, item: Memory, kind: str) -> Collection[str]:
+        return known.earlier(item.place, self._held[item.place], has_ids=kind == MEMSTORE) if item.place else ()
+
+    async def _was_here(self, memories: Remembering, known: Known, row: Observation, item: Memory, kind: str) -> bool:
+        """Bring a row up to date that came in before; whether it is the one that the item stands for."""
+        if row is PENDING:
+            self._report.already += 1
+            return True
+        self._became[item.key] = row.id
+        said, digest = said_in(row), item.digest()
+        if row.status != "active" or said.get(item.address) == digest:
+            self._report.already += 1
+            return True
+        if item.address not in said and digest in said.values():
+            self._report.already += 1
+            await self._tie(memories, known, row, {**_still_there(said), item.address: digest})
+            return True
+        left = self._still_said(known, said, item, kind)
+        if item.place and (twin := known.saying(digest)) and twin.status == "active":
+            self._report.changed += 1
+            await self._tie(memories, known, row, left)
+            await self._tie(memories, known, twin, {**_still_there(said_in(twin)), item.address: digest})
+        elif left:
+            await self._tie(memories, known, row, left)
+            return False
+        else:
+            await self._change(memories, row, item, kind)
+            known.expect(item.address)
+        return True
+
+    def _still_said(self, known: Known, said: Said, item: Memory, kind: str) -> Said:
+        """Where else that is said still: in files that are there, and are not the item's own when it was elsewhere."""
+        before, held = self._before(known, item, kind), self._held[item.place]
+        return {
+            (place, key): digest
+            for (place, key), digest in _still_there(said).items()
+            if (place, key) != item.address and place not in before and (place != item.place or (key, digest) in held)
+        }
+
+    async def _tie(self, memories: Remembering, known: Known, row: Observation, said: Said) -> None:
+        """Write down where a row is said by now; what is said nowhere any more is forgotten."""
+        metadata = known.tie(row, said)
+        if not self._dry_run:
+            await memories.update(row.id, metadata=metadata)
+            if not said:
+                await memories.forget(row.id)
 
     async def _add(self, memories: Remembering, new: Sequence[tuple[Memory, Draft]]) -> None:
         for begin in range(0, len(new), _BATCH):
@@ -371,44 +432,47 @@ class Importer:
                     self._report.skipped.append(Skipped(item.key, each.reason))
                 elif each.outcome == "exact_dup":
                     self._report.already += 1
-                    await memories.update(each.id, metadata=dict(draft.metadata or {}))
+                    await self._mark(memories, each.id, draft)
                 else:
                     self._report.add(draft)
                     self._added.add(item.key)
                 if each.outcome != "skipped":
                     self._became[item.key] = each.id
 
-    def _note(self, key: str, row: Observation) -> Observation:
-        self._became[key] = row.id
-        return row
+    async def _mark(self, memories: Remembering, id_: str, draft: Draft) -> None:
+        """Write down where a row came from that was here already, besides where it came from before."""
+        marks = dict(draft.metadata or {})
+        for row in await memories.get([id_], ask=SENSITIVITIES, count_use=False) if PLACES in marks else ():
+            for place, keys in row.metadata.get(PLACES, {}).items():
+                marks[PLACES] |= {place: {**keys, **marks[PLACES].get(place, {})}}
+        await memories.update(id_, metadata=marks)
 
     async def _change(self, memories: Remembering, row: Observation, item: Memory, kind: str) -> None:
-        """Bring a memory up to date that says something else in the file by now; one that is gone stays gone."""
-        if row.status != "active":
-            self._report.already += 1
-            return
+        """Bring a memory up to date that says something else in the file by now."""
         self._report.changed += 1
         if not self._dry_run:
             draft = self._marked(item, kind)
             await memories.update(row.id, **{name: getattr(draft, name) for name in _SAID}, metadata=draft.metadata)
 
-    async def _keys(self, memories: Remembering, kind: str, items: Iterable[Memory]) -> dict[str, Observation]:
-        """What came from there before, by key, whatever became of it."""
+    async def _keys(self, memories: Remembering, kind: str, items: Iterable[Memory]) -> Known:
+        """What came from there before, whatever became of it."""
         namespace = next((each.namespace for each in items), "")
         place = f"{kind}/{namespace}"
         if place not in self._known:
             rows = await memories.every(ask=SENSITIVITIES, statuses=STATUSES, metadata={FROM: kind})
-            self._known[place] = {str(row.metadata.get(KEY)): row for row in rows}
+            self._known[place] = Known(rows)
         return self._known[place]
 
     def _marked(self, item: Memory, kind: str) -> Draft:
         """What is to be remembered, with where it comes from."""
-        marks = {FROM: kind, KEY: item.key, DIGEST: item.digest()}
+        digest = item.digest()
+        where = {PLACES: {item.place: {item.key: digest}}} if item.place else {DIGEST: digest}
+        marks = {FROM: kind, KEY: item.key, **where}
         return replace(
             item.draft,
             source=f"import:{kind}",
             sensitivity=self._no_less(item.draft.sensitivity),
-            metadata={**(item.draft.metadata or {}), **marks},
+            metadata={**without_places(item.draft.metadata or {}), **marks},
         )
 
     def _seen(self, visibility: Visibility) -> Visibility:
@@ -420,8 +484,11 @@ class Importer:
         return max(sensitivity, self._sensitivity, key=SENSITIVITIES.index)
 
 
-_PENDING: Any = object()
 _SAID = ("title", "subtitle", "narrative", "user_text", "assistant_text")
+
+
+def _still_there(said: Said) -> Said:
+    return {address: digest for address, digest in said.items() if not is_gone(address[0])}
 
 
 def _digest(entries: Iterable[TranscriptEntry]) -> str:

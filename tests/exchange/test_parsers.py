@@ -191,7 +191,7 @@ def test_a_markdown_file_with_front_matter_is_one_memory() -> None:
     [memory] = markdown_memories.read(text, "notes/tabs.md")
     draft = memory.draft
     assert (draft.title, draft.subtitle, draft.type) == ("Prefers tabs", "about code", "preference")
-    assert (list(draft.tags), draft.narrative, memory.key) == (["code", "style"], "Tabs.\n## Why", "notes/tabs.md")
+    assert (list(draft.tags), draft.narrative, memory.key) == (["code", "style"], "Tabs.\n## Why", "tabs.md")
 
 
 def test_any_other_markdown_file_is_a_memory_for_each_section() -> None:
