@@ -141,10 +141,10 @@ class Bus:
 
     async def _note_slow(self, subscription: Subscription, event: Any, seconds: float) -> None:
         had = f"slow: it let nothing else run for {seconds:.1f} s, and has {subscription.timeout_s:g} s"
-        await self.note_failure(subscription.name, event, had, was="holds everything up")
+        await self.note_failure(subscription.name, event, had, was="is")
 
     async def note_failure(
-        self, hook: str, event: Any, message: str, *, was: str = "failed, and was passed over"
+        self, hook: str, event: Any, message: str, *, was: str = "failed, and was passed over:"
     ) -> None:
         """Log a failure, keep it for `doctor`, and tell it once a session."""
         message, _ = redact(message)
@@ -152,7 +152,7 @@ class Bus:
         logger.warning("the hook %s failed at %s: %s", hook, event.topic, message)
         if (session, hook) not in self._told:
             self._told.add((session, hook))
-            self._untold.setdefault(session, []).append(f"the hook {hook!r} {was}: {message}")
+            self._untold.setdefault(session, []).append(f"the hook {hook!r} {was} {message}")
         try:
             await self._failures.add(Failure(format_time(self._clock()), hook, event.topic, session, message))
         except StoreError as error:

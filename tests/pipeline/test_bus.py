@@ -112,7 +112,7 @@ async def test_what_never_awaits_is_told_of_as_slow(bus: Bus, failures: Failures
     assert await bus.publish(event) == ["here"]
     [failure] = failures.read()
     assert failure.message.startswith("slow: ")
-    assert event.notices == [f"the hook 'a' holds everything up: {failure.message}"]
+    assert event.notices == [f"the hook 'a' is {failure.message}"]
 
 
 async def test_a_hook_that_ends_the_program_does_not(
