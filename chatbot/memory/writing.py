@@ -16,7 +16,7 @@ from stores.errors import InvalidValue, StoreError, did_you_mean
 from stores.events import Event, Outcome
 from stores.observation import LONGEST_TEXT, TYPES, Observation, Triple, Type, check_depth
 from stores.query import FactFilter, Filter
-from stores.records import format_time
+from stores.records import check_time, format_time, parse_time
 
 _BATCH = 500
 _MOST_FACTS = 1_000
@@ -107,6 +107,7 @@ class Writing(Scoped):
         if given := {"supersedes", "forgets"} & changes.keys():
             raise InvalidValue(f"what an observation {given.pop()} is not changed: use `supersede` or `forget`")
         changes, redacted = redact_all(_within_bounds(changes))
+        _check_expiry(changes.get("expires_at"), scope.clock())
         if isinstance(expires := changes.get("expires_at"), datetime):
             changes["expires_at"] = format_time(expires)
         event = Event(kind="update", at=scope.clock(), ids=(observation_id,), fields=changes, who=scope.agent_id)
@@ -226,6 +227,7 @@ def _event(scope: Scope, draft: Draft) -> tuple[Event, tuple[str, ...], str]:
     now = scope.clock()
     given = {name: getattr(draft, name) for name in _FIELDS if getattr(draft, name) != _DEFAULTS[name]}
     given, redacted = redact_all(_within_bounds(given))
+    _check_expiry(given.get("expires_at"), now)
     supersedes, forgets = given.pop("supersedes", None), given.pop("forgets", None)
     warning = ""
     if given.get("type", "note") not in TYPES:
@@ -272,6 +274,14 @@ def _within_bounds(given: Mapping[str, Any]) -> dict[str, Any]:
         if longest > LONGEST_TEXT:
             raise InvalidValue(f"{name} is {longest:,} characters long: at most {LONGEST_TEXT:,} can be kept")
     return fields
+
+
+def _check_expiry(expires: object, now: datetime) -> None:
+    """Refuse what would be gone as it comes."""
+    if isinstance(expires, str):
+        expires = parse_time(expires)
+    if isinstance(expires, datetime) and check_time(expires) <= now:
+        raise InvalidValue(f"expires_at is {format_time(expires)}, which is past: name a time to come, or none")
 
 
 def _texts(value: object, name: str) -> tuple[str, ...]:
