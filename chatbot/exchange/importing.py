@@ -125,6 +125,8 @@ class Importer:
         self._known: dict[str, Known] = {}
         self._held: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
         """The keys and digests of what each file holds."""
+        self._said: dict[str, set[tuple[str, str, str]]] = {}
+        """What a dry run would leave in each namespace: of which agent, where it belongs, and a digest of it."""
         self._became: dict[str, str] = {}
         """The ids here of what has other ids in what is imported."""
         self._added: set[str] = set()
@@ -365,8 +367,7 @@ class Importer:
                 new.append((item, self._marked(item, kind)))
                 known.expect(item.address)
         if self._dry_run:
-            for item, _ in new:
-                self._report.add(item.draft)
+            await self._rehearse(memories, new)
         elif new:
             await self._add(memories, new)
 
@@ -421,6 +422,26 @@ class Importer:
             await memories.update(row.id, metadata=metadata)
             if not said:
                 await memories.forget(row.id)
+
+    async def _rehearse(self, memories: Remembering, new: Sequence[tuple[Memory, Draft]]) -> None:
+        """Count what `_add` would, and write nothing."""
+        namespace = next((item.namespace for item, _ in new), "")
+        if new and namespace not in self._said:
+            rows = await memories.every(ask=SENSITIVITIES)
+            self._said[namespace] = {(row.agent_id, row.visibility, row.hash) for row in rows}
+        for item, draft in new:
+            try:
+                row, redacted = memories.drafted(draft)
+            except StoreError as error:
+                self._report.skipped.append(Skipped(item.key, str(error)))
+                continue
+            self._report.redacted.update(redacted)
+            words = (row.agent_id, row.visibility, row.hash)
+            if words in self._said[namespace]:
+                self._report.already += 1
+            else:
+                self._said[namespace].add(words)
+                self._report.add(draft)
 
     async def _add(self, memories: Remembering, new: Sequence[tuple[Memory, Draft]]) -> None:
         for begin in range(0, len(new), _BATCH):

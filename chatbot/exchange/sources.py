@@ -110,13 +110,14 @@ class _JsonFiles(Source):
 
 class _MarkdownFolder(Source):
     def __init__(self, path: Path, *, only: Path | None = None) -> None:
-        super().__init__(path, markdown_memories.KIND)
+        super().__init__(only or path, markdown_memories.KIND)
+        self._folder = path
         self._only = only
 
     def items(self) -> Iterator[Item | BundledSession | Remembered]:
         """See `Source`. Links are not followed, nor are hidden folders looked into."""
-        for path in [self._only] if self._only else _markdown_files(self.path):
-            name = PurePosixPath(path.relative_to(self.path)).as_posix()
+        for path in [self._only] if self._only else _markdown_files(self._folder):
+            name = PurePosixPath(path.relative_to(self._folder)).as_posix()
             if path.is_symlink() and not self._only:
                 yield Skipped(name, "it is a link, which could lead anywhere")
             elif path.stat().st_size > LARGEST_MARKDOWN:
@@ -171,10 +172,9 @@ def _export_names(archive: ZipFile) -> list[str]:
 
 def _recognised(text: str, path: Path) -> str:
     """What the first element looks like."""
-    try:
-        first = next(elements(text, path.name), None)
-    except DamagedFile as error:
-        raise DamagedFile(f"{path}: {error}") from error
+    if not text.lstrip().startswith(("[", "{")):
+        raise InvalidValue(f"{path} {_NOT_RECOGNISED}")
+    first = next(elements(text, str(path)), None)
     if chatgpt.is_conversation(first):
         return chatgpt.KIND
     if claude.is_conversation(first) or claude.is_memory(first):

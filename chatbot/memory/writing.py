@@ -97,6 +97,14 @@ class Writing(Scoped):
             scope.meaning.begin()
         return remembered
 
+    def drafted(self, draft: Draft) -> tuple[Observation, tuple[str, ...]]:
+        """The row that a draft would become, and the kinds of secrets that it would lose. Writes nothing.
+
+        Raises `InvalidValue`.
+        """
+        row, _, redacted, _ = _row(self._scope(), draft)
+        return row, redacted
+
     async def update(self, observation_id: str, **changes: Any) -> Remembered:
         """Set fields to other values. Keys of `metadata` are set one by one; None takes a key away.
 
@@ -224,11 +232,18 @@ async def _turns_told(scope: Scope, rows: Sequence[Observation]) -> list[Triple]
 
 
 def _event(scope: Scope, draft: Draft) -> tuple[Event, tuple[str, ...], str]:
+    row, (supersedes, forgets), redacted, warning = _row(scope, draft)
+    event = Event(kind="add", at=row.updated_at, row=row, supersedes=supersedes, forgets=forgets, who=scope.agent_id)
+    return event, redacted, warning
+
+
+def _row(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None, str | None], tuple[str, ...], str]:
+    """The row of a draft, what is to go as it comes, the kinds of secrets that it lost, and a warning."""
     now = scope.clock()
     given = {name: getattr(draft, name) for name in _FIELDS if getattr(draft, name) != _DEFAULTS[name]}
     given, redacted = redact_all(_within_bounds(given))
     _check_expiry(given.get("expires_at"), now)
-    supersedes, forgets = given.pop("supersedes", None), given.pop("forgets", None)
+    leaving = given.pop("supersedes", None), given.pop("forgets", None)
     warning = ""
     if given.get("type", "note") not in TYPES:
         warning = f"{given['type']!r} is no type of observation: kept as a note"
@@ -247,11 +262,7 @@ def _event(scope: Scope, draft: Draft) -> tuple[Event, tuple[str, ...], str]:
             **given,
         },
     )
-    return (
-        Event(kind="add", at=now, row=row, supersedes=supersedes, forgets=forgets, who=scope.agent_id),
-        redacted,
-        warning,
-    )
+    return row, leaving, redacted, warning
 
 
 def _draft(**given: Any) -> Draft:
