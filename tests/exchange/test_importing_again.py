@@ -164,6 +164,17 @@ async def test_what_was_known_already_keeps_what_is_written_of_it(memory: Memory
     assert list(row.metadata["imported_places"]) == [str(path)]
 
 
+async def test_what_somebody_said_himself_no_file_changes(memory: MemorySystem, tmp_path: Path) -> None:
+    await memory.memories("chat").remember("House", narrative="blue")
+    path = _write(tmp_path / "a.md", "# House\nblue\n# Car\nred")
+    await _came(memory, path)
+    _write(path, "# House\ngreen\n# Car\nred")
+    assert await _came(memory, path) == (1, 0, 1)
+    _write(path, "# House\ngreen\n# Car\nblue")
+    assert await _came(memory, path) == (0, 1, 1)
+    assert await _held(memory) == ["Car: blue", "House: blue", "House: green"]
+
+
 FILES = ("a/CLAUDE.md", "b/CLAUDE.md", "b/notes.md")
 SAID = st.dictionaries(st.sampled_from(["House", "Car", "Bike"]), st.sampled_from(["red", "blue"]), min_size=1)
 
