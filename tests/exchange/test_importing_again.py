@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -175,24 +176,35 @@ async def test_what_somebody_said_himself_no_file_changes(memory: MemorySystem, 
     assert await _held(memory) == ["Car: blue", "House: blue", "House: green"]
 
 
-FILES = ("a/CLAUDE.md", "b/CLAUDE.md", "b/notes.md")
+FILES = st.sampled_from(["a/CLAUDE.md", "b/CLAUDE.md", "b/notes.md"])
 SAID = st.dictionaries(st.sampled_from(["House", "Car", "Bike"]), st.sampled_from(["red", "blue"]), min_size=1)
+STEPS = st.one_of(
+    st.tuples(st.just("edit"), FILES, SAID),
+    st.tuples(st.just("move"), FILES, FILES),
+    st.tuples(st.just("copy"), FILES, FILES),
+)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(edits=st.lists(st.tuples(st.sampled_from(FILES), SAID), min_size=1, max_size=8))
-async def test_whatever_is_edited_all_that_the_files_say_is_remembered_once(
-    tmp_path_factory: pytest.TempPathFactory, edits: list[tuple[str, dict[str, str]]]
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(STEPS, min_size=1, max_size=8))
+async def test_whatever_is_done_to_files_all_that_they_say_is_remembered_once(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str, Any]]
 ) -> None:
     root = tmp_path_factory.mktemp("files")
     said: dict[str, dict[str, str]] = {}
     async with MemorySystem(None) as memory:
-        for name, sections in edits:
-            said[name] = sections
-            text = "\n".join(f"# {title}\n{colour}" for title, colour in sections.items())
-            await _import(memory, _write(root / name, text))
-        held = await _held(memory)
-        assert len(held) == len(set(held))
-        assert {f"{title}: {each}" for one in said.values() for title, each in one.items()} <= set(held)
-        report = await _import(memory, root)
-        assert (report.memories, report.changed) == (0, 0)
+        for what, name, more in steps:
+            if what == "edit":
+                said[name] = more
+                _write(root / name, "\n".join(f"# {title}\n{colour}" for title, colour in more.items()))
+            elif name in said and name != more:
+                (root / more).parent.mkdir(parents=True, exist_ok=True)
+                (shutil.move if what == "move" else shutil.copy)(root / name, root / more)
+                said[more] = said.pop(name) if what == "move" else said[name]
+            for each in said:
+                await _came(memory, root / each)
+            held = await _held(memory)
+            assert len(held) == len(set(held))
+            assert {f"{title}: {each}" for one in said.values() for title, each in one.items()} <= set(held)
+        added, changed, _ = await _came(memory, root)
+        assert (added, changed) == (0, 0)
