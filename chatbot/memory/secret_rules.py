@@ -12,10 +12,11 @@ import re
 import tomllib
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from functools import cache
-from importlib.resources import files
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, cached_property, partial
+from importlib.util import find_spec
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 _LONG = 16
@@ -56,6 +57,10 @@ _TRANSLATED = {
     # In a sentence a key is followed by a comma, a full stop or a bracket, too.
     r"""(?:[\x60'"\s;]|\\[nr]|$)""": r"(?![\w+/=(\[-]|\.\w)",
 }
+
+_NAME = re.compile(r'^id = "([^"]+)"$', re.MULTILINE)
+_KEYWORDS = re.compile(r"^keywords = \[(.*?)\]", re.MULTILINE | re.DOTALL)
+_QUOTED = re.compile(r'"([^"]+)"')
 
 _KEY_OF_A_PROVIDER = (
     r"sk-(?=[\w-]{0,150}?(?=[A-Za-z]{0,40}(?:\d|[a-z][A-Z]))[A-Za-z0-9]{12})[\w-]{16,}"  # OpenAI, Anthropic, DeepSeek …
@@ -155,22 +160,29 @@ _OURS: tuple[Mapping[str, Any], ...] = (
 
 
 class Rule:
-    """One rule, in the form that gitleaks writes them in."""
+    """One rule, in the form that gitleaks writes them in: read when it is first tried."""
 
-    def __init__(self, written: Mapping[str, Any]) -> None:
-        self.id: str = written["id"]
-        self.keywords = frozenset(map(str.lower, written["keywords"]))
-        self._source: str = written["regex"]
-        self._entropy: float = written.get("entropy", 0)
-        self._group: int = written.get("secretGroup", 0)
-        allowed = [each for each in written.get("allowlists", []) if "condition" not in each]
-        self._stop_words = [word.lower() for each in allowed for word in each.get("stopwords", ())]
-        self._harmless = [each for each in allowed if each.get("regexes") and each.get("regexTarget") != "line"]
+    def __init__(self, id_: str, keywords: Iterable[str], read: Callable[[], Mapping[str, Any]]) -> None:
+        self.id = id_
+        self.keywords = frozenset(map(str.lower, keywords))
+        self._read = read
+
+    @cached_property
+    def _written(self) -> Mapping[str, Any]:
+        return self._read()
+
+    @cached_property
+    def _allowed(self) -> Sequence[Mapping[str, Any]]:
+        return [each for each in self._written.get("allowlists", ()) if "condition" not in each]
+
+    @cached_property
+    def _stop_words(self) -> Sequence[str]:
+        return [word.lower() for each in self._allowed for word in each.get("stopwords", ())]
 
     @property
     def pattern(self) -> re.Pattern[str]:
         """What the rule looks for, with the secret in one of its groups where it is not the whole."""
-        return _compiled(self._source)
+        return _compiled(self._written["regex"])
 
     def find(self, text: str) -> set[str]:
         """The secrets in the text."""
@@ -181,18 +193,19 @@ class Rule:
         }
 
     def _secret(self, match: re.Match[str]) -> str:
-        if self._group:
-            return match[self._group] or ""
+        if group := self._written.get("secretGroup"):
+            return match[group] or ""
         return match[0] if self.id in _WHOLE else next((group for group in match.groups() if group), match[0])
 
     def _is_likely(self, secret: str, match: str) -> bool:
         lowered = secret.lower()
-        if _entropy(secret) < self._entropy or any(word in lowered for word in self._stop_words):
+        if _entropy(secret) < self._written.get("entropy", 0) or any(word in lowered for word in self._stop_words):
             return False
         return not any(
             _compiled(pattern).search(match if each.get("regexTarget") == "match" else secret)
-            for each in self._harmless
-            for pattern in each["regexes"]
+            for each in self._allowed
+            if each.get("regexTarget") != "line"
+            for pattern in each.get("regexes", ())
         )
 
 
@@ -209,8 +222,29 @@ def candidates(lowered: str) -> Iterable[Rule]:
 @cache
 def rules() -> tuple[Rule, ...]:
     """All rules, in the order in which they are tried."""
-    theirs = tomllib.loads(files("secretscreen").joinpath("gitleaks.toml").read_text("utf-8"))["rules"]
-    return tuple(Rule(rule) for rule in (*theirs, *_OURS) if rule.get("regex") and rule.get("keywords"))
+    _, *theirs = _gitleaks().read_text("utf-8").split("\n[[rules]]\n")
+    ours = [Rule(rule["id"], rule["keywords"], partial(dict, rule)) for rule in _OURS]
+    return (*filter(None, map(_rule_of, theirs)), *ours)
+
+
+def _gitleaks() -> Path:
+    """The file of rules; the package itself takes its time to be imported, and has nothing else for us."""
+    package = find_spec("secretscreen")
+    if package is None or package.origin is None:
+        raise ModuleNotFoundError("secretscreen is not installed, without which no secret would be known as one")
+    return Path(package.origin).with_name("gitleaks.toml")
+
+
+def _rule_of(text: str) -> Rule | None:
+    """A rule of gitleaks, from its part of the file; None for one that looks at names of files alone."""
+    name, keywords = _NAME.search(text), _KEYWORDS.search(text)
+    if name is None or keywords is None or "\nregex = " not in text:
+        return None
+    return Rule(
+        name[1],
+        _QUOTED.findall(keywords[1]),
+        lambda: tomllib.loads(text.replace("[[rules.allowlists]]", "[[allowlists]]")),
+    )
 
 
 @cache

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import random
 import re
+import subprocess
+import sys
 import time
+import tomllib
 import uuid
 from hashlib import sha256
+from importlib.resources import files
 
 import pytest
 from hypothesis import given, settings
@@ -211,3 +215,22 @@ def test_no_text_takes_long(part: str) -> None:
 def test_a_short_secret_is_not_looked_for_within_other_words() -> None:
     kept, _ = redact("password: 12ab Call 555-12ab-99 or x12abx")
     assert re.findall("12ab", kept) == ["12ab"]
+
+
+def test_every_rule_of_gitleaks_is_read_as_it_is_written() -> None:
+    text = files("secretscreen").joinpath("gitleaks.toml").read_text("utf-8")
+    written = [rule for rule in tomllib.loads(text)["rules"] if rule.get("regex")]
+    read = secret_rules.rules()[: len(written)]
+    assert [rule.id for rule in read] == [rule["id"] for rule in written]
+    assert [rule.keywords for rule in read] == [frozenset(map(str.lower, rule["keywords"])) for rule in written]
+
+
+def test_what_is_small_talk_reads_no_rule() -> None:
+    code = (
+        "from chatbot.memory.redaction import redact; from chatbot.memory import secret_rules as rules;"
+        "redact('Hello there, how are you today? I have been to the library of Tromsø.');"
+        "import sys; print('secretscreen' in sys.modules, sum('_written' in vars(rule) for rule in rules.rules()))"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False 0\n"
+    )
