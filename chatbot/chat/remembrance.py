@@ -118,7 +118,8 @@ class Remembrance:
             for each in recollection.considered[:_TOLD]
         ]
         record = {
-            "query": [redact(text)[0] for text in said],
+            "query": [redact(text)[0] for text in said[-1:]],  # what was said before stands in its own receipt alone
+            "looked_back": len(said) - 1,
             "considered": considered,
             "injected": list(block.injected),
             "left_out": [{"id": each, "why": why} for each, why in block.dropped],

@@ -103,11 +103,12 @@ async def test_a_purged_exchange_leaves_nothing_but_its_lines_in_transcripts() -
         assert named.remembered is not None
         await runtime.memory.memories().purge(named.remembered)
         assert [each["memory"]["query"] for each in await session.receipts()] == [[], [SAID[0]]]
-        [asked] = [each["memory"]["query"] for each in await fork.receipts()]
-        assert asked == [SAID[0], "And what else is there to say of the harbour?"]
+        [asked] = [each["memory"] for each in await fork.receipts()]
+        assert (asked["query"], asked["looked_back"]) == (["And what else is there to say of the harbour?"], 1)
         titles = {each.id: each.title for each in await runtime.memory.list_sessions()}
         assert titles == {session.id: "", fork.id: "", kept.id: kept.record.title}
         await kept.rename("")
+        await chat.turn("Is the harbour deep?")
     left = [path for path in Path("identities").rglob("*") if path.is_file() and WORD.encode() in path.read_bytes()]
     assert {path.name for path in left} == {"transcript.md"}
 
