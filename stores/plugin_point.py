@@ -51,7 +51,7 @@ class PluginPoint:
         where = point.value if point else self.own[name]
         try:
             return point.load() if point else _attribute(where)
-        except Exception as error:  # a stranger's module may raise anything
+        except (Exception, SystemExit) as error:  # a stranger's module may raise anything
             raise self.broken(f"the {self.noun} {name!r} ({where}) cannot be loaded: {told(error)}") from error
 
     def _entry_point(self, name: str) -> EntryPoint:
@@ -66,7 +66,7 @@ class PluginPoint:
             sys.path.append(str(beside))
         try:
             return _attribute(name)
-        except Exception as error:  # a stranger's module may raise anything
+        except (Exception, SystemExit) as error:  # a stranger's module may raise anything
             module = name.partition(":")[0]
             if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
                 raise self.unknown(f"there is no module {module!r} to load the {self.noun} {name!r} from") from error
@@ -78,6 +78,6 @@ def _attribute(where: str) -> object:
     return getattr(importlib.import_module(module), name)
 
 
-def told(error: Exception) -> str:
+def told(error: BaseException) -> str:
     """An error that a stranger's code raised, as a message names it."""
     return f"{type(error).__name__}: {error}"

@@ -15,6 +15,7 @@ from chatbot.memory.exchanges import EXCHANGE, exchange_draft
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.recall import OVER_LIMIT, RECALLED
 from chatbot.memory.recall import Recalled as Hit
+from chatbot.memory.redaction import redact
 from chatbot.models.tokens import estimate_text
 from stores.access import SENSITIVITIES, View
 from stores.base import ObservationStore
@@ -117,7 +118,8 @@ class Remembrance:
             for each in recollection.considered[:_TOLD]
         ]
         record = {
-            "query": list(said),
+            "query": [redact(text)[0] for text in said[-1:]],  # what was said before stands in its own receipt alone
+            "looked_back": len(said) - 1,
             "considered": considered,
             "injected": list(block.injected),
             "left_out": [{"id": each, "why": why} for each, why in block.dropped],

@@ -64,6 +64,7 @@ def _run(args: argparse.Namespace) -> int:
     from chatbot.errors import ChatbotError
     from stores.errors import StoreError
 
+    _leave_to_notices("chatbot.pipeline.bus")
     try:
         return int(asyncio.run(run_command(args)))
     except KeyboardInterrupt:
@@ -77,6 +78,15 @@ def _run(args: argparse.Namespace) -> int:
     except (ChatbotError, StoreError) as error:
         complain(error, as_json=args.json)
         return exit_code(error)
+
+
+def _leave_to_notices(name: str) -> None:
+    """What a chat tells by notices, its terminal shall not show once more because nobody has set up a log."""
+    import logging
+
+    logger = logging.getLogger(name)
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
 
 
 async def run_command(args: argparse.Namespace) -> Any:

@@ -62,7 +62,8 @@ async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
     finish = receipt["finish"] + (" · taken back" if receipt.get("taken_back") else "")
     say_marked(f"turn {receipt['turn']} · {receipt['at']} · {receipt['model']} · {finish}")
     if memory.get("query"):
-        say_marked(f"memory was asked about: {' / '.join(memory['query'])[:200]}")
+        also = f" (and {before} before it)" if (before := memory.get("looked_back")) else ""
+        say_marked(f"memory was asked about: {' / '.join(memory['query'])[:200]}{also}")
     considered = memory.get("considered", [])
     if considered:
         say_table(("score", *_PARTS.values(), "verdict", "what"), await _rows(session, memory))

@@ -50,8 +50,10 @@ def read(value: Any, number: int) -> Conversation | Skipped:
 def read_memory(value: Mapping[str, Any]) -> Iterator[Memory]:
     """What is remembered of all conversations, and of each project."""
     whole = text_of(value.get("conversations_memory"))
+    account = text_of(value.get("account_uuid"))
     if whole.strip():
-        yield Memory("conversations", Draft(title="What Claude remembered", narrative=whole, tags=("claude",)))
+        key = key_of("conversations", *([account] if account else []))
+        yield Memory(key, Draft(title="What Claude remembered", narrative=whole, tags=("claude",)))
     projects = value.get("project_memories")
     for project, said in projects.items() if isinstance(projects, dict) else ():
         if text_of(said).strip():

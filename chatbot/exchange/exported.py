@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from chatbot.exchange.known import without_places
 from chatbot.memory import MemorySystem, SessionHandle, SessionRecord
 from chatbot.memory.redaction import redact_all
 from stores.access import Sensitivity
@@ -80,4 +81,4 @@ async def _remembered(memory: MemorySystem, session_id: str) -> tuple[tuple[Obse
         return (), ()
     rows = await memories.every(ask=TAKEN, session_id=session_id)
     facts = await memories.query_facts(ask=TAKEN, session_id=session_id, limit=MOST_AT_ONCE)
-    return tuple(rows[::-1]), tuple(facts[::-1])
+    return tuple(replace(row, metadata=without_places(row.metadata)) for row in rows[::-1]), tuple(facts[::-1])

@@ -1,7 +1,7 @@
 """The one writer of what comes from elsewhere: looks first whether it is here already, and says what became of it.
 
-Importing twice adds nothing: a session knows its `origin`, a memory keeps `imported_from` and `imported_key` in its
-metadata. A conversation that has grown is gone on with, a memory that has changed is changed, and one that was
+Importing twice adds nothing: a session knows its `origin`, a memory keeps in its metadata what it is from: see `known`.
+A conversation that has grown is gone on with, a memory that has changed in its file is changed, and one that was
 forgotten here stays forgotten.
 
 What was said in a conversation is remembered like what is said here, before the session itself comes in: so one that is
@@ -16,19 +16,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from chatbot.exchange.bundle import BundledSession
+from chatbot.exchange.intake import Intake
 from chatbot.exchange.items import Conversation, Memory, Skipped, as_json
+from chatbot.exchange.memories import KIND as MEMORIES
 from chatbot.exchange.memories import Remembered
+from chatbot.exchange.report import Report
 from chatbot.exchange.sources import BUNDLE, Source
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.memory.comparison import is_same
-from chatbot.memory.exchanges import EXCHANGE, exchange_draft, exchanges_in
+from chatbot.memory.exchanges import exchange_draft, exchanges_in
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.record import is_session_id
 from chatbot.memory.remembering import Remembering
@@ -40,54 +42,7 @@ from stores.observation import STATUSES, Observation
 from stores.records import TranscriptEntry, format_time
 
 _BATCH = 200
-FROM, KEY, DIGEST = "imported_from", "imported_key", "imported_digest"
 Progress = Callable[[int, int], None]
-
-
-@dataclass(slots=True)
-class Report:
-    """What became of an import; on a dry run, what would."""
-
-    kind: str
-    path: str
-    dry_run: bool
-    sessions: list[dict[str, Any]] = field(default_factory=list)
-    """The sessions that came in or grew: key, title, how many entries, and the id they have here."""
-    memories: int = 0
-    exchanges: int = 0
-    """What was said in conversations and is remembered, so that it can be recalled into prompts."""
-    facts: int = 0
-    changed: int = 0
-    """Memories that were here and say something else by now."""
-    already: int = 0
-    skipped: list[Skipped] = field(default_factory=list)
-    left_out: Counter[str] = field(default_factory=Counter)
-    """What is not taken over of the conversations, such as calls of tools."""
-    redacted: Counter[str] = field(default_factory=Counter)
-
-    def add(self, draft: Draft) -> None:
-        """Count something that is remembered now."""
-        if draft.type == EXCHANGE:
-            self.exchanges += 1
-        else:
-            self.memories += 1
-
-    def as_json(self) -> dict[str, Any]:
-        """The report in values that JSON knows."""
-        return {
-            "kind": self.kind,
-            "path": self.path,
-            "dry_run": self.dry_run,
-            "sessions": self.sessions,
-            "memories": self.memories,
-            "exchanges": self.exchanges,
-            "facts": self.facts,
-            "changed": self.changed,
-            "already": self.already,
-            "skipped": [{"what": each.what, "why": each.why} for each in self.skipped],
-            "left_out": dict(self.left_out),
-            "redacted": dict(self.redacted),
-        }
 
 
 class Importer:
@@ -121,52 +76,59 @@ class Importer:
         self._origins: dict[str, SessionRecord] = {}
         self._here: dict[str, SessionRecord] = {}
         self._waiting: list[Memory] = []
-        self._known: dict[str, dict[str, Observation]] = {}
-        self._became: dict[str, str] = {}
-        """The ids here of what has other ids in what is imported."""
-        self._added: set[str] = set()
 
     async def run(self, source: Source) -> Report:
         """Import all that the source holds, read whole before anything is written: half a file adds nothing."""
-        total = sum(1 for _ in source.items())
         self._report = Report(source.kind, str(source.path), self._dry_run)
+        kind = (
+            BUNDLE if source.kind == MEMORIES else source.kind
+        )  # the same rows, with the ids that they have in a bundle
+        self._intake = Intake(kind, self._report, sensitivity=self._sensitivity, dry_run=self._dry_run)
+        total = self._count(source)
         records = await self._memory.list_sessions()
         self._here = {record.id: record for record in records}
         self._origins = {record.origin: record for record in records if record.origin}
         for done, item in enumerate(source.items(), 1):
-            await self._take(item, source.kind)
+            await self._take(item)
             self._progress(done, total)
-        await self._flush(source.kind)
+        await self._flush()
         if self._report.sessions and not self._dry_run:
             await self._memory.reorder_sessions()
         return self._report
 
-    async def _take(self, item: Conversation | Memory | Skipped | BundledSession | Remembered, kind: str) -> None:
+    def _count(self, source: Source) -> int:
+        total = 0
+        for total, item in enumerate(source.items(), 1):  # noqa: B007 -- the last one counts
+            if isinstance(item, Memory):
+                self._intake.expect(item)
+        return total
+
+    async def _take(self, item: Conversation | Memory | Skipped | BundledSession | Remembered) -> None:
         if isinstance(item, Skipped):
             self._report.skipped.append(item)
         elif isinstance(item, Memory):
             self._waiting.append(item)
             if len(self._waiting) >= _BATCH:
-                await self._flush(kind)
+                await self._flush()
         elif isinstance(item, Conversation):
-            await self._take_conversation(item, kind)
+            await self._take_conversation(item)
         elif isinstance(item, Remembered):
             await self._take_remembered(item, "", None)
         else:
             await self._take_bundled(item)
 
-    async def _take_conversation(self, item: Conversation, kind: str) -> None:
-        origin = f"{kind}:{item.key}"
+    async def _take_conversation(self, item: Conversation) -> None:
+        origin = f"{self._report.kind}:{item.key}"
         if known := self._origins.get(origin):
-            await self._go_on(known, item, kind)
+            await self._go_on(known, item)
             return
         record = self._record(self._agent, item.title, item.created_at, item.used_at, origin)
         self._report.left_out.update(item.left_out)
-        record = await self._remember_said(record, item.entries, item.key, kind)
+        record = await self._remember_said(record, item.entries, item.key)
         await self._adopt(record, item.entries, as_json(item))
 
     async def _remember_said(
-        self, record: SessionRecord, entries: Sequence[TranscriptEntry], key: str, kind: str, *, beyond: int = 0
+        self, record: SessionRecord, entries: Sequence[TranscriptEntry], key: str, *, beyond: int = 0
     ) -> SessionRecord:
         """Remember the exchanges that end beyond that entry; the record, with the id that they may know already."""
         if self._gate is None:
@@ -178,15 +140,15 @@ class Importer:
             if each.last > beyond
             if (draft := exchange_draft(each.at, each.text, each.reply, gate=self._gate)) is not None
         ]
-        known = await self._keys(self._memory.memories(), kind, items) if items else {}
-        begun = next((id_ for each in items if (id_ := getattr(known.get(each.key), "session_id", None))), None)
+        known = await self._intake.known(self._memory.memories())
+        begun = next((id_ for each in items if (id_ := getattr(known.at(each.address), "session_id", None))), None)
         if begun and record.id not in self._here and not await self._memory.is_taken(begun):
             record = replace(record, id=begun)  # an import that was killed got as far as this
         memories = self._memory.memories(record.agent_id, session_id=record.id)
-        await self._remember_each(memories, items, kind)
+        await self._intake.remember(memories, items)
         return record
 
-    async def _go_on(self, known: SessionRecord, item: Conversation, kind: str) -> None:
+    async def _go_on(self, known: SessionRecord, item: Conversation) -> None:
         """Add what was said since the last import, unless the session went another way here."""
         session = await self._memory.load_session(known.id, any_agent=True)
         said = await session.transcript_read_all() if session.supports(TranscriptStore) else []
@@ -195,7 +157,7 @@ class Importer:
             self._report.already += 1
             return
         self._report.sessions.append(as_json(item) | {"id": known.id, "entries": len(new)})
-        await self._remember_said(known, item.entries, item.key, kind, beyond=len(said))
+        await self._remember_said(known, item.entries, item.key, beyond=len(said))
         if not self._dry_run:
             await session.transcript_extend(new)
 
@@ -223,7 +185,7 @@ class Importer:
             "entries": len(item.entries),
         }
         if not item.observations:
-            record = await self._remember_said(record, item.entries, given.id, BUNDLE)
+            record = await self._remember_said(record, item.entries, given.id)
         receipts = [receipt | {"session": record.id} for receipt in item.receipts]
         return await self._adopt(record, item.entries, told, key_values=item.key_values, receipts=receipts)
 
@@ -269,12 +231,12 @@ class Importer:
         rows = [row for row in item.observations if row.id not in here]
         self._report.already += len(item.observations) - len(rows)
         drafts = [Memory(row.id, self._draft_of(row, old, session_id), row.namespace) for row in rows]
-        await self._remember_each(memories, drafts, BUNDLE)
-        self._became |= {each: each for each in here}
+        await self._intake.remember(memories, drafts)
+        self._intake.became |= {each: each for each in here}
         for row in rows if not self._dry_run else ():
-            sources = [self._became[each] for each in row.derived_from if each in self._became]
-            if sources and row.id in self._added:
-                await memories.within(namespace=row.namespace).update(self._became[row.id], derived_from=sources)
+            sources = [self._intake.became[each] for each in row.derived_from if each in self._intake.became]
+            if sources and row.id in self._intake.added:
+                await memories.within(namespace=row.namespace).update(self._intake.became[row.id], derived_from=sources)
         await self._state(memories, item, session_id)
 
     async def _state(self, memories: Remembering, item: Remembered, session_id: str | None) -> None:
@@ -293,9 +255,9 @@ class Importer:
                     await memories.store_fact(
                         *said,
                         confidence=fact.confidence,
-                        source=self._became.get(fact.source or "") if fact.source not in elsewhere else None,
+                        source=self._intake.became.get(fact.source or "") if fact.source not in elsewhere else None,
                         visibility=self._seen(fact.visibility),
-                        sensitivity=self._no_less(fact.sensitivity),
+                        sensitivity=self._intake.no_less(fact.sensitivity),
                     )
             except StoreError as error:
                 self._report.skipped.append(Skipped(fact.id, str(error)))
@@ -329,99 +291,18 @@ class Importer:
             created_at=row.created_at,
         )
 
-    async def _flush(self, kind: str) -> None:
+    async def _flush(self) -> None:
         """Remember what is waiting, namespace by namespace."""
         waiting, self._waiting = self._waiting, []
         if waiting and not self._remembers:
             self._report.skipped += [Skipped(each.key, "the agent keeps no memories") for each in waiting]
         elif waiting:
-            await self._remember_each(self._memory.memories(self._agent), waiting, kind)
-
-    async def _remember_each(self, memories: Remembering, items: Sequence[Memory], kind: str) -> None:
-        for namespace in dict.fromkeys(each.namespace for each in items):
-            own = memories.within(namespace=namespace) if namespace else memories
-            await self._remember(own, [each for each in items if each.namespace == namespace], kind)
-
-    async def _remember(self, memories: Remembering, items: Sequence[Memory], kind: str) -> None:
-        known = await self._keys(memories, kind, items)
-        new: list[tuple[Memory, Draft]] = []
-        for item in items:
-            if item.draft.sensitivity == "unknown":
-                self._report.skipped.append(Skipped(item.key, "it says of itself that nobody knows who may see it"))
-            elif (row := known.get(item.key)) is None:
-                new.append((item, self._marked(item, kind)))
-                known[item.key] = _PENDING
-            elif row is _PENDING or self._note(item.key, row).metadata.get(DIGEST) == item.digest():
-                self._report.already += 1
-            else:
-                await self._change(memories, row, item, kind)
-        if self._dry_run:
-            for item, _ in new:
-                self._report.add(item.draft)
-        elif new:
-            await self._add(memories, new)
-
-    async def _add(self, memories: Remembering, new: Sequence[tuple[Memory, Draft]]) -> None:
-        for begin in range(0, len(new), _BATCH):
-            batch = new[begin : begin + _BATCH]
-            became = await memories.remember_all([draft for _, draft in batch], keep_going=True)
-            for (item, draft), each in zip(batch, became, strict=True):
-                self._report.redacted.update(each.redacted)
-                if each.outcome == "skipped":
-                    self._report.skipped.append(Skipped(item.key, each.reason))
-                elif each.outcome == "exact_dup":
-                    self._report.already += 1
-                    await memories.update(each.id, metadata=dict(draft.metadata or {}))
-                else:
-                    self._report.add(draft)
-                    self._added.add(item.key)
-                if each.outcome != "skipped":
-                    self._became[item.key] = each.id
-
-    def _note(self, key: str, row: Observation) -> Observation:
-        self._became[key] = row.id
-        return row
-
-    async def _change(self, memories: Remembering, row: Observation, item: Memory, kind: str) -> None:
-        """Bring a memory up to date that says something else in the file by now; one that is gone stays gone."""
-        if row.status != "active":
-            self._report.already += 1
-            return
-        self._report.changed += 1
-        if not self._dry_run:
-            draft = self._marked(item, kind)
-            await memories.update(row.id, **{name: getattr(draft, name) for name in _SAID}, metadata=draft.metadata)
-
-    async def _keys(self, memories: Remembering, kind: str, items: Iterable[Memory]) -> dict[str, Observation]:
-        """What came from there before, by key, whatever became of it."""
-        namespace = next((each.namespace for each in items), "")
-        place = f"{kind}/{namespace}"
-        if place not in self._known:
-            rows = await memories.every(ask=SENSITIVITIES, statuses=STATUSES, metadata={FROM: kind})
-            self._known[place] = {str(row.metadata.get(KEY)): row for row in rows}
-        return self._known[place]
-
-    def _marked(self, item: Memory, kind: str) -> Draft:
-        """What is to be remembered, with where it comes from."""
-        marks = {FROM: kind, KEY: item.key, DIGEST: item.digest()}
-        return replace(
-            item.draft,
-            source=f"import:{kind}",
-            sensitivity=self._no_less(item.draft.sensitivity),
-            metadata={**(item.draft.metadata or {}), **marks},
-        )
+            await self._intake.remember(self._memory.memories(self._agent), waiting)
 
     def _seen(self, visibility: Visibility) -> Visibility:
         """Where a row belongs that says of itself where: no wider than the caller's own words, unless it is trusted."""
         own = default_visibility(self._memory.clearance)
         return visibility if self._trust else min(visibility, own, key=VISIBILITIES.index)
-
-    def _no_less(self, sensitivity: Sensitivity) -> Sensitivity:
-        return max(sensitivity, self._sensitivity, key=SENSITIVITIES.index)
-
-
-_PENDING: Any = object()
-_SAID = ("title", "subtitle", "narrative", "user_text", "assistant_text")
 
 
 def _digest(entries: Iterable[TranscriptEntry]) -> str:

@@ -36,6 +36,13 @@ class Memory:
     key: str
     draft: Draft
     namespace: str = ""
+    place: str = ""
+    """The file that it stands in, where its key tells it only from what else stands there."""
+
+    @property
+    def address(self) -> tuple[str, str]:
+        """What tells it from all others of its kind."""
+        return self.place, self.key
 
     def digest(self) -> str:
         """What differs when it says something else."""

@@ -44,13 +44,13 @@ def read(text: str, name: str) -> Iterator[Memory]:
             tags=[*tags, *([kind] if kind and kind not in TYPES else [])],
             created_at=made_at,
         )
-        yield Memory(key_of(name), draft)
+        yield Memory(key_of(PurePosixPath(name).name), draft)
         return
     seen: dict[str, int] = {}
     for headings, section in _sections(body):
         title = " › ".join(headings) or PurePosixPath(name).stem
         seen[title] = seen.get(title, 0) + 1
-        key = key_of(name, title, *([seen[title]] if seen[title] > 1 else []))
+        key = key_of(PurePosixPath(name).name, title, *([seen[title]] if seen[title] > 1 else []))
         yield Memory(key, Draft(title=title[:_LONGEST_TITLE], narrative=section, tags=tags, created_at=made_at))
 
 

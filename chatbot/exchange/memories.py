@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from chatbot.exchange.known import without_places
 from chatbot.memory.remembering import Remembering
 from stores.access import Sensitivity
 from stores.errors import LaterFormat
@@ -94,7 +95,7 @@ def _jsonl(remembered: Remembered) -> str:
 def _lines(remembered: Remembered) -> Iterator[dict[str, Any]]:
     yield {"kind": KIND, "format": VERSION}
     for row in remembered.observations:
-        yield {"kind": "observation", **row.as_json()}
+        yield {"kind": "observation", **replace(row, metadata=without_places(row.metadata)).as_json()}
     for fact in remembered.facts:
         yield {"kind": "fact", **fact.as_json()}
 

@@ -6,12 +6,13 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from chatbot.exchange import bundle, chatgpt, claude, markdown_memories, memories, memstore
 from chatbot.exchange.bundle import BundledSession
-from chatbot.exchange.items import Item, Skipped
+from chatbot.exchange.items import Item, Memory, Skipped, text_of
 from chatbot.exchange.json_text import decoded, elements
 from chatbot.exchange.memories import Remembered
 from chatbot.exchange.zip_file import ZipFile, opened_zip
@@ -50,6 +51,11 @@ def open_source(path: Path, kind: str | None = None) -> Source:
         if isinstance(error, StoreError):
             raise
         raise StoreFailed(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def place_of(path: Path) -> str:
+    """What tells a file from all others on this machine, however it was named."""
+    return text_of(str(path.resolve()))
 
 
 def _open(path: Path, kind: str | None) -> Source:
@@ -99,25 +105,27 @@ class _JsonFiles(Source):
         for name, text in self._texts():
             for value in elements(text, name):
                 number += 1
-                yield from _read(self.kind, value, number)
+                yield from _read(self.kind, value, number, self.path)
 
 
 class _MarkdownFolder(Source):
     def __init__(self, path: Path, *, only: Path | None = None) -> None:
-        super().__init__(path, markdown_memories.KIND)
+        super().__init__(only or path, markdown_memories.KIND)
+        self._folder = path
         self._only = only
 
     def items(self) -> Iterator[Item | BundledSession | Remembered]:
         """See `Source`. Links are not followed, nor are hidden folders looked into."""
-        for path in [self._only] if self._only else _markdown_files(self.path):
-            name = PurePosixPath(path.relative_to(self.path)).as_posix()
+        for path in [self._only] if self._only else _markdown_files(self._folder):
+            name = PurePosixPath(path.relative_to(self._folder)).as_posix()
             if path.is_symlink() and not self._only:
                 yield Skipped(name, "it is a link, which could lead anywhere")
             elif path.stat().st_size > LARGEST_MARKDOWN:
                 yield Skipped(name, f"it is larger than {LARGEST_MARKDOWN:,} bytes")
             else:
                 try:
-                    yield from markdown_memories.read(decoded(path.read_bytes(), name), name)
+                    for memory in markdown_memories.read(decoded(path.read_bytes(), name), name):
+                        yield replace(memory, place=place_of(path))
                 except (DamagedFile, OSError) as error:
                     yield Skipped(name, str(error))
 
@@ -164,10 +172,9 @@ def _export_names(archive: ZipFile) -> list[str]:
 
 def _recognised(text: str, path: Path) -> str:
     """What the first element looks like."""
-    try:
-        first = next(elements(text, path.name), None)
-    except DamagedFile as error:
-        raise DamagedFile(f"{path}: {error}") from error
+    if not text.lstrip().startswith(("[", "{")):
+        raise InvalidValue(f"{path} {_NOT_RECOGNISED}")
+    first = next(elements(text, str(path)), None)
     if chatgpt.is_conversation(first):
         return chatgpt.KIND
     if claude.is_conversation(first) or claude.is_memory(first):
@@ -177,7 +184,7 @@ def _recognised(text: str, path: Path) -> str:
     raise InvalidValue(f"{path} {_NOT_RECOGNISED}")
 
 
-def _read(kind: str, value: Any, number: int) -> Iterator[Item]:
+def _read(kind: str, value: Any, number: int, path: Path) -> Iterator[Item]:
     if kind == chatgpt.KIND:
         yield chatgpt.read(value, number)
     elif kind == claude.KIND:
@@ -185,7 +192,8 @@ def _read(kind: str, value: Any, number: int) -> Iterator[Item]:
     else:
         facts = memstore.facts_of(value)
         for place, fact in enumerate([value] if facts is None else facts, number):
-            yield from memstore.read(fact, place)
+            for item in memstore.read(fact, place):
+                yield replace(item, place=place_of(path)) if isinstance(item, Memory) else item
 
 
 def _check_json(path: Path, kind: str | None) -> None:

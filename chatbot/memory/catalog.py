@@ -15,7 +15,7 @@ import os
 import shutil
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import datetime
 from itertools import takewhile
@@ -23,16 +23,16 @@ from pathlib import Path
 from typing import Any
 
 from chatbot.errors import DamagedSession, SessionError, SessionNotFound
+from chatbot.memory import receipt_lines
 from chatbot.memory.index import SESSION_NAME, SessionIndex
+from chatbot.memory.receipt_lines import Receipt
 from chatbot.memory.record import SessionRecord, decode_record, is_session_id
-from stores import json_lines
-from stores.errors import InvalidValue, LaterFormat, MissingFolder, StoreError
+from stores.errors import LaterFormat, MissingFolder, StoreError
 from stores.files import FOLDER_MODE, locked, make_folder, opened, stamp, sync_folder, translated
 from stores.records import SessionRef, format_time
 
 logger = logging.getLogger(__name__)
 
-RECEIPTS_NAME = "receipts.jsonl"
 _NOBODYS = "00000000-0000-7000-8000-000000000000"
 _STRAY_AFTER_S = 3600.0
 _OLD_AFTER_S = 60.0
@@ -90,13 +90,20 @@ class SessionCatalog(ABC):
 
     async def receipts_since(self, session: SessionRef, moment: datetime) -> list[dict[str, Any]]:
         """Every receipt from `moment` on, newest first."""
-        return list(takewhile(_from(moment), reversed(await self.receipts(session))))
+        return list(takewhile(receipt_lines.since(moment), reversed(await self.receipts(session))))
 
     @abstractmethod
     async def take_back(self, session: SessionRef, at: datetime) -> None:
         """The turn that began then was taken back: its receipt keeps what it cost, and loses what was said.
 
         A title that this turn has given goes too. Durable on return.
+        """
+
+    @abstractmethod
+    async def unsay(self, sessions: Sequence[SessionRef], ids: Collection[str]) -> None:
+        """What was remembered under these ids was erased: no receipt and no title of the sessions tells of it.
+
+        A session that is gone tells nothing. Durable on return.
         """
 
     @abstractmethod
@@ -174,19 +181,23 @@ class FolderCatalog(SessionCatalog):
 
     async def append_receipt(self, session: SessionRef, receipt: dict[str, Any]) -> None:
         """See `SessionCatalog`."""
-        await asyncio.to_thread(_append_receipt, session.folder, receipt)
+        await asyncio.to_thread(receipt_lines.append, session.folder, receipt)
 
     async def receipts(self, session: SessionRef) -> list[dict[str, Any]]:
         """See `SessionCatalog`."""
-        return await asyncio.to_thread(_read_receipts, session.folder)
+        return await asyncio.to_thread(receipt_lines.read, session.folder)
 
     async def receipts_since(self, session: SessionRef, moment: datetime) -> list[dict[str, Any]]:
         """See `SessionCatalog`; reads no further back."""
-        return await asyncio.to_thread(_read_receipts_since, session.folder, moment)
+        return await asyncio.to_thread(receipt_lines.read_since, session.folder, moment)
 
     async def take_back(self, session: SessionRef, at: datetime) -> None:
         """See `SessionCatalog`."""
         await asyncio.to_thread(self._take_back, session, at)
+
+    async def unsay(self, sessions: Sequence[SessionRef], ids: Collection[str]) -> None:
+        """See `SessionCatalog`."""
+        await asyncio.to_thread(self._unsay, sessions, ids)
 
     def ref(self, session_id: str) -> SessionRef:
         """See `SessionCatalog`."""
@@ -289,10 +300,37 @@ class FolderCatalog(SessionCatalog):
         return record
 
     def _take_back(self, session: SessionRef, at: datetime) -> None:
-        if given := _withdraw_receipt(session.folder, at):
-            self._change(session.id, lambda record: record.renamed("") if record.title == given else record)
-            with locked(self._home) as home:
-                self._index.fold(home, durable=True)
+        given: set[str] = set()
+
+        def withdrawn(receipt: Receipt) -> Receipt:
+            if not receipt_lines.is_of(receipt, at):
+                return receipt
+            given.add(str(receipt.get("title", "")))
+            return receipt_lines.withdrawn(receipt)
+
+        receipt_lines.rewrite(session.folder, withdrawn, holding=format_time(at))
+        self._untitle([session], given)
+
+    def _unsay(self, sessions: Sequence[SessionRef], ids: Collection[str]) -> None:
+        kept = [session for session in sessions if session.folder.is_dir()]
+        told = receipt_lines.told_of(
+            (receipt for session in kept for receipt in receipt_lines.read(session.folder)), ids
+        )
+        for session in kept:
+            with suppress(MissingFolder):
+                receipt_lines.rewrite(session.folder, told.taken_from)
+        self._untitle(kept, told.titles)
+
+    def _untitle(self, sessions: Iterable[SessionRef], titles: Collection[str]) -> None:
+        """Take these titles from the sessions, and from the index and its journal."""
+        if not any(titles):
+            return
+        for session in sessions:
+            with suppress(SessionError):  # it is gone, or damaged
+                if self._get(session.id).title in titles:
+                    self._change(session.id, lambda record: record.renamed("") if record.title in titles else record)
+        with locked(self._home) as home:
+            self._index.fold(home, durable=True)
 
     def _note_used(self, session_id: str, now: datetime) -> None:
         try:
@@ -379,11 +417,20 @@ class EphemeralCatalog(SessionCatalog):
     async def take_back(self, session: SessionRef, at: datetime) -> None:
         """See `SessionCatalog`."""
         receipts = self._receipts.get(session.id, [])
-        for number in filter(lambda number: _is_of(receipts[number], at), range(len(receipts))):
+        for number in filter(lambda number: receipt_lines.is_of(receipts[number], at), range(len(receipts))):
             given = receipts[number].get("title")
-            receipts[number] = _withdrawn(receipts[number])
+            receipts[number] = receipt_lines.withdrawn(receipts[number])
             if given == self._records[session.id].title:
                 await self.change(session.id, lambda record: record.renamed(""))
+
+    async def unsay(self, sessions: Sequence[SessionRef], ids: Collection[str]) -> None:
+        """See `SessionCatalog`."""
+        kept = [session.id for session in sessions if session.id in self._records]
+        told = receipt_lines.told_of((receipt for each in kept for receipt in self._receipts.get(each, ())), ids)
+        for each in kept:
+            self._receipts[each] = list(map(told.taken_from, self._receipts.get(each, ())))
+            if self._records[each].title in told.titles:
+                await self.change(each, lambda record: record.renamed(""))
 
     def ref(self, session_id: str) -> SessionRef:
         """See `SessionCatalog`."""
@@ -410,48 +457,3 @@ def _erase(path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
     if path.exists():
         shutil.rmtree(path)
-
-
-def _append_receipt(path: Path, receipt: dict[str, Any]) -> None:
-    with locked(path) as folder:
-        folder.append(RECEIPTS_NAME, json_lines.encode(receipt))
-
-
-def _read_receipts(path: Path) -> list[dict[str, Any]]:
-    with opened(path) as folder:
-        return json_lines.read(folder, RECEIPTS_NAME)
-
-
-def _read_receipts_since(path: Path, moment: datetime) -> list[dict[str, Any]]:
-    with opened(path) as folder:
-        return list(takewhile(_from(moment), json_lines.read_backwards(folder, RECEIPTS_NAME)))
-
-
-def _withdraw_receipt(path: Path, at: datetime) -> str:
-    """Take what was said out of the receipt of a turn; the title that the turn has given, if it gave one."""
-    given = ""
-    with locked(path) as folder:
-        lines = folder.read(RECEIPTS_NAME).split(b"\n") if folder.stamp(RECEIPTS_NAME) else []
-        for number, line in enumerate(lines):
-            with suppress(InvalidValue):
-                if format_time(at).encode() in line and _is_of(receipt := json_lines.record_of(line), at):
-                    given = str(receipt.get("title", ""))
-                    lines[number] = json_lines.encode(_withdrawn(receipt)).rstrip(b"\n")
-                    folder.replace(RECEIPTS_NAME, b"\n".join(lines))
-    return given
-
-
-def _is_of(receipt: dict[str, Any], at: datetime) -> bool:
-    return receipt.get("at") == format_time(at) and "kind" not in receipt
-
-
-def _withdrawn(receipt: dict[str, Any]) -> dict[str, Any]:
-    """A receipt without what the user said."""
-    memory = {name: value for name, value in (receipt.get("memory") or {}).items() if name != "query"}
-    return {**receipt, "memory": memory, "taken_back": True} | ({"title": ""} if "title" in receipt else {})
-
-
-def _from(moment: datetime) -> Callable[[dict[str, Any]], bool]:
-    """Whether a receipt is of that moment or later: times in UTC sort as they are written."""
-    earliest = format_time(moment)
-    return lambda receipt: str(receipt.get("at", "")) >= earliest

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from chatbot.memory.meaning import Meaning
 
 PUBLIC: tuple[Sensitivity, ...] = ("public",)
-Untell = Callable[[Collection[str]], Awaitable[None]]
-"""Makes the sessions of these ids forget what they made of their transcripts."""
+Untell = Callable[[Collection[str], Collection[str]], Awaitable[None]]
+"""Makes sessions, by their ids, forget what they made of their transcripts, and what they tell of these erased rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +87,15 @@ class Scope:
         spaces = None if self.across else frozenset({self.namespace})
         return View(self.clearance, self.clock(), frozenset(ask), spaces)
 
-    async def unsaid(self, rows: Iterable[Observation]) -> None:
-        """Exchanges and captures among these rows are gone from memory: their sessions shall not tell of them again."""
+    async def unsaid(self, rows: Iterable[Observation], *, erased: Collection[str] = ()) -> None:
+        """Exchanges and captures among these rows are gone from memory: their sessions shall not tell of them again.
+
+        Of those that were erased, by their ids, nor shall receipts and titles.
+        """
         said = [row for row in rows if row.type == "exchange" or row.source == "auto"]
         sessions = {row.session_id for row in said if row.session_id is not None}
         if sessions and self.untell is not None:
-            await self.untell(sessions)
+            await self.untell(sessions, erased)
 
     def changed(self, operation: str, ids: Sequence[str]) -> None:
         """Tell that these rows were changed."""

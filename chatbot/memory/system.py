@@ -516,9 +516,15 @@ class MemorySystem(AsyncResource, Remembering):
             )
         return self._caller.scope(store)
 
-    async def _untell(self, sessions: Collection[str]) -> None:
-        """Drop what sessions, and forks of them, keep of their transcripts in short; one that is gone keeps nothing."""
-        for each in await self._with_forks(sessions):
+    async def _untell(self, sessions: Collection[str], erased: Collection[str]) -> None:
+        """Drop what sessions, and forks of them, keep of their transcripts in short; one that is gone keeps nothing.
+
+        And what their receipts and titles tell of rows that were erased.
+        """
+        all_of_them = await self._with_forks(sessions)
+        if erased:
+            await self._catalog.unsay([self._catalog.ref(each) for each in all_of_them], erased)
+        for each in all_of_them:
             try:
                 session = await self.load_session(each, any_agent=True)
                 for key in TOLD_KEYS if session.supports(KeyValueStore) else ():

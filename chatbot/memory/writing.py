@@ -16,7 +16,7 @@ from stores.errors import InvalidValue, StoreError, did_you_mean
 from stores.events import Event, Outcome
 from stores.observation import LONGEST_TEXT, TYPES, Observation, Triple, Type, check_depth
 from stores.query import FactFilter, Filter
-from stores.records import format_time
+from stores.records import check_time, format_time, parse_time
 
 _BATCH = 500
 _MOST_FACTS = 1_000
@@ -97,6 +97,14 @@ class Writing(Scoped):
             scope.meaning.begin()
         return remembered
 
+    def drafted(self, draft: Draft) -> tuple[Observation, tuple[str, ...]]:
+        """The row that a draft would become, and the kinds of secrets that it would lose. Writes nothing.
+
+        Raises `InvalidValue`.
+        """
+        row, _, redacted, _ = _row(self._scope(), draft)
+        return row, redacted
+
     async def update(self, observation_id: str, **changes: Any) -> Remembered:
         """Set fields to other values. Keys of `metadata` are set one by one; None takes a key away.
 
@@ -107,6 +115,7 @@ class Writing(Scoped):
         if given := {"supersedes", "forgets"} & changes.keys():
             raise InvalidValue(f"what an observation {given.pop()} is not changed: use `supersede` or `forget`")
         changes, redacted = redact_all(_within_bounds(changes))
+        _check_expiry(changes.get("expires_at"), scope.clock())
         if isinstance(expires := changes.get("expires_at"), datetime):
             changes["expires_at"] = format_time(expires)
         event = Event(kind="update", at=scope.clock(), ids=(observation_id,), fields=changes, who=scope.agent_id)
@@ -147,15 +156,16 @@ class Writing(Scoped):
     async def purge(self, *ids: str, untell: bool = True) -> list[str]:
         """Erase observations, and facts, for good, with what was derived from them; the ids that are gone.
 
-        A transcript that holds the same words is not touched: that belongs to its session. But no summary is made of
-        an exchange again once it was purged or forgotten, and what was told of its session in short is made anew;
-        unless `untell` is false, for callers who see to that.
+        A transcript that holds the same words is not touched: that belongs to its session. But no receipt of its
+        session and its forks tells of a purged exchange, and no title that it gave. No summary is made of an exchange
+        again once it was purged or forgotten, and what was told of its session in short is made anew; unless `untell`
+        is false, for callers who see to all that.
         """
         scope = self._scope()
         rows = await self._named(ids) if untell else []
         gone = await scope.store.purge(scope.view(), [*ids, *(fact.id for fact in await _turns_told(scope, rows))])
         scope.changed("purge", gone)
-        await scope.unsaid(rows)
+        await scope.unsaid(rows, erased=gone)
         return gone
 
     async def purge_expired(self) -> list[str]:
@@ -164,8 +174,9 @@ class Writing(Scoped):
         gone: list[str] = []
         view = scope.view(SENSITIVITIES)
         while rows := (await scope.store.find(view, Filter(statuses=("expired",)), limit=_BATCH)).rows:
-            gone += await scope.store.purge(view, [row.id for row in rows])
-            await scope.unsaid(rows)
+            erased = await scope.store.purge(view, [row.id for row in rows])
+            gone += erased
+            await scope.unsaid(rows, erased=erased)
         scope.changed("purge", gone)
         return gone
 
@@ -221,10 +232,18 @@ async def _turns_told(scope: Scope, rows: Sequence[Observation]) -> list[Triple]
 
 
 def _event(scope: Scope, draft: Draft) -> tuple[Event, tuple[str, ...], str]:
+    row, (supersedes, forgets), redacted, warning = _row(scope, draft)
+    event = Event(kind="add", at=row.updated_at, row=row, supersedes=supersedes, forgets=forgets, who=scope.agent_id)
+    return event, redacted, warning
+
+
+def _row(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None, str | None], tuple[str, ...], str]:
+    """The row of a draft, what is to go as it comes, the kinds of secrets that it lost, and a warning."""
     now = scope.clock()
     given = {name: getattr(draft, name) for name in _FIELDS if getattr(draft, name) != _DEFAULTS[name]}
     given, redacted = redact_all(_within_bounds(given))
-    supersedes, forgets = given.pop("supersedes", None), given.pop("forgets", None)
+    _check_expiry(given.get("expires_at"), now)
+    leaving = given.pop("supersedes", None), given.pop("forgets", None)
     warning = ""
     if given.get("type", "note") not in TYPES:
         warning = f"{given['type']!r} is no type of observation: kept as a note"
@@ -243,11 +262,7 @@ def _event(scope: Scope, draft: Draft) -> tuple[Event, tuple[str, ...], str]:
             **given,
         },
     )
-    return (
-        Event(kind="add", at=now, row=row, supersedes=supersedes, forgets=forgets, who=scope.agent_id),
-        redacted,
-        warning,
-    )
+    return row, leaving, redacted, warning
 
 
 def _draft(**given: Any) -> Draft:
@@ -270,6 +285,14 @@ def _within_bounds(given: Mapping[str, Any]) -> dict[str, Any]:
         if longest > LONGEST_TEXT:
             raise InvalidValue(f"{name} is {longest:,} characters long: at most {LONGEST_TEXT:,} can be kept")
     return fields
+
+
+def _check_expiry(expires: object, now: datetime) -> None:
+    """Refuse what would be gone as it comes."""
+    if isinstance(expires, str):
+        expires = parse_time(expires)
+    if isinstance(expires, datetime) and check_time(expires) <= now:
+        raise InvalidValue(f"expires_at is {format_time(expires)}, which is past: name a time to come, or none")
 
 
 def _texts(value: object, name: str) -> tuple[str, ...]:

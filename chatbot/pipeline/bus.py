@@ -18,6 +18,7 @@ from typing import Any
 
 from chatbot.memory.redaction import redact
 from chatbot.pipeline.failures import Failure, Failures
+from chatbot.pipeline.steps import Stepwise
 from stores.errors import StoreError
 from stores.plugin_point import told
 from stores.records import format_time
@@ -112,32 +113,46 @@ class Bus:
 
     async def _call(self, subscription: Subscription, event: Any) -> object:
         token = _running.set((*_running.get(), subscription.name))
+        steps = Stepwise(_answer(subscription, event))
         limit = asyncio.timeout(subscription.timeout_s)
+        answer, failure = None, ""
         try:
             async with limit:
-                return await subscription.handle(event)
+                answer = await steps
         except TimeoutError as error:
-            late = f"it did not finish within {subscription.timeout_s:g} s"
-            await self.note_failure(subscription.name, event, late if limit.expired() else told(error))
+            failure = f"it did not finish within {subscription.timeout_s:g} s" if limit.expired() else told(error)
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
-            await self.note_failure(subscription.name, event, "it cancelled itself")
-        except Exception as error:  # a stranger's hook may raise anything, and the conversation shall go on
+            failure = "it cancelled itself"
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # a stranger's hook may raise anything, and the conversation shall go on
             logger.debug("the hook %s failed", subscription.name, exc_info=True)
-            await self.note_failure(subscription.name, event, told(error))
+            failure = told(error)
         finally:
             _running.reset(token)
-        return None
+        if failure:
+            await self.note_failure(subscription.name, event, failure)
+        if steps.longest_s > subscription.timeout_s:
+            await self._note_slow(subscription, event, steps.longest_s)
+        return answer
 
-    async def note_failure(self, hook: str, event: Any, message: str) -> None:
+    async def _note_slow(self, subscription: Subscription, event: Any, seconds: float) -> None:
+        had = f"slow: it let nothing else run for {seconds:.1f} s, and has {subscription.timeout_s:g} s"
+        await self.note_failure(subscription.name, event, had, was="is")
+
+    async def note_failure(
+        self, hook: str, event: Any, message: str, *, was: str = "failed, and was passed over:"
+    ) -> None:
         """Log a failure, keep it for `doctor`, and tell it once a session."""
         message, _ = redact(message)
         session = _session_of(event)
-        logger.info("the hook %s failed at %s: %s", hook, event.topic, message)
+        logger.warning("the hook %s failed at %s: %s", hook, event.topic, message)
         if (session, hook) not in self._told:
             self._told.add((session, hook))
-            self._untold.setdefault(session, []).append(f"the hook {hook!r} failed, and was passed over: {message}")
+            self._untold.setdefault(session, []).append(f"the hook {hook!r} {was} {message}")
         try:
             await self._failures.add(Failure(format_time(self._clock()), hook, event.topic, session, message))
         except StoreError as error:
@@ -150,6 +165,10 @@ class Bus:
             for session in ("", _session_of(event)):
                 for text in self._untold.pop(session, ()):
                     notice(text)
+
+
+async def _answer(subscription: Subscription, event: Any) -> object:
+    return await subscription.handle(event)
 
 
 def _takes_answers(event: Any) -> bool:

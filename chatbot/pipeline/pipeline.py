@@ -109,7 +109,7 @@ class Pipeline(Publisher, AsyncResource):
             try:
                 async with asyncio.timeout(timeout_s):
                     await hook.aclose()
-            except Exception:  # a stranger's hook may raise anything, and the others shall close
+            except (Exception, SystemExit):  # a stranger's hook may raise anything, and the others shall close
                 logger.exception("the hook %s could not be closed", type(hook).__name__)
 
     def _open(self) -> list[tuple[str, str]]:

@@ -63,7 +63,7 @@ class Planned:
             return self.hook(context, **self.settings)
         except (ChatbotError, StoreError) as error:
             raise ConfigError(f"[hooks.{self.name}]: {error}") from error
-        except Exception as error:  # a stranger's constructor may raise anything
+        except (Exception, SystemExit) as error:  # a stranger's constructor may raise anything
             raise ConfigError(f"the hook {self.name!r} cannot be made: {told(error)}") from error
 
 

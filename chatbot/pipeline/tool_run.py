@@ -24,6 +24,8 @@ _READ = 2 * LONGEST_OUTPUT
 _LONGEST_ARGUMENTS = 2_000
 _LONGEST_TITLE = 120
 _LONGEST_SUBTITLE = 160
+_LONGEST_OUTCOME = 40
+_LONGEST_ASIDE = 24
 _MOST_FILES = 20
 _FILE_KEYS = frozenset({"path", "file", "target", "from", "to"})
 _TELLING_KEYS = ("command", "query", "path", "file", "url", "target", "name", "from", "to")
@@ -63,7 +65,22 @@ _CONCEPTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 _TESTS_PASS = re.compile(
     r"\b(?:[1-9]\d* (?:tests? )?pass(?:ed|ing)|all (?:\d+ )?tests pass(?:ed)?|OK \(\d+ tests?)\b", re.IGNORECASE
 )
-_TESTS_FAIL = re.compile(r"\b[1-9]\d* (?:tests? )?(?:fail(?:ed|ures?|ing)|errors?)\b", re.IGNORECASE)
+_NONE_FAILED = re.compile(
+    r"\b(?:0|no) (?:tests? )?(?:failed|failures?|failing|errors?)\b|\b(?:failed|failures?|errors?) ?[:=] ?0\b",
+    re.IGNORECASE,
+)
+_TESTS_FAIL = re.compile(
+    r"\bFAIL(?:ED|URES?)?\b|^not ok\b|^Traceback\b|[✗✘❌]|(?i:\b\d+ (?:tests? )?(?:fail(?:ed|ures?|ing)|errors?)\b"
+    r"|\b(?:failed|failures?|errors?) ?[:=] ?\d|\btests? (?:have )?failed\b"
+    r"|\b(?:exit|return)(?:ed)?(?: with)?(?: code| status)?[ :=]+[1-9])",
+    re.MULTILINE,
+)
+_COUNT = re.compile(
+    r"\b\d+ (?:tests? )?(?:passed|passing|fail(?:ed|ures?|ing)|errors?|skipped)\b"
+    r"|\b(?:passed|failed|failures?|errors?) ?[:=] ?\d+",
+    re.IGNORECASE,
+)
+_EXIT = re.compile(r"\b(?:exit(?:ed)?(?: with)?(?: code| status)?[ :=]+\d+|(?<=] )Error \d+)\b", re.IGNORECASE)
 _DONE = frozenset({"done", "completed", "complete", "closed", "finished"})
 
 
@@ -97,9 +114,19 @@ class ToolRun:
 
     @property
     def title(self) -> str:
-        """`Tool run: <tool>` and what tells this run from others: its argument, or else what it answered."""
+        """`Tool run: <tool>` and what tells this run from others: its arguments, or else its answer; how it ended."""
         telling = _main_argument(self.arguments) or _first_line(self.output)
-        return _short(f"Tool run: {self.tool}" + (f" · {telling}" if telling else ""), _LONGEST_TITLE)
+        ended = self.outcome if self.outcome not in telling else ""
+        room = _LONGEST_TITLE - len(f"Tool run: {self.tool} · ") - len(f" · {ended}" if ended else "")
+        return _short(" · ".join(filter(None, (f"Tool run: {self.tool}", _ends(telling, room), ended))), _LONGEST_TITLE)
+
+    @property
+    def outcome(self) -> str:
+        """How it ended, where it says so: that it failed, what a report of tests counts, its exit code."""
+        counted = next(filter(None, map(_COUNT.findall, reversed(self.output.splitlines()))), [])
+        if not counted and (code := _EXIT.search(self.output)):
+            counted = [code[0]]
+        return _short(", ".join(counted) or ("failed" if self.is_error else ""), _LONGEST_OUTCOME)
 
     @property
     def subtitle(self) -> str:
@@ -163,7 +190,7 @@ class ToolRun:
             return
         if self.tool.endswith("task_update") and str(self.arguments.get("status", "")).lower() in _DONE:
             yield Milestone("task done", _task(self))
-        if _TESTS_PASS.search(self.output) and not _TESTS_FAIL.search(self.output):
+        if _TESTS_PASS.search(self.output) and not _TESTS_FAIL.search(_NONE_FAILED.sub("", self.output)):
             yield Milestone("tests pass", _main_argument(self.arguments) or self.tool)
         if self.writes and self.files:
             yield Milestone("file saved", self.files[-1])
@@ -188,10 +215,17 @@ def _task(run: ToolRun) -> str:
 
 
 def _main_argument(arguments: Mapping[str, Any]) -> str:
-    given = {key.lower(): value for key, value in arguments.items()}
-    telling = [given[key] for key in _TELLING_KEYS if key in given] or list(given.values())
-    texts = [" ".join(str(each).split()) for each in telling if isinstance(each, str | int | float)]
-    return " ".join(filter(None, texts[:2]))
+    """The two arguments that tell most, and the ends of two others."""
+    given = {
+        key.lower(): " ".join(str(each).split())
+        for key, each in arguments.items()
+        if isinstance(each, str | int | float)
+    }
+    telling = [given.pop(key) for key in _TELLING_KEYS if given.get(key)][:2]
+    others = list(filter(None, given.values()))
+    if not telling:
+        telling, others = others[:2], others[2:]
+    return " ".join([*telling, *(_ends(each, _LONGEST_ASIDE) for each in others[:2])])
 
 
 def _files(arguments: Mapping[str, Any]) -> Iterator[str]:
@@ -220,3 +254,11 @@ def _spaced(name: str) -> str:
 
 def _short(text: str, longest: int) -> str:
     return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"
+
+
+def _ends(text: str, longest: int) -> str:
+    """A text that is too long without its middle, for paths that differ at the end."""
+    if len(text) <= longest:
+        return text
+    tail = max(longest - 1, 0) * 2 // 3
+    return f"{text[: max(longest - 1 - tail, 0)].rstrip()}…{text[len(text) - tail :].lstrip()}"

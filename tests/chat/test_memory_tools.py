@@ -120,6 +120,11 @@ async def test_a_limit_out_of_bounds_is_clamped_and_said_so(use: Use) -> None:
         ("memory_get", {}, "ids: missing required argument"),
         ("memory_write", {"title": ""}, "title: string should have at least 1"),
         ("memory_write", {"title": "x", "agent_id": "other"}, "no argument 'agent_id'"),
+        (
+            "memory_write",
+            {"title": "x", "expires_at": "2020-01-01T00:00:00Z"},
+            "expires_at is 2020-01-01T00:00:00.000000Z",
+        ),
         ("memory_write", {"title": "x", "sensitivity": "unknown"}, "sensitivity: input should be 'public'"),
         ("memory_write", {"title": "x", "visibility": "everyone"}, "visibility: input should be 'private'"),
         ("memory_timeline", {"anchor": NO_ID}, "there is no observation"),

@@ -48,6 +48,15 @@ class Crash(Tool):
         raise ZeroDivisionError("by zero")
 
 
+class Leave(Tool):
+    """Would end the program."""
+
+    spec = ToolSpec("leave", "ends it all")
+
+    async def run(self, arguments: dict[str, Any]) -> str:
+        raise SystemExit(3)
+
+
 class Hang(Tool):
     """Never ends."""
 
@@ -280,6 +289,7 @@ async def test_tools_run_side_by_side_and_their_results_stay_with_the_calls(
         (("c", "ad", "{}"), "did you mean 'add'"),
         (("c", "refuse", "{}"), "not today"),
         (("c", "crash", "{}"), "'crash' failed: by zero"),
+        (("c", "leave", "{}"), "'leave' failed: 3"),
         (("c", "hang", "{}"), "did not finish within"),
     ],
 )
@@ -287,7 +297,7 @@ async def test_what_goes_wrong_in_a_tool_is_told_to_the_model(
     session: SessionHandle, memory_home: Path, call: tuple[str, str, str], told: str
 ) -> None:
     model = ScriptedModel([_calls(call), "I see"])
-    tools = Toolbox([Add(), Refuse(), Crash(), Hang()], timeout_s=0.05)
+    tools = Toolbox([Add(), Refuse(), Crash(), Leave(), Hang()], timeout_s=0.05)
     receipt = await _chat(model, session, memory_home, tools=tools).turn("try")
     assert receipt.reply == "I see"
     assert told in model.prompts[1][-1].content

@@ -12,6 +12,7 @@ from chatbot.exchange import Importer, Report, export_memories, open_source
 from chatbot.exchange.exported import TAKEN
 from chatbot.exchange.memories import render
 from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.memory.memorability import Memorability
 from stores.errors import DamagedFile, LaterFormat, UnsupportedOperation
 from tests.exchange import exports
 
@@ -102,15 +103,34 @@ async def test_a_conversation_that_has_grown_is_gone_on_with(memory: MemorySyste
 async def test_a_dry_run_writes_nothing_and_says_the_same(
     memory: MemorySystem, memory_home: Path, tmp_path: Path
 ) -> None:
-    path = _file(tmp_path / "c.json", [*_conversations(3), {"mapping": {}}])
-    dry = (await _import(memory, path, dry_run=True)).as_json()
-    assert not memory_home.exists()
-    wet = (await _import(memory, path)).as_json()
-    for report in (dry, wet):
-        report.pop("dry_run")
-        for session in report["sessions"]:
-            session.pop("id")
-    assert dry == wet
+    said = [
+        exports.chatgpt_message("user", "My sister Ingrid moved to Tromsø in March"),
+        exports.chatgpt_message("assistant", "How far north that is!"),
+    ]
+    alike = [exports.chatgpt(*said, key=f"alike-{n}", title=f"alike {n}") for n in range(3)]
+    conversations = _file(tmp_path / "c.json", [*_conversations(3), *alike, {"mapping": {}}])
+    facts = [
+        exports.memstore_fact(1, "the password: hunter2!x opens it"),
+        exports.memstore_fact(2, "likes tea"),
+        exports.memstore_fact(3, "likes tea", namespace="work"),
+        exports.memstore_fact(4, "Likes  tea"),
+        exports.memstore_fact(5, "x", subject="s" * 5_000),
+    ]
+    for path in (conversations, _file(tmp_path / "facts.json", facts)):
+        told = []
+        for dry_run in (True, False):
+            report = (await _import(memory, path, dry_run=dry_run, gate=Memorability())).as_json()
+            assert memory_home.exists() == (not dry_run or path != conversations)
+            assert report.pop("dry_run") == dry_run
+            told.append(report | {"sessions": [{**each, "id": ""} for each in report["sessions"]]})
+        assert told[0] == told[1]
+        assert told[0]["already"]
+
+
+async def test_a_report_names_the_file_that_was_imported(memory: MemorySystem, tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("# House\nblue", "utf-8")
+    assert (await _import(memory, tmp_path / "notes.md")).path == str(tmp_path / "notes.md")
+    assert (await _import(memory, tmp_path)).path == str(tmp_path)
 
 
 async def test_half_a_file_adds_nothing(memory: MemorySystem, memory_home: Path, tmp_path: Path) -> None:

@@ -191,7 +191,7 @@ def test_a_markdown_file_with_front_matter_is_one_memory() -> None:
     [memory] = markdown_memories.read(text, "notes/tabs.md")
     draft = memory.draft
     assert (draft.title, draft.subtitle, draft.type) == ("Prefers tabs", "about code", "preference")
-    assert (list(draft.tags), draft.narrative, memory.key) == (["code", "style"], "Tabs.\n## Why", "notes/tabs.md")
+    assert (list(draft.tags), draft.narrative, memory.key) == (["code", "style"], "Tabs.\n## Why", "tabs.md")
 
 
 def test_any_other_markdown_file_is_a_memory_for_each_section() -> None:
@@ -246,6 +246,10 @@ def test_kinds_are_recognised_by_what_is_in_them(tmp_path: Path) -> None:
     [
         ("a.json", b"[1]", InvalidValue, "--from"),
         ("a.json", b"[]", InvalidValue, "--from"),
+        ("a.txt", b"hello", InvalidValue, "a.txt cannot be recognised: say with --from what it is: bundle, chatgpt"),
+        ("empty.txt", b"", InvalidValue, "cannot be recognised"),
+        ("a.yaml", b"x: [", InvalidValue, "cannot be recognised"),
+        ("b.json", b'{"a": 1', DamagedFile, r"^\S+b.json is no valid JSON: it ends in the middle"),
         ("a.json", b'[{"mapping": {}', DamagedFile, "ends in the middle"),
         ("a.json", b"\xff\xfe", DamagedFile, "no UTF-8"),
         ("a.zip", b"PK\x03\x04nonsense", DamagedFile, "no readable zip"),

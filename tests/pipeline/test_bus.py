@@ -1,6 +1,8 @@
 """The bus: who is called, in which order, and that a failure stays where it happened."""
 
 import asyncio
+import sys
+import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -77,6 +79,62 @@ async def test_what_raises_hangs_or_cancels_itself_disturbs_nobody_and_is_told_o
     assert [failure.hook for failure in kept] == ["a", "b", "c"] * 2
     assert "did not finish within 0.01 s" in kept[1].message
     assert "ghp_" not in kept[0].message
+
+
+async def test_what_blocks_everything_is_told_of_as_slow_and_its_answer_counts(bus: Bus, failures: Failures) -> None:
+    async def blocks(_: Any) -> str:
+        await asyncio.sleep(0)
+        time.sleep(0.2)  # noqa: ASYNC251 - that is what it does
+        await asyncio.sleep(0)
+        return "here"
+
+    async def waits(_: Any) -> str:
+        await asyncio.sleep(0.06)
+        await asyncio.sleep(0.06)
+        return "there"
+
+    listen(bus, "a", blocks, timeout_s=0.1)
+    listen(bus, "b", waits, timeout_s=30)
+    event = Happened()
+    assert await bus.publish(event) in (["here", "there"], ["there"])  # its time-out may strike where it awaits again
+    assert "it let nothing else run for 0.2 s, and has 0.1 s" in failures.read()[-1].message
+    assert {failure.hook for failure in failures.read()} == {"a"}
+    assert event.notices[0].startswith("the hook 'a' ")
+
+
+async def test_what_never_awaits_is_told_of_as_slow(bus: Bus, failures: Failures) -> None:
+    async def blocks(_: Any) -> str:
+        time.sleep(0.05)  # noqa: ASYNC251 - that is what it does
+        return "here"
+
+    listen(bus, "a", blocks, timeout_s=0.01)
+    event = Happened()
+    assert await bus.publish(event) == ["here"]
+    [failure] = failures.read()
+    assert failure.message.startswith("slow: ")
+    assert event.notices == [f"the hook 'a' is {failure.message}"]
+
+
+async def test_a_hook_that_ends_the_program_does_not(
+    bus: Bus, failures: Failures, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def leaves(_: Any) -> None:
+        sys.exit(3)
+
+    listen(bus, "a", leaves)
+    assert await bus.publish(Happened()) == []
+    assert failures.read()[0].message == "SystemExit: 3"
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+async def test_an_interrupt_goes_through(bus: Bus, failures: Failures) -> None:
+    async def interrupted(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    listen(bus, "a", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        await bus.publish(Happened())
+    assert failures.read() == []
 
 
 async def test_being_cancelled_from_outside_is_no_failure(bus: Bus, failures: Failures) -> None:

@@ -88,6 +88,50 @@ async def test_another_process_that_erases_it_is_obeyed_too() -> None:
         assert WORD not in await summarize_episode(again, asked)
 
 
+async def test_a_purged_exchange_leaves_nothing_but_its_lines_in_transcripts() -> None:
+    configure()
+    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
+        session, chat = await begun(runtime)
+        named = await chat.turn(SAID[1])
+        await chat.turn(SAID[0])
+        fork = await runtime.memory.fork_session(session.id)
+        await runtime.chat(fork).turn("And what else is there to say of the harbour?")
+        kept = await runtime.memory.create_session(["observations"], "chat")
+        await kept.rename(f"{WORD} stays where somebody wrote it")
+        assert WORD in session.record.title
+        assert WORD in fork.record.title
+        assert named.remembered is not None
+        await runtime.memory.memories().purge(named.remembered)
+        assert [each["memory"]["query"] for each in await session.receipts()] == [[], [SAID[0]]]
+        [asked] = [each["memory"] for each in await fork.receipts()]
+        assert (asked["query"], asked["looked_back"]) == (["And what else is there to say of the harbour?"], 1)
+        titles = {each.id: each.title for each in await runtime.memory.list_sessions()}
+        assert titles == {session.id: "", fork.id: "", kept.id: kept.record.title}
+        await kept.rename("")
+        await chat.turn("Is the harbour deep?")
+    left = [path for path in Path("identities").rglob("*") if path.is_file() and WORD.encode() in path.read_bytes()]
+    assert {path.name for path in left} == {"transcript.md"}
+
+
+async def test_what_is_only_forgotten_stands_in_its_receipt_still() -> None:
+    configure()
+    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
+        session, chat = await begun(runtime)
+        turn = await chat.turn(SAID[1])
+        await forget(session, turn.remembered or "")
+        assert WORD in str(await session.receipts())
+        assert WORD in (await runtime.memory.load_session(session.id, "chat")).record.title
+
+
+async def test_a_receipt_holds_no_secret() -> None:
+    configure()
+    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
+        session, chat = await begun(runtime)
+        await chat.turn("My password is hunter2, and the shed is red")
+        assert "hunter2" not in str(await session.receipts())
+        assert "hunter2" not in session.record.title
+
+
 @pytest.mark.parametrize("away", [purge, forget])
 async def test_no_model_is_shown_it_again(away: Away) -> None:
     configure("[extraction]\nsummaries = true\n[hooks.summarize]\nevery = 6\n")

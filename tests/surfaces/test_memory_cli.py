@@ -300,8 +300,14 @@ async def test_what_was_derived_goes_too_and_that_is_told() -> None:
     assert titles("list") == []
 
 
-def test_what_is_past_its_time_can_be_purged_together() -> None:
-    gone = add("Old", "--expires", "2020-01-01")
+def test_what_would_be_gone_as_it_comes_is_refused() -> None:
+    fails(2, "expires_at is 2020-01-01T00:00:00.000000Z, which is past", "add", "Old", "--expires", "2020-01-01")
+    fails(2, "which is past", "edit", add("Tea"), "--expires", "2020-01-01")
+
+
+async def test_what_is_past_its_time_can_be_purged_together() -> None:
+    async with MemorySystem(Path("identities/ada/memory"), clock=lambda: datetime(2019, 1, 1, tzinfo=UTC)) as memory:
+        gone = (await memory.remember("Old", expires_at=datetime(2020, 1, 1, tzinfo=UTC))).id
     add("Tea")
     assert ok("purge", "--expired", "--dry-run") == f"would be purged {gone}\n"
     assert from_json("purge", "--expired", "--yes") == {"purged": [gone], "dry_run": False}

@@ -15,9 +15,9 @@ from chatbot.cli.doctor.aside import copy_aside, move_aside
 from chatbot.cli.doctor.finding import FIX, Finding
 from chatbot.cli.doctor.lines import bad_lines
 from chatbot.errors import DamagedSession, SessionNotFound
-from chatbot.memory.catalog import RECEIPTS_NAME
 from chatbot.memory.index import NAME as INDEX_NAME
 from chatbot.memory.index import SESSION_NAME, SessionIndex
+from chatbot.memory.receipt_lines import RECEIPTS_NAME
 from chatbot.memory.record import SessionRecord, decode_record, is_session_id
 from chatbot.setup import Setup
 from stores import key_value_file, transcript, transcript_file

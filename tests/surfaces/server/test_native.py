@@ -307,6 +307,15 @@ def test_memories_come_in_pages_and_can_be_narrowed_down(served: Served) -> None
         assert client.get("/v1/memories", params={"tga": "odd"}).status_code == 422
 
 
+def test_what_would_be_gone_as_it_comes_is_refused(served: Served) -> None:
+    with served.client() as client:
+        path = f"/v1/memories/{client.post('/v1/memories', json={'title': 'Tea'}).json()['id']}"
+        past = {"expires_at": "2020-01-01T00:00:00Z"}
+        for response in (client.post("/v1/memories", json={"title": "Old"} | past), client.patch(path, json=past)):
+            assert response.status_code == 422
+            assert "which is past: name a time to come" in response.json()["error"]["message"]
+
+
 def test_delicate_memories_are_shown_to_who_asks(served: Served) -> None:
     with served.client() as client:
         added = client.post("/v1/memories", json={"title": "The diagnosis is secret", "sensitivity": "secret"}).json()
