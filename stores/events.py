@@ -32,6 +32,7 @@ from stores.errors import AccessDenied, ConflictingChange, InvalidValue, LaterFo
 from stores.observation import (
     MOST_COUNTED,
     WRITTEN_DEFAULTS,
+    NothingSaid,
     Observation,
     Status,
     Triple,
@@ -369,7 +370,10 @@ def _update(event: Event, view: View, known: Known) -> tuple[list[Event], Outcom
     if isinstance(wanted.get("metadata"), Mapping):
         merged = {**old.metadata, **wanted["metadata"]}
         wanted["metadata"] = {key: value for key, value in merged.items() if value is not None}
-    new = _inheriting(changed(old, wanted), known, old.derived_from)
+    try:
+        new = _inheriting(changed(old, wanted), known, old.derived_from)
+    except NothingSaid:
+        raise ConflictingChange("that would leave nothing of it: forget it instead") from None
     if any(known.observation(each) is None for each in old.derived_from):
         new = replace(new, **strictest([new, old])._asdict())  # what was erased cannot tell how strict it was
     if not set(old.derived_from) <= set(new.derived_from):

@@ -62,6 +62,10 @@ _ODD = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\u2
 _ODD_TEXT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
+class NothingSaid(InvalidValue):
+    """An observation that would say nothing at all."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """One remembered thing. Ids are UUIDs in lower case, times are aware UTC, `importance` lies in 0 to 1.
@@ -132,7 +136,7 @@ class Observation:
         if self.strength is not None:
             _check_share(self.strength, "strength")
         if not (self.title or self.narrative or self.facts or self.user_text or self.assistant_text):
-            raise InvalidValue("an observation needs a title, a narrative or a fact")
+            raise NothingSaid("an observation needs a title, a narrative or a fact")
         if self.token_count < 1:
             _set(self, "token_count", estimate_tokens(self.text()))
         _set(self, "hash", content_hash(self))

@@ -26,6 +26,18 @@ def parse_time(text: str) -> datetime:
     return check_time(moment)
 
 
+def read_time(text: str) -> datetime:
+    """Read a time as people write it: without a zone it is UTC, and a mere date is its first moment.
+
+    Raises `InvalidValue`.
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidValue(f"{text!r:.80} is no time: write 2026-01-31 or 2026-01-31T15:00:00Z") from error
+    return check_time(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+
+
 def check_time(moment: datetime) -> datetime:
     """The moment in UTC. Raises `InvalidValue` where it has no zone, or a year that is not written with four digits."""
     if moment.tzinfo is None:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from chatbot.memory.people import other_names
 from chatbot.memory.scope import PUBLIC, Scope, Scoped
 from chatbot.memory.scoring import Scored
-from stores.access import Sensitivity, View
+from stores.access import VISIBILITIES, Sensitivity, View
 from stores.errors import InvalidValue, StoreError, UnknownObservation, UnsupportedOperation, did_you_mean
 from stores.events import Event
-from stores.observation import Observation, is_observation_id
+from stores.observation import STATUSES, TYPES, Observation, is_observation_id
 from stores.query import MOST_AT_ONCE, Filter, Order, Page, Progress, Stats, VectorStats, Version, check_limit
 from stores.records import check_time, format_time
 
@@ -66,6 +66,7 @@ class Reading(Scoped):
         text: str = "",
         *,
         limit: int = 0,
+        offset: int = 0,
         max_tokens: int | None = None,
         ask: Collection[Sensitivity] = PUBLIC,
         count_use: bool = True,
@@ -73,11 +74,12 @@ class Reading(Scoped):
     ) -> list[Hit]:
         """What is remembered about `text`, best first; without a text, or with stop words only, what is newest.
 
-        `wanted` are fields of `Filter`. A limit of 0 means 10. `max_tokens` ends the list once it is exceeded, yet
-        there is always one hit if there is any. What is returned counts as used unless `count_use` is false.
+        `wanted` are fields of `Filter`. A limit of 0 means 10; `offset` passes over the best. `max_tokens` ends the
+        list once it is exceeded, yet there is always one hit if there is any. What is returned counts as used unless
+        `count_use` is false.
         """
         [hits] = await self.search_batch(
-            [text], limit=limit, max_tokens=max_tokens, ask=ask, count_use=count_use, **wanted
+            [text], limit=limit, offset=offset, max_tokens=max_tokens, ask=ask, count_use=count_use, **wanted
         )
         return hits
 
@@ -86,6 +88,7 @@ class Reading(Scoped):
         texts: Sequence[str],
         *,
         limit: int = 0,
+        offset: int = 0,
         max_tokens: int | None = None,
         ask: Collection[Sensitivity] = PUBLIC,
         count_use: bool = True,
@@ -98,7 +101,7 @@ class Reading(Scoped):
         from chatbot.memory.recall import rows_about
 
         scope = self._scope()
-        view, limit = scope.view(ask), check_limit(limit) or DEFAULT_LIMIT
+        view, limit, offset = scope.view(ask), check_limit(limit) or DEFAULT_LIMIT, check_limit(offset)
         filtered = await self._filter(wanted)
         vectors = await scope.meaning.vectors(texts) if scope.meaning else [None] * len(texts)
         answers = []
@@ -109,10 +112,10 @@ class Reading(Scoped):
                 [text] if text else [],
                 filtered,
                 profile=scope.profiles["search"],
-                limit=limit * _CANDIDATES,
+                limit=(offset + limit) * _CANDIDATES,
                 vectors=[vector] if vector else [],
             )
-            answers.append(_within(await _hits(scope, view, found, limit), max_tokens))
+            answers.append(_within(await _hits(scope, view, found, slice(offset, offset + limit)), max_tokens))
         found_ids = list(dict.fromkeys(hit.observation.id for hits in answers for hit in hits))
         scope.retrieved("search", found_ids)
         if count_use:
@@ -292,6 +295,8 @@ def _filter(wanted: Mapping[str, Any]) -> Filter:
         if name not in _FILTERED:
             raise InvalidValue(f"observations cannot be filtered by {name!r}{did_you_mean(name, _FILTERED)}")
         given[name] = _several(name, value) if name in _SEVERAL else _one(name, value)
+        for unknown in [each for each in given[name] if each not in _WORDS[name]] if name in _WORDS else ():
+            raise InvalidValue(f"{name} has {unknown!r:.80}{did_you_mean(unknown, _WORDS[name])}")
     return Filter(**given)
 
 
@@ -310,10 +315,10 @@ def _one(name: str, value: object) -> object:
     return check_time(value) if isinstance(value, datetime) else value
 
 
-async def _hits(scope: Scope, view: View, found: Sequence[Scored], limit: int) -> list[Hit]:
-    """The best of what was found; what only stands beside an answer is for prompts."""
+async def _hits(scope: Scope, view: View, found: Sequence[Scored], part: slice) -> list[Hit]:
+    """That part of what was found, best first; what only stands beside an answer is for prompts."""
     holding = [each for each in found if each.match.score > 0 or (each.meaning or 0.0) >= _ALIKE]
-    best = {each.match.id: each for each in (holding or found)[:limit]}
+    best = {each.match.id: each for each in (holding or found)[part]}
     return [Hit(row, best[row.id].score, best[row.id].parts) for row in await scope.store.get(view, list(best))]
 
 
@@ -337,4 +342,5 @@ _KINDS: dict[str, Any] = {
     "before": datetime,
     "min_importance": int | float,
 }
+_WORDS: Mapping[str, Sequence[str]] = {"types": TYPES, "statuses": STATUSES, "visibilities": VISIBILITIES}
 _SEVERAL = frozenset({"types", "tags", "concepts", "people", "files", "derived_from", "visibilities", "statuses"})

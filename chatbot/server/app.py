@@ -6,22 +6,26 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
+from starlette.routing import Match
 
 from chatbot.errors import ChatbotError
 from chatbot.server.bodies import Bodies
+from chatbot.server.dependencies import known_parameters_only
+from chatbot.server.document import DocumentedApi, methods_of
 from chatbot.server.doors import OPEN_PATHS, Doors
-from chatbot.server.errors import INVALID, UNKNOWN, Problem, problem_of, unexpected
+from chatbot.server.errors import INVALID, UNKNOWN, UNSUPPORTED, Problem, invalid, problem_of, unexpected
 from chatbot.server.house import House
 from chatbot.server.idempotency import Idempotency
 from chatbot.server.native import ROUTERS
 from chatbot.server.openai import completions, models
 from chatbot.server.page import OPEN_PATHS as PAGE_PATHS
 from chatbot.server.page import add_page
+from chatbot.server.values import VISIBLE
 from stores.errors import StoreError
 
 _DESCRIPTION = """\
@@ -36,7 +40,7 @@ def create_app(house: House, *, open_paths: Collection[str] = OPEN_PATHS | PAGE_
     `open_paths` need no token, such as a page to log in at.
     """
     settings = house.settings
-    app = FastAPI(
+    app = DocumentedApi(
         title="chatbot",
         version="1",
         description=_DESCRIPTION,
@@ -46,7 +50,7 @@ def create_app(house: House, *, open_paths: Collection[str] = OPEN_PATHS | PAGE_
     )
     app.state.house = house
     for router in (models.router, completions.router, *ROUTERS):
-        app.include_router(router)
+        app.include_router(router, dependencies=[Depends(known_parameters_only)])
     if house.telemetry is not None and house.telemetry.can_be_read:
         from chatbot.server.metrics import router_for  # needs the extra
 
@@ -55,7 +59,12 @@ def create_app(house: House, *, open_paths: Collection[str] = OPEN_PATHS | PAGE_
     app.add_api_route("/health", _health, summary="Whether the server runs", tags=["server"])
     _tell_of_errors(app)
     # The last one added is the first one asked.
-    app.add_middleware(Idempotency, at_work=house.at_work, requests=house.requests)
+    app.add_middleware(
+        Idempotency,
+        at_work=house.at_work,
+        requests=house.requests,
+        is_known=lambda scope: any(route.matches(scope)[0] is Match.FULL for route in app.routes),
+    )
     app.add_middleware(Bodies, most_bytes=settings.body_kb * 1024, timeout_s=settings.request_timeout_s)
     if house.telemetry is not None:
         from chatbot.telemetry.joining import Joining  # needs the extra
@@ -94,19 +103,34 @@ async def _known(request: Request, error: Any) -> JSONResponse:
 
 async def _invalid(_: Request, error: Any) -> JSONResponse:
     first = error.errors()[0]
-    place = [str(part) for part in first["loc"] if part not in {"body", "query", "path"}]
-    message = f"{first['msg'][:1].lower()}{first['msg'][1:]}"
-    param = ".".join(place) or None
-    return Problem(422, INVALID, "invalid_value", f"{param}: {message}" if param else message, param).response()
+    if first["type"] == "json_invalid":
+        return invalid(
+            f"the body is no JSON: {first['ctx']['error'].lower()}, at character {first['loc'][-1]}"
+        ).response()
+    place = ".".join(str(part) for part in first["loc"] if part not in {"body", "query", "path"})
+    code = UNSUPPORTED if first["type"] == UNSUPPORTED else "invalid_value"
+    return invalid(_why(first, place), place or None, code).response()
 
 
-async def _http(_: Request, error: Any) -> JSONResponse:
+def _why(error: dict[str, Any], place: str) -> str:
+    if error["type"] == "extra_forbidden":
+        return "no such field is known"
+    if error["type"] == "string_pattern_mismatch":
+        return "it cannot be empty" if error["ctx"]["pattern"] == VISIBLE else f"that is no {place} that was given here"
+    why = error["msg"].removeprefix("Value error, ")
+    return f"{why[:1].lower()}{why[1:]}"
+
+
+async def _http(request: Request, error: Any) -> JSONResponse:
     if error.status_code == 400:
-        return Problem(422, INVALID, "invalid_value", "the body is no JSON that can be read").response()
+        return invalid("the body is no JSON that can be read").response()
+    headers = {name.lower(): value for name, value in (error.headers or {}).items()}
+    if error.status_code == 405 and (methods := await methods_of(request.app, request.scope["route"].path)):
+        headers["allow"] = ", ".join(methods)  # a route of its own knows but its method
     kind, code = {404: (UNKNOWN, "not_found"), 405: (INVALID, "method_not_allowed")}.get(
         error.status_code, (INVALID, "http_error")
     )
-    return Problem(error.status_code, kind, code, str(error.detail).lower(), headers=error.headers or {}).response()
+    return Problem(error.status_code, kind, code, str(error.detail).lower(), headers=headers).response()
 
 
 async def _unexpected(_: Request, error: Exception) -> JSONResponse:

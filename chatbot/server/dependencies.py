@@ -7,8 +7,11 @@ from typing import Annotated
 from fastapi import Depends, Query, Request
 
 from chatbot.server.callers import Caller
+from chatbot.server.document import parameters_of
+from chatbot.server.errors import Refused, invalid
 from chatbot.server.house import House
 from chatbot.server.visit import Visit
+from stores.errors import did_you_mean
 
 
 async def _house(request: Request) -> House:
@@ -19,6 +22,16 @@ async def _house(request: Request) -> House:
 async def _caller(request: Request) -> Caller:
     caller: Caller = request.state.caller
     return caller
+
+
+async def known_parameters_only(request: Request) -> None:
+    """Refuse a parameter that the document does not know: a misspelt filter must not give everything."""
+    if not request.query_params:
+        return
+    known = await parameters_of(request.app, request.scope["route"].path, request.method)
+    for name in request.query_params:
+        if name not in known:
+            raise Refused(invalid(f"no such parameter is known{did_you_mean(name[:80], known)}", name[:80]))
 
 
 HouseHere = Annotated[House, Depends(_house)]

@@ -30,6 +30,8 @@ BROKEN = "server_error"
 UPSTREAM = "model_error"
 SLOW_DOWN = "rate_limit_error"
 UNAUTHENTICATED = "authentication_error"
+UNSUPPORTED = "unsupported_value"
+"""The code of what others understand and we do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,11 @@ class Refused(app.ChatbotError):
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)
         self.problem = problem
+
+
+def invalid(message: str, param: str | None = None, code: str = "invalid_value") -> Problem:
+    """The problem of a value that cannot be used; the message begins with the parameter's name."""
+    return Problem(422, INVALID, code, f"{param}: {message}" if param else message, param)
 
 
 _KINDS: dict[type[Exception], tuple[int, str, str]] = {

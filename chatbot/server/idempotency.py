@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -26,9 +28,10 @@ from stores.errors import StoreError
 HEADER = "idempotency-key"
 _MOST_BYTES = 1024 * 1024
 _MOST_KEPT = 100
-_LONGEST_KEY = 255
+LONGEST_KEY = 255
+KEY_PATTERN = "^[!-~]([ -~]*[!-~])?$"
 _NO_CONTENT = 204
-_WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_WRITES = frozenset({"POST", "PATCH", "DELETE"})
 
 Name = tuple[str, str]
 
@@ -58,11 +61,20 @@ class _Answer:
 class Idempotency:
     """ASGI middleware. Stands behind `Doors` and `Bodies`, which find the caller and the body.
 
-    What goes on without a client is in `at_work`, for whoever closes things to wait for.
+    What goes on without a client is in `at_work`, for whoever closes things to wait for. `is_known` says whether there
+    is anything to do at all: what is not there is told so, whatever its key.
     """
 
-    def __init__(self, app: ASGIApp, *, at_work: set[asyncio.Task[None]], requests: Requests) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        at_work: set[asyncio.Task[None]],
+        requests: Requests,
+        is_known: Callable[[Scope], bool] = lambda _: True,
+    ) -> None:
         self._app = app
+        self._is_known = is_known
         self._at_work = at_work
         self._requests = requests
         self._answers: OrderedDict[Name, _Answer] = OrderedDict()
@@ -72,7 +84,9 @@ class Idempotency:
         key = Headers(scope=scope).get(HEADER) if scope["type"] == "http" else None
         if key is None or scope["method"] not in _WRITES or "body" not in scope.get("state", {}):
             return await self._app(scope, receive, send)
-        if not 0 < len(key) <= _LONGEST_KEY:
+        if not self._is_known(scope):
+            return await self._app(scope, receive, send)
+        if len(key) > LONGEST_KEY or not re.fullmatch(KEY_PATTERN, key):
             return await _bad_key().response()(scope, receive, send)
         caller: Caller = scope["state"]["caller"]
         name, request = (caller.key, key), _request(scope, key)
@@ -204,7 +218,7 @@ def _request(scope: Scope, key: str) -> str:
 
 
 def _bad_key() -> Problem:
-    message = f"an Idempotency-Key has 1 to {_LONGEST_KEY} characters"
+    message = f"an Idempotency-Key has 1 to {LONGEST_KEY} characters of ASCII, and no space at its ends"
     return Problem(422, INVALID, "invalid_idempotency_key", message, HEADER)
 
 

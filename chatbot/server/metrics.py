@@ -8,13 +8,13 @@ from fastapi import APIRouter, Request, Response
 
 from chatbot.server.dependencies import CallerHere, HouseHere
 from chatbot.server.errors import DENIED, Problem, Refused
-from chatbot.server.responses import PROBLEMS
+from chatbot.server.responses import EVERYWHERE
 from chatbot.telemetry.telemetry import Telemetry
 
 
 def router_for(telemetry: Telemetry) -> APIRouter:
     """The route of these metrics."""
-    router = APIRouter(tags=["server"], responses=PROBLEMS)
+    router = APIRouter(tags=["server"], responses=EVERYWHERE)
 
     @router.get(
         "/metrics",

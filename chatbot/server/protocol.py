@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import ClassVar
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from chatbot.server.errors import INVALID, Problem
 
 
 class Impatient(H11Protocol):
@@ -46,6 +49,16 @@ class Impatient(H11Protocol):
         """See `asyncio.Protocol`."""
         self._stop_cutting_off()
         super().resume_writing()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - it says that the request is invalid, in other words
+        """Refuse what no route was found for, in the shape of all errors."""
+        answer = Problem(
+            400, INVALID, "bad_request", "the head of the request cannot be read, or is too large"
+        ).response()
+        headers = [*answer.raw_headers, (b"connection", b"close")]
+        for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def _stop_cutting_off(self) -> None:
         if self._cutting_off is not None:

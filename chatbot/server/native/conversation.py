@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.responses import JSONResponse
 
 from chatbot.chat import Event, Notice, Phase, ToolFinished, ToolStarted
@@ -20,60 +20,87 @@ from chatbot.server import sse
 from chatbot.server.callers import Caller
 from chatbot.server.dependencies import VisitHere
 from chatbot.server.errors import problem_of, unexpected
-from chatbot.server.native.pages import Cursor, Limit, Page, gone, page_after
+from chatbot.server.native.pages import EntryCursor, IdCursor, Limit, Page, gone, moment_in, moment_text, page_after
 from chatbot.server.native.sessions import SessionId
-from chatbot.server.native.shapes import Entry, Given
-from chatbot.server.responses import PROBLEMS
+from chatbot.server.native.shapes import Entry, Given, Shape
+from chatbot.server.responses import OF_IDENTITY, OF_MODELS
 from chatbot.server.turns import KeptTurn, RunningTurn
+from chatbot.server.values import VISIBLE, Flag, Tokens
 from chatbot.server.writing import Writing, WritingHere
-from stores.errors import InvalidValue, StoreError
-from stores.records import TranscriptEntry, format_time, parse_time
+from stores.errors import StoreError
+from stores.records import TranscriptEntry
 
-router = APIRouter(prefix="/v1/sessions/{session_id}", tags=["conversation"], responses=PROBLEMS)
+router = APIRouter(prefix="/v1/sessions/{session_id}", tags=["conversation"], responses=OF_IDENTITY)
 
+_TEXT = sse.data(text={"type": "string"})
 _STREAM: dict[str, Any] = {
-    "content": {"text/event-stream": {"schema": {"type": "string"}}},
-    "description": "Events `text`, `tool`, `tool_result`, `notice`, and at last `done` or `error`.",
+    "content": sse.described(
+        phase=(_TEXT, "What is awaited just now."),
+        text=(_TEXT, "A piece of the reply."),
+        tool=(sse.data(id={"type": "string"}, name={"type": "string"}, arguments={"type": "string"}), "A tool is run."),
+        tool_result=(
+            sse.data(id={"type": "string"}, content={"type": "string"}, is_error={"type": "boolean"}),
+            "What it answered.",
+        ),
+        notice=(_TEXT, "Something that a person should know."),
+        done=({"$ref": "#/components/schemas/Turn"}, "The end."),
+        error=({"$ref": "#/components/schemas/Error"}, "The end, where the turn failed."),
+    ),
+    "description": "The turn that has ended, or its events.",
 }
 
 
 class Said(Given):
     """What you say."""
 
-    text: str = Field(min_length=1)
-    stream: bool = Field(default=True, description="Events as they happen, or the whole reply at once.")
-    max_output_tokens: int | None = Field(None, ge=1, description="A shorter reply than the settings allow.")
+    text: str = Field(pattern=VISIBLE)
+    """Your message."""
+    stream: Flag = True
+    """Events as they happen, or the whole reply at once."""
+    max_output_tokens: Tokens | None = None
+    """A shorter reply than the settings allow."""
 
 
-class Turn(BaseModel):
+class Turn(Shape):
     """A turn that has ended."""
 
     session_id: str
+    """The session that it belongs to."""
     reply: str
-    receipt: dict[str, Any] = Field(description="What the turn recalled and why, its tools, tokens and cost.")
+    """What the bot said."""
+    receipt: dict[str, Any]
+    """What the turn recalled and why, its tools, tokens and cost."""
 
 
-class Stopped(BaseModel):
-    """How many turns were stopped."""
+class Stopped(Shape):
+    """What was stopped."""
 
     stopped: int
+    """How many turns."""
 
 
-class BillShown(BaseModel):
-    """Tokens and US dollars, in all and by purpose."""
+class BillShown(Shape):
+    """What calls of models took."""
 
     calls: int
+    """How many there were."""
     input_tokens: int
+    """Tokens that models read."""
     output_tokens: int
+    """Tokens that models wrote."""
     cached_tokens: int
+    """Of those that were read, the ones that the provider had at hand."""
     cost_usd: float
+    """US dollars, as far as prices are known."""
     calls_of_unknown_cost: int
+    """Calls of models that have no known price."""
     by_purpose: dict[str, dict[str, Any]]
+    """The same for each purpose, such as `chat` or `title`."""
 
 
 @router.get("/messages", summary="Read what was said")
 async def list_messages(
-    session_id: SessionId, visit: VisitHere, limit: Limit = 50, cursor: Cursor = None
+    session_id: SessionId, visit: VisitHere, limit: Limit = 50, cursor: EntryCursor = None
 ) -> Page[Entry]:
     """The last entries, oldest first; `next_cursor` leads to those before them."""
     session = await visit.session(session_id)
@@ -94,7 +121,7 @@ async def take_back(session_id: SessionId, visit: VisitHere, writing: WritingHer
     return Page(data=[Entry.model_validate(entry) for entry in taken])
 
 
-@router.post("/chat", summary="Say something", response_model=Turn, responses={200: _STREAM})
+@router.post("/chat", summary="Say something", response_model=Turn, responses={200: _STREAM, **OF_MODELS})
 async def say(session_id: SessionId, said: Annotated[Said, Body()], visit: VisitHere, writing: WritingHere) -> Response:
     """The turn goes on to its end, and is kept, whoever has left meanwhile. Turns of a session take their order."""
     turn: RunningTurn | KeptTurn
@@ -107,7 +134,12 @@ async def say(session_id: SessionId, said: Annotated[Said, Body()], visit: Visit
     return sse.EventStream(_events(turn, session_id, visit.caller, writing))
 
 
-@router.get("/chat", summary="Listen to the turn under way", responses={200: _STREAM, 204: {"description": "None is."}})
+@router.get(
+    "/chat",
+    summary="Listen to the turn under way",
+    response_class=Response,
+    responses={200: _STREAM, 204: {"description": "None is."}},
+)
 async def listen(session_id: SessionId, visit: VisitHere) -> Response:
     """All of its events, from the first on: for who lost the connection, or came later."""
     turns = await visit.turns_under_way(session_id)
@@ -126,7 +158,7 @@ async def stop(session_id: SessionId, visit: VisitHere, writing: WritingHere) ->
 
 @router.get("/receipts", summary="See what each turn did")
 async def list_receipts(
-    session_id: SessionId, visit: VisitHere, limit: Limit = 20, cursor: Cursor = None
+    session_id: SessionId, visit: VisitHere, limit: Limit = 20, cursor: IdCursor = None
 ) -> Page[dict[str, Any]]:
     """Newest first: what was recalled and why, what was left out, tools, tokens, cost."""
     receipts = (await (await visit.session(session_id)).receipts())[::-1]
@@ -202,7 +234,7 @@ class _Place:
     from_end: int
 
     def text(self) -> str:
-        return f"{format_time(self.at)}~{self.from_end}"
+        return f"{moment_text(self.at)}~{self.from_end}"
 
 
 def _position(entries: Sequence[TranscriptEntry], place: _Place) -> int | None:
@@ -217,9 +249,4 @@ def _cursor(shown: Sequence[TranscriptEntry]) -> str:
 
 def _place(cursor: str) -> _Place:
     at, _, from_end = cursor.partition("~")
-    if not (from_end.isascii() and from_end.isdecimal() and 0 < len(from_end) < 9 and int(from_end)):
-        raise gone(cursor)
-    try:
-        return _Place(parse_time(at), int(from_end))
-    except InvalidValue:
-        raise gone(cursor) from None
+    return _Place(moment_in(at), int(from_end))

@@ -12,18 +12,21 @@ from chatbot.server.dependencies import VisitHere
 from chatbot.server.native.pages import Page
 from chatbot.server.native.sessions import SessionId
 from chatbot.server.native.shapes import Shape
-from chatbot.server.responses import PROBLEMS
+from chatbot.server.responses import OF_IDENTITY
 from stores.errors import UnsafePath
 
-router = APIRouter(prefix="/v1/sessions/{session_id}/files", tags=["conversation"], responses=PROBLEMS)
+router = APIRouter(prefix="/v1/sessions/{session_id}/files", tags=["conversation"], responses=OF_IDENTITY)
 
 
 class File(Shape):
-    """A file in a session's folder; its size is in bytes."""
+    """A file in a session's folder."""
 
     name: str
+    """What it is called."""
     size: int
+    """In bytes."""
     modified: datetime
+    """When it was last written."""
 
 
 @router.get("", summary="List the files of a session")
@@ -40,7 +43,7 @@ async def list_files(session_id: SessionId, visit: VisitHere) -> Page[File]:
     responses={200: {"content": {"application/octet-stream": {}}, "description": "Its bytes."}},
 )
 async def get_file(
-    session_id: SessionId, name: Annotated[str, Path(max_length=255)], visit: VisitHere
+    session_id: SessionId, name: Annotated[str, Path(max_length=255, description="The file's name.")], visit: VisitHere
 ) -> StreamingResponse:
     """As it is on the disk."""
     session = await visit.session(session_id)

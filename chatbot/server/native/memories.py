@@ -9,51 +9,68 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
+from chatbot.memory.reading import DEFAULT_LIMIT
 from chatbot.memory.remembering import Memories
 from chatbot.memory.writing import Remembered
 from chatbot.server.dependencies import VisitHere
-from chatbot.server.native.pages import MOST, Page
-from chatbot.server.native.shapes import Given, Memory, Shape
-from chatbot.server.responses import PROBLEMS
+from chatbot.server.native.pages import RANK, Page
+from chatbot.server.native.shapes import Given, Memory, Shape, described_as
+from chatbot.server.responses import OF_MEMORY
+from chatbot.server.values import ID, VISIBLE, Limit, LimitOrNone, Line, Moment, Share, Switch, Text, TokensAsked
 from chatbot.server.writing import Writing, WritingHere
 from stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility
 from stores.errors import UnknownObservation
-from stores.observation import LONGEST_LINE, LONGEST_TEXT, Status, Type, is_observation_id
+from stores.observation import Status, Type, is_observation_id
 from stores.query import Order
 from stores.records import format_time
 
-router = APIRouter(prefix="/v1/memories", tags=["memory"], responses=PROBLEMS)
+router = APIRouter(prefix="/v1/memories", tags=["memory"], responses=OF_MEMORY)
 
 MemoryId = Annotated[str, Path(max_length=100, description="The id of what is remembered.")]
-Line = Annotated[str, Field(max_length=LONGEST_LINE)]
-Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
-Around = Annotated[int, Query(ge=0, le=MOST, description="How many at most.")]
+Around = Annotated[LimitOrNone, Query(description="How many at most.")]
 Ask = Annotated[
     list[Sensitivity] | None,
     Query(description="More delicate rows that are wanted too; your clearance still decides."),
 ]
+_SOMETHING = {
+    "anyOf": [
+        *({"required": [name], "properties": {name: {"pattern": VISIBLE}}} for name in ("title", "narrative")),
+        {"required": ["facts"], "properties": {"facts": {"contains": {"pattern": VISIBLE}}}},
+    ]
+}
 
 
 class Wanted(BaseModel):
     """Which rows; of several values in one field, any will do."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
     type: tuple[Type, ...] = ()
+    """Of that type."""
     tag: tuple[Line, ...] = ()
+    """With that tag."""
     person: tuple[Line, ...] = ()
+    """That mention someone, by any of their names."""
     subject: Line | None = None
+    """About exactly that."""
     category: Line | None = None
+    """Of that category."""
     project: Line | None = None
-    session_id: Annotated[str, Field(max_length=100)] | None = Field(None, description="Noted in that session.")
+    """Of that project."""
+    session_id: Annotated[str, Field(max_length=100)] | None = None
+    """Noted in that session."""
     visibility: tuple[Visibility, ...] = ()
-    after: datetime | None = Field(None, description="Noted at or after this time.")
-    before: datetime | None = Field(None, description="Noted before this time.")
-    ask: tuple[Sensitivity, ...] = Field(
-        (), description="Delicate rows that are wanted too, as far as your clearance goes."
-    )
-    limit: int = Field(20, ge=1, le=MOST)
-    identity: str | None = Field(None, max_length=100, description="Who is asked.")
+    """For those readers."""
+    after: Moment | None = None
+    """Noted at or after this time."""
+    before: Moment | None = None
+    """Noted before this time."""
+    ask: tuple[Sensitivity, ...] = ()
+    """Delicate rows that are wanted too, as far as your clearance goes."""
+    limit: Limit = 20
+    """How many at most."""
+    identity: str | None = Field(None, max_length=100)
+    """Who is asked; default: the first that the token opens."""
 
     def as_filter(self) -> dict[str, Any]:
         """The fields of `Filter` that are asked for."""
@@ -80,26 +97,39 @@ class Listed(Wanted):
     """Which rows, in which order."""
 
     status: tuple[Status, ...] = ("active",)
+    """What became of them."""
     order: Order = "updated"
-    cursor: Annotated[str, Field(max_length=100)] | None = Field(None, description="`next_cursor` of the page before.")
+    """By which of their times."""
+    cursor: Annotated[str, Field(pattern=ID)] | None = None
+    """`next_cursor` of the page before."""
 
 
 class Searched(Wanted):
     """Which rows, about what."""
 
-    q: str = Field("", max_length=10_000, description="What it is about; without it, what is newest.")
-    max_tokens: int | None = Field(None, ge=1, description="End the list once it would take more in full.")
-    count_use: bool = Field(default=False, description="Count what is returned as used, as an agent's own recall is.")
+    q: str = Field("", max_length=10_000)
+    """What it is about; without it, what is newest."""
+    limit: LimitOrNone = 20
+    """How many at most; 0 means 10."""
+    max_tokens: TokensAsked | None = None
+    """End the list once it would take more in full."""
+    count_use: Switch = False
+    """Count what is returned as used, as an agent's own recall is."""
+    cursor: Annotated[str, Field(pattern=RANK)] | None = None
+    """`next_cursor` of the page before."""
 
 
 class Draft(Given):
     """What is to be remembered: a title, a narrative or a fact is needed."""
+
+    model_config = ConfigDict(json_schema_extra=described_as(Memory, **_SOMETHING))
 
     title: Line = ""
     subtitle: Line = ""
     narrative: Text = ""
     facts: tuple[Text, ...] = ()
     type: Line = "note"
+    """What kind of thing it is; one that is not known becomes a note, with a warning."""
     tags: tuple[Line, ...] = ()
     concepts: tuple[Line, ...] = ()
     people: tuple[Line, ...] = ()
@@ -107,16 +137,20 @@ class Draft(Given):
     category: Line = ""
     project: Line = ""
     metadata: dict[str, Any] | None = None
-    importance: float = Field(0.5, ge=0, le=1)
-    visibility: Visibility | None = Field(None, description="Default: what your clearance gives.")
+    importance: Share = 0.5
+    visibility: Visibility | None = None
+    """Who it is for; by default what your clearance gives."""
     sensitivity: Sensitivity = "public"
     min_clearance: Clearance = "public"
-    expires_at: datetime | None = None
-    supersedes: str | None = Field(None, description="The id of what it takes the place of.")
+    expires_at: Moment | None = None
+    supersedes: str | None = None
+    """The id of what it takes the place of."""
 
 
 class Change(Given):
     """Fields to set to other values; those that are not given stay."""
+
+    model_config = ConfigDict(json_schema_extra=described_as(Memory))
 
     title: Line | None = None
     subtitle: Line | None = None
@@ -129,12 +163,13 @@ class Change(Given):
     subject: Line | None = None
     category: Line | None = None
     project: Line | None = None
-    metadata: dict[str, Any] | None = Field(None, description="Set one by one; null takes a key away.")
-    importance: float | None = Field(None, ge=0, le=1)
+    metadata: dict[str, Any] | None = None
+    """Anything else, set key by key; null takes a key away."""
+    importance: Share | None = None
     visibility: Visibility | None = None
     sensitivity: Sensitivity | None = None
     min_clearance: Clearance | None = None
-    expires_at: datetime | None = Field(None, description="null: never.")
+    expires_at: Moment | None = None
 
     def fields(self) -> dict[str, Any]:
         """What was given, as it is written. Only `expires_at` may be set to nothing."""
@@ -147,42 +182,58 @@ class Change(Given):
 class Successor(Given):
     """What takes the place of another."""
 
-    by: str = Field(max_length=100, description="The id of what is true now.")
+    by: str = Field(max_length=100)
+    """The id of what is true now."""
 
 
 class Outcome(Shape):
     """What became of it."""
 
     id: str
-    outcome: str = Field(description="added, exact_dup, updated, deleted or skipped")
+    """The memory that it is now; empty where it was skipped."""
+    outcome: str
+    """added, exact_dup, updated, deleted or skipped"""
     reason: str
-    redacted: list[str] = Field(description="The kinds of secrets that were taken out before anything was kept.")
+    """Why it was skipped."""
+    redacted: list[str]
+    """The kinds of secrets that were taken out before anything was kept."""
     warning: str
+    """What was not taken as it was given."""
 
 
-class Hit(BaseModel):
-    """Something found, best first; the score lies in 0 to 1, and is 0 where nothing was ranked."""
+class Hit(Shape):
+    """Something found, best first."""
 
     score: float
+    """From 0 to 1; 0 where nothing was ranked."""
     memory: Memory
+    """What was found."""
 
 
-class Happening(BaseModel):
+class Happening(Shape):
     """One thing that happened to it."""
 
     kind: str
+    """add, update, mention, use, confirm, supersede, expire, archive, compress, consolidate, restore or delete"""
     at: datetime
-    by: str | None = Field(description="What took its place.")
+    """When it happened."""
+    by: str | None
+    """What took its place."""
     who: str
-    times: int = Field(1, description="How often, since the event before, where that is told in one.")
-    fields: dict[str, Any] = Field(description="The fields that were set.")
+    """The agent that did it."""
+    times: int = 1
+    """How often, since the event before, where that is told in one."""
+    fields: dict[str, Any]
+    """The fields that were set."""
 
 
-class Version(BaseModel):
-    """One in the line of succession, with what happened to it."""
+class Version(Shape):
+    """One in the line of succession."""
 
     memory: Memory
+    """As it is now."""
     events: list[Happening]
+    """What happened to it, oldest first."""
 
 
 @router.get("", summary="List what is remembered")
@@ -202,15 +253,22 @@ async def list_memories(visit: VisitHere, wanted: Annotated[Listed, Query()]) ->
 @router.get("/search", summary="Search what is remembered")
 async def search_memories(visit: VisitHere, wanted: Annotated[Searched, Query()]) -> Page[Hit]:
     """Best first."""
+    limit, offset = wanted.limit or DEFAULT_LIMIT, int(wanted.cursor or 0)
     hits = await visit.memories.search(
         wanted.q,
-        limit=wanted.limit,
+        limit=limit + 1,
+        offset=offset,
         max_tokens=wanted.max_tokens,
         ask=wanted.asked,
-        count_use=wanted.count_use,
+        count_use=False,
         **wanted.as_filter(),
     )
-    return Page(data=[Hit(score=hit.score, memory=Memory.model_validate(hit.observation)) for hit in hits])
+    if wanted.count_use:
+        await visit.memories.note_use([hit.observation.id for hit in hits[:limit]])
+    return Page(
+        data=[Hit(score=hit.score, memory=Memory.model_validate(hit.observation)) for hit in hits[:limit]],
+        next_cursor=str(offset + limit) if len(hits) > limit else None,
+    )
 
 
 @router.post("", summary="Remember something", status_code=201)
@@ -219,6 +277,8 @@ async def remember(visit: VisitHere, draft: Annotated[Draft, Body()], writing: W
     if writing.before:
         return _outcome_again(writing)
     given = {name: getattr(draft, name) for name in draft.model_fields_set}
+    if draft.supersedes is not None:
+        checked(draft.supersedes)
     return _outcome(await visit.memories.remember(**given, source="user"), writing)
 
 
@@ -236,21 +296,21 @@ async def change_memory(
     """Its history keeps what it said before. What has *changed* is better superseded: see `supersedes`."""
     if writing.before:
         return _outcome_again(writing)
-    return _outcome(await visit.memories.update(_checked(memory_id), **change.fields()), writing)
+    return _outcome(await visit.memories.update(checked(memory_id), **change.fields()), writing)
 
 
 @router.delete("/{memory_id}", summary="Forget one", status_code=204)
 async def forget_memory(
     memory_id: MemoryId,
     visit: VisitHere,
-    purge: Annotated[bool, Query(description="Erase it from memory for good, with what was derived.")] = False,  # noqa: FBT002
+    purge: Annotated[Switch, Query(description="Erase it from memory for good, with what was derived.")] = False,  # noqa: FBT002
 ) -> None:
     """It can be restored, unless it is purged."""
     memories = visit.memories
     if purge:
-        await memories.purge(_checked(memory_id))
+        await memories.purge(checked(memory_id))
     else:
-        await memories.forget(_checked(memory_id))
+        await memories.forget(checked(memory_id))
 
 
 @router.get("/{memory_id}/history", summary="See how it came to be")
@@ -261,17 +321,7 @@ async def get_history(memory_id: MemoryId, visit: VisitHere, ask: Ask = None) ->
         data=[
             Version(
                 memory=Memory.model_validate(version.observation),
-                events=[
-                    Happening(
-                        kind=each.kind,
-                        at=each.at,
-                        by=each.by,
-                        who=each.who,
-                        times=each.times,
-                        fields=dict(each.fields),
-                    )
-                    for each in version.events
-                ],
+                events=[Happening.model_validate(event) for event in version.events],
             )
             for version in line
         ]
@@ -284,29 +334,29 @@ async def get_timeline(
 ) -> Page[Memory]:
     """What was remembered just before and after it, which stands among them, oldest first."""
     asked = ("public", *(ask or ()))
-    rows = await visit.memories.timeline(_checked(memory_id), before=before, after=after, ask=asked)
+    rows = await visit.memories.timeline(checked(memory_id), before=before, after=after, ask=asked)
     return Page(data=[Memory.model_validate(row) for row in rows])
 
 
 @router.post("/{memory_id}/supersede", summary="Let another take its place", status_code=204)
 async def supersede_memory(memory_id: MemoryId, visit: VisitHere, given: Annotated[Successor, Body()]) -> None:
     """It is recalled no more, and stays in the history of what took its place."""
-    await visit.memories.supersede(_checked(memory_id), _checked(given.by))
+    await visit.memories.supersede(checked(memory_id), checked(given.by))
 
 
 @router.post("/{memory_id}/restore", summary="Bring one back", status_code=204)
 async def restore_memory(memory_id: MemoryId, visit: VisitHere) -> None:
     """Whatever became of it, unless it was purged."""
-    await visit.memories.restore(_checked(memory_id))
+    await visit.memories.restore(checked(memory_id))
 
 
 @router.post("/{memory_id}/confirm", summary="Vouch for one", status_code=204)
 async def confirm_memory(memory_id: MemoryId, visit: VisitHere) -> None:
     """It then weighs more when it is recalled."""
-    await visit.memories.confirm(_checked(memory_id))
+    await visit.memories.confirm(checked(memory_id))
 
 
-def _checked(memory_id: str) -> str:
+def checked(memory_id: str) -> str:
     """The id. What has not the form of one is no other error than one that is not there."""
     if not is_observation_id(memory_id):
         raise UnknownObservation(f"there is no observation {memory_id!r:.80}")
@@ -314,7 +364,7 @@ def _checked(memory_id: str) -> str:
 
 
 async def _history(memories: Memories, memory_id: str, ask: tuple[Sensitivity, ...]) -> list[Any]:
-    return await memories.history(_checked(memory_id), ask=[each for each in SENSITIVITIES if each in ask])
+    return await memories.history(checked(memory_id), ask=[each for each in SENSITIVITIES if each in ask])
 
 
 def _outcome(remembered: Remembered, writing: Writing) -> Outcome:

@@ -3,25 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Generic, TypeVar
 
 from fastapi import Query
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict
 
-from stores.errors import InvalidValue
+from chatbot.server import values
+from chatbot.server.errors import UNKNOWN, Problem, Refused
+from chatbot.server.values import ID
 
 Item = TypeVar("Item")
 
-MOST = 200
-Limit = Annotated[int, Query(ge=1, le=MOST, description="How many at most.")]
-Cursor = Annotated[str | None, Query(max_length=200, description="`next_cursor` of the page before.")]
+_CURSOR = "`next_cursor` of the page before."
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TIME = "[0-9]{1,16}"
+RANK = "^[0-9]{1,3}$"
+"""The cursor of a list by rank: how many came before."""
+
+Limit = Annotated[values.Limit, Query(description="How many at most.")]
+
+
+IdCursor = Annotated[str | None, Query(pattern=ID, description=_CURSOR)]
+TimeCursor = Annotated[str | None, Query(pattern=f"^{_TIME}~{ID[1:]}", description=_CURSOR)]
+"""A time, and the id of what was there then."""
+EntryCursor = Annotated[str | None, Query(pattern=f"^{_TIME}~[1-9][0-9]{{0,7}}$", description=_CURSOR)]
+NameCursor = Annotated[str | None, Query(pattern="^[0-9a-f]{16}$", description=_CURSOR)]
 
 
 class Page(BaseModel, Generic[Item]):
     """A part of a list."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True, json_schema_extra={"description": "A part of a list."})
+
     data: list[Item]
-    next_cursor: str | None = Field(None, description="What to ask for next; null at the end.")
+    """What is on this page."""
+    next_cursor: str | None = None
+    """What to ask for next, as `cursor`; null at the end."""
 
 
 def page_after(
@@ -29,16 +47,27 @@ def page_after(
 ) -> tuple[Sequence[Item], str | None]:
     """The part of a list that is at hand whole, from behind the item whose key is `cursor`, and the next cursor.
 
-    Raises `InvalidValue` for a cursor that is not there.
+    Refuses a cursor that is not there.
     """
     begin = 0 if cursor is None else _position(items, key, cursor) + 1
     part = items[begin : begin + limit]
     return part, key(part[-1]) if begin + limit < len(items) else None
 
 
-def gone(cursor: str) -> InvalidValue:
+def gone(cursor: str) -> Refused:
     """The error for a cursor that leads nowhere."""
-    return InvalidValue(f"no page begins at the cursor {cursor!r:.80}: begin with the first one again")
+    message = f"no page begins at the cursor {cursor!r:.80}: begin with the first one again"
+    return Refused(Problem(404, UNKNOWN, "page_not_found", message, "cursor"))
+
+
+def moment_text(at: datetime) -> str:
+    """A time in a cursor: microseconds since 1970, for which any number will do."""
+    return str((at - _EPOCH) // timedelta(microseconds=1))
+
+
+def moment_in(text: str) -> datetime:
+    """Read what `moment_text` gave. Raises `ValueError`."""
+    return _EPOCH + timedelta(microseconds=int(text))
 
 
 def _position(items: Sequence[Item], key: Callable[[Item], str], cursor: str) -> int:

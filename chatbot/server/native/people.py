@@ -2,45 +2,53 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Query
-from pydantic import Field
 
 from chatbot.memory.people import Person as Known
 from chatbot.server.dependencies import VisitHere
 from chatbot.server.native.facts import Fact
-from chatbot.server.native.memories import Line
-from chatbot.server.native.pages import Cursor, Limit, Page, page_after
+from chatbot.server.native.pages import Limit, NameCursor, Page, page_after
 from chatbot.server.native.shapes import Given, Shape
-from chatbot.server.responses import PROBLEMS
+from chatbot.server.responses import OF_MEMORY
+from chatbot.server.values import Named
 from chatbot.server.writing import WritingHere
 
-router = APIRouter(prefix="/v1/people", tags=["memory"], responses=PROBLEMS)
+router = APIRouter(prefix="/v1/people", tags=["memory"], responses=OF_MEMORY)
 
 
 class Person(Shape):
-    """Someone who is mentioned, by the name used most."""
+    """Someone who is mentioned."""
 
     name: str
+    """The name used most."""
     aliases: list[str]
+    """Other names of theirs."""
     mention_count: int
+    """How often they are mentioned."""
     last_mentioned: datetime
+    """When that was last."""
     facts: list[Fact]
+    """What is stated about them."""
 
 
 class Alias(Given):
     """Two names of one person."""
 
-    name: Line = Field(min_length=1)
-    alias: Line = Field(min_length=1)
+    name: Named
+    """One of them."""
+    alias: Named
+    """The other."""
 
 
 class Kept(Shape):
     """The fact that was kept."""
 
     id: str
+    """By which it can be taken back, see `/v1/facts`."""
 
 
 @router.get("", summary="List people, whoever is mentioned most first")
@@ -48,7 +56,7 @@ async def list_people(
     visit: VisitHere,
     q: Annotated[str, Query(max_length=200, description="A part of a name.")] = "",
     limit: Limit = 50,
-    cursor: Cursor = None,
+    cursor: NameCursor = None,
 ) -> Page[Person]:
     """With what is stated about each."""
     people = await visit.memories.people(q)
@@ -65,4 +73,4 @@ async def add_alias(visit: VisitHere, given: Annotated[Alias, Body()], writing: 
 
 
 def _name(person: Known) -> str:
-    return person.name
+    return hashlib.sha256(person.name.encode()).hexdigest()[:16]

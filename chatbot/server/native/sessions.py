@@ -11,14 +11,12 @@ from pydantic import Field
 from chatbot.memory import SessionRecord
 from chatbot.memory.record import LONGEST_TITLE
 from chatbot.server.dependencies import VisitHere
-from chatbot.server.native.pages import Cursor, Limit, Page, gone
+from chatbot.server.native.pages import Limit, Page, TimeCursor, gone, moment_in, moment_text
 from chatbot.server.native.shapes import Given, Session, Shape
-from chatbot.server.responses import PROBLEMS
+from chatbot.server.responses import OF_IDENTITY
 from chatbot.server.writing import WritingHere
-from stores.errors import InvalidValue
-from stores.records import format_time, parse_time
 
-router = APIRouter(prefix="/v1/sessions", tags=["sessions"], responses=PROBLEMS)
+router = APIRouter(prefix="/v1/sessions", tags=["sessions"], responses=OF_IDENTITY)
 
 SessionId = Annotated[str, Path(max_length=100, description="The session's id.")]
 
@@ -27,24 +25,34 @@ class Titled(Given):
     """A title; empty for none."""
 
     title: str = Field("", max_length=LONGEST_TITLE)
+    """What it is called; empty lets the next message give it a name."""
 
 
 class Found(Shape):
     """A session that speaks of something, and where it does so best."""
 
     session: Session = Field(validation_alias="record")
+    """The session."""
     score: float
-    role: str = Field(description="Of the entry; `memory` for something remembered of the session, or `title`.")
+    """By which they are sorted; it has no upper bound."""
+    role: str
+    """Of the entry; `memory` for something remembered of the session, or `title`."""
     line: str
-    ranges: list[tuple[int, int]] = Field(description="Where in the line the words stand.")
+    """The line that says so."""
+    ranges: list[tuple[int, int]]
+    """Where in the line the words stand."""
     at: datetime
-    number: int | None = Field(description="Which entry, counted from 1; null where it is none.")
-    observation: str | None = Field(description="The id of the memory, where it is one.")
-    matches: int = Field(description="How many entries hold any of the words.")
+    """When it was said."""
+    number: int | None
+    """Which entry, counted from 1; null where it is none."""
+    observation: str | None
+    """The id of the memory, where it is one."""
+    matches: int
+    """How many entries hold any of the words."""
 
 
 @router.get("", summary="List sessions, the one used last first")
-async def list_sessions(visit: VisitHere, limit: Limit = 20, cursor: Cursor = None) -> Page[Session]:
+async def list_sessions(visit: VisitHere, limit: Limit = 20, cursor: TimeCursor = None) -> Page[Session]:
     """Those that your clearance opens."""
     records = await visit.sessions(limit=limit + 1, before=None if cursor is None else place_of(cursor))
     shown = records[:limit]
@@ -116,13 +124,13 @@ async def fork_session(
 
 def cursor_of(record: SessionRecord) -> str:
     """What names the place of a session in a list."""
-    return f"{format_time(record.used_at)}~{record.id}"
+    return f"{moment_text(record.used_at)}~{record.id}"
 
 
 def place_of(cursor: str) -> tuple[datetime, str]:
-    """Read what `cursor_of` gave. Raises `InvalidValue`."""
+    """Read what `cursor_of` gave: a place, whether or not a session still stands there. Refuses anything else."""
     at, _, session_id = cursor.partition("~")
     try:
-        return parse_time(at), session_id
-    except InvalidValue:
+        return moment_in(at), session_id
+    except ValueError:
         raise gone(cursor) from None

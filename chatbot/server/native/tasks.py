@@ -5,52 +5,68 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated, get_args
 
-from fastapi import APIRouter, Body, Query
-from pydantic import Field
+from fastapi import APIRouter, Body, Path, Query
+from pydantic import ConfigDict
 
 from chatbot.memory.tasks import OPEN, Priority, TaskScope, TaskStatus
 from chatbot.memory.tasks import Task as Known
 from chatbot.server.dependencies import VisitHere
-from chatbot.server.native.memories import Line, MemoryId
-from chatbot.server.native.pages import Cursor, Limit, Page, page_after
-from chatbot.server.native.shapes import Given, Shape
-from chatbot.server.responses import PROBLEMS
+from chatbot.server.native.pages import IdCursor, Limit, Page, page_after
+from chatbot.server.native.shapes import Given, Shape, described_as
+from chatbot.server.responses import OF_MEMORY
+from chatbot.server.values import Line, Named
 from chatbot.server.visit import Visit
 from chatbot.server.writing import WritingHere
 from stores.access import SENSITIVITIES
 from stores.errors import UnknownObservation
 
-router = APIRouter(prefix="/v1/tasks", tags=["memory"], responses=PROBLEMS)
+router = APIRouter(prefix="/v1/tasks", tags=["memory"], responses=OF_MEMORY)
+
+
+TaskId = Annotated[str, Path(max_length=100, description="The id of the task.")]
 
 
 class Task(Shape):
     """Something to be done."""
 
     id: str
+    """The id of the memory that it is."""
     title: str
+    """What is to be done."""
     status: TaskStatus
+    """How far it is."""
     priority: Priority
+    """How urgent it is."""
     scope: TaskScope
-    surface: str = Field(description="`startup`: brought up whenever a session begins.")
+    """Who does it."""
+    surface: str
+    """`startup` brings it up whenever a session begins."""
     project: str
+    """The project that it belongs to."""
     due: str
+    """When it is due, as text; ISO dates sort."""
     note: str
+    """Anything else."""
 
 
 class NewTask(Given):
     """A task to write down."""
 
-    title: Line = Field(min_length=1)
+    model_config = ConfigDict(json_schema_extra=described_as(Task))
+
+    title: Named
     priority: Priority = "normal"
     scope: TaskScope = "collaborative"
     surface: Line = ""
     project: Line = ""
-    due: Line = Field("", description="Text; ISO dates sort.")
+    due: Line = ""
     note: Line = ""
 
 
 class TaskChange(Given):
     """What to set; the rest stays."""
+
+    model_config = ConfigDict(json_schema_extra=described_as(Task))
 
     status: TaskStatus | None = None
     priority: Priority | None = None
@@ -64,11 +80,11 @@ class TaskChange(Given):
 async def list_tasks(
     visit: VisitHere,
     *,
-    status: Annotated[list[TaskStatus], Query()] = list(OPEN),  # noqa: B006 - FastAPI never changes it
-    project: Annotated[str | None, Query(max_length=1000)] = None,
-    surface: Annotated[str | None, Query(max_length=1000)] = None,
+    status: Annotated[list[TaskStatus], Query(description="How far they are.")] = list(OPEN),  # noqa: B006 - FastAPI never changes it
+    project: Annotated[str | None, Query(max_length=1000, description="Of that project.")] = None,
+    surface: Annotated[str | None, Query(max_length=1000, description="`startup`: those brought up then.")] = None,
     limit: Limit = 50,
-    cursor: Cursor = None,
+    cursor: IdCursor = None,
 ) -> Page[Task]:
     """By priority, then by when they are due."""
     tasks = await visit.memories.tasks(statuses=list(dict.fromkeys(status)), project=project, surface=surface)
@@ -86,14 +102,14 @@ async def add_task(visit: VisitHere, given: Annotated[NewTask, Body()], writing:
     return _shown(task)
 
 
-@router.patch("/{memory_id}", summary="Change a task, or tick it off")
+@router.patch("/{task_id}", summary="Change a task, or tick it off")
 async def change_task(
-    memory_id: MemoryId, visit: VisitHere, change: Annotated[TaskChange, Body()], writing: WritingHere
+    task_id: TaskId, visit: VisitHere, change: Annotated[TaskChange, Body()], writing: WritingHere
 ) -> Task:
     """To forget a task, forget the memory of the same id."""
     if writing.before is not None:
-        return await _again(visit, memory_id)
-    task = await visit.memories.update_task(memory_id, **change.model_dump(exclude_none=True))
+        return await _again(visit, task_id)
+    task = await visit.memories.update_task(task_id, **change.model_dump(exclude_none=True))
     writing.note()
     return _shown(task)
 

@@ -21,14 +21,40 @@ from chatbot.server.house import House
 from chatbot.server.openai import wire
 from chatbot.server.openai.models import unknown_model, unsupported
 from chatbot.server.openai.replies import Piece, answered, said
-from chatbot.server.responses import PROBLEMS
+from chatbot.server.responses import OF_IDENTITY, OF_MODELS
 from chatbot.server.turns import KeptTurn, RunningTurn
 from chatbot.server.visit import Visit
 from chatbot.server.writing import Made, Writing, WritingHere
 from stores.errors import StoreError
 
-router = APIRouter(prefix="/v1/chat/completions", tags=["openai"], responses=PROBLEMS)
+router = APIRouter(prefix="/v1/chat/completions", tags=["openai"], responses={**OF_IDENTITY, **OF_MODELS})
 
+_CHUNK = {
+    **sse.data(
+        id={"type": "string"},
+        object={"const": "chat.completion.chunk"},
+        created={"type": "integer"},
+        model={"type": "string"},
+        choices={
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "One piece, in `delta`; none at the end.",
+        },
+    ),
+    "description": "As OpenAI's; with `session_id` where there is one.",
+}
+_STREAM = {
+    sse.EventStream.media_type: {
+        "itemSchema": sse.data(
+            data={
+                "anyOf": [
+                    {"const": "[DONE]", "description": "The end."},
+                    sse.in_json({"anyOf": [_CHUNK, {"$ref": "#/components/schemas/Error"}]}),
+                ]
+            }
+        )
+    }
+}
 DEFAULT = "default"
 NEW = "new"
 
@@ -37,7 +63,7 @@ NEW = "new"
     "",
     summary="Ask for a reply",
     response_model=wire.Completion,
-    responses={200: {"content": {"text/event-stream": {}}, "description": "The reply, or a stream of its pieces."}},
+    responses={200: {"content": _STREAM, "description": "The reply, or a stream of its pieces."}},
 )
 async def complete(
     asked: Annotated[wire.Asked, Body()], house: HouseHere, caller: CallerHere, writing: WritingHere
@@ -143,13 +169,12 @@ async def _visit(asked: wire.Asked, house: House, caller: Caller) -> Visit:
 async def _session(asked: wire.Asked, visit: Visit) -> str | None:
     if asked.session_id is None:
         return None
+    known = None if asked.session_id == NEW else (await visit.session(asked.session_id)).id
     if asked.tools:
         raise unsupported("tools", "a session has tools of its own: leave tools or session_id out")
     if asked.messages[-1].role != "user":
         raise unsupported("messages", "the last message must be the user's where there is a session_id")
-    if asked.session_id != NEW:
-        return (await visit.session(asked.session_id)).id
-    return (await visit.new_session()).id
+    return known or (await visit.new_session()).id
 
 
 async def _new(asked: wire.Asked, visit: Visit) -> Made:

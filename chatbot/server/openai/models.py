@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from fastapi import APIRouter
-from pydantic import BaseModel, Field
+from fastapi import APIRouter, Path
+from pydantic import BaseModel, ConfigDict
 
 from chatbot.server.dependencies import CallerHere, HouseHere
-from chatbot.server.errors import INVALID, UNKNOWN, Problem, Refused
-from chatbot.server.responses import PROBLEMS
+from chatbot.server.errors import UNKNOWN, UNSUPPORTED, Problem, Refused, invalid
+from chatbot.server.responses import EVERYWHERE, OF_IDENTITY
 
-router = APIRouter(prefix="/v1/models", tags=["openai"], responses=PROBLEMS)
+router = APIRouter(prefix="/v1/models", tags=["openai"], responses=EVERYWHERE)
 
 
 class Model(BaseModel):
     """An identity, as a client of OpenAI sees it."""
 
-    id: str = Field(description="The identity's name: what to ask for as `model`.")
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    id: str
+    """The identity's name: what to ask for as `model`."""
     object: Literal["model"] = "model"
-    created: int = Field(0, description="Unknown, and so 0.")
+    """What this is."""
+    created: int = 0
+    """Unknown, and so 0."""
     owned_by: str = "chatbot"
+    """Always the same."""
 
 
 class Models(BaseModel):
     """All of them, the one first that answers when none is asked for."""
 
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     object: Literal["list"] = "list"
+    """What this is."""
     data: list[Model]
+    """The identities."""
 
 
 @router.get("", summary="List the identities that you may talk to")
@@ -36,8 +46,10 @@ async def list_models(house: HouseHere, caller: CallerHere) -> Models:
     return Models(data=[Model(id=name) for name in house.identities(caller)])
 
 
-@router.get("/{name}", summary="One of them")
-async def get_model(name: str, house: HouseHere, caller: CallerHere) -> Model:
+@router.get("/{name}", summary="One of them", responses={404: OF_IDENTITY[404]})
+async def get_model(
+    name: Annotated[str, Path(description="An identity's name.")], house: HouseHere, caller: CallerHere
+) -> Model:
     """An identity, if you may talk to it."""
     if name not in house.identities(caller):
         raise Refused(unknown_model(name))
@@ -51,4 +63,4 @@ def unknown_model(name: str) -> Problem:
 
 def unsupported(param: str, why: str) -> Refused:
     """The refusal of something that OpenAI has and we have not."""
-    return Refused(Problem(422, INVALID, "unsupported_value", f"{param}: {why}", param))
+    return Refused(invalid(why, param, UNSUPPORTED))

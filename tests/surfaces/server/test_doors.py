@@ -52,10 +52,10 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("POST", "/v1/people"): {"name": "Maria", "alias": "Mary"},
     ("GET", "/v1/tasks"): None,
     ("POST", "/v1/tasks"): {"title": "to do"},
-    ("PATCH", "/v1/tasks/{memory_id}"): {"status": "completed"},
+    ("PATCH", "/v1/tasks/{task_id}"): {"status": "completed"},
     ("GET", "/v1/facts"): None,
     ("POST", "/v1/facts"): {"subject": "a", "predicate": "b", "object": "c"},
-    ("DELETE", "/v1/facts/{memory_id}"): None,
+    ("DELETE", "/v1/facts/{fact_id}"): None,
 }
 """How to ask each route, so that it would answer. A route that is not here fails the tests: say how it is guarded."""
 
@@ -81,8 +81,8 @@ class World:
             session = client.post("/v1/sessions", json={}).json()["id"]
             client.post(f"/v1/sessions/{session}/chat", json={"text": "my secret word is plugh", "stream": False})
             kind, body = {
-                "/v1/tasks/{memory_id}": ("tasks", {"title": "to do"}),
-                "/v1/facts/{memory_id}": ("facts", {"subject": "plugh", "predicate": "is", "object": "secret"}),
+                "/v1/tasks/{task_id}": ("tasks", {"title": "to do"}),
+                "/v1/facts/{fact_id}": ("facts", {"subject": "plugh", "predicate": "is", "object": "secret"}),
             }.get(path, ("memories", {"title": f"The secret word is plugh {uuid.uuid4()}"}))
             kept = client.post(f"/v1/{kind}", json=body).json()["id"]
             other = client.post("/v1/memories", json={"title": f"It is xyzzy now {uuid.uuid4()}"}).json()["id"]
@@ -104,8 +104,14 @@ class World:
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         return self.client.request(
-            method, path.format(**ids), json=_filled(ASKED[route], ids), params=query, headers=headers
+            method, address(path, ids), json=_filled(ASKED[route], ids), params=query, headers=headers
         )
+
+
+def address(path: str, ids: Mapping[str, str]) -> str:
+    """The path with these ids in it: one for whatever is remembered."""
+    kept = ids.get("memory_id", "")
+    return path.format(**ids, task_id=kept, fact_id=kept)
 
 
 def _filled(body: Any, ids: dict[str, str]) -> Any:
@@ -202,7 +208,7 @@ def test_another_users_identity_is_as_if_it_were_not_there(world: World, route: 
         if "messages" in body:
             body, query = body | {"model": name}, {}
         with world.served.client(world.tokens["grace"]) as client:
-            answers.append(client.request(route[0], route[1].format(**ids), json=body or None, params=query))
+            answers.append(client.request(route[0], address(route[1], ids), json=body or None, params=query))
     foreign, missing = answers
     assert foreign.status_code == missing.status_code == 404
     assert foreign.text.replace("'ada'", "…") == missing.text.replace("'adb'", "…")

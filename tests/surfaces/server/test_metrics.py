@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.command import ok, run
 from tests.servers.http_server import Serve, Served, serving
-from tests.surfaces.server.test_doors import ASKED, FOREIGN, WRONG
+from tests.surfaces.server.test_doors import ASKED, FOREIGN, WRONG, address
 
 CONFIG = """
 [agents.chat]
@@ -124,7 +124,7 @@ def test_a_token_for_metrics_opens_nothing_else(served: Served, route: tuple[str
     method, path = route
     ids = {"session_id": "x", "memory_id": "x", "name": "ada"}
     with served.client(_for_metrics(served)) as client:
-        answer = client.request(method, path.format(**ids), json=ASKED[route])
+        answer = client.request(method, address(path, ids), json=ASKED[route])
         if path == "/v1/models":
             assert answer.json()["data"] == []
         else:

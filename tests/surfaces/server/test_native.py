@@ -93,14 +93,14 @@ def test_messages_are_read_from_the_end_in_pages(served: Served) -> None:
         assert first["next_cursor"] is None
 
 
-@pytest.mark.parametrize("cursor", ["x", "2026-01-01T00:00:00Z~0", "2026-01-01T00:00:00Z~1", "~", "²~²", "\x00"])
+@pytest.mark.parametrize("cursor", ["x", "1767225600000000~1", f"1767225600000000~{NOBODY}", "~", "²~²", "\x00"])
 @pytest.mark.parametrize("path", ["sessions", "sessions/{}/messages", "sessions/{}/receipts", "memories", "people"])
 def test_a_cursor_that_leads_nowhere_is_an_error(served: Served, path: str, cursor: str) -> None:
     with served.client() as client:
         session_id = _session(client)
         _say(client, session_id, "My sister Maria likes chess.")
         response = client.get(f"/v1/{path.format(session_id)}", params={"cursor": cursor})
-        if path == "sessions" and cursor.startswith("2026"):
+        if path == "sessions" and len(cursor) > 36:
             assert response.status_code == 200  # a time is a place, whether or not a session stands there
         else:
             assert response.status_code in {404, 422}

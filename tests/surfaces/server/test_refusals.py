@@ -22,7 +22,7 @@ import pytest
 from stores import fast_thread
 from stores.files import stamp
 from tests.servers.http_server import Served, serving, wait_until
-from tests.surfaces.server.test_doors import ASKED, NAMING
+from tests.surfaces.server.test_doors import ASKED, NAMING, address
 
 MISSING = "0196d5e4-0000-7000-8000-000000000000"
 TITLE = "for the owner alone"
@@ -126,7 +126,9 @@ def _asking(route: tuple[str, str]) -> Ask:
     def ask(client: httpx.Client, named: str) -> httpx.Response:
         body = ASKED[route]
         body = {**body, "by": MISSING} if body and "by" in body else body
-        return client.request(method, path.format(session_id=named, memory_id=named, name="session.json"), json=body)
+        return client.request(
+            method, address(path, {"session_id": named, "memory_id": named, "name": "session.json"}), json=body
+        )
 
     return ask
 

@@ -1,0 +1,77 @@
+"""What a value must be in a request: just what the document says, so that a slip is told and never guessed at.
+
+Pydantic would take "yes" for true, " 5" for 5 and 0.5 for a moment in 1970.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Annotated
+
+from annotated_types import Interval
+from pydantic import BeforeValidator, Field, Strict, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from stores.observation import LONGEST_LINE, LONGEST_TEXT
+from stores.records import read_time
+
+_MOST_TOKENS = 1_000_000_000
+_WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
+VISIBLE = r"[^\s\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+"""Something in a line that is kept: controls and marks of direction are not."""
+ID = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+
+
+def _moment(value: object) -> object:
+    if isinstance(value, str):
+        return read_time(value)
+    if isinstance(value, datetime) or value is None:
+        return value
+    raise PydanticCustomError("moment", "a time is text, such as 2026-01-31 or 2026-01-31T15:00:00Z")
+
+
+def _whole_in_body(value: object) -> object:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _whole_in_address(value: object) -> object:
+    if isinstance(value, str) and not _WHOLE.fullmatch(value):
+        raise PydanticCustomError("whole", "it should be a whole number")
+    return value
+
+
+def _switch(value: object) -> object:
+    if isinstance(value, str) and value not in {"true", "false"}:
+        raise PydanticCustomError("switch", "it should be true or false")
+    return value
+
+
+Moment = Annotated[
+    datetime,
+    BeforeValidator(_moment),
+    WithJsonSchema(
+        {"type": "string", "anyOf": [{"format": "date-time"}, {"format": "date"}], "pattern": "^[1-9][0-9]{3}-"}
+    ),
+]
+"""A time; without a zone it is UTC, and a mere date is its first moment."""
+Tokens = Annotated[int, Interval(ge=1, le=_MOST_TOKENS), Strict(), BeforeValidator(_whole_in_body)]
+"""A number of tokens in a body."""
+Share = Annotated[float, Strict(), Field(ge=0, le=1, allow_inf_nan=False)]
+"""A number from 0 to 1 in a body."""
+Flag = Annotated[bool, Strict()]
+"""True or false in a body."""
+MOST = 200
+TokensAsked = Annotated[int, Interval(ge=1, le=_MOST_TOKENS), BeforeValidator(_whole_in_address)]
+"""A number of tokens in an address."""
+Limit = Annotated[int, Interval(ge=1, le=MOST), BeforeValidator(_whole_in_address)]
+"""How many of a list, in an address."""
+LimitOrNone = Annotated[int, Interval(ge=0, le=MOST), BeforeValidator(_whole_in_address)]
+"""The same, or 0."""
+Switch = Annotated[bool, BeforeValidator(_switch)]
+"""True or false in an address."""
+Line = Annotated[str, Field(max_length=LONGEST_LINE)]
+"""Text on one line."""
+Named = Annotated[str, Field(max_length=LONGEST_LINE, pattern=VISIBLE)]
+"""Text on one line, with something in it."""
+Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
