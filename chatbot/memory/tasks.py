@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from chatbot.memory.scope import PUBLIC
-from chatbot.memory.writing import Writing
+from chatbot.memory.writing import DEFAULT_TYPE, Writing
 from stores.access import SENSITIVITIES, Sensitivity
 from stores.errors import InvalidValue, UnknownObservation, did_you_mean
 from stores.observation import Observation, one_line
@@ -26,6 +26,8 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "priority": get_args(Priority),
 }
 _DETAILS = ("scope", "priority", "surface", "due", "note")
+_PLAIN = frozenset({"note", DEFAULT_TYPE})
+"""What is not said to be anything in particular, and so can become a task."""
 _MOST = 1_000
 
 
@@ -115,7 +117,7 @@ class Tasks(Writing):
         [known] = await scope.store.get(scope.view(SENSITIVITIES), [known_id])
         if not (known.metadata.get("kind") == KIND and known.metadata.get("status") in OPEN):
             details = {key: metadata.get(key) for key in _DETAILS}  # None takes away what was said when it was done
-            plain = {"type": "task", "subject": "todo"} if known.type == "note" else {}
+            plain = {"type": "task", "subject": "todo"} if known.type in _PLAIN else {}
             await self.update(known_id, metadata={**details, **metadata}, **plain)
 
     async def _task(self, task_id: str) -> Task:

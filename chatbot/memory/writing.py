@@ -18,6 +18,8 @@ from stores.observation import LONGEST_TEXT, TYPES, Observation, Triple, Type, c
 from stores.query import FactFilter, Filter
 from stores.records import check_time, format_time, parse_time
 
+DEFAULT_TYPE: Type = "discovery"
+"""What a thing is that someone chose to remember, unless they say otherwise."""
 _BATCH = 500
 _MOST_FACTS = 1_000
 _GUARDED = frozenset({"visibility", "sensitivity", "min_clearance"})
@@ -27,15 +29,15 @@ _GUARDED = frozenset({"visibility", "sensitivity", "min_clearance"})
 class Draft:
     """What is to be remembered. Only a title, a narrative or a fact is needed.
 
-    An unknown `type` becomes `note`. `visibility` None takes the one that the caller's clearance gives: full private,
-    inner shared, familiar social.
+    A `type` that is not known becomes `note`. `visibility` None takes the one that the caller's clearance gives: full
+    private, inner shared, familiar social.
     """
 
     title: str = ""
     subtitle: str = ""
     narrative: str = ""
     facts: Sequence[str] = ()
-    type: Type | str = "note"
+    type: Type | str = DEFAULT_TYPE
     tags: Sequence[str] = ()
     concepts: Sequence[str] = ()
     people: Sequence[str] = ()
@@ -245,7 +247,7 @@ def _row(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None, str
     _check_expiry(given.get("expires_at"), now)
     leaving = given.pop("supersedes", None), given.pop("forgets", None)
     warning = ""
-    if given.get("type", "note") not in TYPES:
+    if given.setdefault("type", DEFAULT_TYPE) not in TYPES:
         warning = f"{given['type']!r} is no type of observation: kept as a note"
         given["type"] = "note"
     row = Observation(

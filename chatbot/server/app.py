@@ -26,6 +26,7 @@ from chatbot.server.openai import completions, models
 from chatbot.server.page import OPEN_PATHS as PAGE_PATHS
 from chatbot.server.page import add_page
 from chatbot.server.values import VISIBLE
+from chatbot.tools.function import not_that
 from stores.errors import StoreError
 
 _DESCRIPTION = """\
@@ -118,7 +119,7 @@ def _why(error: dict[str, Any], place: str) -> str:
     if error["type"] == "string_pattern_mismatch":
         return "it cannot be empty" if error["ctx"]["pattern"] == VISIBLE else f"that is no {place} that was given here"
     why = error["msg"].removeprefix("Value error, ")
-    return f"{why[:1].lower()}{why[1:]}"
+    return f"{why[:1].lower()}{why[1:]}{not_that(error)}"
 
 
 async def _http(request: Request, error: Any) -> JSONResponse:

@@ -56,7 +56,11 @@ class Impatient(H11Protocol):
             400, INVALID, "bad_request", "the head of the request cannot be read, or is too large"
         ).response()
         headers = [*answer.raw_headers, (b"connection", b"close")]
-        for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
+        for event in (
+            h11.Response(status_code=400, headers=headers),
+            h11.Data(data=bytes(answer.body)),
+            h11.EndOfMessage(),
+        ):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 

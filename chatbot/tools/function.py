@@ -24,11 +24,15 @@ from stores.errors import did_you_mean
 _ARGUMENTS = re.compile(r"^Args:\n((?:[ \t]+.*\n?|\n)+)", re.MULTILINE)
 _ARGUMENT = re.compile(r"^\s+(\w+)(?: \([^)]*\))?: (.+)")
 _SHOWN_MISTAKES = 3
+_OUT_OF_BOUNDS = frozenset({"literal_error", "greater_than_equal", "less_than_equal"})
 
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """The bounds of a whole number, for `Annotated`. What lies outside is brought to the bound, and the model told."""
+    """The bounds of a whole number, for `Annotated`. What lies outside is brought to the bound, and the model told.
+
+    But what is below nothing is a mistake, here as at every door.
+    """
 
     lowest: int
     highest: int
@@ -106,6 +110,8 @@ class _Arguments:
         for name, bounds in self._bounds.items():
             asked = arguments.get(name)
             if isinstance(asked, int) and not isinstance(asked, bool):
+                if asked < 0 <= bounds.lowest:
+                    raise ToolError(f"{self._name}: the {name} is {asked}: it cannot be negative")
                 arguments[name] = min(max(asked, bounds.lowest), bounds.highest)
                 if arguments[name] != asked:
                     notes.append(f"{name} was {asked}: {arguments[name]} was used instead")
@@ -176,8 +182,13 @@ def _explain(error: ValidationError) -> str:
     for mistake in error.errors(include_url=False)[:_SHOWN_MISTAKES]:
         place = ".".join(map(str, mistake["loc"])) or "the arguments"
         why = mistake["msg"].removeprefix("Value error, ")
-        told.append(f"{place}: {why[:1].lower()}{why[1:]}")
+        told.append(f"{place}: {why[:1].lower()}{why[1:]}{not_that(mistake)}")
     return "; ".join(told)
+
+
+def not_that(mistake: Mapping[str, Any]) -> str:
+    """The end of what pydantic says of a value out of bounds: which one it was."""
+    return f", not {mistake['input']!r:.80}" if mistake["type"] in _OUT_OF_BOUNDS else ""
 
 
 def _text_of(answer: Any, notes: list[str]) -> str:

@@ -98,7 +98,7 @@ async def test_a_search_is_narrowed_by_every_argument(use: Use) -> None:
 
 async def test_a_limit_out_of_bounds_is_clamped_and_said_so(use: Use) -> None:
     assert (await use("memory_search", limit=9_999))["notes"] == ["limit was 9999: 50 was used instead"]
-    assert (await use("memory_search", limit=-1))["notes"] == ["limit was -1: 1 was used instead"]
+    assert (await use("session_search", query="tea", limit=0))["notes"] == ["limit was 0: 1 was used instead"]
     assert "notes" not in await use("memory_search", limit=50)
 
 
@@ -109,6 +109,7 @@ async def test_a_limit_out_of_bounds_is_clamped_and_said_so(use: Use) -> None:
         ("memory_search", {"session_id": NO_ID}, "no argument 'session_id'"),
         ("memory_search", {"sensitivities": ["private"]}, "no argument 'sensitivities'"),
         ("memory_search", {"limit": "ten"}, "limit: input should be a valid integer"),
+        ("memory_search", {"limit": -1}, "the limit is -1: it cannot be negative"),
         ("memory_search", {"limit": True}, "limit: input should be a valid integer"),
         ("memory_search", {"types": "note"}, "types: input should be a valid array"),
         ("memory_search", {"types": ["nope"]}, "types.0: input should be 'bugfix'"),

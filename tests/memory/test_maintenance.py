@@ -269,10 +269,10 @@ async def test_merged_originals_go_in_time_and_leave_their_summary_and_the_reaso
     [deed] = (await memory.after(8, Policy())).deeds[-1:]
     assert (deed.kind, set(deed.ids)) == ("compress", set(ids))
     assert deed.by is not None
-    policy = Policy(erase_after_days=30, rules=(Rule(types=("note",), delete_after_days=20),))
+    policy = Policy(erase_after_days=30, rules=(Rule(types=("discovery",), delete_after_days=20),))
     assert not (await memory.after(19, policy, whole=True)).counts()["delete"]  # days since they were merged
     assert (await memory.after(1, policy, whole=True)).counts()["delete"] == 4
-    assert await memory.why(ids[0]) == ("delete", "maintenance", "note untouched for 20 days")
+    assert await memory.why(ids[0]) == ("delete", "maintenance", "discovery untouched for 20 days")
     assert [each.observation.id for each in await memory.memories.history(ids[0])][-1] == deed.by
     before = await memory.row(deed.by)
     assert (await memory.after(30, policy, whole=True)).counts()["erase"] == 4

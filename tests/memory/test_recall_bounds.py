@@ -263,8 +263,8 @@ async def test_hidden_rows_change_no_score(tmp_path: Path, clock: Clock) -> None
 async def test_words_of_the_filter_hold_for_neighbours_too(memory: MemorySystem) -> None:
     session = await opened(memory)
     await say(session, "A parrot.", "Beside it.")
-    await session.remember("A parrot as a note.")
-    await session.remember("A note beside it.")
+    await session.remember("A parrot as a note.", type="note")
+    await session.remember("A note beside it.", type="note")
     found = await session.recall("parrot", limit=20, types=("note",))
     assert {hit.observation.type for hit in found.hits if hit.observation} == {"note"}
     assert len(found.considered) == 2

@@ -5,7 +5,7 @@ import json
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from chatbot.errors import ChatbotError
 from chatbot.memory import MemorySystem
 from stores.access import Clearance
 from stores.errors import StoreError
+from stores.records import read_time
 from tests.command import run
 from tests.servers.http_server import serving
 
@@ -37,16 +38,30 @@ class Door(ABC):
     """A way in. Every method raises `Refusal`."""
 
     @abstractmethod
-    async def remember(self, title: str, **fields: Any) -> tuple[str, str]:
-        """The outcome and the id."""
+    async def remember(self, title: str, **fields: Any) -> tuple[str, str, str]:
+        """The outcome, the id and the warning."""
 
     @abstractmethod
-    async def search(self, text: str, limit: int = 10) -> list[tuple[str, float]]:
-        """Ids and scores."""
+    async def search(self, text: str, limit: int = 10, **wanted: str) -> list[tuple[str, float]]:
+        """Ids and scores; `wanted` may be a `type`, and a time `after`."""
 
     @abstractmethod
-    async def get(self, observation_id: str) -> str:
-        """The title."""
+    async def listed(self) -> list[str]:
+        """Ids, the one changed last first."""
+
+    @abstractmethod
+    async def get(self, observation_id: str) -> tuple[str, str]:
+        """The title and the type."""
+
+    @abstractmethod
+    async def edit(self, observation_id: str, **fields: str) -> str:
+        """The outcome."""
+
+    @abstractmethod
+    async def confirm(self, observation_id: str) -> None: ...
+
+    @abstractmethod
+    async def purge(self, observation_id: str) -> None: ...
 
     @abstractmethod
     async def timeline(self, observation_id: str) -> list[str]:
@@ -84,6 +99,16 @@ class Door(ABC):
     async def facts(self, subject: str) -> list[str]: ...
 
     @abstractmethod
+    async def state_fact(self, subject: str, predicate: str, object_: str) -> str:
+        """Its id."""
+
+    @abstractmethod
+    async def take_back(self, fact_id: str) -> None: ...
+
+    @abstractmethod
+    async def add_alias(self, name: str, alias: str) -> None: ...
+
+    @abstractmethod
     async def sessions(self) -> list[str]:
         """Titles, the one used last first."""
 
@@ -95,6 +120,16 @@ class Door(ABC):
     async def read_session(self, session_id: str) -> list[tuple[str, str]]:
         """Roles and contents."""
 
+    @abstractmethod
+    async def fork(self, session_id: str, title: str) -> str:
+        """The copy's id."""
+
+    @abstractmethod
+    async def rename(self, session_id: str, title: str) -> None: ...
+
+    @abstractmethod
+    async def delete_session(self, session_id: str) -> None: ...
+
 
 class Library(Door):
     """`MemorySystem` itself."""
@@ -103,21 +138,38 @@ class Library(Door):
         self._system = system
         self._memories = system.memories(AGENT)
 
-    async def remember(self, title: str, **fields: Any) -> tuple[str, str]:
+    async def remember(self, title: str, **fields: Any) -> tuple[str, str, str]:
         with _refusals():
             kept = await self._memories.remember(title, **fields)
-        return kept.outcome, kept.id
+        return kept.outcome, kept.id, kept.warning
 
-    async def search(self, text: str, limit: int = 10) -> list[tuple[str, float]]:
+    async def search(self, text: str, limit: int = 10, **wanted: str) -> list[tuple[str, float]]:
         with _refusals():
-            hits = await self._memories.search(text, limit=limit)
+            filtered: dict[str, Any] = {"types": [wanted["type"]]} if "type" in wanted else {}
+            filtered |= {"after": read_time(wanted["after"])} if "after" in wanted else {}
+            hits = await self._memories.search(text, limit=limit, **filtered)
         return [(hit.observation.id, hit.score) for hit in hits]
 
-    async def get(self, observation_id: str) -> str:
+    async def listed(self) -> list[str]:
+        return [row.id for row in (await self._memories.list_observations()).rows]
+
+    async def get(self, observation_id: str) -> tuple[str, str]:
         rows = await self._memories.get([observation_id])
         if not rows:
             raise Refusal("UnknownObservation", f"there is no observation {observation_id}")
-        return rows[0].title
+        return rows[0].title, rows[0].type
+
+    async def edit(self, observation_id: str, **fields: str) -> str:
+        with _refusals():
+            return (await self._memories.update(observation_id, **fields)).outcome
+
+    async def confirm(self, observation_id: str) -> None:
+        with _refusals():
+            await self._memories.confirm(observation_id)
+
+    async def purge(self, observation_id: str) -> None:
+        with _refusals():
+            await self._memories.purge(observation_id)
 
     async def timeline(self, observation_id: str) -> list[str]:
         with _refusals():
@@ -157,6 +209,17 @@ class Library(Door):
         found = await self._memories.query_facts(subject=subject)
         return [f"{fact.subject} {fact.predicate} {fact.object}" for fact in found]
 
+    async def state_fact(self, subject: str, predicate: str, object_: str) -> str:
+        with _refusals():
+            return (await self._memories.store_fact(subject, predicate, object_)).id
+
+    async def take_back(self, fact_id: str) -> None:
+        with _refusals():
+            await self._memories.retract_fact(fact_id)
+
+    async def add_alias(self, name: str, alias: str) -> None:
+        await self._memories.add_alias(name, alias)
+
     async def sessions(self) -> list[str]:
         return [record.title for record in await self._system.list_sessions()]
 
@@ -168,23 +231,46 @@ class Library(Door):
             session = await self._system.load_session(session_id, AGENT)
         return [(entry.role, entry.content) for entry in await session.transcript_read_all()]
 
+    async def fork(self, session_id: str, title: str) -> str:
+        with _refusals():
+            return (await self._system.fork_session(session_id, title=title)).id
+
+    async def rename(self, session_id: str, title: str) -> None:
+        with _refusals():
+            await (await self._system.load_session(session_id, AGENT)).rename(title)
+
+    async def delete_session(self, session_id: str) -> None:
+        with _refusals():
+            await self._system.delete_session(session_id)
+
 
 class Cli(Door):
     """`chatbot …  --json`, a process for each question."""
 
-    async def remember(self, title: str, **fields: Any) -> tuple[str, str]:
+    async def remember(self, title: str, **fields: Any) -> tuple[str, str, str]:
         people = [part for name in fields.pop("people", ()) for part in ("--person", name)]
-        others = [part for name, value in fields.items() for part in (f"--{name}", value)]
-        kept = await self._ask("memory", "add", title, *people, *others)
-        return kept["outcome"], kept["id"]
+        kept = await self._ask("memory", "add", title, *people, *_options(fields))
+        return kept["outcome"], kept["id"], kept["warning"]
 
-    async def search(self, text: str, limit: int = 10) -> list[tuple[str, float]]:
-        hits = await self._ask("memory", "search", text, "--limit", str(limit))
+    async def search(self, text: str, limit: int = 10, **wanted: str) -> list[tuple[str, float]]:
+        hits = await self._ask("memory", "search", text, "--limit", str(limit), *_options(wanted))
         return [(hit["id"], hit["score"]) for hit in hits]
 
-    async def get(self, observation_id: str) -> str:
+    async def listed(self) -> list[str]:
+        return [row["id"] for row in await self._ask("memory", "list")]
+
+    async def get(self, observation_id: str) -> tuple[str, str]:
         [row] = await self._ask("memory", "get", observation_id)
-        return str(row["title"])
+        return row["title"], row.get("type", "note")
+
+    async def edit(self, observation_id: str, **fields: str) -> str:
+        return str((await self._ask("memory", "edit", observation_id, *_options(fields)))["outcome"])
+
+    async def confirm(self, observation_id: str) -> None:
+        await self._ask("memory", "confirm", observation_id)
+
+    async def purge(self, observation_id: str) -> None:
+        await self._ask("memory", "purge", observation_id, "--yes")
 
     async def timeline(self, observation_id: str) -> list[str]:
         return [row["id"] for row in await self._ask("memory", "timeline", observation_id)]
@@ -218,6 +304,15 @@ class Cli(Door):
         found = await self._ask("memory", "facts", "--subject", subject)
         return [f"{fact['subject']} {fact['predicate']} {fact['object']}" for fact in found]
 
+    async def state_fact(self, subject: str, predicate: str, object_: str) -> str:
+        return str((await self._ask("memory", "facts", "add", subject, predicate, object_))["id"])
+
+    async def take_back(self, fact_id: str) -> None:
+        await self._ask("memory", "facts", "remove", fact_id)
+
+    async def add_alias(self, name: str, alias: str) -> None:
+        await self._ask("memory", "people", "alias", name, alias)
+
     async def sessions(self) -> list[str]:
         return [session["title"] for session in await self._ask("sessions", "list")]
 
@@ -227,6 +322,15 @@ class Cli(Door):
     async def read_session(self, session_id: str) -> list[tuple[str, str]]:
         shown = await self._ask("sessions", "show", session_id)
         return [(entry["role"], entry["content"]) for entry in shown["entries"]]
+
+    async def fork(self, session_id: str, title: str) -> str:
+        return str((await self._ask("sessions", "fork", session_id, "--title", title))["id"])
+
+    async def rename(self, session_id: str, title: str) -> None:
+        await self._ask("sessions", "rename", session_id, title)
+
+    async def delete_session(self, session_id: str) -> None:
+        await self._ask("sessions", "delete", session_id, "--yes")
 
     async def _ask(self, *arguments: str) -> Any:
         done = await asyncio.to_thread(run, *arguments, "--json")
@@ -253,16 +357,29 @@ class Http(Door):
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
 
-    async def remember(self, title: str, **fields: Any) -> tuple[str, str]:
+    async def remember(self, title: str, **fields: Any) -> tuple[str, str, str]:
         kept = await self._ask("POST", "/memories", json={"title": title, **fields})
-        return kept["outcome"], kept["id"]
+        return kept["outcome"], kept["id"], kept["warning"]
 
-    async def search(self, text: str, limit: int = 10) -> list[tuple[str, float]]:
-        hits = await self._ask("GET", "/memories/search", params={"q": text, "limit": limit})
+    async def search(self, text: str, limit: int = 10, **wanted: str) -> list[tuple[str, float]]:
+        hits = await self._ask("GET", "/memories/search", params={"q": text, "limit": limit, **wanted})
         return [(hit["memory"]["id"], hit["score"]) for hit in hits["data"]]
 
-    async def get(self, observation_id: str) -> str:
-        return str((await self._ask("GET", f"/memories/{observation_id}"))["title"])
+    async def listed(self) -> list[str]:
+        return [row["id"] for row in (await self._ask("GET", "/memories"))["data"]]
+
+    async def get(self, observation_id: str) -> tuple[str, str]:
+        row = await self._ask("GET", f"/memories/{observation_id}")
+        return row["title"], row["type"]
+
+    async def edit(self, observation_id: str, **fields: str) -> str:
+        return str((await self._ask("PATCH", f"/memories/{observation_id}", json=fields))["outcome"])
+
+    async def confirm(self, observation_id: str) -> None:
+        await self._ask("POST", f"/memories/{observation_id}/confirm")
+
+    async def purge(self, observation_id: str) -> None:
+        await self._ask("DELETE", f"/memories/{observation_id}", params={"purge": "true"})
 
     async def timeline(self, observation_id: str) -> list[str]:
         return [row["id"] for row in (await self._ask("GET", f"/memories/{observation_id}/timeline"))["data"]]
@@ -297,6 +414,16 @@ class Http(Door):
         found = (await self._ask("GET", "/facts", params={"subject": subject}))["data"]
         return [f"{fact['subject']} {fact['predicate']} {fact['object']}" for fact in found]
 
+    async def state_fact(self, subject: str, predicate: str, object_: str) -> str:
+        fact = {"subject": subject, "predicate": predicate, "object": object_}
+        return str((await self._ask("POST", "/facts", json=fact))["id"])
+
+    async def take_back(self, fact_id: str) -> None:
+        await self._ask("DELETE", f"/facts/{fact_id}")
+
+    async def add_alias(self, name: str, alias: str) -> None:
+        await self._ask("POST", "/people", json={"name": name, "alias": alias})
+
     async def sessions(self) -> list[str]:
         return [session["title"] for session in (await self._ask("GET", "/sessions"))["data"]]
 
@@ -307,6 +434,15 @@ class Http(Door):
     async def read_session(self, session_id: str) -> list[tuple[str, str]]:
         entries = (await self._ask("GET", f"/sessions/{session_id}/messages"))["data"]
         return [(entry["role"], entry["content"]) for entry in entries]
+
+    async def fork(self, session_id: str, title: str) -> str:
+        return str((await self._ask("POST", f"/sessions/{session_id}/fork", json={"title": title}))["id"])
+
+    async def rename(self, session_id: str, title: str) -> None:
+        await self._ask("PATCH", f"/sessions/{session_id}", json={"title": title})
+
+    async def delete_session(self, session_id: str) -> None:
+        await self._ask("DELETE", f"/sessions/{session_id}")
 
     async def _ask(self, method: str, path: str, **sent: Any) -> Any:
         response = await self._client.request(method, f"/v1{path}", **sent)
@@ -321,22 +457,68 @@ class Mcp(Door):
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self.used: set[str] = set()
 
-    async def remember(self, title: str, **fields: Any) -> tuple[str, str]:
+    async def tools(self) -> set[str]:
+        """What it offers."""
+        return {tool.name for tool in (await self._client.list_tools()).tools}
+
+    async def remember(self, title: str, **fields: Any) -> tuple[str, str, str]:
         if "people" in fields:
             fields["related_people"] = fields.pop("people")
-        kept = await self._ask("memory_write", title=title, **{"type": "note", **fields})
-        return kept["outcome"], kept["id"]
+        kept = await self._ask("memory_write", title=title, **fields)
+        return kept["outcome"], kept["id"], kept.get("warning", "")
 
-    async def search(self, text: str, limit: int = 10) -> list[tuple[str, float]]:
-        hits = (await self._ask("memory_search", query=text, limit=limit))["hits"]
+    async def search(self, text: str, limit: int = 10, **wanted: str) -> list[tuple[str, float]]:
+        filtered: dict[str, Any] = {"types": [wanted["type"]]} if "type" in wanted else {}
+        filtered |= {"after": wanted["after"]} if "after" in wanted else {}
+        hits = (await self._ask("memory_search", query=text, limit=limit, **filtered))["hits"]
         return [(hit["id"], hit["score"]) for hit in hits]
 
-    async def get(self, observation_id: str) -> str:
+    async def listed(self) -> list[str]:
+        return [row["id"] for row in (await self._ask("memory_list"))["memories"]]
+
+    async def confirm(self, observation_id: str) -> None:
+        await self._ask("memory_confirm", ids=[observation_id])
+
+    async def edit(self, observation_id: str, **fields: str) -> str:
+        async with _owner() as owner:
+            return await owner.edit(observation_id, **fields)
+
+    async def purge(self, observation_id: str) -> None:
+        async with _owner() as owner:
+            await owner.purge(observation_id)
+
+    async def state_fact(self, subject: str, predicate: str, object_: str) -> str:
+        async with _owner() as owner:
+            return await owner.state_fact(subject, predicate, object_)
+
+    async def take_back(self, fact_id: str) -> None:
+        async with _owner() as owner:
+            await owner.take_back(fact_id)
+
+    async def add_alias(self, name: str, alias: str) -> None:
+        async with _owner() as owner:
+            await owner.add_alias(name, alias)
+
+    async def fork(self, session_id: str, title: str) -> str:
+        async with _owner() as owner:
+            return await owner.fork(session_id, title)
+
+    async def rename(self, session_id: str, title: str) -> None:
+        async with _owner() as owner:
+            await owner.rename(session_id, title)
+
+    async def delete_session(self, session_id: str) -> None:
+        async with _owner() as owner:
+            await owner.delete_session(session_id)
+
+    async def get(self, observation_id: str) -> tuple[str, str]:
         answer = await self._ask("memory_get", ids=[observation_id])
         if answer.get("missing"):
             raise Refusal(None, f"there is no observation {', '.join(answer['missing'])}")
-        return str(answer["observations"][0]["title"])
+        [row] = answer["observations"]
+        return row["title"], row["type"]
 
     async def timeline(self, observation_id: str) -> list[str]:
         return [row["id"] for row in (await self._ask("memory_timeline", anchor=observation_id))["timeline"]]
@@ -352,8 +534,8 @@ class Mcp(Door):
         await self._ask("memory_forget", ids=[observation_id])
 
     async def restore(self, observation_id: str) -> None:
-        async with MemorySystem(MEMORY) as system:
-            await Library(system).restore(observation_id)
+        async with _owner() as owner:
+            await owner.restore(observation_id)
 
     async def people(self) -> list[tuple[str, int]]:
         people = (await self._ask("memory_people"))["people"]
@@ -385,6 +567,7 @@ class Mcp(Door):
         return [(entry["role"], entry["content"]) for entry in entries]
 
     async def _ask(self, name: str, **arguments: Any) -> Any:
+        self.used.add(name)
         result = await self._client.call_tool(name, arguments)
         [block] = result.content
         assert block.type == "text"
@@ -423,6 +606,17 @@ async def door(name: str, clearance: Clearance = "full") -> AsyncIterator[Door]:
         server = StdioServerParameters(command=sys.executable, args=arguments, env=dict(os.environ), cwd=Path.cwd())
         async with Client(server, read_timeout_seconds=30) as client:
             yield Mcp(client)
+
+
+@asynccontextmanager
+async def _owner() -> AsyncIterator[Library]:
+    """Whose memory it is, who does beside a door what that has no way for."""
+    async with MemorySystem(MEMORY) as system:
+        yield Library(system)
+
+
+def _options(fields: Mapping[str, str]) -> list[str]:
+    return [part for name, value in fields.items() for part in (f"--{name}", value)]
 
 
 @contextmanager

@@ -164,18 +164,34 @@ async def test_every_tool_and_resource_works(way_in: Any) -> None:
         assert [record.id for record in await memory.list_sessions()] == [held.id]
 
 
+async def test_memory_is_listed_page_by_page_and_vouched_for() -> None:
+    async with MemorySystem(MEMORY) as memory:
+        kept = [(await memory.memories("chat").remember(f"tea {number}")).id for number in range(5)]
+    async with connected() as client:
+        first = await call(client, "memory_list", limit=2, order="created")
+        second = await call(client, "memory_list", limit=2, order="created", cursor=first["next_cursor"])
+        last = await call(client, "memory_list", limit=2, order="created", cursor=second["next_cursor"])
+        assert [row["id"] for page in (first, second, last) for row in page["memories"]] == kept[::-1]
+        assert "next_cursor" not in last
+        assert [each["id"] for each in (await call(client, "memory_confirm", ids=kept[:1]))["confirmed"]] == kept[:1]
+    async with MemorySystem(MEMORY) as memory:
+        assert [row.confirmed_count for row in await memory.get(kept[:2])] == [1, 0]
+
+
 async def test_the_tools_are_those_of_the_chat_and_say_what_they_do() -> None:
     async with MemorySystem(None) as memory:
         own = memory_tools(await memory.create_session(["in_memory"], "chat"), memory)
     async with connected() as client:
         listed = (await client.list_tools()).tools
-        assert [(tool.name, tool.description, tool.input_schema) for tool in listed] == [
+        alone = {"memory_list", "memory_confirm"}
+        assert [(tool.name, tool.description, tool.input_schema) for tool in listed if tool.name not in alone] == [
             (tool.spec.name, tool.spec.description, tool.spec.parameters) for tool in own
         ]
+        assert {tool.name for tool in listed} == {tool.spec.name for tool in own} | alone
         hints = {tool.name: tool.annotations for tool in listed}
         reading = {name for name, hint in hints.items() if hint and hint.read_only_hint}
         destroying = {name for name, hint in hints.items() if hint and hint.destructive_hint}
-        adding = {"memory_write", "task_add"}
+        adding = {"memory_write", "memory_confirm", "task_add"}
         assert destroying == {"memory_forget", "memory_supersede", "task_update"}
         assert reading == hints.keys() - destroying - adding
         assert all(hint and hint.open_world_hint is False for hint in hints.values())

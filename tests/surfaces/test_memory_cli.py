@@ -386,7 +386,7 @@ def test_what_there_is_is_counted_and_indexed_again() -> None:
     add("Tea")
     add("Coffee", "--type", "decision")
     stats = from_json("stats")
-    assert (stats["by_status"], stats["by_type"]) == ({"active": 2}, {"note": 1, "decision": 1})
+    assert (stats["by_status"], stats["by_type"]) == ({"active": 2}, {"discovery": 1, "decision": 1})
     assert stats["journal_bytes"] > 0
     assert "journal" in ok("stats")
     assert ok("reindex") == "indexed 2 observations\n"

@@ -38,8 +38,10 @@ def memory_tools(session: SessionHandle, memory: MemorySystem | None = None) -> 
 
 
 def agent_tools(memories: Remembering, sessions: OpenSessions) -> tuple[Tool, ...]:
-    """The same tools for a caller who holds no session, and so writes into none."""
-    return (*_over(memories), *_looking_into(SessionTools(sessions)))
+    """The same tools for a caller who holds no session, and two more that prompts have no room for."""
+    rows = ObservationTools(memories)
+    more = FunctionTool(rows.memory_list, _READS), FunctionTool(rows.memory_confirm, _ADDS)
+    return (*_over(memories), *more, *_looking_into(SessionTools(sessions)))
 
 
 def offered(context: ToolContext) -> tuple[Tool, ...]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
-from pydantic import WithJsonSchema
+from pydantic import AfterValidator, WithJsonSchema
 
 from chatbot.chat.memory_tools.answers import (
     Answer,
@@ -23,10 +23,11 @@ from chatbot.chat.memory_tools.answers import (
     told,
 )
 from chatbot.memory.remembering import Remembering
+from chatbot.memory.writing import DEFAULT_TYPE
 from chatbot.tools.function import Within
 from stores.access import Visibility
-from stores.observation import Observation, Type
-from stores.query import Version
+from stores.observation import TYPES, Observation, Type
+from stores.query import Order, Version
 from stores.records import format_time
 
 Few = Annotated[int, Within(0, 20)]
@@ -44,6 +45,16 @@ Noted = Literal[
     "technical",
 ]
 """What a model may write; the other types come into being in other ways."""
+
+
+def _writable(kind: str) -> str:
+    if kind in set(TYPES) - set(get_args(Noted)):
+        raise ValueError(f"a {kind} is not written like that: {', '.join(get_args(Noted))} are")
+    return kind
+
+
+Kind = Annotated[Line, AfterValidator(_writable), WithJsonSchema({"type": "string", "enum": list(get_args(Noted))})]
+"""A type; one that nobody knows becomes a note, with a warning, as everywhere."""
 Types = Annotated[list[Type], WithJsonSchema({"type": "array", "items": {"type": "string"}})]
 
 
@@ -63,7 +74,7 @@ class ObservationTools:
         tags: Lines | None = None,
         after: Moment | None = None,
         before: Moment | None = None,
-        limit: Annotated[int, Within(1, 50)] = 10,
+        limit: Annotated[int, Within(0, 50)] = 10,
         max_tokens: Annotated[int, Within(1, 100_000)] | None = None,
     ) -> Answer:
         """Search memory: ids and titles, best first. Read the few that matter with memory_get.
@@ -88,6 +99,35 @@ class ObservationTools:
         )
         return listed("hits", (hit.index() for hit in hits))
 
+    async def memory_list(
+        self,
+        *,
+        types: Types | None = None,
+        people: Lines | None = None,
+        tags: Lines | None = None,
+        project: Line | None = None,
+        order: Order = "updated",
+        limit: Annotated[int, Within(1, 50)] = 20,
+        cursor: Id | None = None,
+    ) -> Answer:
+        """List memory by time, newest first: ids and titles.
+
+        Args:
+            types: as for memory_search
+            order: by which of their times
+            cursor: next_cursor of the answer before
+        """
+        page = await self._memories.list_observations(
+            types=types or (),
+            people=people or (),
+            tags=tags or (),
+            project=project,
+            order=order,
+            limit=limit,
+            cursor=cursor,
+        )
+        return listed("memories", map(brief, page.rows), **({"next_cursor": page.after} if page.after else {}))
+
     async def memory_timeline(self, anchor: Id, *, before: Few = 5, after: Few = 5) -> Answer:
         """What was noted just before and after a search hit, oldest first.
 
@@ -109,7 +149,7 @@ class ObservationTools:
         title: Title,
         *,
         visibility: Visibility | None = None,
-        type: Noted = "discovery",  # noqa: A002 - the field is called that
+        type: Kind = DEFAULT_TYPE,  # noqa: A002 - the field is called that
         narrative: Text = "",
         facts: Lines | None = None,
         tags: Lines | None = None,
@@ -155,6 +195,12 @@ class ObservationTools:
         rows = await reachable(self._memories, ids)
         await self._memories.forget(*(row.id for row in rows))
         return told(forgotten=[_named(row) for row in rows])
+
+    async def memory_confirm(self, ids: Ids) -> Answer:
+        """Vouch for memories that proved true: they weigh more from now on."""
+        rows = await reachable(self._memories, ids)
+        await self._memories.confirm(*(row.id for row in rows))
+        return told(confirmed=[_named(row) for row in rows])
 
     async def memory_supersede(self, old: Id, new: Id) -> Answer:
         """Let a memory take the place of one that is no longer true, which stays in the history.

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import Field
-
-from chatbot.chat.memory_tools.answers import Answer, Id, listed, shortened
+from chatbot.chat.memory_tools.answers import Answer, Id, Line, listed, shortened
 from chatbot.errors import SessionError, SessionExpired, SessionNotFound, ToolError, WrongAgent, without_folders
 from chatbot.memory import MemorySystem, SessionFilter, SessionHandle, SessionRecord
 from chatbot.memory.redaction import redact
@@ -43,9 +41,7 @@ class SessionTools:
         self._sessions = sessions
         self._own = own
 
-    async def session_search(
-        self, query: Annotated[str, Field(min_length=1, max_length=1_000)], *, limit: Annotated[int, Within(1, 20)] = 5
-    ) -> Answer:
+    async def session_search(self, query: Line, *, limit: Annotated[int, Within(1, 20)] = 5) -> Answer:
         """Which past sessions spoke of something, best first. Go on with session_read.
 
         Args:

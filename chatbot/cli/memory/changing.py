@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Collection
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -184,8 +185,7 @@ def _tell(desk: Desk, became: Remembered) -> None:
     if became.warning:
         warn(became.warning)
     warn_redacted(became.redacted)
-    told = {"outcome": became.outcome, "id": became.id, "reason": became.reason, "redacted": list(became.redacted)}
-    desk.tell(told, _BECAME[became.outcome].format(became.id))
+    desk.tell(asdict(became), _BECAME[became.outcome].format(became.id))
 
 
 def _tell_each(desk: Desk, what: str, ids: Collection[str], *, dry_run: bool | None = None) -> None:

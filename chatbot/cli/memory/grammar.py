@@ -157,7 +157,7 @@ def _add_looking(grammar: _Grammar) -> None:
     )
     search.add_argument("text", metavar="TEXT", nargs="*", help="words to look for; without any, the newest")
     _add_filter(search)
-    add_pages(search, limit=10)
+    add_pages(search, limit=10, zero="10")
     search.add_argument("--max-tokens", type=count, metavar="N", help="end the list once it takes more than that")
     listing = grammar.action(
         "list", "what is remembered, by time", "memory list --order created --limit 5", "memory list --status deleted"
@@ -262,7 +262,7 @@ def _add_fields(parser: argparse.ArgumentParser) -> None:
         ("file", "a file that it is about"),
     ):
         fields.add_argument(f"--{name}", action="append", metavar="TEXT", help=f"{summary}; may be repeated")
-    fields.add_argument("--type", metavar="TYPE", help="note, decision, preference, discovery, event …")
+    fields.add_argument("--type", metavar="TYPE", help="discovery (the default), note, decision, preference, event …")
     fields.add_argument("--subject", metavar="TEXT", help="what it is about")
     fields.add_argument("--category", metavar="TEXT", help="where it belongs")
     fields.add_argument("--project", metavar="NAME", help="the project it belongs to")

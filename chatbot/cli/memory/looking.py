@@ -8,11 +8,13 @@ from chatbot.cli.memory.desk import Desk
 from chatbot.cli.memory.tables import say_history, say_hits, say_in_full, say_observations, say_timeline
 from chatbot.cli.output import progress, say, say_json
 from chatbot.cli.paging import reach
+from chatbot.memory.reading import DEFAULT_LIMIT
 from stores.query import MOST_AT_ONCE
 
 
 async def search(desk: Desk) -> None:
     """The best hits first; just enough of each to decide whether to `get` it."""
+    desk.args.limit = desk.args.limit or DEFAULT_LIMIT
     hits = await desk.memories.search(
         " ".join(desk.args.text),
         limit=reach(desk.args),

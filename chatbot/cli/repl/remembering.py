@@ -32,7 +32,7 @@ class MemorySlash(Slash):
         The first line is its title. It can be recalled at once, here and in every other session.
         """
         title, _, rest = needed(text, "/remember TEXT").partition("\n")
-        became = await self._session().remember(title=title, narrative=rest.strip(), type="note", source="user")
+        became = await self._session().remember(title=title, narrative=rest.strip(), source="user")
         if became.redacted:
             self._screen.say(f"secrets were taken out before anything was kept: {', '.join(became.redacted)}", "yellow")
         if became.warning:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from chatbot.memory.reading import DEFAULT_LIMIT
 from chatbot.memory.remembering import Memories
-from chatbot.memory.writing import Remembered
+from chatbot.memory.writing import DEFAULT_TYPE, Remembered
 from chatbot.server.dependencies import VisitHere
 from chatbot.server.native.pages import RANK, Page
 from chatbot.server.native.shapes import Given, Memory, Shape, described_as
@@ -128,7 +128,7 @@ class Draft(Given):
     subtitle: Line = ""
     narrative: Text = ""
     facts: tuple[Text, ...] = ()
-    type: Line = "note"
+    type: Line = DEFAULT_TYPE
     """What kind of thing it is; one that is not known becomes a note, with a warning."""
     tags: tuple[Line, ...] = ()
     concepts: tuple[Line, ...] = ()
