@@ -10,14 +10,14 @@ from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
 
 from chatbot.errors import ChatbotError
 from chatbot.server.bodies import Bodies
 from chatbot.server.dependencies import known_parameters_only
 from chatbot.server.document import DocumentedApi, methods_of
-from chatbot.server.doors import OPEN_PATHS, Doors
+from chatbot.server.doors import OPEN_PATHS, Doors, shows_page
 from chatbot.server.errors import INVALID, UNKNOWN, UNSUPPORTED, Problem, invalid, problem_of, unexpected
 from chatbot.server.house import House
 from chatbot.server.idempotency import Idempotency
@@ -25,8 +25,8 @@ from chatbot.server.native import ROUTERS
 from chatbot.server.openai import completions, models
 from chatbot.server.page import OPEN_PATHS as PAGE_PATHS
 from chatbot.server.page import add_page
+from chatbot.server.page.routes import told
 from chatbot.server.values import VISIBLE
-from chatbot.tools.function import not_that
 from stores.errors import StoreError
 
 _DESCRIPTION = """\
@@ -119,10 +119,10 @@ def _why(error: dict[str, Any], place: str) -> str:
     if error["type"] == "string_pattern_mismatch":
         return "it cannot be empty" if error["ctx"]["pattern"] == VISIBLE else f"that is no {place} that was given here"
     why = error["msg"].removeprefix("Value error, ")
-    return f"{why[:1].lower()}{why[1:]}{not_that(error)}"
+    return f"{why[:1].lower()}{why[1:]}"
 
 
-async def _http(request: Request, error: Any) -> JSONResponse:
+async def _http(request: Request, error: Any) -> Response:
     if error.status_code == 400:
         return invalid("the body is no JSON that can be read").response()
     headers = {name.lower(): value for name, value in (error.headers or {}).items()}
@@ -131,7 +131,9 @@ async def _http(request: Request, error: Any) -> JSONResponse:
     kind, code = {404: (UNKNOWN, "not_found"), 405: (INVALID, "method_not_allowed")}.get(
         error.status_code, (INVALID, "http_error")
     )
-    return Problem(error.status_code, kind, code, str(error.detail).lower(), headers=headers).response()
+    problem = Problem(error.status_code, kind, code, str(error.detail).lower(), headers=headers)
+    is_page = shows_page(request.scope) and not request.url.path.startswith("/v1/")
+    return told(request, problem) if is_page else problem.response()
 
 
 async def _unexpected(_: Request, error: Exception) -> JSONResponse:

@@ -172,7 +172,7 @@ def _is_address(name: str) -> bool:
     return True
 
 
-def _shows_page(scope: Scope) -> bool:
+def shows_page(scope: Scope) -> bool:
     """Whether someone looks at the page, and so can be asked for a token."""
     return scope["method"] == "GET" and "text/html" in Headers(scope=scope).get("accept", "")
 
@@ -180,7 +180,7 @@ def _shows_page(scope: Scope) -> bool:
 async def _turn_away(problem: Problem, scope: Scope, receive: Receive, send: Send) -> None:
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008, "reason": problem.message})
-    elif problem.status == 401 and _shows_page(scope):
+    elif problem.status == 401 and shows_page(scope):
         await RedirectResponse(LOGIN, 303, headers={"cache-control": "no-store"})(scope, receive, send)
     else:
         await problem.response()(scope, receive, send)

@@ -24,7 +24,6 @@ from stores.errors import did_you_mean
 _ARGUMENTS = re.compile(r"^Args:\n((?:[ \t]+.*\n?|\n)+)", re.MULTILINE)
 _ARGUMENT = re.compile(r"^\s+(\w+)(?: \([^)]*\))?: (.+)")
 _SHOWN_MISTAKES = 3
-_OUT_OF_BOUNDS = frozenset({"literal_error", "greater_than_equal", "less_than_equal"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,13 +181,8 @@ def _explain(error: ValidationError) -> str:
     for mistake in error.errors(include_url=False)[:_SHOWN_MISTAKES]:
         place = ".".join(map(str, mistake["loc"])) or "the arguments"
         why = mistake["msg"].removeprefix("Value error, ")
-        told.append(f"{place}: {why[:1].lower()}{why[1:]}{not_that(mistake)}")
+        told.append(f"{place}: {why[:1].lower()}{why[1:]}")
     return "; ".join(told)
-
-
-def not_that(mistake: Mapping[str, Any]) -> str:
-    """The end of what pydantic says of a value out of bounds: which one it was."""
-    return f", not {mistake['input']!r:.80}" if mistake["type"] in _OUT_OF_BOUNDS else ""
 
 
 def _text_of(answer: Any, notes: list[str]) -> str:

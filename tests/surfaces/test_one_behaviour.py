@@ -141,14 +141,14 @@ UNKNOWN: list[tuple[str, Ask]] = [
 ]
 """What asks for something that is not there: the same kind of error in the same words."""
 WRONG: list[tuple[str, str, Ask]] = [
-    ("limit", "-1", lambda way_in: way_in.search("tea", limit=-1)),
-    ("type", "nonsense", lambda way_in: way_in.search("tea", type="nonsense")),
-    ("", "soon", lambda way_in: way_in.search("tea", after="soon")),
-    ("visibility", "nowhere", lambda way_in: way_in.remember("The moon is full", visibility="nowhere")),
-    ("sensitivity", "delicate", lambda way_in: way_in.remember("The moon is full", sensitivity="delicate")),
+    ("limit", "", lambda way_in: way_in.search("tea", limit=-1)),
+    ("type", "decision", lambda way_in: way_in.search("tea", type="nonsense")),
+    ("", "2026-01-31", lambda way_in: way_in.search("tea", after="soon")),
+    ("visibility", "shared", lambda way_in: way_in.remember("The moon is full", visibility="nowhere")),
+    ("sensitivity", "secret", lambda way_in: way_in.remember("The moon is full", sensitivity="delicate")),
     ("title", "1000", lambda way_in: way_in.remember("moon" * 300)),
 ]
-"""What is asked wrongly: each door checks what it is given, and names the field, and the value or its bound."""
+"""What is asked wrongly: each door checks what it is given, and names the field, and something that it may be."""
 
 
 async def test_the_same_mistakes_give_the_same_errors() -> None:
@@ -161,11 +161,11 @@ async def test_the_same_mistakes_give_the_same_errors() -> None:
                 refusal = await _refused(way_in, ask)
                 words[step].add(refusal.message)
                 kinds[step] |= {refusal.kind} if refusal.kind else set()
-            for field, value, ask in WRONG:
+            for field, allowed, ask in WRONG:
                 refusal = await _refused(way_in, ask)
                 assert refusal.kind in {"InvalidValue", None}, (name, field)
                 assert field in refusal.message, (name, refusal.message)
-                assert value in refusal.message.replace(",", ""), (name, refusal.message)
+                assert allowed in refusal.message.replace(",", ""), (name, refusal.message)
                 assert "Traceback" not in refusal.message
             assert await way_in.search("moon") == [], name
     what = {step: "session" if "session" in step else "fact" if "fact" in step else "observation" for step in kinds}

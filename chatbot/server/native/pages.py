@@ -29,6 +29,7 @@ TimeCursor = Annotated[str | None, Query(pattern=f"^{_TIME}~{ID[1:]}", descripti
 """A time, and the id of what was there then."""
 EntryCursor = Annotated[str | None, Query(pattern=f"^{_TIME}~[1-9][0-9]{{0,7}}$", description=_CURSOR)]
 NameCursor = Annotated[str | None, Query(pattern="^[0-9a-f]{16}$", description=_CURSOR)]
+RankCursor = Annotated[str | None, Query(pattern=RANK, description=_CURSOR)]
 
 
 class Page(BaseModel, Generic[Item]):

@@ -11,7 +11,7 @@ from pydantic import Field
 from chatbot.memory import SessionRecord
 from chatbot.memory.record import LONGEST_TITLE
 from chatbot.server.dependencies import VisitHere
-from chatbot.server.native.pages import Limit, Page, TimeCursor, gone, moment_in, moment_text
+from chatbot.server.native.pages import Limit, Page, RankCursor, TimeCursor, gone, moment_in, moment_text
 from chatbot.server.native.shapes import Given, Session, Shape
 from chatbot.server.responses import OF_IDENTITY
 from chatbot.server.writing import WritingHere
@@ -67,9 +67,15 @@ async def search_sessions(
     visit: VisitHere,
     q: Annotated[str, Query(max_length=1_000, description="What it is about; without it, nothing is found.")] = "",
     limit: Limit = 10,
+    cursor: RankCursor = None,
 ) -> Page[Found]:
     """Which sessions speak of something, best first, each with the line that says so."""
-    return Page(data=[Found.model_validate(hit) for hit in await visit.search_sessions(q, limit=limit)])
+    begin = int(cursor or 0)
+    hits = (await visit.search_sessions(q, limit=begin + limit + 1))[begin:]
+    return Page(
+        data=[Found.model_validate(hit) for hit in hits[:limit]],
+        next_cursor=str(begin + limit) if len(hits) > limit else None,
+    )
 
 
 @router.post("", summary="Begin a session", status_code=201)

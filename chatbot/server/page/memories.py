@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 
 from chatbot.memory.reading import Hit
+from chatbot.server.native.pages import RANK, gone
 from chatbot.server.page.routes import PageRoute, VisitHere
 from chatbot.server.page.sheets import sheet
 from stores.access import SENSITIVITIES, Sensitivity
@@ -48,8 +50,12 @@ async def show(
     ask: tuple[Sensitivity, ...] = SENSITIVITIES if delicate else ("public",)
     wanted: dict[str, Any] = {"types": (kind,) if kind else (), "people": (person,) if person else ()}
     following: str | None = ""
+    begin = 0
     if q.strip() and status == "active":
-        hits = await visit.memories.search(q, limit=_ON_A_PAGE, ask=ask, count_use=False, **wanted)
+        begin = _begin(after)
+        hits = await visit.memories.search(q, limit=_ON_A_PAGE + 1, offset=begin, ask=ask, count_use=False, **wanted)
+        following = str(begin + _ON_A_PAGE) if len(hits) > _ON_A_PAGE else ""
+        hits = hits[:_ON_A_PAGE]
     else:
         page = await visit.memories.list_observations(
             limit=_ON_A_PAGE, cursor=after or None, ask=ask, statuses=(status,), **wanted
@@ -62,6 +68,7 @@ async def show(
         here="memory",
         hits=hits,
         following=following,
+        begin=begin,
         asked={"q": q, "type": kind, "status": status, "person": person, "delicate": delicate},
         types=TYPES,
         statuses=STATUSES,
@@ -69,3 +76,10 @@ async def show(
         part_names=PART_NAMES,
         weighed=WEIGHED,
     )
+
+
+def _begin(after: str) -> int:
+    """How many hits came before. Refuses what no page has led to."""
+    if after and not re.fullmatch(RANK, after):
+        raise gone(after)
+    return int(after or 0)

@@ -31,9 +31,9 @@ class PageRoute(APIRoute):
             try:
                 return await handle(request)
             except (ChatbotError, StoreError) as error:
-                return _told(request, problem_of(error, getattr(request.state, "caller", None)))
+                return told(request, problem_of(error, getattr(request.state, "caller", None)))
             except RequestValidationError:
-                return _told(request, Problem(422, "", "", "that address leads nowhere: a part of it cannot be right"))
+                return told(request, Problem(422, "", "", "that address leads nowhere: a part of it cannot be right"))
 
         return handle_or_tell
 
@@ -59,7 +59,8 @@ Fields = Annotated[dict[str, str], Depends(_fields)]
 """What a form holds, each field once."""
 
 
-def _told(request: Request, problem: Problem) -> Response:
+def told(request: Request, problem: Problem) -> Response:
+    """What went wrong, as a page."""
     response = sheet(request, "problem.html", status=problem.status, problem=problem)
     response.headers.update(problem.headers)
     return response

@@ -42,6 +42,35 @@ def test_memory_is_searched_as_one_types_and_shows_what_a_score_is_made_of(serve
     expect(page.locator(".rows")).to_have_text("Nothing was found.")
 
 
+def test_a_search_leads_on_to_all_that_was_found(served: Served, tab: Tab) -> None:
+    with served.client() as client:
+        for number in range(27):
+            remember(client, f"An orchard with {number} trees")
+    page = tab(served.url)
+    page.goto("/i/ada/memory?q=orchard")
+    rows = page.locator(".rows > li > a")
+    expect(page.get_by_role("status")).to_have_text("1 to 25, best first")
+    first = set(rows.all_inner_texts())
+    page.get_by_role("link", name="More").click()
+    expect(page.get_by_role("status")).to_have_text("26 to 27, best first")
+    expect(rows).to_have_count(2)
+    assert first.isdisjoint(rows.all_inner_texts())
+    expect(page.get_by_role("link", name="More")).to_have_count(0)
+    page.goto("/i/ada/memory?q=orchard&after=x")
+    expect(page.get_by_role("heading", level=1)).to_have_text("That did not work")
+
+
+def test_an_address_that_leads_nowhere_is_told_as_a_page(served: Served, tab: Tab) -> None:
+    page = tab(served.url)
+    for path in ("/i/ada/nosuch", "/nosuch"):
+        answer = page.goto(path)
+        assert answer is not None
+        assert answer.status == 404
+        expect(page.get_by_role("heading", level=1)).to_have_text("That did not work")
+    with served.client() as client:
+        assert client.get("/i/ada/nosuch").json()["error"]["code"] == "not_found"
+
+
 def test_what_is_delicate_is_listed_only_when_asked_for(served: Served, tab: Tab) -> None:
     with served.client() as client:
         remember(client, "The surprise party is on Saturday", sensitivity="private")

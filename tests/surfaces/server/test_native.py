@@ -107,6 +107,59 @@ def test_a_cursor_that_leads_nowhere_is_an_error(served: Served, path: str, curs
             assert response.json()["error"]["code"]
 
 
+def test_what_a_search_finds_comes_in_pages(served: Served) -> None:
+    with served.client() as client:
+        for number in range(7):
+            client.post("/v1/memories", json={"title": f"An orchard with {number} trees"})
+            _say(client, _session(client), f"Let us plant an orchard with {number} trees")
+        memories = _pages(client, "/v1/memories/search", "memory", q="orchard plant", limit=3)
+        assert len({memory["id"] for memory in memories}) == len(memories) == 14
+        sessions = _pages(client, "/v1/sessions/search", "session", q="orchard plant", limit=3)
+        assert len({session["id"] for session in sessions}) == len(sessions) == 7
+        assert len(client.get("/v1/memories/search", params={"q": "orchard", "limit": 0}).json()["data"]) == 10
+
+
+@pytest.mark.parametrize(
+    ("query", "param"),
+    [
+        ({"nosuch": "1"}, "nosuch"),
+        ({"limt": "5"}, "limt"),
+        ({"limit": "5.0"}, "limit"),
+        ({"limit": " 5"}, "limit"),
+        ({"after": "0.5"}, "after"),
+        ({"after": "1700000000"}, "after"),
+        ({"count_use": "yes"}, "count_use"),
+        ({"type": "nonsense"}, "type.0"),
+    ],
+)
+def test_a_parameter_that_is_unknown_or_written_otherwise_is_refused(
+    served: Served, query: dict[str, str], param: str
+) -> None:
+    with served.client() as client:
+        answer = client.get("/v1/memories/search", params=query)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (422, param)
+        assert answer.json()["error"]["message"].startswith(param)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("{bad", "the body is no JSON: expecting property name enclosed in double quotes, at character 1"),
+        ('{"titel": "x"}', "titel: no such field is known"),
+        ('{"title": "x", "importance": "0.5"}', "importance: input should be a valid number"),
+        ('{"title": "x", "expires_at": 5}', "expires_at: a time is text, such as 2026-01-31 or 2026-01-31T15:00:00Z"),
+        (
+            '{"title": "x", "visibility": "all"}',
+            "visibility: input should be 'private', 'shared' or 'social'",
+        ),
+    ],
+)
+def test_a_body_that_cannot_be_used_is_refused_in_plain_words(served: Served, body: str, words: str) -> None:
+    with served.client(**{"content-type": "application/json"}) as client:
+        answer = client.post("/v1/memories", content=body)
+        assert (answer.status_code, answer.json()["error"]["message"]) == (422, words)
+
+
 def test_a_turn_is_streamed_as_it_happens_with_its_tools(http: Serve) -> None:
     call = ToolCall("call_a", "memory_write", '{"title": "The cat is called Luna"}')
     served = http([[TextDelta("One moment. "), call], "Done."])
