@@ -3,6 +3,7 @@
 ChatbotError
 ├── ConfigError             a setting or a file of settings is wrong        (ValueError)
 ├── IdentityError           an identity is missing, misnamed or malformed   (LookupError)
+├── UnknownToken            no token is called that, or more than one       (LookupError)
 ├── SessionError
 │   ├── SessionNotFound     no session has that id, prefix or title         (LookupError)
 │   ├── AmbiguousSession    more than one session matches                   (LookupError)
@@ -47,6 +48,10 @@ class ConfigError(ChatbotError, ValueError):
 
 class IdentityError(ChatbotError, LookupError):
     """An identity is missing, misnamed or malformed."""
+
+
+class UnknownToken(ChatbotError, LookupError):
+    """No token has that id or label, or several have that label."""
 
 
 class SessionError(ChatbotError):

@@ -12,6 +12,7 @@ from chatbot.errors import (
     IdentityError,
     ModelError,
     SessionError,
+    UnknownToken,
 )
 from stores.errors import (
     AccessDenied,
@@ -40,8 +41,8 @@ class Exit(IntEnum):
     CONFIG = 3
     """A setting, a file of settings, or a store plug-in is wrong."""
     NOT_FOUND = 4
-    """The identity, session or observation does not exist, or more than one match; or the session expired or belongs to
-    another agent."""
+    """The identity, session, observation or token does not exist, or more than one match; or the session expired or
+    belongs to another agent."""
     MODEL = 5
     """The model could not answer."""
     BUDGET = 6
@@ -57,6 +58,7 @@ class Exit(IntEnum):
 _CODES: dict[type[Exception], Exit] = {
     ConfigError: Exit.CONFIG,
     IdentityError: Exit.NOT_FOUND,
+    UnknownToken: Exit.NOT_FOUND,
     DamagedSession: Exit.STORAGE,
     SessionError: Exit.NOT_FOUND,
     ModelError: Exit.MODEL,

@@ -71,6 +71,7 @@ def invalid(message: str, param: str | None = None, code: str = "invalid_value")
 _KINDS: dict[type[Exception], tuple[int, str, str]] = {
     app.ConfigError: (500, BROKEN, "configuration"),
     app.IdentityError: (404, UNKNOWN, "identity_not_found"),
+    app.UnknownToken: (404, UNKNOWN, "token_not_found"),
     app.SessionNotFound: (404, UNKNOWN, "session_not_found"),
     app.SessionExpired: (404, UNKNOWN, "session_expired"),
     app.AmbiguousSession: (409, CONFLICT, "ambiguous_session"),

@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from chatbot.errors import ConfigError
+from chatbot.errors import UnknownToken
 from chatbot.memory.record import utc_now
 from chatbot.server.callers import Caller
 from stores.access import CLEARANCES, Clearance
@@ -98,9 +98,9 @@ class Tokens:
         rate_per_minute: int = 0,
         metrics: bool = False,
     ) -> tuple[str, Token]:
-        """Make a token; its text is known only now. Raises `InvalidValue`. Durable on return.
+        """Make a token; its text is known only now. Raises `InvalidValue`, also for a label that is taken.
 
-        One for `metrics` opens those, and may open no identity.
+        Durable on return. One for `metrics` opens those, and may open no identity.
         """
         names = tuple(dict.fromkeys(identities))
         if not names and not metrics:
@@ -118,11 +118,11 @@ class Tokens:
             created_at=utc_now(),
             metrics=metrics,
         )
-        self._change(lambda tokens: (*tokens, token))
+        self._change(lambda tokens: _with(tokens, token))
         return text, token
 
     def revoke(self, text: str) -> Token:
-        """Take the token back whose id or label that is. Raises `ConfigError` where none is, or several."""
+        """Take the token back whose id or label that is. Raises `UnknownToken` where none is, or several."""
         revoked: list[Token] = []
 
         def without(tokens: tuple[Token, ...]) -> tuple[Token, ...]:
@@ -130,7 +130,8 @@ class Tokens:
                 token for token in tokens if token.label == text
             ]
             if len(revoked) != 1:
-                raise ConfigError(f"{len(revoked)} tokens are called {text!r}: see `chatbot token list` for their ids")
+                count = len(revoked) or "no"
+                raise UnknownToken(f"{count} tokens are called {text!r:.80}: see `chatbot token list` for their ids")
             return tuple(token for token in tokens if token is not revoked[0])
 
         self._change(without)
@@ -152,6 +153,14 @@ class Tokens:
         except (FileNotFoundError, MissingFolder):
             return ()
         return _parse(data, self._folder / NAME)
+
+
+def _with(tokens: tuple[Token, ...], token: Token) -> tuple[Token, ...]:
+    if token.label in {each.label for each in tokens}:
+        raise InvalidValue(
+            f"there is a token called {token.label!r:.80} already: give another label, or revoke that one"
+        )
+    return (*tokens, token)
 
 
 def _hash(text: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -51,7 +52,7 @@ class Served:
 
     def token(self, *identities: str, clearance: Clearance = "full", rate: int = 100_000) -> str:
         """A new token."""
-        text, _ = self.house.tokens.add("test", identities, clearance, rate_per_minute=rate)
+        text, _ = self.house.tokens.add(uuid4().hex, identities, clearance, rate_per_minute=rate)
         return text
 
 

@@ -11,6 +11,7 @@ from stores.errors import StoreError
 EXPECTED = {
     "ConfigError": Exit.CONFIG,
     "IdentityError": Exit.NOT_FOUND,
+    "UnknownToken": Exit.NOT_FOUND,
     "SessionNotFound": Exit.NOT_FOUND,
     "AmbiguousSession": Exit.NOT_FOUND,
     "WrongAgent": Exit.NOT_FOUND,

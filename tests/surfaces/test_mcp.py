@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -450,7 +451,7 @@ def add_setting(line: str) -> None:
 
 
 def token(*identities: str, clearance: Clearance = "full", rate: int = 0) -> str:
-    text, _ = Tokens.of(Path("identities")).add("test", identities, clearance, rate_per_minute=rate)
+    text, _ = Tokens.of(Path("identities")).add(uuid4().hex, identities, clearance, rate_per_minute=rate)
     return text
 
 

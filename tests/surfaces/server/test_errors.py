@@ -13,6 +13,7 @@ from tests.surfaces.test_exits import leaves
 EXPECTED = {
     "ConfigError": (500, "configuration"),
     "IdentityError": (404, "identity_not_found"),
+    "UnknownToken": (404, "token_not_found"),
     "SessionNotFound": (404, "session_not_found"),
     "SessionExpired": (404, "session_expired"),
     "AmbiguousSession": (409, "ambiguous_session"),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -48,7 +49,7 @@ def _converse(client: httpx.Client, identity: str) -> str:
 
 
 def _for_metrics(served: Served) -> str:
-    text, _ = served.house.tokens.add("prometheus", (), "public", metrics=True)
+    text, _ = served.house.tokens.add(uuid4().hex, (), "public", metrics=True)
     return text
 
 
@@ -141,7 +142,7 @@ def test_a_token_for_metrics_shows_no_page_of_anybody(served: Served) -> None:
 
 
 def test_it_is_revoked_like_any_other(served: Served) -> None:
-    text, token = served.house.tokens.add("prometheus", (), "public", metrics=True)
+    text, token = served.house.tokens.add(uuid4().hex, (), "public", metrics=True)
     with served.client(text) as client:
         assert client.get("/metrics").is_success
         served.house.tokens.revoke(token.id)
@@ -149,7 +150,7 @@ def test_it_is_revoked_like_any_other(served: Served) -> None:
 
 
 def test_it_is_limited_like_any_other(served: Served) -> None:
-    text, _ = served.house.tokens.add("prometheus", (), "public", rate_per_minute=3, metrics=True)
+    text, _ = served.house.tokens.add(uuid4().hex, (), "public", rate_per_minute=3, metrics=True)
     with served.client(text) as client:
         assert [client.get("/metrics").status_code for _ in range(5)][-1] == 429
 

@@ -160,10 +160,15 @@ def test_a_token_is_shown_once_and_kept_as_a_hash_that_others_cannot_read() -> N
 def test_what_is_wrong_with_a_token_is_told() -> None:
     assert "--clearance" in _chatbot("token", "add", "phone", code=2)
     assert "identity" in _chatbot("token", "add", "phone", "--clearance", "full", "--for", "nobody", code=4)
-    assert "0 tokens are called" in _chatbot("token", "revoke", "nothing", code=3)
-    for _ in range(2):
-        _chatbot("token", "add", "twin", "--clearance", "public")
-    assert "2 tokens are called" in _chatbot("token", "revoke", "twin", code=3)
+    assert "no tokens are called" in _chatbot("token", "revoke", "nothing", code=4)
+    _chatbot("token", "add", "twin", "--clearance", "public")
+    assert "already" in _chatbot("token", "add", "twin", "--clearance", "public", code=2)
+    file = next(Path.home().rglob("tokens.json"))
+    kept = json.loads(file.read_bytes())
+    file.write_text(
+        json.dumps(kept | {"tokens": [*kept["tokens"], kept["tokens"][0] | {"id": "tk_2"}]}), encoding="utf-8"
+    )
+    assert "2 tokens are called" in _chatbot("token", "revoke", "twin", code=4)
 
 
 WITHOUT_EXTRA = """
