@@ -221,6 +221,8 @@ class Happening(Shape):
     """What took its place."""
     who: str
     """The agent that did it."""
+    why: str
+    """The reason, where one is told."""
     times: int = 1
     """How often, since the event before, where that is told in one."""
     fields: dict[str, Any]
