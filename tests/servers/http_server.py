@@ -86,7 +86,7 @@ def serving(
 
     house = House(options, open_runtime=open_runtime)
     if tokens:
-        house.tokens.add("nobody", ["ada"], "public")
+        house.tokens.add(uuid4().hex, ["ada"], "public")
     server = server_of(house)
     app = server.config.app
     assert isinstance(app, FastAPI)
