@@ -177,7 +177,7 @@ def test_memory_tools_are_known_by_name_also_under_a_prefix() -> None:
         for name in vars(tools)
         if not name.startswith("_")
     ]
-    assert len(names) == 14
+    assert len(names) == 16
     for name in names:
         assert is_memory_tool(name)
         assert is_memory_tool(f"our_server__{name}")

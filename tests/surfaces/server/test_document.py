@@ -140,7 +140,7 @@ def _at(document: dict[str, Any], parameter: dict[str, Any]) -> dict[str, Any]:
 
 
 def _settings(ids: dict[str, list[str]]) -> str:
-    """Half of the ids that are sent are of what is there, of which there is enough to be erased now and then.
+    """Most ids that are sent are of what is there, of which there is enough to be erased now and then.
 
     Beside that: texts may be so long that the body is too large, and no schema can say that the last message must be
     the user's in a session. What is forgotten is still told, with its history, and can be restored.
@@ -148,7 +148,7 @@ def _settings(ids: dict[str, list[str]]) -> str:
     lines = ['[warnings]\ndisplay = ["missing_test_data"]\nfail-on = true', '[generation]\ndatabase = "none"']
     lines += [f"[dictionaries.{kind}]\nvalues = {json.dumps(each)}" for kind, each in ids.items()]
     lines += ["[parameters]"]
-    lines += [f'"{name}" = {{ dictionary = "{kind}", probability = 0.5 }}' for name, kind in NAMED.items()]
+    lines += [f'"{name}" = {{ dictionary = "{kind}", probability = 0.7 }}' for name, kind in NAMED.items()]
     lines += ["[checks.negative_data_rejection]", "expected-statuses = [400, 404, 409, 413, 415, 422, 405]"]
     lines += ['[[operations]]\ninclude-path = "/v1/chat/completions"']
     lines += ["[operations.checks.positive_data_acceptance]", "expected-statuses = [200, 404, 409, 422]"]
