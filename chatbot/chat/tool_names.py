@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 _NAME = re.compile(
-    r"(?:^|[^a-z0-9])(?:memory_(?:search|timeline|get|write|history|people|forget|supersede|facts)"
+    r"(?:^|[^a-z0-9])(?:memory_(?:search|list|timeline|get|write|history|people|forget|supersede|confirm|facts)"
     r"|task_(?:add|update|list)|session_(?:search|read))$"
 )
 

@@ -187,7 +187,7 @@ def test_what_is_remembered_is_taken_to_another_identity() -> None:
     assert Path("memories.jsonl").stat().st_mode & 0o077 == 0
     assert ok("export") == ok("export", "-o", "-") == Path("memories.jsonl").read_text(encoding="utf-8")
     fails(2, "is there already", "export", "-o", "memories.jsonl")
-    assert ok("export", "--format", "markdown").startswith("# Tea\n\nat four\n\n*note, 20")
+    assert ok("export", "--format", "markdown").startswith("# Tea\n\nat four\n\n*discovery, 20")
     assert "1 memories came in\n  1 facts came in" in ok("import", "memories.jsonl", "-i", "grace")
     assert titles("list", "-i", "grace") == ["Tea"]
     left = command.run("sessions", "export", "--all", "-o", "all.zip")

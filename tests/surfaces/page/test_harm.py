@@ -151,8 +151,8 @@ def test_broken_addresses_are_told_of_and_break_nothing(served: Served) -> None:
             "memory/nothing": 404,
             "memory?type=made-up": 422,
             "memory?status=made-up": 422,
-            "sessions?before=nowhere": 422,
-            "cost?before=~": 422,
+            "sessions?before=nowhere": 404,
+            "cost?before=~": 404,
         }.items():
             response = client.get(f"/i/ada/{path}")
             assert response.status_code == status, path
