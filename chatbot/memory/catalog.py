@@ -100,6 +100,10 @@ class SessionCatalog(ABC):
         """
 
     @abstractmethod
+    async def remembering(self, ids: Collection[str]) -> list[str]:
+        """The sessions in which something was said that is remembered under one of these ids."""
+
+    @abstractmethod
     async def unsay(self, sessions: Sequence[SessionRef], ids: Collection[str]) -> None:
         """What was remembered under these ids was erased: no receipt and no title of the sessions tells of it.
 
@@ -194,6 +198,10 @@ class FolderCatalog(SessionCatalog):
     async def take_back(self, session: SessionRef, at: datetime) -> None:
         """See `SessionCatalog`."""
         await asyncio.to_thread(self._take_back, session, at)
+
+    async def remembering(self, ids: Collection[str]) -> list[str]:
+        """See `SessionCatalog`; reads the receipts of all sessions."""
+        return await asyncio.to_thread(self._remembering, ids)
 
     async def unsay(self, sessions: Sequence[SessionRef], ids: Collection[str]) -> None:
         """See `SessionCatalog`."""
@@ -311,6 +319,10 @@ class FolderCatalog(SessionCatalog):
         receipt_lines.rewrite(session.folder, withdrawn, holding=format_time(at))
         self._untitle([session], given)
 
+    def _remembering(self, ids: Collection[str]) -> list[str]:
+        folders = self._sessions.iterdir() if self._sessions.is_dir() else ()
+        return [each.name for each in folders if is_session_id(each.name) and receipt_lines.remembers(each, ids)]
+
     def _unsay(self, sessions: Sequence[SessionRef], ids: Collection[str]) -> None:
         kept = [session for session in sessions if session.folder.is_dir()]
         told = receipt_lines.told_of(
@@ -422,6 +434,10 @@ class EphemeralCatalog(SessionCatalog):
             receipts[number] = receipt_lines.withdrawn(receipts[number])
             if given == self._records[session.id].title:
                 await self.change(session.id, lambda record: record.renamed(""))
+
+    async def remembering(self, ids: Collection[str]) -> list[str]:
+        """See `SessionCatalog`."""
+        return [each for each, lines in self._receipts.items() if any(line.get("remembered") in ids for line in lines)]
 
     async def unsay(self, sessions: Sequence[SessionRef], ids: Collection[str]) -> None:
         """See `SessionCatalog`."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from stores import json_lines
-from stores.errors import InvalidValue
+from stores.errors import InvalidValue, StoreError
 from stores.files import locked, opened
 from stores.records import format_time
 
@@ -39,6 +39,16 @@ def read_since(path: Path, moment: datetime) -> list[Receipt]:
     """Every receipt from `moment` on, newest first; reads no further back."""
     with opened(path) as folder:
         return list(takewhile(since(moment), json_lines.read_backwards(folder, RECEIPTS_NAME)))
+
+
+def remembers(path: Path, ids: Collection[str]) -> bool:
+    """Whether what was said in a session is remembered under one of these ids; not where that cannot be read."""
+    try:
+        with opened(path) as folder:
+            data = folder.read(RECEIPTS_NAME) if folder.stamp(RECEIPTS_NAME) else b""
+    except StoreError:
+        return False
+    return any(f'"remembered":"{each}"'.encode() in data for each in ids)
 
 
 def rewrite(path: Path, change: Callable[[Receipt], Receipt], *, holding: str = "") -> None:

@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from chatbot.memory.meaning import Meaning
 
 PUBLIC: tuple[Sensitivity, ...] = ("public",)
-Untell = Callable[[Collection[str], Collection[str]], Awaitable[None]]
-"""Makes sessions, by their ids, forget what they made of their transcripts, and what they tell of these erased rows."""
+Untell = Callable[[Collection[str], Collection[str], Collection[str]], Awaitable[None]]
+"""Makes sessions, by their ids, forget what they made of their transcripts, and what they tell of these erased rows.
+
+So does whatever other session says that it remembered one of the last rows, for what is said again makes no other row.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,7 @@ class Scope:
         said = [row for row in rows if row.type == "exchange" or row.source == "auto"]
         sessions = {row.session_id for row in said if row.session_id is not None}
         if sessions and self.untell is not None:
-            await self.untell(sessions, erased)
+            await self.untell(sessions, erased, {row.id for row in said if row.mention_count})
 
     def changed(self, operation: str, ids: Sequence[str]) -> None:
         """Tell that these rows were changed."""

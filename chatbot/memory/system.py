@@ -516,12 +516,13 @@ class MemorySystem(AsyncResource, Remembering):
             )
         return self._caller.scope(store)
 
-    async def _untell(self, sessions: Collection[str], erased: Collection[str]) -> None:
+    async def _untell(self, sessions: Collection[str], erased: Collection[str], again: Collection[str]) -> None:
         """Drop what sessions, and forks of them, keep of their transcripts in short; one that is gone keeps nothing.
 
         And what their receipts and titles tell of rows that were erased.
         """
-        all_of_them = await self._with_forks(sessions)
+        elsewhere = await self._catalog.remembering(again) if again else ()
+        all_of_them = await self._with_forks(dict.fromkeys([*sessions, *elsewhere]))
         if erased:
             await self._catalog.unsay([self._catalog.ref(each) for each in all_of_them], erased)
         for each in all_of_them:

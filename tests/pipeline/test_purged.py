@@ -113,6 +113,19 @@ async def test_a_purged_exchange_leaves_nothing_but_its_lines_in_transcripts() -
     assert {path.name for path in left} == {"transcript.md"}
 
 
+async def test_what_was_said_again_in_another_session_goes_from_there_too() -> None:
+    configure()
+    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
+        session, chat = await begun(runtime)
+        turn = await chat.turn(SAID[1])
+        other, talk_again = await begun(runtime)
+        again = await talk_again.turn(SAID[1])
+        assert turn.remembered == again.remembered
+        await session.purge(turn.remembered or "")
+        assert WORD not in f"{await session.receipts()}{await other.receipts()}"
+        assert {each.title for each in await runtime.memory.list_sessions()} == {""}
+
+
 async def test_what_is_only_forgotten_stands_in_its_receipt_still() -> None:
     configure()
     async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
