@@ -108,7 +108,12 @@ _OURS: tuple[Mapping[str, Any], ...] = (
         "regex": rf"(?<![\w-])({_KEY_OF_A_PROVIDER})",
         "entropy": 3,
     },
-    {"id": "telegram-bot-token", "keywords": [":aa"], "regex": r"(?<![\w:])(\d{6,12}:AA[\w-]{33})(?![\w-])"},
+    {"id": "telegram-bot-token", "keywords": [":aa"], "regex": r"(?<![\d:])(\d{6,12}:AA[\w-]{33})(?![\w-])"},
+    {
+        "id": "discord-webhook",
+        "keywords": ["/api/webhooks/"],
+        "regex": r"(?i)discord(?:app)?\.com/api/webhooks/\d+/([\w-]{40,})",
+    },
     {
         "id": "authorization",
         "keywords": ["authorization", "bearer"],
@@ -140,7 +145,7 @@ _OURS: tuple[Mapping[str, Any], ...] = (
         "id": "told-key",
         "keywords": ["key", "token", "secret"],
         "regex": rf"(?i){_LABEL}{_FOR_WHAT}{_MARK}\s*(?:\bis\b|\bwas\b|[:=])(?:\snow)?\s*{_MARK}"
-        r"(?=[\w.~+/=-]*\d)(?=[\w.~+=-]*?[a-z0-9]{12})([\w~+=][\w.~+/=-]{15,})(?![(\[])",
+        r"(?=[\w.~+/=-]*\d)(?=[\w.~+=-]*?[a-z0-9]{12}|[\w+/]{40,}=)((?:[\w~+=]|/(?=[\w+/]{39,}=))[\w.~+/=-]{15,})(?![(\[])",
         "entropy": 3,
     },
     {
