@@ -12,7 +12,7 @@ from chatbot.memory.redaction import redact_all
 from chatbot.memory.scope import Scope, Scoped
 from stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility, default_visibility, is_stricter
 from stores.analysis import terms
-from stores.errors import InvalidValue, StoreError, did_you_mean
+from stores.errors import ConflictingChange, InvalidValue, StoreError, did_you_mean
 from stores.events import Event, Outcome
 from stores.observation import LONGEST_TEXT, TYPES, Observation, Triple, Type, check_depth
 from stores.query import FactFilter, Filter
@@ -83,7 +83,8 @@ class Writing(Scoped):
     async def remember(self, title: str = "", **draft: Any) -> Remembered:
         """Keep one thing; the other fields are those of `Draft`.
 
-        Raises `InvalidValue`, `AccessDenied`, or `ConflictingChange` where it cannot supersede what it should.
+        Raises `InvalidValue`, `AccessDenied`, or `ConflictingChange` where it cannot supersede what it should, or would
+        be past its time as it comes.
         """
         [remembered] = await self.remember_all([_draft(title=title, **draft)])
         return remembered
@@ -290,11 +291,11 @@ def _within_bounds(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_expiry(expires: object, now: datetime) -> None:
-    """Refuse what would be gone as it comes."""
+    """Refuse what would be gone as it comes: a time that was well named, and that the clock has passed."""
     if isinstance(expires, str):
         expires = parse_time(expires)
     if isinstance(expires, datetime) and check_time(expires) <= now:
-        raise InvalidValue(f"expires_at is {format_time(expires)}, which is past: name a time to come, or none")
+        raise ConflictingChange(f"expires_at is {format_time(expires)}, which is past: name a time to come, or none")
 
 
 def _texts(value: object, name: str) -> tuple[str, ...]:
