@@ -81,11 +81,12 @@ def pair(text: str) -> tuple[str, Any]:
 
 def _time(text: str, direction: int) -> datetime:
     """Times without a zone are UTC, as all are that we print."""
+    from stores.records import read_time
+
     try:
         if span := _SPAN.fullmatch(text):
             return datetime.now(UTC) + direction * timedelta(**{_UNITS[span[2]]: int(span[1])})
-        moment = datetime.fromisoformat(text)
-        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return read_time(text)
     except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(
             f"{text!r} is no time: write 2026-01-31, 2026-01-31T12:00Z, or 12h, 30d, 4w"

@@ -80,9 +80,7 @@ class Importer:
     async def run(self, source: Source) -> Report:
         """Import all that the source holds, read whole before anything is written: half a file adds nothing."""
         self._report = Report(source.kind, str(source.path), self._dry_run)
-        kind = (
-            BUNDLE if source.kind == MEMORIES else source.kind
-        )  # the same rows, with the ids that they have in a bundle
+        kind = BUNDLE if source.kind == MEMORIES else source.kind  # the same rows, with the ids they have in a bundle
         self._intake = Intake(kind, self._report, sensitivity=self._sensitivity, dry_run=self._dry_run)
         total = self._count(source)
         records = await self._memory.list_sessions()

@@ -125,10 +125,8 @@ class Bus:
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
             failure = "it cancelled itself"
-        except (
-            Exception,
-            SystemExit,
-        ) as error:  # a stranger's hook may raise anything, and the conversation shall go on
+        except (Exception, SystemExit) as error:
+            # A stranger's hook may raise anything, and the conversation shall go on.
             logger.debug("the hook %s failed", subscription.name, exc_info=True)
             failure = told(error)
         finally:

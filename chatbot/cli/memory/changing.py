@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from chatbot.cli.repl.editor import edited
 from chatbot.memory.writing import Remembered
 from stores.access import SENSITIVITIES
 from stores.errors import InvalidValue
+from stores.events import made_from
 from stores.observation import STATUSES, Observation
 from stores.query import status_now
 from stores.records import format_time
@@ -147,9 +149,11 @@ async def _agree(desk: Desk, ids: Collection[str]) -> None:
 async def _going(desk: Desk, ids: Collection[str]) -> list[Observation]:
     """What would be purged with these: they, and all that was derived from them."""
     rows = await _rows(desk, STATUSES)
-    going = set(ids)
-    while more := {row.id for row in rows if row.id not in going and not going.isdisjoint(row.derived_from)}:
-        going |= more
+    made: defaultdict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        for source in row.derived_from:
+            made[source].append(row.id)
+    going = {*ids, *made_from(ids, lambda each: made.get(each, ()))}
     return [row for row in rows if row.id in going]
 
 
