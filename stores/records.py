@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from stores.errors import InvalidValue
 
 ROLE = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 def format_time(moment: datetime) -> str:
@@ -49,6 +51,16 @@ def check_time(moment: datetime) -> datetime:
     if moment.year < 1000:
         raise InvalidValue(f"the time {moment.isoformat()} lies before the year 1000")
     return moment
+
+
+def micros(at: datetime) -> int:
+    """Microseconds since 1970."""
+    return (at - _EPOCH) // _MICROSECOND
+
+
+def moment(at: int) -> datetime:
+    """The time that `micros` gave."""
+    return _EPOCH + at * _MICROSECOND
 
 
 def check_text(text: str, what: str) -> str:

@@ -42,7 +42,7 @@ from stores.observations import snapshot
 from stores.observations.journal import Journal, Writer, event_of
 from stores.observations.rewriting import Change, erasing, uncounted
 from stores.observations.search import Search
-from stores.observations.table import Place, Table, always, is_few, micros, moment, text_digest
+from stores.observations.table import Place, Table, always, is_few, text_digest
 from stores.observations.vectors import Vectors
 from stores.query import (
     Facet,
@@ -60,6 +60,7 @@ from stores.query import (
     fact_fits,
     values_of,
 )
+from stores.records import micros, moment
 from stores.row_state import RowState
 from stores.vectors import one_dimension, unit
 

@@ -12,7 +12,7 @@ from array import array
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
@@ -27,11 +27,9 @@ from stores.observations.ids import Ids
 from stores.observations.labels import Labels
 from stores.observations.visible import Lines, Visible
 from stores.query import EXACT, Filter, Labelled, Match, Order, key_of, values_of, written
-from stores.records import format_time
+from stores.records import format_time, micros, moment
 from stores.row_state import RowState
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 NEVER = 2**62
 _UNCHANGED = -1.0
 _KEPT_MASKS = 8
@@ -672,16 +670,6 @@ def always(_: int) -> bool:
 def is_few(some: int, rows: int) -> bool:
     """Whether it takes less to put some rows in order than to pass all of them by."""
     return some * 4 < rows
-
-
-def micros(at: datetime) -> int:
-    """Microseconds since 1970."""
-    return (at - _EPOCH) // _MICROSECOND
-
-
-def moment(at: int) -> datetime:
-    """The time that `micros` gave."""
-    return _EPOCH + at * _MICROSECOND
 
 
 def twin_key(row: Observation) -> bytes:

@@ -20,7 +20,7 @@ from chatbot.server import sse
 from chatbot.server.callers import Caller
 from chatbot.server.dependencies import VisitHere
 from chatbot.server.errors import problem_of, unexpected
-from chatbot.server.native.pages import EntryCursor, IdCursor, Limit, Page, gone, moment_in, moment_text, page_after
+from chatbot.server.native.pages import EntryCursor, IdCursor, Limit, Page, gone, page_after
 from chatbot.server.native.sessions import SessionId
 from chatbot.server.native.shapes import Entry, Given, Shape
 from chatbot.server.responses import OF_IDENTITY, OF_MODELS
@@ -28,7 +28,7 @@ from chatbot.server.turns import KeptTurn, RunningTurn
 from chatbot.server.values import VISIBLE, Flag, Tokens
 from chatbot.server.writing import Writing, WritingHere
 from stores.errors import StoreError
-from stores.records import TranscriptEntry
+from stores.records import TranscriptEntry, micros, moment
 
 router = APIRouter(prefix="/v1/sessions/{session_id}", tags=["conversation"], responses=OF_IDENTITY)
 
@@ -234,7 +234,7 @@ class _Place:
     from_end: int
 
     def text(self) -> str:
-        return f"{moment_text(self.at)}~{self.from_end}"
+        return f"{micros(self.at)}~{self.from_end}"
 
 
 def _position(entries: Sequence[TranscriptEntry], place: _Place) -> int | None:
@@ -249,4 +249,4 @@ def _cursor(shown: Sequence[TranscriptEntry]) -> str:
 
 def _place(cursor: str) -> _Place:
     at, _, from_end = cursor.partition("~")
-    return _Place(moment_in(at), int(from_end))
+    return _Place(moment(int(at)), int(from_end))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Annotated, Generic, TypeVar
 
 from fastapi import Query
@@ -16,8 +15,8 @@ from chatbot.server.values import ID
 Item = TypeVar("Item")
 
 _CURSOR = "`next_cursor` of the page before."
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME = "[0-9]{1,16}"
+"""A time in microseconds since 1970, for which any number will do."""
 RANK = "^[0-9]{1,3}$"
 """The cursor of a list by rank: how many came before."""
 
@@ -59,16 +58,6 @@ def gone(cursor: str) -> Refused:
     """The error for a cursor that leads nowhere."""
     message = f"no page begins at the cursor {cursor!r:.80}: begin with the first one again"
     return Refused(Problem(404, UNKNOWN, "page_not_found", message, "cursor"))
-
-
-def moment_text(at: datetime) -> str:
-    """A time in a cursor: microseconds since 1970, for which any number will do."""
-    return str((at - _EPOCH) // timedelta(microseconds=1))
-
-
-def moment_in(text: str) -> datetime:
-    """Read what `moment_text` gave. Raises `ValueError`."""
-    return _EPOCH + timedelta(microseconds=int(text))
 
 
 def _position(items: Sequence[Item], key: Callable[[Item], str], cursor: str) -> int:

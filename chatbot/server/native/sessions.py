@@ -11,10 +11,11 @@ from pydantic import Field
 from chatbot.memory import SessionRecord
 from chatbot.memory.record import LONGEST_TITLE
 from chatbot.server.dependencies import VisitHere
-from chatbot.server.native.pages import Limit, Page, RankCursor, TimeCursor, gone, moment_in, moment_text
+from chatbot.server.native.pages import Limit, Page, RankCursor, TimeCursor, gone
 from chatbot.server.native.shapes import Given, Session, Shape
 from chatbot.server.responses import OF_IDENTITY
 from chatbot.server.writing import WritingHere
+from stores.records import micros, moment
 
 router = APIRouter(prefix="/v1/sessions", tags=["sessions"], responses=OF_IDENTITY)
 
@@ -130,13 +131,13 @@ async def fork_session(
 
 def cursor_of(record: SessionRecord) -> str:
     """What names the place of a session in a list."""
-    return f"{moment_text(record.used_at)}~{record.id}"
+    return f"{micros(record.used_at)}~{record.id}"
 
 
 def place_of(cursor: str) -> tuple[datetime, str]:
     """Read what `cursor_of` gave: a place, whether or not a session still stands there. Refuses anything else."""
     at, _, session_id = cursor.partition("~")
     try:
-        return moment_in(at), session_id
+        return moment(int(at)), session_id
     except ValueError:
         raise gone(cursor) from None
