@@ -12,8 +12,7 @@ from uuid import uuid4
 from chatbot.memory import SessionHandle
 from chatbot.messages import Delta, TextDelta, ToolCallDelta
 from chatbot.models.scripted import ScriptedModel
-from chatbot.runtime import Runtime
-from chatbot.setup import Options
+from chatbot.runtime import Options, Runtime
 from chatbot.tools.function import FunctionTool
 
 AGENT = "chat"
@@ -82,12 +81,12 @@ async def begin(runtime: Runtime) -> SessionHandle:
     """A session that has begun; what that sets off in the background is over before its first turn."""
     session = await runtime.new_session()
     assert session is not None
-    await runtime.pipeline.begin(session)
-    await runtime.pipeline.bus.drain()
+    await runtime.hooks.begin(session)
+    await runtime.hooks.bus.drain()
     return session
 
 
 async def leave(runtime: Runtime, session: SessionHandle) -> None:
     """End the session, and return once what that sets off is done."""
     await runtime.leave(session)
-    await runtime.pipeline.bus.drain()
+    await runtime.hooks.bus.drain()

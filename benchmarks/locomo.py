@@ -51,7 +51,7 @@ from chatbot.embedding import Embedder
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.remembering import Memories
 from chatbot.memory.writing import Draft
-from stores.access import SENSITIVITIES
+from chatbot.stores.access import SENSITIVITIES
 
 CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open", 4: "single"}
 DEPTH = 20
@@ -174,8 +174,10 @@ async def plain(turns: list[Turn], folder: Path) -> tuple[Asking, Closing, Memor
     for pair in exchanges(turns):
         if pair[0].session not in sessions:
             sessions[pair[0].session] = await memory.create_session(["basic_session", "observations"], AGENT)
-        texts = dict(zip(("user_text", "assistant_text"), map(_line, pair), strict=False))
-        kept = await sessions[pair[0].session].remember(type="exchange", created_at=pair[0].at, **texts)
+        user, reply = (*map(_line, pair), "")[:2]
+        kept = await sessions[pair[0].session].remember(
+            type="exchange", created_at=pair[0].at, user_text=user, assistant_text=reply
+        )
         held.setdefault(kept.id, []).extend(turn.id for turn in pair)
     memories = memory.memories(AGENT)
     return partial(_asked, memories, held), memory.aclose, memories

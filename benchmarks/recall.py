@@ -23,15 +23,14 @@ import tempfile
 import time
 from array import array
 from collections.abc import Callable
-from heapq import nlargest
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from stores.analysis import terms
-from stores.observations.text_index import TextIndex, Visible
+from chatbot.stores.analysis import terms
+from chatbot.stores.observations.index import TextIndex, Visible
 
 SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]
 QUESTIONS = 60
@@ -72,7 +71,7 @@ class Ours:
     def build(self, rows: list[str], folder: Path) -> int:
         self.folder = folder
         self.usual = terms(rows[0])[:1]
-        index = TextIndex(folder, b"benchmark")
+        index = TextIndex(folder)
         index.open()
         for plan in index.rebuild_plans(len(rows)):
             written = index.write(plan, [(n, n, {"narrative": terms(rows[n])}) for n in range(plan.start, plan.end)])
@@ -83,20 +82,12 @@ class Ours:
         return size_of(folder)
 
     def reopen(self) -> None:
-        self.index = TextIndex(self.folder, b"benchmark")
+        self.index = TextIndex(self.folder)
         self.index.open()
         self.index.match(self.usual, self.visible)  # so that all but the question's own postings is ready
 
     def search(self, question: str) -> object:
-        scores = self.index.match(terms(question), self.visible)
-        return top(scores)
-
-
-def top(scores: dict[int, float]) -> list[tuple[float, int]]:
-    if len(scores) <= 10:
-        return sorted(((score, row) for row, score in scores.items()), reverse=True)
-    floor = nlargest(10, scores.values())[-1]
-    return sorted(((score, row) for row, score in scores.items() if score >= floor), reverse=True)[:10]
+        return self.index.ranked(terms(question), self.visible, limit=10)
 
 
 class Hidden(Ours):
@@ -243,7 +234,7 @@ def put_one_more(corpus: Corpus, ours: Ours) -> None:
     print(f"  after one more row {statistics.median(again) / warm:.2f} x warm", end="; ")
     print(f"what is missing is known in {(time.process_time() - started) * 1e6:.0f} us", end="; ")
     started = time.process_time()
-    index = TextIndex(ours.folder, b"benchmark")
+    index = TextIndex(ours.folder)
     index.open()
     print(f"opened and verified in {(time.process_time() - started) * 1e3:.1f} ms")
 

@@ -59,10 +59,9 @@ def _compare(clients: int, words: int, delay: float) -> None:
 
 async def _serve(words: int, delay: float) -> None:
     from chatbot.models import ScriptedModel
-    from chatbot.runtime import Runtime
+    from chatbot.runtime import Options, Runtime
     from chatbot.server.house import House
     from chatbot.server.serve import serve
-    from chatbot.setup import Options
 
     script = " ".join(["word"] * words)
 

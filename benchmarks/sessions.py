@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from chatbot.memory import MemorySystem
 
-STORE = "stores.basic_session:BasicSessionStore"
+STORE = "chatbot.stores.basic_session:BasicSessionStore"
 TEXT = "a message of ordinary length, as people and models write them " * 7
 FILLED = 500
 ROUNDS = 60

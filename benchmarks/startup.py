@@ -187,8 +187,7 @@ def work_in(home: Path, work: Callable[[Runtime], Awaitable[object]]) -> None:
     """Open the memory in a home, do something and close it."""
     import asyncio
 
-    from chatbot.runtime import Runtime
-    from chatbot.setup import Options
+    from chatbot.runtime import Options, Runtime
 
     async def opened() -> None:
         async with Runtime(Options(model="scripted")) as runtime:

@@ -38,8 +38,7 @@ from chatbot.chat import Chat
 from chatbot.memory import SessionHandle
 from chatbot.memory.writing import Draft
 from chatbot.models import ScriptedModel
-from chatbot.runtime import Runtime
-from chatbot.setup import Options
+from chatbot.runtime import Options, Runtime
 
 _CHUNKS = 100
 _CALLS = 60

@@ -50,9 +50,9 @@ from locomo import conversations, exchanges
 from chatbot.memory import SessionHandle
 from chatbot.memory.maintenance.report import KINDS, Report
 from chatbot.runtime import Runtime
+from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.observation import STATUSES, Observation
 from chatbot.tools.function import FunctionTool
-from stores.access import SENSITIVITIES
-from stores.observation import STATUSES, Observation
 
 BEGIN = datetime(2026, 1, 1, 8, tzinfo=UTC)
 CAP = 1_000
@@ -312,7 +312,7 @@ class Year:
         if len(self.growth) % (WEIGHINGS // 4) == 0:
             self.seen |= {row.id async for row in _all(runtime.memory.memories())}
         stats = await runtime.memory.memories().stats(ask=SENSITIVITIES)
-        return number, stats.by_status.get("active", 0), stats.journal_bytes, self._index_bytes()
+        return number, stats.by_status.get("active", 0), stats.journal_bytes or 0, self._index_bytes()
 
     def _index_bytes(self) -> int:
         files = (file for folder in self.home.glob("cache/*/index") for file in folder.rglob("*"))

@@ -1,6 +1,6 @@
-"""Settings: what may be configured, its defaults, and the one place where files and environment become values.
+"""Settings with their defaults; the only module that reads configuration files and the environment.
 
-Weakest first: the configuration file, the identity's own settings, `CHATBOT_SECTION__KEY` in the environment, flags.
+In ascending priority: the configuration file, `identity.toml`, `CHATBOT_SECTION__KEY` in the environment, flags.
 An unknown key anywhere is an error that names the nearest known one.
 """
 
@@ -10,32 +10,36 @@ import os
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from msgspec import Meta, Struct, ValidationError, convert, field
-from msgspec.structs import fields
+from msgspec.structs import fields, replace
 from platformdirs import user_config_path, user_data_path
 
-from chatbot import trust
+from chatbot import allowed
 from chatbot.errors import ConfigError
-from stores.errors import did_you_mean
-from stores.observation import Type
+from chatbot.providers import OURS, provider_of
+from chatbot.stores.errors import did_you_mean
+from chatbot.stores.observation import Type
 
 FILE_NAME = "config.toml"
 FILE_VARIABLE = "CHATBOT_CONFIG"
 SECRET = frozenset({"api_key", "env", "headers"})
-"""Settings that hold keys, whatever table they are in: never printed."""
+"""Settings that hold keys, in any table; never printed."""
 OF_IDENTITY = frozenset({"persona", "description", "clearance"})
-"""What stands in an `identity.toml` alone, beside settings that hold for that identity."""
+"""Keys of `identity.toml` that are not settings."""
 _PREFIX = "CHATBOT_"
+_DEEP = 3
+"""Length of the path to a provider's setting: `providers`, the provider, the setting."""
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
 _STEP = re.compile(r"\.(\w+)|\[([^\]]*)\]")
 
 Table = dict[str, Any]
 _ENVIRONMENT = "the environment"
 _Layers = dict[Path | str, Table]
-"""Each layer by the file that it was read from, or by what else it is; the weakest first."""
+"""Layers by their file or other source, in ascending priority."""
 Share = Annotated[float, Meta(ge=0, le=1)]
 Amount = Annotated[float, Meta(ge=0)]
 Positive = Annotated[float, Meta(gt=0)]
@@ -45,152 +49,180 @@ Text = Annotated[str, Meta(min_length=1)]
 
 
 class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A table of the configuration: unknown keys are errors, values are not changed after loading."""
+    """A table of the configuration. Unknown keys are errors; values are immutable."""
 
     def __repr__(self) -> str:
-        """All settings, but no key."""
+        """Show all settings except keys."""
         shown = (f"{each.name}={getattr(self, each.name)!r}" for each in fields(self) if each.name not in SECRET)
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
+class ProviderSettings(Section, frozen=True):
+    """`[providers.<name>]`: key and address of one provider, and limits on memories sent to it.
+
+    `<name>` is LiteLLM's name of the provider, `local` or `scripted`; or your own, with `kind` and `api_base`.
+    """
+
+    kind: str = ""
+    """Provider interface of a server with your own name, such as `openai`."""
+    api_key: str = ""
+    """Key or `env:VARIABLE`; empty: the provider's usual variable, or none if `api_base` is your own."""
+    api_base: str = ""
+    """Address; empty: the provider's own."""
+    headers: dict[str, str] = {}
+    """Headers of each request; values may be `env:VARIABLE`."""
+    input_usd_per_million: Amount | None = None
+    """Price of a million input tokens, for models without a price elsewhere in the configuration."""
+    output_usd_per_million: Amount | None = None
+    sensitivity: Literal["", "public", "private"] = ""
+    """`public`: send only memories known to be public; `private`: also private lines of the profile."""
+    memory: bool = True
+    """Send recalled memories to this provider; false sends none."""
+
+
+ProviderName = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)]
+
+
 class ModelSettings(Section, frozen=True):
-    """`[model]`: which model answers, and how it is called."""
+    """`[model]`: the chat model and its parameters."""
 
     name: Text = "local/smollm2-135m"
     """`local/smollm2-135m`, `local/<path to a .gguf file>`, `scripted`, or any LiteLLM model string."""
     api_key: str = ""
-    """A key, or `env:VARIABLE`; empty leaves it to the provider's usual environment variable."""
+    """Deprecated: use `[providers.<name>]`. Counts only for the provider of `name`."""
     api_base: str = ""
-    """Address of an OpenAI-compatible server; empty for the provider's own."""
+    """Deprecated in the same way."""
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
     seed: int | None = None
     max_output_tokens: AtLeastOne = 1024
     context_window: Count = 0
-    """Tokens; 0 takes the model's own, or 8192 where nobody knows it."""
+    """Tokens; 0: the model's own, or 8192 if unknown."""
     timeout_s: Positive = 60.0
     """Longest wait for the first chunk, and between chunks."""
     retries: Annotated[int, Meta(ge=0, le=10)] = 2
-    """Further tries after a transient failure, as long as nothing has arrived."""
+    """Retries after a transient failure, if no part of the reply has arrived."""
     input_usd_per_million: Amount | None = None
-    """Price of a million tokens read, where LiteLLM's table does not know it or is wrong."""
+    """Price of a million input tokens; default: LiteLLM's table."""
     output_usd_per_million: Amount | None = None
     script: tuple[str, ...] = ()
-    """What the model `scripted` replies, in turn and then again from the start."""
+    """Replies of the model `scripted`, in turn, then from the start again."""
 
 
 class EmbeddingSettings(Section, frozen=True):
-    """`[embedding]`: whether what is remembered is also found by its meaning, and which model embeds it."""
+    """`[embedding]`: search by meaning, and the model that embeds memories."""
 
-    model: str = ""
-    """`local/minilm`, or any LiteLLM embedding model string; empty: words alone."""
+    model: str = "local/auto"
+    """`local/auto`: the local encoders, if installed; or any LiteLLM embedding model; empty: words only."""
     api_key: str = ""
-    """A key, or `env:VARIABLE`; empty leaves it to the provider's usual environment variable."""
+    """Deprecated: use `[providers.<name>]`. Counts only for the provider of `model`."""
     api_base: str = ""
-    """Address of an OpenAI-compatible server; empty for the provider's own."""
+    """Deprecated in the same way."""
     dimensions: Count = 0
-    """Shorter vectors, where the model can make them; 0: as long as it makes them."""
+    """Shorter vectors, if the model supports it; 0: full length."""
     batch: Annotated[int, Meta(ge=1, le=1000)] = 32
-    """Texts in one call."""
-    weight: Share = 0.3
-    """How much meaning counts beside words."""
+    """Texts per call."""
+    weight: Share = 1.0
+    """Weight of meaning: 1 as measured, 0 none."""
     usd_per_million: Amount | None = None
-    """Price of a million tokens, where LiteLLM's table does not know it or is wrong."""
+    """Price of a million tokens; default: LiteLLM's table."""
 
 
 class ProfileSettings(Section, frozen=True):
-    """`[profiles.<name>]`: what counts when memories are ranked; None leaves it as `chatbot.memory.scoring` has it."""
+    """`[profiles.<name>]`: weights of a ranking; None keeps the default in `chatbot.memory.scoring`."""
 
     match: Share | None = None
-    """The words, dates and meanings that were asked for, and what stands beside them."""
+    """Match in words, dates, meaning and neighbouring messages."""
     recency: Share | None = None
     mention: Share | None = None
-    """How often it was said again."""
+    """How often it was repeated."""
     importance: Share | None = None
     credibility: Share | None = None
     """How often it was used and confirmed."""
     half_lives: dict[str, Positive] = {}
-    """Days after which a type counts half as recent, `other` for all types not named; `inf`: never."""
+    """Days until a type counts half as recent; `other` for types not named; `inf`: never."""
     relative_floor: Share | None = None
-    """Share of the best evidence that a memory must have to get into a prompt."""
+    """Least evidence for a prompt, as a share of the best memory's."""
     absolute_floor: Amount | None = None
-    """The least evidence that gets a memory into a prompt."""
+    """Least evidence for a prompt."""
 
 
 class ProfilesSettings(Section, frozen=True):
-    """`[profiles]`: the ways in which memories are ranked."""
+    """`[profiles]`: rankings of memories."""
 
     search: ProfileSettings = ProfileSettings()
-    """What a search answers."""
+    """Ranking of a search."""
     recent: ProfileSettings = ProfileSettings()
-    """A search without words."""
+    """Ranking of a search without words."""
     inject: ProfileSettings = ProfileSettings()
-    """What gets into a prompt."""
+    """Ranking of memories for a prompt."""
 
 
 class ExtractionSettings(Section, frozen=True):
-    """`[extraction]`: whether a model takes facts out of what was said, after the turn, and what that may cost."""
+    """`[extraction]`: extract facts from exchanges by model, after the turn, within a budget."""
 
     enabled: bool = False
-    """Take facts out of each exchange that is worth remembering."""
+    """Extract facts from each exchange that is worth remembering."""
     model: str = ""
-    """The model that does it, by its LiteLLM name; empty: the one that chats."""
+    """LiteLLM name of the model; empty: the chat model."""
     api_key: str = ""
-    """A key for `model`, or `env:VARIABLE`; empty leaves it to the provider's usual environment variable."""
+    """Deprecated: use `[providers.<name>]`. Counts only for the provider of `model`."""
     api_base: str = ""
-    """Address of an OpenAI-compatible server for `model`; empty for the provider's own."""
+    """Deprecated in the same way."""
     input_usd_per_million: Amount | None = None
-    """Price of a million tokens that `model` reads, where LiteLLM's table does not know it or is wrong."""
+    """Price of a million input tokens of `model`; default: LiteLLM's table."""
     output_usd_per_million: Amount | None = None
     budget_usd: Amount = 0
-    """What all calls beside conversations may cost in a day, in UTC; 0: only `[budget]` limits them."""
+    """Most cost of these calls per day (UTC); 0: only `[budget]` limits them."""
     max_output_tokens: Annotated[int, Meta(ge=16)] = 800
-    """The longest reply to one call."""
+    """Longest reply of one call."""
     timeout_s: Positive = 30.0
     """Longest wait for a whole reply."""
     reconcile: bool = True
-    """Let the model say which facts change or deny what is remembered already."""
+    """Let the model decide which facts change or contradict existing memories."""
     supersede: bool = True
-    """Let a fact take the place of one about the same subject that means nearly the same; needs `[embedding]`."""
+    """Let a fact replace a nearly identical one about the same subject; needs `[embedding]`."""
     summaries: bool = False
-    """Let a model sum up what a conversation's window left out, and sessions; rules do it otherwise."""
+    """Summarize sessions and what left the window by model; otherwise by rule."""
 
 
 class AgentSettings(Section, frozen=True):
     """`[agents.<id>]`: one way to run an identity."""
 
-    memory: tuple[str, ...] = ()
-    """The stores that a session uses, by name; an agent with none chats without a memory."""
+    memory: tuple[str, ...] = ("basic_session", "observations")
+    """Stores of a session, by name; `[]`: the agent has no memory."""
     window_entries: AtLeastOne = 20
-    """How many of the last transcript entries the model is shown, as far as they fit."""
+    """Last transcript entries shown to the model, as far as they fit."""
     remember_exchanges: bool = True
-    """Keep each exchange in the store of observations, word for word; small talk is left out."""
+    """Remember each exchange word for word, except small talk."""
     recall_rows: Count = 5
-    """How many remembered things a prompt may hold; 0 recalls nothing."""
+    """Most memories in a prompt; 0 recalls nothing."""
     recall_tokens: Count = 2000
-    """How many tokens they may take; never more than a sixth of the model's window."""
+    """Most tokens of these memories; at most a sixth of the model's window."""
     index_rows: Count = 0
-    """Of how many decisions, preferences and identities the titles stand in a session's first prompt; 0: of none."""
+    """How many decision, preference and identity titles a session's first prompt lists; 0 lists none."""
     tools: tuple[str, ...] = ("memory",)
-    """What the model may call, as far as it takes tools: plug-ins by name, or `module:function`."""
+    """Tools of the model, if it supports tools: plug-ins by name, or `module:function`."""
     tool_steps: Count = 8
-    """How often in one turn the model may call tools."""
+    """Most rounds of tool calls in a turn."""
     title_by_model: bool = False
-    """Ask the model for the title of a new session, one short call more; else a rule takes it from what was said."""
+    """Ask the model for the title of a new session (one short call); otherwise a rule makes it."""
 
 
 class SessionSettings(Section, frozen=True):
-    """`[sessions]`: how long sessions live."""
+    """`[sessions]`: lifetime of sessions."""
 
     ttl_days: Amount = 0
-    """Days after its last use at which a session is erased; 0 keeps it for ever."""
+    """Days after its last use until a session is deleted; 0: never."""
+    ttl_keeps_memory: bool = True
+    """Keep the memories of an expired session; false deletes them too."""
 
 
 class RetentionSettings(Section, frozen=True):
-    """`[[maintenance.rules]]`: how long some rows are kept; see `chatbot.memory.maintenance.policy.Rule`."""
+    """`[[maintenance.rules]]`: retention of some rows (`chatbot.memory.maintenance.policy.Rule`)."""
 
     types: tuple[Type, ...] = ()
-    """Empty: all types but decision, identity, preference and task."""
+    """Empty: all types except decision, identity, preference and task."""
     agent: str | None = None
     namespace: str | None = None
     archive_after_days: Amount = 0
@@ -199,34 +231,34 @@ class RetentionSettings(Section, frozen=True):
 
 
 class MaintenanceSettings(Section, frozen=True):
-    """`[maintenance]`: how memory fades, what is merged, and how long what is kept; 0 turns a step off."""
+    """`[maintenance]`: decay, merging and retention of memories; 0 turns a step off."""
 
     consolidate_every_hours: Amount = 168
-    """How long after memory has faded it does again, as a session ends or begins; 0: with every session."""
+    """Hours between decay runs, at the start or end of a session; 0: with every session."""
     compress_every_hours: Amount = 168
-    """The same for merging, retiring and erasing."""
+    """The same, for merging, archiving and deleting."""
     decay_per_day: Share = 0.05
-    """What of its strength a row loses on a day without use; what is meant to last loses half of it."""
+    """Share of its strength that an unused row loses per day; lasting types lose half as much."""
     compression_min_age_days: Amount = 7
-    """How old rows must be to be merged."""
+    """Age at which rows can be merged."""
     similarity: Share = 0.5
-    """The share of common words from which on three rows or more are merged into one; 0: none are."""
+    """Share of common words for merging three or more rows; 0: no merging."""
     summarize_after_days: Amount = 0
-    """Days after which what is left of a session is rolled up into a few rows."""
+    """Days until the rows of a session are summarized into a few."""
     max_per_session: Count = 0
-    """How many rows of one session stay active."""
+    """Most active rows per session."""
     erase_after_days: Amount = 0
-    """Days after which what was deleted or has expired is erased for good, from history too."""
+    """Days until hidden and expired rows are deleted permanently, history included."""
     rows_per_run: AtLeastOne = 2000
-    """How many rows a run looks at; the next one goes on behind them."""
+    """Most rows per run; the next run continues after them."""
     seconds_per_run: Positive = 2.0
-    """How long a run may take, about."""
+    """Approximate longest time of a run."""
     rules: tuple[RetentionSettings, ...] = ()
-    """The first one that covers a row holds."""
+    """The first rule that covers a row applies."""
 
 
 class BudgetSettings(Section, frozen=True):
-    """`[budget]`: limits that a model call may not pass; 0 sets none. Days are UTC."""
+    """`[budget]`: limits on model calls; 0: none. Days are UTC."""
 
     session_usd: Amount = 0
     day_usd: Amount = 0
@@ -235,111 +267,115 @@ class BudgetSettings(Section, frozen=True):
 
 
 class TerminalSettings(Section, frozen=True):
-    """`[terminal]`: how the chat looks."""
+    """`[terminal]`: appearance of the chat."""
 
     markdown: bool = True
     """Render replies; false prints them as they come."""
     shown_on_resume: Count = 6
-    """How many of the last entries are shown when a session goes on."""
+    """Last entries shown when a session is resumed."""
     show_usage: bool = True
-    """A line with tokens and cost under each reply."""
+    """Show tokens and cost under each reply."""
 
 
 class McpServerSettings(Section, frozen=True):
-    """`[mcp.servers.<name>]`: a server of tools, either a command to run or a URL to call."""
+    """`[mcp.servers.<name>]`: a tool server, either a command to run or a URL to call."""
 
     command: str = ""
-    """The program; a relative path starts from the configuration file's folder."""
+    """Program; a relative path starts from the configuration file's folder."""
     args: tuple[str, ...] = ()
     env: dict[str, str] = {}
-    """What it finds in its environment beside PATH, HOME and the like; values may be `env:VARIABLE`."""
+    """Environment variables to add; values may be `env:VARIABLE`."""
     url: Annotated[str, Meta(pattern="^(https?://.*)?$")] = ""
-    """Where it is reached by streamable HTTP."""
+    """Address of a streamable HTTP server."""
     headers: dict[str, str] = {}
-    """What is sent with each request; values may be `env:VARIABLE`."""
+    """Headers of each request; values may be `env:VARIABLE`."""
     allow: tuple[str, ...] | None = None
-    """The tools that the model is offered; all of them where it is left out."""
+    """Tools offered to the model; None: all."""
     confirm: Literal["destructive", "never"] | tuple[str, ...] = "destructive"
-    """The tools whose calls the user is asked about; by default those that do not say that they destroy nothing."""
+    """Tools whose calls need consent; by default those that do not declare to be harmless."""
     trust: tuple[str, ...] = ()
-    """Tools that are offered though what they say of themselves reads like an instruction."""
+    """Tools offered although their description reads like an instruction."""
     timeout_s: Positive = 60.0
-    """Longest wait for the answer of a tool."""
+    """Longest wait for the result of a tool."""
     start_timeout_s: Positive = 10.0
-    """Longest wait for the server to be there; the chat goes on without it."""
+    """Longest wait for the start of the server; the chat continues without it."""
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` where it is neither one thing nor the other."""
+        """Raise `ValueError` unless exactly one of command and url is set."""
         if bool(self.command) == bool(self.url):
-            raise ValueError("give either the command that starts it, or its url")
+            raise ValueError("set either command or url")
 
 
 ServerName = Annotated[str, Meta(pattern="^[a-z0-9]+([_-][a-z0-9]+)*$", max_length=24)]
 
 
 class McpSettings(Section, frozen=True):
-    """`[mcp]`: the Model Context Protocol, to serve what is remembered, and to use the tools of others."""
+    """`[mcp]`: servers whose tools the model may call over the Model Context Protocol."""
 
     servers: dict[ServerName, McpServerSettings] = {}
 
 
 class ServerSettings(Section, frozen=True):
-    """`[server]`: where `chatbot serve` listens, and what it and `chatbot mcp --http` take from those who come."""
+    """`[server]`: address of `chatbot serve`, and limits that also apply to `chatbot mcp --http`."""
 
     host: Text = "127.0.0.1"
-    """The address to listen on; any other than loopback needs a token (`chatbot token add`)."""
+    """Address to listen on; any but loopback requires a token (`chatbot token add`)."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 8000
-    """0 takes one that is free."""
+    """0: any free port."""
     allowed_hosts: tuple[str, ...] = ()
-    """Names that a request may call the server by, beside loopback ones."""
+    """Host names accepted in requests, in addition to loopback."""
     allowed_origins: tuple[str, ...] = ()
     """Other web sites whose pages may call the server, such as `https://chat.example.org`."""
     body_kb: AtLeastOne = 1024
-    """The largest body of a request."""
+    """Largest request body."""
     request_timeout_s: Positive = 20.0
-    """Longest wait for a whole request, and for a client to take a piece of an answer."""
+    """Longest wait for a complete request, and for a client to read a chunk."""
     rate_per_minute: Count = 600
-    """Requests a minute for each caller whose token sets no other rate; 0: as many as they like."""
+    """Requests per minute and caller, unless the token sets a rate; 0: no limit."""
     connections: AtLeastOne = 1000
-    """How many may be open at once."""
+    """Most open connections."""
     unasked_tools: tuple[str, ...] = ()
-    """Tools that `chatbot serve` may call though they need consent, for whoever may chat; the others are refused."""
+    """Tools that `chatbot serve` runs without the consent that they need; others that need it are refused."""
+    users: Literal["apart", "shared"] = "apart"
+    """Memory of users named in requests: one each, or `shared`. A token can override it."""
+    memory: Literal["on", "off"] = "off"
+    """Remember what clients of OpenAI say without a session. A token decides for itself."""
 
 
 class TelemetrySettings(Section, frozen=True):
-    """`[telemetry]`: spans and metrics by OpenTelemetry, which needs the extra `otel`; without these there are none."""
+    """`[telemetry]`: OpenTelemetry spans and metrics; needs the extra `otel`. Off by default."""
 
     prometheus: bool = False
-    """`chatbot serve` answers `GET /metrics`, in the format of Prometheus."""
+    """`chatbot serve` offers `/metrics` in the Prometheus format."""
     endpoint: Annotated[str, Meta(pattern="^(https?://.+)?$")] = ""
-    """The collector that spans and metrics are sent to, by OTLP over HTTP; empty: nothing is sent."""
+    """OTLP/HTTP collector; empty: nothing is sent."""
     headers: dict[str, str] = {}
-    """What is sent with each request; values may be `env:VARIABLE`."""
+    """Headers of each request; values may be `env:VARIABLE`."""
     service: Text = "chatbot"
-    """What the collector knows this by."""
+    """Service name in the collector."""
     sample: Share = 1.0
-    """The share of turns whose spans are sent; metrics count them all."""
+    """Share of turns whose spans are sent; metrics count all."""
     interval_s: Positive = 60.0
-    """How often metrics are sent."""
+    """Seconds between sending metrics."""
     timeout_s: Positive = 5.0
-    """Longest wait for the collector; nobody but a thread in the background waits for it."""
+    """Longest wait for the collector, in a background thread."""
 
 
 class Config(Section, frozen=True):
-    """Everything that can be configured. `folder` is where the file was found, and what relative paths start from."""
+    """The complete configuration."""
 
     identity: str = "ada"
-    """Who answers, unless `-i` says otherwise: a folder in `identities`."""
+    """Identity to use without `-i`: a folder in `identities`."""
     identities: str = "identities"
-    """The folder of all identities, relative to the configuration file."""
+    """Folder of all identities, relative to the configuration file."""
     model: ModelSettings = ModelSettings()
-    agents: dict[str, AgentSettings] = field(
-        default_factory=lambda: {"chat": AgentSettings(memory=("basic_session", "observations"))}
-    )
+    providers: dict[ProviderName, ProviderSettings] = {}
+    """`[providers.<name>]`: keys and addresses by provider."""
+    agents: dict[str, AgentSettings] = field(default_factory=lambda: {"chat": AgentSettings()})
     memory: dict[str, Table] = {}
-    """`[memory.<store>]`: the settings of each store, checked by the store."""
+    """`[memory.<store>]`: settings of each store, checked by the store."""
     hooks: dict[str, Table] = {}
-    """`[hooks.<name>]`: `enabled`, `priority`, `timeout_s` and the settings of each hook, checked by the hook."""
+    """`[hooks.<name>]`: `enabled`, `priority`, `timeout_s` and own settings, checked by the hook."""
     embedding: EmbeddingSettings = EmbeddingSettings()
     profiles: ProfilesSettings = ProfilesSettings()
     extraction: ExtractionSettings = ExtractionSettings()
@@ -351,12 +387,55 @@ class Config(Section, frozen=True):
     server: ServerSettings = ServerSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
 
+    @property
+    def nameable_providers(self) -> frozenset[str]:
+        """Providers whose models an identity may name: usual ones, and those in `[providers]` with their interface.
+
+        Only the owner can write these tables: found files and identities may not.
+        """
+        own = {name for name, settings in self.providers.items() if settings.kind in allowed.PROVIDERS}
+        return allowed.PROVIDERS | own
+
+
+NAMED_BY = {"model": "name", "embedding": "model", "extraction": "model"}
+"""Sections that name a model, with the key that does."""
+FORMER = ("api_key", "api_base")
+"""Deprecated keys of these sections, which belong into `[providers]`."""
+_OF_A_PROVIDER = (*FORMER, "input_usd_per_million", "output_usd_per_million", "usd_per_million")
+_DEFAULT_NAMES = {"model": ModelSettings().name, "embedding": EmbeddingSettings().model, "extraction": ""}
+
+
+class FormerKeys(NamedTuple):
+    """A deprecated key or address, the model that it was set for, and the model in use."""
+
+    section: str
+    key: str
+    source: Path | str
+    set_for: str
+    in_force: str
+
+    @property
+    def counts(self) -> bool:
+        """True if it is used: both models have the same provider."""
+        return is_same_provider(self.set_for, self.in_force)
+
+
+_LIMITS = frozenset({"session_usd", "day_usd", "session_tokens", "day_tokens", "budget_usd"})
+_DEFAULTS: Table = {"agents": {"chat": {}}}
+"""The lowest layer: tables with free names that exist by default."""
+
 
 class Settings:
-    """The layers that a configuration is made of, read once; `combined` makes the configuration."""
+    """The layers of a configuration, read once; `combined` merges them."""
 
-    def __init__(self, path: Path | None, file: Table, environment: Table, flags: Table) -> None:
+    def __init__(
+        self, path: Path | None, file: Table, environment: Table, flags: Table, *, is_chosen: bool = True
+    ) -> None:
         self.path = path
+        self.folder = path.parent.resolve() if path else user_data_path("chatbot")
+        """Base of relative paths: the file's folder, or the user's data folder without a file."""
+        self.is_chosen = is_chosen
+        """True if the user named, owns or trusts the file; a file that was only found is untrusted."""
         self._file = file
         self._environment = environment
         self._flags = flags
@@ -367,43 +446,65 @@ class Settings:
     ) -> Settings:
         """Read the file at `path`, or the first one found, and the environment. Raises `ConfigError`.
 
-        It is raised, too, for a file that was only found in the folder at hand and reaches out of it: see `trust`.
+        Also raises it for an untrusted file in the current folder that names code or a place (see `allowed`).
         """
         found = find_file(path, environ)
         file = read_toml(found) if found else {}
-        if found is not None and path is None and not environ.get(FILE_VARIABLE) and found == Path(FILE_NAME):
-            trust.check(found, file)
-        return cls(found, file, _from_environment(environ), flags or {})
+        is_asked_for = path is not None or bool(environ.get(FILE_VARIABLE))
+        is_chosen = True
+        is_own = Path.cwd() == user_config_path("chatbot").resolve()
+        if found == Path(FILE_NAME) and not (is_asked_for or is_own):
+            check_found(found, file, f"review it, then run `chatbot config trust`, or pass --config {found}")
+            is_chosen = bool(allowed.needing_trust(file)) and allowed.is_allowed(
+                found, file
+            )  # trusting a file that sets nothing means nothing
+        return cls(found, file, _from_environment(environ), flags or {}, is_chosen=is_chosen)
+
+    def with_flags(self, flags: Table) -> Settings:
+        """Return the same files and environment with other flags."""
+        other = copy(self)  # keeps the folder, even if the process has left it
+        other._flags = flags  # noqa: SLF001 - a copy of this class
+        return other
 
     @property
-    def folder(self) -> Path:
-        """What relative paths start from: the file's folder, or the user's data folder where there is no file."""
-        return self.path.parent.resolve() if self.path else user_data_path("chatbot")
+    def plugins_beside(self) -> Path | None:
+        """Folder of plug-ins that are not installed; None for an untrusted file."""
+        return self.folder if self.is_chosen else None
 
     @property
     def holds_key(self) -> bool:
-        """Whether a key stands in the file itself, and not only the name of its variable."""
+        """True if the file itself contains a key, not only the name of a variable."""
         return any(_keys_in(self._file))
 
     def combined(self, identity: Table | None = None, identity_path: Path | None = None) -> Config:
-        """The configuration, the identity's own settings included. Raises `ConfigError` naming the culprit."""
+        """Merge all layers, the identity's included. Raises `ConfigError` that names the wrong setting."""
         layers = self._layers(identity, identity_path)
-        merged: Table = {}
-        for layer in layers.values():
-            merged = merge(merged, layer)
+        merged = _of_one_provider(layers)
         try:
             return convert(merged, Config, strict=False)
         except ValidationError as error:
             raise _explained(str(error), merged, layers) from error
 
+    def former_keys(self, identity: Table | None = None, identity_path: Path | None = None) -> list[FormerKeys]:
+        """Return the deprecated keys and addresses, with their sources."""
+        layers = self._layers(identity, identity_path)
+        return [
+            FormerKeys(section, key, _source(layers, (section, key)), owner, in_force)
+            for section, name in NAMED_BY.items()
+            for key in FORMER
+            if (owner := _owner(layers, section, name, key)) is not None
+            and provider_of(owner) not in OURS
+            and (in_force := _name_in(layers.values(), section, name))
+        ]
+
     def source(self, *place: str, identity: Table | None = None, identity_path: Path | None = None) -> Path | str:
-        """The file or the variable that sets what is at `place`; empty where none does."""
+        """Return the file or variable that sets the value at `place`; empty if none does."""
         return _source(self._layers(identity, identity_path), place)
 
     def wrong(
         self, table: tuple[str, ...], message: str, identity: Table | None = None, identity_path: Path | None = None
     ) -> ConfigError:
-        """The error for what is wrong in a table such as `("memory", "observations")`, by where the setting stands."""
+        """Return the error for a table such as `("memory", "observations")`, with the source of the setting."""
         layers = self._layers(identity, identity_path)
         inner = [key for layer in layers.values() if isinstance(found := _found(layer, table), dict) for key in found]
         named = [key for key in inner if repr(key) in message or f" {key} = " in message]
@@ -411,36 +512,46 @@ class Settings:
 
     def _layers(self, identity: Table | None, identity_path: Path | None) -> _Layers:
         return {
+            "": _DEFAULTS,
             self.path or "defaults": self._file,
-            identity_path or "identity": identity or {},
+            identity_path or "identity": _within_limits(identity or {}, self._file),
             _ENVIRONMENT: self._environment,
             "the flags": self._flags,
         }
 
 
 def find_file(path: Path | None, environ: Mapping[str, str]) -> Path | None:
-    """The configuration file: the one asked for, `$CHATBOT_CONFIG`, `./config.toml`, or the user's; else None."""
+    """Return the given file, `$CHATBOT_CONFIG`, `./config.toml`, or the user's; None if there is none."""
     asked = path or (Path(environ[FILE_VARIABLE]) if environ.get(FILE_VARIABLE) else None)
     if asked is not None:
         if not asked.is_file():
-            raise ConfigError(f"there is no configuration file {asked}")
+            raise ConfigError(f"no such configuration file: {asked}")
         return asked
     usual = (Path(FILE_NAME), user_config_path("chatbot") / FILE_NAME)
     return next((candidate for candidate in usual if candidate.is_file()), None)
 
 
+def check_found(
+    path: Path, table: Table, remedy: str, *, is_weakest: bool = True, providers: frozenset[str] = allowed.PROVIDERS
+) -> None:
+    """Raise `ConfigError` for a mistake in an untrusted file, or a setting that needs trust."""
+    if allowed.needing_trust(table, is_weakest=is_weakest, providers=providers):
+        Settings(path, table, {}, {}).combined()
+        allowed.check(path, table, remedy, is_weakest=is_weakest, providers=providers)
+
+
 def read_toml(path: Path) -> Table:
-    """The table in a TOML file. Raises `ConfigError` with file, line and column."""
+    """Read a TOML file. Raises `ConfigError` with file, line and column."""
     try:
         return _by_own_names(tomllib.loads(path.read_text(encoding="utf-8")))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is no valid TOML: {error}", at=path) from error
+        raise ConfigError(f"{path} is not valid TOML: {error}", at=path) from error
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}", at=path) from error
+        raise ConfigError(f"cannot read {path}: {error.strerror}", at=path) from error
 
 
 def merge(weaker: Table, stronger: Table) -> Table:
-    """Both tables in one; where they differ the stronger wins, key by key."""
+    """Merge two tables key by key; the stronger wins."""
     merged = dict(weaker)
     for key, value in stronger.items():
         both = isinstance(value, dict) and isinstance(merged.get(key), dict)
@@ -448,14 +559,93 @@ def merge(weaker: Table, stronger: Table) -> Table:
     return merged
 
 
+def _within_limits(identity: Table, file: Table) -> Table:
+    """Drop settings of an untrusted identity that would lift a limit of the owner's file."""
+    kept = dict(identity)
+    for section in {"budget", "extraction"} & identity.keys() & file.keys():
+        own, limits = identity[section], file[section]
+        if isinstance(own, dict) and isinstance(limits, dict):
+            kept[section] = {
+                key: value for key, value in own.items() if key not in _LIMITS or not _lifts(value, limits.get(key))
+            }
+    return kept
+
+
+def _lifts(value: Any, limit: Any) -> bool:
+    """Return True if one limit is higher than another; 0 means none."""
+    own, most = _number(value), _number(limit)
+    return own is not None and most is not None and most > 0 and not 0 < own <= most
+
+
+def _number(value: Any) -> float | None:
+    """Return the number that a setting is read as; it may be written as text."""
+    try:
+        return float(value) if isinstance(value, int | float | str) else None
+    except ValueError:
+        return None
+
+
 def from_variable(text: str, setting: str) -> str:
-    """The text, or the value of the variable that it names as `env:VARIABLE`. Raises `ConfigError` for an unset one."""
+    """Resolve `env:VARIABLE`; other text is returned as is. Raises `ConfigError` for an unset variable."""
     if not text.startswith("env:"):
         return text
     variable = text.removeprefix("env:").strip()
     if not os.environ.get(variable):
         raise ConfigError(f"{setting} names the variable {variable or '(none)'}, which is not set")
     return os.environ[variable]
+
+
+def is_same_provider(model: str, other: str) -> bool:
+    """Return True if two model names have the same provider; a model that is an address matches no other."""
+    if model == other or "://" in model or "://" in other:
+        return model == other
+    return provider_of(model) == provider_of(other) != ""
+
+
+def renamed(settings: ModelSettings, name: str) -> ModelSettings:
+    """Return the settings for another model; without key, address and prices if its provider differs."""
+    if is_same_provider(settings.name, name):
+        return replace(settings, name=name)
+    without: dict[str, Any] = dict.fromkeys(FORMER, "")
+    without |= dict.fromkeys(("input_usd_per_million", "output_usd_per_million"))
+    return replace(settings, name=name, **without)
+
+
+def _of_one_provider(layers: _Layers) -> Table:
+    """Merge all layers; drop keys, addresses and prices of a model if another provider is called.
+
+    A model named by a flag or an identity takes none from the file that were set for another provider.
+    """
+    merged: Table = {}
+    for layer in layers.values():
+        merged = merge(merged, layer)
+    for section, name in NAMED_BY.items():
+        in_force = _name_in(layers.values(), section, name)
+        for key in _OF_A_PROVIDER:
+            owner = _owner(layers, section, name, key)
+            if owner is not None and in_force is not None and not is_same_provider(owner, in_force):
+                merged[section] = {each: value for each, value in merged[section].items() if each != key}
+    return merged
+
+
+def _owner(layers: _Layers, section: str, name: str, key: str) -> str | None:
+    """Return the model that a section's key was set for; None if no layer sets one.
+
+    It is the model of the same layer, else of the file or the environment, never of a flag or an identity.
+    """
+    setting = [layer for layer in layers.values() if _found(layer, (section, key)) not in (None, "")]
+    if not setting:
+        return None
+    _, file, _, environment, _ = layers.values()
+    own = _found(setting[-1], (section, name))
+    return own if isinstance(own, str) else _name_in((file, environment), section, name)
+
+
+def _name_in(layers: Iterable[Table], section: str, name: str) -> str | None:
+    """Return the model that the strongest of these layers names; None if its value is not a name."""
+    named = [found for layer in layers if (found := _found(layer, (section, name))) is not None]
+    found = named[-1] if named else _DEFAULT_NAMES[section]
+    return found if isinstance(found, str) else None
 
 
 def _from_environment(environ: Mapping[str, str]) -> Table:
@@ -471,9 +661,9 @@ def _from_environment(environ: Mapping[str, str]) -> Table:
 
 
 def _by_own_names(table: Table) -> Table:
-    """The table in which `[memory.extraction]`, as some call it, is `[extraction]`; what both set, the latter decides.
+    """Merge `[memory.extraction]`, an alias, into `[extraction]`, which wins.
 
-    So what is checked of the one, such as who may set its `api_base`, is checked of the other.
+    The checks of `[extraction]`, such as who may set its `api_base`, then cover both.
     """
     memory = table.get("memory")
     if not isinstance(memory, dict) or not isinstance(memory.get("extraction"), dict):
@@ -483,13 +673,19 @@ def _by_own_names(table: Table) -> Table:
 
 
 def _value(variable: str, text: str) -> Any:
-    """Lists and tables are TOML; everything else is text, converted to what the setting is."""
+    """Parse a variable: lists and tables are TOML, everything else is text that is converted later."""
     if not text.startswith(("[", "{")):
         return text
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{variable}={text} is no valid TOML: {error}", at=variable) from error
+        shown = "" if _may_hold_key(variable.lower().split("__")) else f"={text}"
+        raise ConfigError(f"{variable}{shown} is not valid TOML: {error}", at=variable) from error
+
+
+def _may_hold_key(place: Sequence[str]) -> bool:
+    """Return True if an invalid value may be a key, also in a wrong place such as `[providers] openai = "sk-…"`."""
+    return bool(SECRET & set(place)) or (place[0].removeprefix(_PREFIX.lower()) == "providers" and len(place) < _DEEP)
 
 
 def _explained(message: str, merged: Table, layers: _Layers) -> ConfigError:
@@ -501,21 +697,21 @@ def _explained(message: str, merged: Table, layers: _Layers) -> ConfigError:
     if unknown:
         known = ": it belongs into an identity.toml" if place[0] in OF_IDENTITY else ""
         known = known or did_you_mean(place[-1], _known_beside(place))
-        return _error(layers, place, f"there is no setting {name}{known}")
+        return _error(layers, place, f"unknown setting {name}{known}")
     value = _at(merged, place)
-    shown = "" if isinstance(value, dict | list | tuple) or SECRET & set(place) else f" = {value!r}"
+    shown = "" if isinstance(value, dict | list | tuple) or _may_hold_key(place) else f" = {value!r}"
     return _error(layers, place, f"{name}{shown}: {what[:1].lower()}{what[1:].replace('`object`', 'a table')}")
 
 
 def _error(layers: _Layers, place: Sequence[str], message: str) -> ConfigError:
-    """The error with the file or the variable in front that the setting at `place` stands in, as far as it is known."""
-    at = _source(layers, place) or next(iter(layers))
+    """Prefix the message with the file or environment variable that set `place`, if known."""
+    at = _source(layers, place) or list(layers)[1]
     told = f"{at} in {_ENVIRONMENT}" if isinstance(at, str) and at.startswith(_PREFIX) else at
     return ConfigError(f"{told}: {message}", at=at)
 
 
 def _source(layers: _Layers, place: Sequence[str]) -> Path | str:
-    """What the setting at `place` was read from: a file, a variable, or what else there is; empty for nothing."""
+    """Return the source of the setting at `place`: a file, a variable, or another layer; empty if none."""
     for name, layer in reversed(list(layers.items())):
         if _holds(layer, place):
             return _variable(_found(layer, place), place) if name == _ENVIRONMENT else name
@@ -523,7 +719,7 @@ def _source(layers: _Layers, place: Sequence[str]) -> Path | str:
 
 
 def _variable(value: Any, place: Sequence[str]) -> str:
-    """The variable that sets what is at `place`, or the first one of a table there."""
+    """Return the variable that sets the value at `place`, or the first one of a table there."""
     while isinstance(value, dict) and value:
         key, value = next(iter(value.items()))
         place = [*place, key]
@@ -545,7 +741,7 @@ def _found(value: Any, place: Iterable[str]) -> Any:
 
 
 def _located(message: str, merged: Table) -> tuple[str, list[str]]:
-    """What msgspec says is wrong, and the keys that lead there; it leaves out those of tables with free names."""
+    """Return msgspec's message and the path of keys, completed with those of tables with free names."""
     what, _, path = message.partition(" - at `")
     place: list[str] = []
     for name, index in _STEP.findall(f"{path}[...]" if path.startswith("key`") else path):
@@ -558,7 +754,7 @@ def _located(message: str, merged: Table) -> tuple[str, list[str]]:
 
 
 def _complains(merged: Table, place: list[str], message: str) -> bool:
-    """Whether the message stands when the last table on the way holds nothing but the last key."""
+    """Return True if the message stays when the last table holds only the last key."""
     try:
         convert(_narrowed(merged, place), Config, strict=False)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""The embedder contract: texts in, vectors of their meaning out, and what that took."""
+"""The embedder contract: texts in, vectors of their meaning and the usage out."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from chatbot.messages import Usage
-from stores.lifecycle import AsyncResource
-from stores.vectors import Vector
+from chatbot.stores.lifecycle import AsyncResource
+from chatbot.stores.vectors import Vector
 
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """One vector a text, in the order of the texts, and the usage to be billed."""
+    """One vector per text, in order, and the usage to bill."""
 
     vectors: list[Vector]
     usage: Usage
 
 
 class Embedder(AsyncResource):
-    """One embedding model. Vectors of different names must never be compared. Safe to share between tasks."""
+    """Embedding model. Vectors of models with different names must never be compared. Safe to share between tasks."""
 
     name: str
     """The model's stable id, such as `local/minilm` or `openai/text-embedding-3-small`."""
     batch: int = 32
-    """How many texts are best given at once."""
+    """Texts of one call."""
     sends_away: bool = True
-    """Whether texts leave this machine, or may; then nothing delicate is given to it unasked."""
+    """True where texts may leave this machine; then it is given no sensitive rows unasked."""
 
     @property
     @abstractmethod
@@ -36,11 +36,28 @@ class Embedder(AsyncResource):
 
     @abstractmethod
     async def embed(self, texts: Sequence[str]) -> Embedded:
-        """The texts' vectors. No texts, no call. Raises a `ModelError`; cancelling stops at once.
+        """Return the texts' vectors. No texts, no call. Raises a `ModelError`; cancelling stops at once.
 
         A text past the model's window counts as far as it fits, where the model can cut it.
         """
 
+    async def embed_questions(self, texts: Sequence[str], *, among_others: bool) -> tuple[list[list[Vector]], Usage]:
+        """Return the vectors to search with, one or more for each text, in their order, and the usage to be billed.
+
+        `among_others` means that some rows are not in English (see `probes`).
+        """
+        del among_others
+        found = await self.embed(texts)
+        return [[vector] for vector in found.vectors], found.usage
+
+    def probes(self) -> Sequence[Vector]:
+        """Return vectors that are near to some row, if any row is in another language than English; none by default."""
+        return ()
+
+    async def check(self) -> None:
+        """Raise a `ModelError` if weights, a provider or its key are missing. Makes no call."""
+        return
+
     async def aclose(self) -> None:
-        """Let go of connections and memory. May be called twice."""
+        """Release connections and memory. May be called twice."""
         return

@@ -1,28 +1,28 @@
-"""What can go wrong above the stores, as one tree. The other tree is `stores.errors.StoreError`.
+"""Errors above the stores, as one tree. The other tree is `chatbot.stores.errors.StoreError`.
 
 ChatbotError
-├── ConfigError             a setting or a file of settings is wrong        (ValueError)
-├── IdentityError           an identity is missing, misnamed or malformed   (LookupError)
-├── UnknownToken            no token is called that, or more than one       (LookupError)
+├── ConfigError             a setting or configuration file is invalid      (ValueError)
+├── IdentityError           an identity is missing or malformed             (LookupError)
+├── UnknownToken            no token has that name, or several have         (LookupError)
 ├── SessionError
 │   ├── SessionNotFound     no session has that id, prefix or title         (LookupError)
 │   ├── AmbiguousSession    more than one session matches                   (LookupError)
 │   ├── WrongAgent          the session belongs to another agent            (PermissionError)
 │   ├── SessionExpired      its time to live is over                        (LookupError)
-│   └── DamagedSession      its session.json cannot be understood           (ValueError)
+│   └── DamagedSession      its session.json cannot be parsed               (ValueError)
 ├── ModelError
 │   ├── UnknownModel        no such model, or no provider for the name      (LookupError)
 │   ├── MissingModel        a local model whose weights or engine are absent (FileNotFoundError)
 │   ├── AccessDenied        the provider refused the key                    (PermissionError)
 │   ├── RateLimited         the provider asks to slow down                  (RuntimeError)
 │   ├── ContextTooLong      the prompt does not fit the model's window      (ValueError)
-│   ├── RequestRefused      the provider refused this very request          (ValueError)
+│   ├── RequestRefused      the provider refused this request               (ValueError)
 │   ├── ModelTimeout        no answer in time                               (TimeoutError)
 │   └── ProviderFailed      unreachable, overloaded, or broke off           (ConnectionError)
-├── BudgetExceeded          the next call could pass a limit                (RuntimeError)
-└── ToolError               a tool failed, or was called wrongly            (RuntimeError)
+├── BudgetExceeded          the next call could exceed a limit              (RuntimeError)
+└── ToolError               a tool failed, or got wrong arguments           (RuntimeError)
 
-Messages are lower case: what happened, then what to do or what exists. Each surface maps leaves to its own codes.
+Messages are lower case: what is wrong, then what to do or what exists. Each door maps the classes to its own codes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ConfigError(ChatbotError, ValueError):
     def __init__(self, message: str = "", *, at: Path | str = "") -> None:
         super().__init__(message)
         self.at = at
-        """The file that is to be mended, or the variable of the environment; else what it is, as far as it is known."""
+        """The file or environment variable to fix; else another source, if known."""
 
 
 class IdentityError(ChatbotError, LookupError):
@@ -75,14 +75,14 @@ class SessionExpired(SessionError, LookupError):
 
 
 class DamagedSession(SessionError, ValueError):
-    """The session's own record cannot be understood, and nothing else knows it."""
+    """The session's record cannot be parsed, and the index does not have it."""
 
 
 class ModelError(ChatbotError):
     """A model could not answer; the provider's own message is kept, keys are not."""
 
     retry_after_s: float | None = None
-    """How long the provider asked to wait, where it did."""
+    """Seconds to wait, if the provider stated them."""
 
 
 class UnknownModel(ModelError, LookupError):
@@ -94,7 +94,7 @@ class MissingModel(ModelError, FileNotFoundError):
 
 
 class AccessDenied(ModelError, PermissionError):
-    """The provider refused the key, or there is none."""
+    """The provider refused the key, or it is missing."""
 
 
 class RateLimited(ModelError, RuntimeError):

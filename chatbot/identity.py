@@ -7,29 +7,29 @@ identities/<name>/memory/           see `chatbot.memory`
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
-from chatbot.config import OF_IDENTITY, Config, Table, read_toml
+from chatbot import allowed
+from chatbot.config import OF_IDENTITY, Config, Table, check_found, read_toml
 from chatbot.errors import ConfigError, IdentityError
-from stores.errors import UnsafePath, did_you_mean
-from stores.files import contained
+from chatbot.stores.errors import UnsafePath, did_you_mean
+from chatbot.stores.files import contained
 
 FILE_NAME = "identity.toml"
 DEFAULT_PERSONA = "You are a helpful AI assistant. You answer briefly and in plain words."
-_FORBIDDEN = frozenset({"identity", "identities", "mcp", "telemetry"})
-"""What of a configuration no identity may set."""
+_FORBIDDEN = frozenset({"identity", "identities", "mcp", "providers", "server", "telemetry"})
+"""Settings that no identity has of its own: they hold for the whole process."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 Clearance = Literal["full", "inner", "familiar", "public"]
-"""What the one who talks may see, most first."""
+"""Clearances, highest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who answers. `overrides` are its own settings, in the form of the configuration file."""
+    """An identity. `overrides` are its own settings, in the form of the configuration file."""
 
     name: str
     folder: Path
@@ -40,7 +40,7 @@ class Identity:
 
     @property
     def file(self) -> Path:
-        """Where it is written down."""
+        """Path of its `identity.toml`."""
         return self.folder / FILE_NAME
 
     @property
@@ -49,22 +49,35 @@ class Identity:
         return self.folder / "memory"
 
 
-def load_identity(root: Path, name: str) -> Identity:
-    """Read the identity `name` in the folder `root`.
+def load_identity(root: Path, name: str, providers: frozenset[str] = allowed.PROVIDERS) -> Identity:
+    """Read the identity `name` in the folder `root`; `providers` are those whose models it may name.
 
     The default identity needs no file: its folder is made, with its memory, when something is remembered. Raises
-    `IdentityError` naming those that exist, or `ConfigError` for a malformed file.
+    `IdentityError` naming those that exist, or `ConfigError` for a file that is malformed or not trusted: see
+    `allowed`.
     """
-    check_name(name)
-    try:
-        folder = contained(root, name)
-    except UnsafePath as error:
-        raise IdentityError(str(error)) from error
+    folder = _folder(root, name)
     if not (folder / FILE_NAME).is_file():
         if name == Config().identity:
             return Identity(name, folder)
         raise IdentityError(f"{root} has no identity {name!r}{did_you_mean(name, list_identities(root))}")
-    return _parse(name, folder, read_toml(folder / FILE_NAME))
+    return _parse(name, folder, read_toml(folder / FILE_NAME), providers)
+
+
+def allow_identity(root: Path, name: str) -> tuple[Path, Table]:
+    """Trust the current settings of an identity; return the file and the settings. Raises like `load_identity`."""
+    file = _folder(root, name) / FILE_NAME
+    if not file.is_file():
+        raise IdentityError(f"{root} has no identity {name!r}{did_you_mean(name, list_identities(root))}")
+    return file, allowed.allow(file, _settings(read_toml(file)), is_weakest=False)
+
+
+def _folder(root: Path, name: str) -> Path:
+    check_name(name)
+    try:
+        return contained(root, name)
+    except UnsafePath as error:
+        raise IdentityError(str(error)) from error
 
 
 def check_name(name: str) -> None:
@@ -78,22 +91,22 @@ def list_identities(root: Path) -> list[str]:
     return sorted(path.parent.name for path in root.glob(f"*/{FILE_NAME}")) if root.is_dir() else []
 
 
-def _parse(name: str, folder: Path, table: Table) -> Identity:
-    table = dict(table)
-    own = {key: table.pop(key) for key in OF_IDENTITY if key in table}
+def _parse(name: str, folder: Path, table: Table, providers: frozenset[str]) -> Identity:
+    own = {key: table[key] for key in OF_IDENTITY if key in table}
+    table = _settings(table)
     for key, value in own.items():
         if not isinstance(value, str):
             raise _error(folder, f"{key} = {value!r} should be text")
     clearances = get_args(Clearance)
     if own.get("clearance", "full") not in clearances:
         raise _error(folder, f"clearance = {own['clearance']!r}{did_you_mean(own['clearance'], clearances)}")
-    if isinstance(table.get("model"), str):
-        table["model"] = {"name": table["model"]}
-    if forbidden := next(_reaching_out(table), ""):
-        raise _error(folder, f"an identity cannot set {forbidden}: do that in config.toml")
+    if forbidden := next((key for key in sorted(_FORBIDDEN) if key in table), ""):
+        raise _error(folder, f"an identity cannot set {forbidden!r}: do that in config.toml")
     known = (OF_IDENTITY | set(Config.__struct_fields__)) - _FORBIDDEN
     if unknown := next((key for key in table if key not in known), ""):
-        raise _error(folder, f"there is no setting {unknown!r}{did_you_mean(unknown, known)}")
+        raise _error(folder, f"unknown setting {unknown!r}{did_you_mean(unknown, known)}")
+    remedy = f"review it, then run `chatbot config trust -i {name}`, or set that in config.toml"
+    check_found(folder / FILE_NAME, table, remedy, is_weakest=False, providers=providers)
     if not own.get("persona", DEFAULT_PERSONA).strip():
         del own["persona"]
     return Identity(name, folder, overrides=table, **own)
@@ -103,20 +116,9 @@ def _error(folder: Path, message: str) -> ConfigError:
     return ConfigError(f"{folder / FILE_NAME}: {message}", at=folder / FILE_NAME)
 
 
-def _reaching_out(table: Table) -> Iterator[str]:
-    """What only the owner may decide, for an identity may come from a stranger: which code runs, and who gets a key."""
-    yield from (repr(key) for key in sorted(_FORBIDDEN) if key in table)
-    for section in ("hooks", "memory"):
-        yield from (repr(name) for name in _table(table, section) if ":" in name)
-    for agent in _table(table, "agents").values():
-        for key in ("memory", "tools"):
-            named = agent.get(key) if isinstance(agent, dict) else None
-            yield from (repr(name) for name in named or () if isinstance(name, str) and ":" in name)
-    for section in ("model", "embedding", "extraction"):
-        yield from (f"{key!r} in [{section}]" for key in ("api_key", "api_base") if key in _table(table, section))
-
-
-def _table(table: Table, key: str) -> Table:
-    """The table of that name; an empty one where it is none, which whoever combines the layers will tell."""
-    found = table.get(key)
-    return found if isinstance(found, dict) else {}
+def _settings(table: Table) -> Table:
+    """The settings in an `identity.toml`, in the form of the configuration file."""
+    settings = {key: value for key, value in table.items() if key not in OF_IDENTITY}
+    if isinstance(settings.get("model"), str):
+        settings["model"] = {"name": settings["model"]}
+    return settings

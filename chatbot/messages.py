@@ -1,4 +1,4 @@
-"""What is said to a model and what comes back, in values that know no provider.
+"""Prompts and replies as values that are independent of providers.
 
 `Message` is one role-annotated entry of a prompt. A reply arrives as a stream of `Delta`s: any number of `TextDelta`
 and `ToolCallDelta`, then exactly one `Finished`.
@@ -6,8 +6,8 @@ and `ToolCallDelta`, then exactly one `Finished`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Literal
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -22,17 +22,43 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True)
+class Image:
+    """An image in a message, as a `data:` URL. `detail` is what OpenAI calls so."""
+
+    url: str = field(repr=False)
+    detail: str = ""
+
+    def as_openai(self) -> dict[str, Any]:
+        """The image as a part of a message."""
+        shown = {"url": self.url, "detail": self.detail} if self.detail else {"url": self.url}
+        return {"type": "image_url", "image_url": shown}
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
-    """One entry of a prompt. `tool_calls` only with role assistant, `tool_call_id` only with role tool."""
+    """One entry of a prompt. `tool_calls` only with role assistant, `tool_call_id` only with role tool.
+
+    `parts` are the content in pieces where it is more than text; `content` is then their text.
+    """
 
     role: Role
     content: str
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
+    parts: tuple[str | Image, ...] = ()
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """The images in it."""
+        return tuple(part for part in self.parts if isinstance(part, Image))
 
     def as_openai(self) -> dict[str, Any]:
         """The message in the chat-completions form that LiteLLM takes for every provider."""
         wire: dict[str, Any] = {"role": self.role, "content": self.content}
+        if self.parts:
+            wire["content"] = [
+                part.as_openai() if isinstance(part, Image) else {"type": "text", "text": part} for part in self.parts
+            ]
         if self.tool_calls:
             wire["content"] = self.content or None
             wire["tool_calls"] = [
@@ -51,13 +77,51 @@ class ToolSpec:
     name: str
     description: str
     parameters: dict[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}}, hash=False)
+    strict: bool | None = None
+    """Whether a provider that can promise it shall hold arguments to the schema; None leaves it to the provider."""
 
     def as_openai(self) -> dict[str, Any]:
         """The tool in the chat-completions form."""
+        strict = {} if self.strict is None else {"strict": self.strict}
         return {
             "type": "function",
-            "function": {"name": self.name, "description": self.description, "parameters": self.parameters},
+            "function": {"name": self.name, "description": self.description, "parameters": self.parameters, **strict},
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallOptions:
+    """How one reply is to be made, in OpenAI's names; None leaves it to the settings."""
+
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    reasoning_effort: str | None = None
+    stop: tuple[str, ...] | None = None
+    logit_bias: dict[str, float] | None = field(default=None, hash=False)
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    response_format: dict[str, Any] | None = field(default=None, hash=False)
+    tool_choice: str | dict[str, Any] | None = field(default=None, hash=False)
+    parallel_tool_calls: bool | None = None
+
+    HARMLESS: ClassVar[frozenset[str]] = frozenset(
+        {"temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "reasoning_effort"}
+    )
+    """Those that a model which does not know them may pass over; the others change what a reply means."""
+
+    @property
+    def is_forced(self) -> bool:
+        """Whether the reply must have a given form: JSON, or the call of a tool."""
+        return self.response_format is not None or self.tool_choice not in (None, "auto", "none")
+
+    def as_openai(self) -> dict[str, Any]:
+        """Those that are asked for."""
+        asked = {each.name: getattr(self, each.name) for each in fields(self)}
+        asked["stop"] = list(self.stop) if self.stop else None
+        return {name: value for name, value in asked.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +141,15 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """The next piece of the reply's text."""
+    """The next piece of the reply's text; with the probabilities of its tokens, as OpenAI shows them, if asked for."""
+
+    text: str
+    logprobs: tuple[dict[str, Any], ...] = field(default=(), hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """The next piece of what the model thinks before it replies; only in an answer to `CallOptions`."""
 
     text: str
 
@@ -105,4 +177,4 @@ class Finished:
     """The model that answered, as the provider names it."""
 
 
-Delta = TextDelta | ToolCallDelta | Finished
+Delta = TextDelta | ReasoningDelta | ToolCallDelta | Finished

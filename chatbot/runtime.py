@@ -1,36 +1,271 @@
-"""The composition root: from settings to an open identity with its memory, model and chats. Closes what it opens."""
+"""The composition root: from options to an open identity with its memory, model, hooks and chats.
+
+Everything is wired here. `Setup` resolves and checks the settings and opens a memory, for commands that need no more;
+`Runtime` opens the rest, and closes what it opens.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
-from datetime import datetime
-from functools import partial
-from typing import Self
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
-from msgspec.structs import replace
+from msgspec.structs import asdict
 
-from chatbot.chat import Chat, Rules
-from chatbot.chat.answer import answer
-from chatbot.chat.tool_context import ToolContext
-from chatbot.config import Config
-from chatbot.errors import ConfigError
+from chatbot.config import AgentSettings, Config, FormerKeys, Settings, Table, renamed
+from chatbot.errors import ConfigError, SessionError
+from chatbot.identity import Identity, load_identity
 from chatbot.memory import SessionHandle
 from chatbot.memory.record import utc_now
 from chatbot.memory.remembering import Memories
-from chatbot.memory.told import MemoryEvent
-from chatbot.messages import Delta, Message, ToolSpec
-from chatbot.models import open_model
-from chatbot.models.base import Model
-from chatbot.parts import PLAIN
-from chatbot.pipeline.pipeline import Pipeline
-from chatbot.setup import Options, Setup
+from chatbot.memory.scope import MemoryEvent, Tell
+from chatbot.memory.system import MemorySystem
+from chatbot.messages import CallOptions, Delta, Message, ToolSpec
+from chatbot.providers import provider_of
+from chatbot.stores.access import TOOL_RIGHTS, Clearance, least_clearance
+from chatbot.stores.base import ObservationStore
+from chatbot.stores.errors import InvalidValue, StoreError, did_you_mean
+from chatbot.stores.lifecycle import AsyncResource
+from chatbot.stores.plugins import check_settings, load
+from chatbot.stores.span import Observer, observed
 from chatbot.telemetry import open_telemetry
-from chatbot.tools import Confirm, Tool, Toolbox
-from chatbot.tools.mcp import McpServers
-from chatbot.tools.plugins import TOOLS, tools_of
-from stores.lifecycle import AsyncResource
+
+if TYPE_CHECKING:
+    from chatbot.chat import Chat
+    from chatbot.embedding import Embedded, Embedder
+    from chatbot.memory.maintenance.policy import Policy
+    from chatbot.memory.memorability import Memorability
+    from chatbot.memory.scoring import Profile
+    from chatbot.messages import Usage
+    from chatbot.models.base import Model
+    from chatbot.telemetry.telemetry import Telemetry
+    from chatbot.tools import Confirm, Tool, Toolbox
+
+logger = logging.getLogger(__name__)
 
 IN_MEMORY = "in_memory"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of a caller, which override the configuration."""
+
+    config: Path | None = None
+    identity: str | None = None
+    agent: str = "chat"
+    model: str | None = None
+    persona: str | None = None
+    ephemeral: bool = False
+    budget_usd: float | None = None
+    host: str | None = None
+    port: int | None = None
+    namespace: str = ""
+    """The part of the memory to use; see `chatbot.memory.namespaces`."""
+    settings: Settings | None = None
+    """The configuration, where it was read already; `config` is then not read."""
+    telemetry: Telemetry | None = None
+    """Telemetry that the caller closes; without it, what `[telemetry]` asks for."""
+
+    def as_table(self) -> Table:
+        """Return the options that are settings, in the form of the configuration file."""
+        table: Table = {}
+        if self.identity is not None:
+            table["identity"] = self.identity
+        if self.model is not None:
+            table["model"] = {"name": self.model}
+        if self.budget_usd is not None:
+            table["budget"] = {"session_usd": self.budget_usd}
+        if server := {name: value for name in ("host", "port") if (value := getattr(self, name)) is not None}:
+            table["server"] = server
+        return table
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """Settings and identity, resolved and checked; nothing is open yet."""
+
+    settings: Settings
+    config: Config
+    identity: Identity
+    identities: Path
+    agent: str
+    is_default_identity: bool
+    """True for the identity that is used when none is asked for."""
+
+    @classmethod
+    def resolve(cls, options: Options | None = None) -> Setup:
+        """Read the configuration and the identity that it names. Raises `ConfigError` or `IdentityError`."""
+        options = options or Options()
+        flags = options.as_table()
+        settings = (
+            options.settings.with_flags(flags) if options.settings else Settings.read(options.config, flags=flags)
+        )
+        outline = settings.combined()
+        root = _identities(settings, outline)
+        identity = load_identity(root, outline.identity, outline.nameable_providers)
+        config = settings.combined(identity.overrides, identity.file)
+        if config.providers:
+            _check_providers(settings, config)
+        if options.agent not in config.agents:
+            raise ConfigError(f"no agent is called {options.agent!r}{did_you_mean(options.agent, config.agents)}")
+        return cls(settings, config, identity, root, options.agent, is_default_identity=options.identity is None)
+
+    @property
+    def agent_settings(self) -> AgentSettings:
+        """The settings of the agent that was asked for."""
+        return self.config.agents[self.agent]
+
+    def source(self, *place: str) -> Path | str:
+        """Return the file or the variable that sets `place` in the configuration; empty where none does."""
+        return self.settings.source(*place, identity=self.identity.overrides, identity_path=self.identity.file)
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """Changes to the configuration that the user should make: keys and addresses in former places."""
+        found = self.settings.former_keys(self.identity.overrides, self.identity.file)
+        return tuple(_advice(each) for each in found)
+
+    def check_stores(self) -> None:
+        """Check that every store named in the configuration exists and knows its settings. Raises `ConfigError`."""
+        used = {name for agent in self.config.agents.values() for name in agent.memory}
+        for name in sorted(used | self.config.memory.keys()):
+            try:
+                check_settings(name, load(name, beside=self.settings.plugins_beside), self.config.memory.get(name, {}))
+            except StoreError as error:
+                agent = next((each for each, settings in self.config.agents.items() if name in settings.memory), "")
+                named_in = ("memory", name) if name in self.config.memory else ("agents", agent, "memory")
+                raise self._wrong(named_in, error) from error
+
+    def observation_store(self) -> str:
+        """Return the first of the agent's stores that keeps observations in files. Raises `ConfigError` without one."""
+        for name in self.agent_settings.memory:
+            store = load(name, beside=self.settings.plugins_beside)
+            if issubclass(store, ObservationStore) and store.keeps_files:
+                return name
+        stores = ", ".join(f'"{name}"' for name in (*self.agent_settings.memory, "observations"))
+        raise ConfigError(
+            f"no store of the agent {self.agent!r} keeps observations: set [agents.{self.agent}] memory = [{stores}]"
+        )
+
+    def why_lost(self, stores: Sequence[str]) -> str:
+        """Return why a session that uses these stores keeps nothing; empty where one of them keeps files."""
+        if any(load(name, beside=self.settings.plugins_beside).keeps_files for name in stores):
+            return ""
+        what = (
+            f"{', '.join(stores)} forgets everything at the end"
+            if stores
+            else f"the agent {self.agent!r} has no stores"
+        )
+        remedy = f'set [agents.{self.agent}] memory = ["basic_session", "observations"]'
+        return f"this chat keeps nothing: {what}; to keep it, {remedy}"
+
+    @property
+    def policy(self) -> Policy:
+        """The policy of maintenance."""
+        from chatbot.memory.maintenance.policy import configured
+
+        return configured(self.config.maintenance)
+
+    def check_tools(self) -> None:
+        """Check that the tools of every agent can be loaded. Raises `ConfigError`."""
+        names = {name for agent in self.config.agents.values() for name in agent.tools}
+        from chatbot.tools.plugins import TOOLS
+        from chatbot.tools.plugins import load as load_tools
+
+        for name in sorted(names - TOOLS.own.keys()):
+            load_tools(name, beside=self.settings.plugins_beside)
+
+    def exchange_gate(self) -> Memorability | None:
+        """Return the gate for exchanges; None where the agent remembers none. Raises `ConfigError`."""
+        from chatbot.hooks.memorability import exchange_gate
+
+        wanted = self.agent_settings.remember_exchanges
+        return exchange_gate(self.config.hooks, beside=self.settings.plugins_beside) if wanted else None
+
+    def clearance(self, asked: Clearance | None = None) -> Clearance:
+        """Return what a caller may see: what the identity allows, or less. Raises `ConfigError` for more."""
+        allowed = self.identity.clearance
+        if asked is not None and least_clearance(asked, allowed) != asked:
+            raise ConfigError(f"the identity {self.identity.name!r} allows {allowed}, and {asked} is more than that")
+        return asked or allowed
+
+    def check_hooks(self) -> None:
+        """Check that every hook in the configuration exists and knows its settings. Raises `ConfigError`."""
+        from chatbot.hooks.plugins import plan_hook
+
+        for name, table in self.config.hooks.items():
+            try:
+                plan_hook(name, table, beside=self.settings.plugins_beside)
+            except ConfigError as error:
+                raise self._wrong(("hooks", name), error) from error
+
+    def _wrong(self, place: tuple[str, ...], error: Exception) -> ConfigError:
+        message = str(error)
+        if not self.settings.is_chosen and "there is no module" in message:
+            message += "; plug-ins beside a file that was only found are loaded after `chatbot config trust`"
+        return self.settings.wrong(place, message, self.identity.overrides, self.identity.file)
+
+    def open_memory(
+        self,
+        *,
+        ephemeral: bool = False,
+        observations: str | None = None,
+        clearance: Clearance | None = None,
+        tell: Tell | None = None,
+        clock: Callable[[], datetime] = utc_now,
+        observer: Observer | None = None,
+        namespace: str = "",
+    ) -> MemorySystem:
+        """Open the identity's memory, or one that writes nothing; `observations` is the store of what is remembered.
+
+        Nobody sees more through it than the identity's clearance allows, or less where `clearance` says so.
+        """
+        ttl = self.config.sessions.ttl_days
+        embedding = self.config.embedding
+        return MemorySystem(
+            None if ephemeral else self.identity.memory,
+            settings=self.config.memory,
+            ttl=timedelta(days=ttl) if ttl else None,
+            ttl_keeps_memory=self.config.sessions.ttl_keeps_memory,
+            plugins_beside=self.settings.plugins_beside,
+            plugins={name for agent in self.config.agents.values() for name in agent.memory},
+            clearance=self.clearance(clearance),
+            namespace=namespace,
+            observations=observations,
+            embedder=_open_embedder(self.config),
+            meaning_weight=embedding.weight,
+            bill=self._bill_embedding,
+            profiles=self._profiles(),
+            tell=tell,
+            observer=observer,
+            clock=clock,
+        )
+
+    def _profiles(self) -> dict[str, Profile]:
+        """Return the profiles of ranking, as the configuration changes them. Raises `ConfigError`."""
+        from chatbot.memory.scoring import PROFILES, tuned
+
+        profiles = dict(PROFILES)
+        for name, settings in asdict(self.config.profiles).items():
+            changes = {key: value for key, value in asdict(settings).items() if value is not None}
+            try:
+                profiles[name] = tuned(profiles[name], changes)
+            except InvalidValue as error:
+                raise ConfigError(f"[profiles.{name}] half_lives: {error}") from error
+        return profiles
+
+    async def _bill_embedding(self, model: str, usage: Usage, seconds: float) -> None:
+        if model.startswith("local/"):
+            return  # it costs nothing, and a line for each search would cost a write
+        from chatbot.chat.ledger import Ledger
+        from chatbot.chat.usage import Call
+
+        await Ledger(self.identity.memory).add(Call(utc_now(), "", "embed", model, usage, seconds))
 
 
 class Runtime(AsyncResource):
@@ -48,29 +283,41 @@ class Runtime(AsyncResource):
         confirm: Confirm | None = None,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
+        from chatbot.chat.ledger import Ledger
+        from chatbot.hooks.hooks import Hooks
+        from chatbot.models import open_model
+        from chatbot.tools.mcp import McpServers
+
         options = options or Options()
         self.setup = Setup.resolve(options)
         self.setup.check_stores()
         self.setup.check_tools()
         self.setup.check_hooks()
+        for advice in self.setup.advice:
+            _warn_once(advice)
         self._persona = options.persona or self.setup.identity.persona
         self._ephemeral = options.ephemeral
         self._telemetry = None if options.telemetry else open_telemetry(self.config.telemetry)
-        watching = options.telemetry or self._telemetry
-        self._parts = parts = watching.parts if watching else PLAIN
-        self.model = parts.model(model or open_model(self.setup.config.model))
+        telemetry = options.telemetry or self._telemetry
+        self._observer = telemetry.observer if telemetry else None
+        self.model = model or open_model(self.config.model, self.config.providers)
         self.model_asked_for = model.name if model else self.setup.config.model.name
-        """With the folders of a file, which the name of the model has not."""
+        """The name of the model, with the folders of a model file."""
         self.memory = self.setup.open_memory(
-            ephemeral=options.ephemeral, observations=self._observations(), tell=self._tell, clock=clock, parts=parts
+            ephemeral=options.ephemeral,
+            observations=self._observations(),
+            tell=self._tell,
+            clock=clock,
+            observer=self._observer,
+            namespace=options.namespace,
         )
         self._clock = clock
-        self.ledger = parts.ledger(self.setup.identity.memory)
+        self.ledger = Ledger(self.setup.identity.memory)
         self._tools = tools
         self.confirm = confirm
         self._former: list[Model] = []
         self._servers = McpServers(self.config.mcp.servers, self.setup.settings.folder, _judge)
-        self.pipeline = Pipeline(
+        self.hooks = Hooks(
             config=self.config,
             identity=self.setup.identity.name,
             agent=self.agent,
@@ -78,9 +325,9 @@ class Runtime(AsyncResource):
             model=self.model,
             ledger=self.ledger,
             home=self.memory.home,
-            plugins_beside=self.setup.settings.folder,
+            plugins_beside=self.setup.settings.plugins_beside,
             clock=clock,
-            parts=parts,
+            observer=self._observer,
         )
 
     @property
@@ -106,19 +353,35 @@ class Runtime(AsyncResource):
             self._servers.begin()
 
     def memories(self) -> Memories:
-        """What is remembered, for a caller without a session. Raises `ConfigError` where the agent keeps nothing."""
-        if not self._ephemeral:
-            self.setup.observation_store()
+        """Return the memory for a caller without a session. Raises `ConfigError` where the agent keeps nothing."""
+        self.check_memories()
         return self.memory.memories(self.agent)
 
-    async def new_session(self) -> SessionHandle | None:
-        """A new session of the agent; None for an agent without stores, which then chats without a memory."""
+    @property
+    def remembers(self) -> bool:
+        """Whether the agent keeps what it is told beyond a session."""
+        try:
+            self.check_memories()
+        except ConfigError:
+            return False
+        return True
+
+    def check_memories(self) -> None:
+        """Raise `ConfigError` where the agent keeps nothing."""
+        if not self._ephemeral:
+            self.setup.observation_store()
+
+    async def new_session(self, *, namespace: str | None = None) -> SessionHandle | None:
+        """A new session of the agent; None for an agent without stores, which then chats without a memory.
+
+        `namespace` is the part of memory that it uses, where that is not the runtime's own.
+        """
         if not self.store_types:
             return None
-        return await self.memory.create_session(self.store_types, self.agent)
+        return await self.memory.create_session(self.store_types, self.agent, namespace=namespace)
 
     async def resume(self, text: str | None = None) -> SessionHandle | None:
-        """The session with that id, beginning of an id, or title; without a text the one used last, or a new one.
+        """Load the session with that id, beginning of an id, or title; without a text the last one used, or a new one.
 
         Raises a `SessionError` where the text does not name one session of this agent.
         """
@@ -129,8 +392,21 @@ class Runtime(AsyncResource):
             return None
         return await self.memory.latest_session(self.agent) or await self.new_session()
 
+    def keeps(self, session: SessionHandle | None) -> bool:
+        """Return whether anything of a chat in `session` is kept when it ends."""
+        return not (self._ephemeral or self._why_lost(session))
+
+    def warning(self, session: SessionHandle | None) -> str:
+        """Return a warning for a chat in `session` that keeps nothing, unless that was asked for."""
+        return "" if self._ephemeral else self._why_lost(session)
+
+    def _why_lost(self, session: SessionHandle | None) -> str:
+        return self.setup.why_lost(() if session is None else session.record.store_types)
+
     def chat(self, session: SessionHandle | None) -> Chat:
-        """A conversation in `session`, by the rules of the agent."""
+        """A conversation in `session`, by the rules of the agent. Raises `MissingRight`: it takes `chat`."""
+        from chatbot.chat import Chat, Rules
+
         rules = Rules(
             persona=self._persona,
             agent=self.agent,
@@ -138,46 +414,89 @@ class Runtime(AsyncResource):
             budget=self.config.budget,
             max_output_tokens=self.config.model.max_output_tokens,
         )
-        return self._parts.chat(
+        return Chat(
             model=self.model,
-            session=session,
+            session=session and session.for_turns(),
             rules=rules,
             ledger=self.ledger,
             tools=self.tools(session),
-            publisher=self.pipeline,
+            publisher=self.hooks,
             clock=self._clock,
+            observer=self._observer,
         )
 
     def _tell(self, event: MemoryEvent) -> None:
-        self.pipeline.tell(event)
+        self.hooks.tell(event)
+
+    async def discard_empty(self, session: SessionHandle | None) -> None:
+        """Delete a session that was made for one call which failed before anything was said in it."""
+        if session is None:
+            return
+        with suppress(StoreError, SessionError):
+            if not await session.transcript_count():
+                await self.leave(session)
+                await self.memory.delete_session(session.id)
 
     async def leave(self, session: SessionHandle | None) -> None:
-        """Tell the hooks that a session is over for now, if it began. What is left open ends with `aclose`."""
+        """Leave a session: its hooks end. Sessions that are not left end with `aclose`."""
         if session is not None:
-            await self.pipeline.end(session.id)
+            await self.hooks.end(session.id)
 
     def answer(
-        self, messages: Sequence[Message], *, tools: Sequence[ToolSpec] = (), max_output_tokens: int | None = None
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[ToolSpec] = (),
+        max_output_tokens: int | None = None,
+        options: CallOptions | None = None,
     ) -> AsyncGenerator[Delta, None]:
-        """Ask the model just that, without a session; see `answer`. The persona speaks first, unless a system does."""
+        """Ask the model without a session: nothing is recalled or kept but the bill. Yields deltas, `Finished` last.
+
+        The persona comes first, unless `messages` have a system message. Raises `BudgetExceeded`, `ContextTooLong`, or
+        the `ModelError` of the model.
+        """
+        from chatbot.chat.calls import Calls
+
         if not any(message.role == "system" for message in messages):
             messages = (Message("system", self._persona), *messages)
         most = self.config.model.max_output_tokens
-        return answer(
-            self.model,
-            messages,
-            tools=tools,
-            max_output_tokens=min(max_output_tokens or most, most),
-            budget=self.config.budget,
-            ledger=self.ledger,
-        )
+        with observed(self._observer):
+            calls = Calls(
+                self.model,
+                self.ledger,
+                self.config.budget,
+                reply_tokens=min(max_output_tokens or most, most),
+                clock=self._clock,
+            )
+        return calls.stream("answer", messages, tools=tools, options=options)
+
+    async def embed(self, texts: Sequence[str]) -> tuple[str, Embedded]:
+        """Return the name of the memory's encoder, and its vectors of these texts; see `MemorySystem.embed`.
+
+        Raises `BudgetExceeded` where a limit of the day is spent, unless the encoder is on this machine.
+        """
+        from chatbot.chat import Bill
+        from chatbot.chat.budget import limits_of
+        from chatbot.models.tokens import estimate_text
+
+        if self.config.embedding.model and not self.config.embedding.model.startswith("local/"):
+            budget = self.config.budget
+            today = self._clock().replace(hour=0, minute=0, second=0, microsecond=0)
+            spent = await self.ledger.since(today) if budget.day_usd or budget.day_tokens else Bill()
+            for limit in limits_of(budget, Bill(), spent):
+                if limit.left <= (sum(map(estimate_text, texts)) if limit.unit == "tokens" else 0):
+                    raise limit.refusal()
+        return await self.memory.embed(texts)
 
     async def use_model(self, name: str) -> None:
         """Go on with another model: the next `chat` has it. Raises `ModelError` or `ConfigError`, and changes nothing.
 
-        It is called by the settings of `[model]`, as with the option `model`. Hooks keep the model they began with.
+        It is called by the settings of `[model]`, as with the option `model`; a key and an address there only where it
+        is of the same provider. Hooks keep the model they began with.
         """
-        model = self._parts.model(open_model(replace(self.config.model, name=name)))
+        from chatbot.models import open_model
+
+        model = open_model(renamed(self.config.model, name), self.config.providers)
         try:
             await model.check()
         except BaseException:
@@ -187,18 +506,28 @@ class Runtime(AsyncResource):
         self.model, self.model_asked_for = model, name
 
     def tools(self, session: SessionHandle | None) -> Toolbox:
-        """What the model is offered in `session`: what the caller gave, what the agent names, those of servers.
+        """Return the tools of `session`: those of the caller, those that the agent names, and those of MCP servers.
 
-        Nothing where the model takes no tools. Raises `ConfigError`.
+        Empty where the model takes no tools. Raises `ConfigError`.
         """
+        from chatbot.chat.tool_context import ToolContext
+        from chatbot.tools import Toolbox
+        from chatbot.tools.plugins import TOOLS, tools_of
+
         if not self.model.supports_tools:
             return Toolbox()
-        memory = self.memory if session is None else self.memory.cleared_for(session.clearance)
-        context = ToolContext(session, memory, self.agent, self.setup.identity.name)
+        own = session and session.for_tools()
+        memory = own.confined(self.memory) if own else self.memory.cleared_for(rights=TOOL_RIGHTS)
+        context = ToolContext(own, memory, self.agent, self.setup.identity.name)
         names = self.setup.agent_settings.tools
-        named = partial(tools_of, names, context, beside=self.setup.settings.folder)
+        withheld = self.model.disclosure.withheld_tools
+
+        def named() -> list[Tool]:
+            tools = tools_of(names, context, beside=self.setup.settings.plugins_beside)
+            return [tool for tool in tools if tool.spec.name not in withheld]
+
         is_ours = TOOLS.own.keys() >= set(names)  # nothing is wrong with those, and the first prompt need not wait
-        return self._parts.toolbox(
+        return Toolbox(
             self._tools if is_ours else (*self._tools, *named()),
             later=named if is_ours else None,
             sources=[self._servers] if self._uses_servers else [],
@@ -214,7 +543,7 @@ class Runtime(AsyncResource):
     async def aclose(self) -> None:
         """End the sessions that were used, close memory and model, end the servers of tools. May be called twice."""
         try:
-            await self.pipeline.aclose()
+            await self.hooks.aclose()
             await self._servers.aclose()
         finally:
             await self.memory.aclose()
@@ -234,7 +563,57 @@ class Runtime(AsyncResource):
         return self
 
 
+def _identities(settings: Settings, outline: Config) -> Path:
+    """Return the folder of identities. Raises `ConfigError` where a link leads out of an untrusted file's folder."""
+    root = settings.folder / outline.identities
+    is_chosen = settings.is_chosen or settings.source("identities") not in {"", settings.path}
+    if not is_chosen and not root.resolve().is_relative_to(settings.folder):
+        raise ConfigError(
+            f"{settings.path} is not trusted: its identities are in {root.resolve()}. "
+            f"review that, then run `chatbot config trust`, or pass --config {settings.path}",
+            at=settings.path or "",
+        )
+    return root
+
+
+def _open_embedder(config: Config) -> Embedder | None:
+    if not config.embedding.model:
+        return None
+    from chatbot.models.embedding import open_embedder
+
+    return open_embedder(config.embedding, config.providers)
+
+
+def _check_providers(settings: Settings, config: Config) -> None:
+    from chatbot.models.provider import check_providers
+
+    try:
+        check_providers(config.providers)
+    except ConfigError as error:
+        raise settings.wrong(("providers",), str(error)) from error
+
+
+def _advice(former: FormerKeys) -> str:
+    """Return which setting should move, and whether it is used now."""
+    provider = provider_of(former.set_for) or former.set_for
+    used = (
+        f"is sent to {provider} alone"
+        if former.counts
+        else f"is for {provider} and is not used: {former.in_force} is of another provider"
+    )
+    place = f"its place is [providers.{provider}]: `chatbot config migrate` moves it there"
+    if isinstance(former.source, str):
+        place = f"use CHATBOT_PROVIDERS__{provider.upper()}__{former.key.upper()} instead of {former.source}"
+    return f"{former.key} in [{former.section}] {used}; {place}"
+
+
+@cache
+def _warn_once(advice: str) -> None:
+    """Warn once: a server opens many identities by one configuration."""
+    logger.warning("%s", advice)
+
+
 def _judge(spec: ToolSpec) -> str | None:
-    from chatbot.chat.governor import judge_tool  # late: its patterns take long to compile
+    from chatbot.chat.governor import judge_tool  # loaded late: its patterns take long to compile
 
     return judge_tool(spec)

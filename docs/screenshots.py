@@ -20,12 +20,11 @@ from playwright.sync_api import Browser, sync_playwright
 
 from chatbot.models import ScriptedModel
 from chatbot.models.base import Price
-from chatbot.runtime import Runtime
+from chatbot.runtime import Options, Runtime
 from chatbot.server.callers import OWNER
 from chatbot.server.house import House
 from chatbot.server.listening import listening
 from chatbot.server.serve import server_of
-from chatbot.setup import Options
 
 HERE = Path(__file__).parent
 REPLIES = (

@@ -1,17 +1,23 @@
 """Stores: the contracts, the plug-ins that ship, and the kit that tests them. Knows nothing of the app."""
 
-from stores.access import View
-from stores.base import KeyValueStore, ObservationStore, Store, TranscriptStore
-from stores.errors import (
+if __name__ == "stores":  # a second import would make a second copy of every class
+    raise ModuleNotFoundError("import chatbot.stores: the folder stores/ is a part of chatbot", name=__name__)
+
+from chatbot.stores.access import View
+from chatbot.stores.base import KeyValueStore, ObservationStore, Store, TranscriptStore
+from chatbot.stores.errors import (
     AccessDenied,
     BrokenStore,
+    Closed,
     ConflictingChange,
     DamagedFile,
     InvalidSettings,
     InvalidValue,
     LaterFormat,
     MissingFolder,
+    MissingRight,
     OtherEmbedder,
+    ReadOnlyFolder,
     StoreBusy,
     StoreError,
     StoreFailed,
@@ -20,14 +26,15 @@ from stores.errors import (
     UnsafePath,
     UnsupportedOperation,
 )
-from stores.events import Event, Outcome
-from stores.observation import Observation, Triple
-from stores.query import FactFilter, Filter
-from stores.records import KeyValue, SessionRef, TranscriptEntry
+from chatbot.stores.events import Event, Outcome
+from chatbot.stores.observation import Observation, Triple
+from chatbot.stores.query import FactFilter, Filter
+from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
 
 __all__ = [
     "AccessDenied",
     "BrokenStore",
+    "Closed",
     "ConflictingChange",
     "DamagedFile",
     "Event",
@@ -39,10 +46,12 @@ __all__ = [
     "KeyValueStore",
     "LaterFormat",
     "MissingFolder",
+    "MissingRight",
     "Observation",
     "ObservationStore",
     "OtherEmbedder",
     "Outcome",
+    "ReadOnlyFolder",
     "SessionRef",
     "Store",
     "StoreBusy",

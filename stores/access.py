@@ -1,6 +1,6 @@
-"""The gate: who may see a row. One pure function decides, and every read path of every store calls it.
+"""The gate: which rows a caller may see. One pure function decides, and every read path of every store calls it.
 
-It is applied before limits, counts and uses, and it fails closed: what is not known to be allowed is not returned.
+It is applied before limits, counts and uses, and fails closed: a row that is not known to be allowed is not returned.
 
     clearance   sees what is
     full        private, shared, social
@@ -10,21 +10,45 @@ It is applied before limits, counts and uses, and it fails closed: what is not k
 
 Sensitivity narrows that further: `public` rows are returned, `private` and `secret` ones only to a caller who asks for
 them, `secret` at full clearance only, and `unknown` ones never.
+
+Rights limit what a caller may do with visible rows; `may` decides:
+
+    read         read and search
+    chat         take turns in own sessions; a turn recalls and remembers
+    write        add rows, and change own rows and sessions
+    curate       change rows and sessions that others wrote
+    erase        delete rows and sessions permanently
+    declassify   lower the sensitivity of a row, widen its visibility, or lower the clearance that it needs
+
+A row belongs to the principal that wrote it: the owner, a token, or a user that an application named.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal, NamedTuple, Protocol, TypeVar, get_args
 
+from chatbot.stores.errors import MissingRight
+
 Clearance = Literal["full", "inner", "familiar", "public"]
-"""What a caller may see, most first."""
+"""Clearances of callers, highest first."""
 Visibility = Literal["private", "shared", "social"]
-"""Where a row belongs, narrowest first."""
+"""Visibilities of rows, narrowest first."""
 Sensitivity = Literal["public", "private", "secret", "unknown"]
-"""How delicate a row is, least first."""
+"""Sensitivities of rows, lowest first."""
+Right = Literal["read", "chat", "write", "curate", "erase", "declassify"]
+"""A right of a caller."""
+
+RIGHTS: tuple[Right, ...] = get_args(Right)
+EVERY_RIGHT: frozenset[Right] = frozenset(RIGHTS)
+GUEST_RIGHTS: frozenset[Right] = frozenset({"read", "chat", "write"})
+"""Rights of a token that names none."""
+TOOL_RIGHTS: frozenset[Right] = frozenset({"read", "write"})
+"""Most rights of a model's tool call, for any user."""
+OWNER = "owner"
+"""Principal of the owner of the files, and of rows without one."""
 
 CLEARANCES: tuple[Clearance, ...] = get_args(Clearance)
 VISIBILITIES: tuple[Visibility, ...] = get_args(Visibility)
@@ -33,14 +57,14 @@ SENSITIVITIES: tuple[Sensitivity, ...] = get_args(Sensitivity)
 SEEN: dict[str, frozenset[str]] = {
     clearance: frozenset(VISIBILITIES[position:]) for position, clearance in enumerate(CLEARANCES)
 }
-"""Which visibilities each clearance sees."""
+"""Visibilities that each clearance sees."""
 _EVERYTHING: frozenset[Sensitivity] = frozenset(SENSITIVITIES)
 
 Word = TypeVar("Word", bound=str)
 
 
 class Guarded(Protocol):
-    """What the gate looks at."""
+    """The fields of a row that the gate checks."""
 
     @property
     def visibility(self) -> Visibility: ...  # noqa: D102
@@ -66,37 +90,63 @@ class Guard(NamedTuple):
         return cls(row.visibility, row.sensitivity, row.min_clearance, row.namespace)
 
 
+class Owned(Protocol):
+    """A row or a session, which belongs to the principal that wrote it."""
+
+    @property
+    def principal(self) -> str: ...  # noqa: D102
+
+
+class Acting(Protocol):
+    """A caller: the principal they act as, and their rights."""
+
+    @property
+    def principal(self) -> str: ...  # noqa: D102
+    @property
+    def rights(self) -> frozenset[Right]: ...  # noqa: D102
+
+
 @dataclass(frozen=True, slots=True)
 class View:
-    """Through which a store is read and written: what the caller may see, and what was asked for.
+    """Caller of a store: its access, and the sensitivities that it asked for.
 
-    `asked` are the sensitivities wanted; what the clearance does not allow is left out all the same. `namespaces` is
-    None for all of them.
+    `asked` may name sensitivities that the clearance does not allow; these are left out. `namespaces` is None for all.
     """
 
     clearance: Clearance
     now: datetime
     asked: frozenset[Sensitivity] = frozenset({"public"})
     namespaces: frozenset[str] | None = frozenset({""})
+    principal: str = OWNER
+    rights: frozenset[Right] = EVERY_RIGHT
+    erasing: bool = False
+    """True to include rows of unknown sensitivity, at full clearance, and facts whose source is not current: for
+    deletion, never in results."""
 
     @property
     def visibilities(self) -> frozenset[str]:
-        """What the clearance may see; nothing for a clearance that is not known."""
+        """Visibilities that the clearance sees; none for an unknown clearance."""
         return SEEN.get(self.clearance, frozenset())
 
     @property
     def sensitivities(self) -> frozenset[str]:
-        """Of what was asked for, what may be returned."""
-        never = {"unknown"} if self.clearance == "full" else {"unknown", "secret"}
-        return self.asked - never
+        """The asked sensitivities that may be returned."""
+        if self.clearance != "full":
+            return self.asked - {"unknown", "secret"}
+        return self.asked | {"unknown"} if self.erasing else self.asked - {"unknown"}
+
+    @property
+    def is_owners(self) -> bool:
+        """True for the owner: full clearance, and no namespace of another."""
+        return self.clearance == "full" and (self.namespaces is None or "" in self.namespaces)
 
     def asking_all(self) -> View:
-        """The view of a caller who names a row, and so asks for it however delicate it is."""
-        return View(self.clearance, self.now, _EVERYTHING, self.namespaces)
+        """Return the view for a row named by the caller, in any sensitivity."""
+        return replace(self, asked=_EVERYTHING)
 
 
 def may_see(row: Guarded, view: View) -> bool:
-    """Whether the caller may know that `row` exists."""
+    """Return True if the caller may know that `row` exists."""
     return (
         row.visibility in view.visibilities
         and row.sensitivity in view.sensitivities
@@ -106,7 +156,7 @@ def may_see(row: Guarded, view: View) -> bool:
 
 
 def may_write(row: Guarded, view: View) -> bool:
-    """Whether the caller may write a row like that: nobody writes where they could not see it."""
+    """Return True if the caller may write such a row: a row that it could see."""
     return (
         row.visibility in view.visibilities
         and (row.sensitivity != "secret" or view.clearance == "full")
@@ -115,31 +165,54 @@ def may_write(row: Guarded, view: View) -> bool:
     )
 
 
+def may(caller: Acting, right: Right, row: Owned | None = None) -> bool:
+    """Return True if the caller has the right for `row`, or for a new row of its own if None.
+
+    Rows of others need `curate` instead of `write` and `chat`. Rows that the caller may not see are excluded before.
+    """
+    return needed_right(caller, right, row) in caller.rights
+
+
+def check_may(caller: Acting, right: Right, row: Owned | None = None) -> None:
+    """Raise `MissingRight` where `may` is false."""
+    if not may(caller, right, row):
+        needed = needed_right(caller, right, row)
+        whose = " to change what another principal wrote" if needed != right else ""
+        has = ", ".join(each for each in RIGHTS if each in caller.rights) or "none"
+        raise MissingRight(f"the right {needed!r} is needed{whose}: the caller has {has}")
+
+
+def needed_right(caller: Acting, right: Right, row: Owned | None = None) -> Right:
+    """Return the right that is needed: `curate` to change a row of another principal."""
+    is_foreign = row is not None and row.principal != caller.principal
+    return "curate" if is_foreign and right in {"write", "chat"} else right
+
+
 def default_visibility(clearance: Clearance) -> Visibility:
-    """Where what a caller writes belongs unless they say otherwise. `public` callers cannot write at all."""
+    """Return the default visibility of a caller's rows. `public` callers cannot write."""
     return {"full": "private", "inner": "shared"}.get(clearance, "social")  # type: ignore[return-value]
 
 
 def least_clearance(*clearances: Clearance) -> Clearance:
-    """The least of several clearances: what holds when each of them limits the others."""
+    """Return the lowest of several clearances."""
     return max(clearances, key=CLEARANCES.index)
 
 
 def is_cleared(clearance: str, needed: str) -> bool:
-    """Whether a clearance is at least the one that is needed; one that is not known never is."""
+    """Return True if a clearance is at least the needed one; an unknown one never is."""
     known: tuple[str, ...] = CLEARANCES
     return clearance in known and needed in known and known.index(clearance) <= known.index(needed)
 
 
 def strictest(rows: Iterable[Guarded]) -> Guard:
-    """The guard of what is derived from `rows`: narrowest visibility, highest sensitivity, highest clearance needed.
+    """Return the guard of a row derived from `rows`: narrowest visibility, highest sensitivity, highest clearance.
 
-    Rows of one namespace give that namespace. Raises `ValueError` for no rows, or for rows of several namespaces.
+    The namespace is that of the rows. Raises `ValueError` for no rows, or rows of several namespaces.
     """
     rows = list(rows)
     namespaces = {row.namespace for row in rows}
     if len(namespaces) != 1:
-        raise ValueError(f"what is derived needs sources in one namespace, not in {sorted(namespaces)}")
+        raise ValueError(f"derived rows need sources in one namespace, not in {sorted(namespaces)}")
     return Guard(
         min((row.visibility for row in rows), key=VISIBILITIES.index),
         max((row.sensitivity for row in rows), key=SENSITIVITIES.index),
@@ -149,7 +222,7 @@ def strictest(rows: Iterable[Guarded]) -> Guard:
 
 
 def is_stricter(guard: Guarded, other: Guarded) -> bool:
-    """Whether `guard` is at least as strict as `other` in everything."""
+    """Return True if `guard` is at least as strict as `other` in every field."""
     return (
         VISIBILITIES.index(guard.visibility) <= VISIBILITIES.index(other.visibility)
         and SENSITIVITIES.index(guard.sensitivity) >= SENSITIVITIES.index(other.sensitivity)

@@ -1,11 +1,12 @@
-"""From a text to the terms that it is found by; the same for what is stored and for what is asked.
+"""Analysis of texts into search terms, the same for stored texts and for questions.
 
-Terms are lower-case, without accents, and English words are cut to their stems. Words that carry no topic are left out.
-An identifier is found whole and by its parts; Han, kana and Hangul by each character and each pair of neighbours.
+Terms are lower-case and without accents; English words are stemmed; stop words are left out. An identifier gives itself
+and its parts; Han, kana and Hangul give each character and each pair of neighbours; an emoji gives itself without skin
+tone and joined parts; currencies and other meaningful signs give themselves.
 
-A text is data: nothing in it is an operator, and no control or direction mark gets into a term. Bounds: what follows
-the first `MAX_TEXT` characters is left out, a term is cut to `MAX_TERM` characters, and a token longer than `MAX_TOKEN`
-is only found by its parts.
+A text is data: nothing in it is an operator, and control and direction marks never get into a term. Bounds: only the
+first `MAX_TEXT` characters are analysed, a term is cut to `MAX_TERM` characters, and a token longer than `MAX_TOKEN` is
+found only by its parts.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import pairwise
+
+VERSION = 2
+"""Version of the analysis here and in `chatbot.stores.dates`: caches of another version are rebuilt."""
 
 MAX_TEXT = 1_000_000
 MAX_TERM = 64
@@ -44,7 +48,7 @@ STOP_WORDS = frozenset(
     werent weve what whatever whats when whenever whens where whereas whereby wherein wheres wherever whether which
     whichever while whilst who whod whoever whole wholl whom whos whose why whys will with within without wont
     would wouldnt x y yeah yes yet you youd youll your youre yours yourself yourselves youve z
-    """.split(),  # noqa: SIM905 - nobody wants to read 350 pairs of quotes
+    """.split(),  # noqa: SIM905 - 350 pairs of quotes would be unreadable
 )
 """Function words, question words and fillers, contractions without their apostrophe; `r` and `c` name languages."""
 
@@ -60,6 +64,12 @@ _CJK = (
     "\u3005-\u3007\u3040-\u30ff\u3100-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\U00020000-\U000323af"
 )
 _CJK_RUN = re.compile(f"([{_CJK}]+)")
+_SIGNS = (
+    "[\U0001f1e6-\U0001f1ff]{2}"
+    "|[\u00a2-\u00a5\u00a9\u00ae\u00b0\u20a0-\u20cf\u2300-\u23ff\u2600-\u2767\u2794-\u27bf\u2b00-\u2bff"
+    "\U0001f000-\U0001f3fa\U0001f400-\U0001faff]"
+)
+"""Flags, which are two characters, and single signs; no arrows, bullets and lines, which only lay out a text."""
 _SCRIPTS_THAT_FOLD = ("LATIN", "GREEK", "CYRILLIC")
 
 _known: dict[str, tuple[str, ...]] = {}
@@ -149,7 +159,7 @@ def _stem() -> Callable[[str], str]:
 
 
 class _Clean(dict[int, int | str | None]):
-    """What a character is before it is normalised: marks that show nothing vanish, and what is no text is a space."""
+    """Map characters before normalisation: invisible marks are removed, other non-text becomes a space."""
 
     def __missing__(self, code: int) -> int | str | None:
         category = unicodedata.category(chr(code))
@@ -187,4 +197,4 @@ def _any_token() -> re.Pattern[str]:
     """Like `_ASCII_TOKEN`, for all scripts; vowel signs belong to the word, though Python takes them for none."""
     marks = "".join(chr(code) for code in range(0x300, 0x1B00) if unicodedata.category(chr(code)) in {"Mn", "Mc"})
     word = rf"(?:[^\W_]|[{marks}])+"
-    return re.compile(rf"{_SYMBOLS}|{word}(?:{_JOINT}{word})*")
+    return re.compile(rf"{_SYMBOLS}|{word}(?:{_JOINT}{word})*|{_SIGNS}")

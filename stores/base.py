@@ -1,32 +1,55 @@
-"""What a store is: the contracts that a plug-in inherits, and the promises that it makes by doing so.
+"""Contracts that a store plug-in inherits, with their promises.
 
 A store object is opened once for an identity and shared by all sessions of it, so each operation names its session.
 A plug-in inherits the contracts that it can keep; a session that uses it then offers just those operations. The
 keyword-only arguments of its constructor are its settings: `[memory.<name>]` in the configuration fills them, checked
 against their annotations.
 
-Every operation is safe to call from many tasks at once. A store that keeps files is safe between processes too.
+Every operation is safe to call from many tasks at once, in any number of threads with an event loop each. A store that
+keeps files is safe between processes too. Reading needs no right to write, and writes nothing in `home`.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Collection, Sequence
+from functools import wraps
+from inspect import iscoroutinefunction
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from stores.access import View
-from stores.errors import InvalidSettings, UnsupportedOperation
-from stores.events import Event, Outcome
-from stores.lifecycle import AsyncResource
-from stores.observation import Observation, Triple
-from stores.query import Facet, FactFilter, Filter, Labelled, Match, Order, Page, Progress, Stats, VectorStats, Version
-from stores.records import KeyValue, SessionRef, TranscriptEntry
-from stores.row_state import RowState
+from chatbot.stores.access import View
+from chatbot.stores.candidates import Candidates, Question, gathered
+from chatbot.stores.errors import BrokenStore, InvalidSettings, StoreError, StoreFailed, UnsupportedOperation
+from chatbot.stores.events import Event, Outcome
+from chatbot.stores.flaws import Flaw
+from chatbot.stores.lifecycle import Closable, Operation
+from chatbot.stores.observation import Observation, Triple
+from chatbot.stores.query import (
+    Corpus,
+    Facet,
+    FactFilter,
+    Filter,
+    Labelled,
+    Match,
+    Order,
+    Page,
+    Progress,
+    Stats,
+    VectorStats,
+    Version,
+)
+from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
+from chatbot.stores.row_state import RowState
+from chatbot.stores.span import NOTHING, Observer, Span
 
 
-class Store(AsyncResource):
-    """The root of every plug-in. `home` is the identity's memory folder; a store may write nowhere else but in it."""
+class Store(Closable):
+    """The root of every plug-in. `home` is the identity's memory folder; a store may write nowhere else but in it.
+
+    After `aclose` every operation raises `Closed`. What a plug-in raises that is no `StoreError` reaches callers as
+    `BrokenStore`, or as `StoreFailed` where the operating system refused. Both are seen to here, for every subclass.
+    """
 
     keeps_files: ClassVar[bool] = True
     """False for a store that forgets everything when it is closed; only such stores serve `--ephemeral`."""
@@ -34,8 +57,35 @@ class Store(AsyncResource):
     def __init__(self, home: Path) -> None:
         self.home = home
 
+    configured_as: str = ""
+    """The name of the store in the configuration, under which its operations are spans."""
+    observer: Observer | None = None
+    """Who is given a span of each operation, set by whoever opens the store."""
+
+    @classmethod
+    def _guarding(cls, operation: Operation) -> Operation:
+        @wraps(operation)
+        async def guarded(self: Store, *args: Any, **named: Any) -> Any:
+            self.check_open()
+            answer = operation(self, *args, **named)
+            try:
+                return await (answer if self.observer is None else _in_a_span(self, operation.__name__, args, answer))
+            except StoreError:
+                raise
+            except Exception as error:
+                raise _failure(self, operation.__name__, error) from error
+
+        return guarded
+
     async def forget_session(self, session: SessionRef) -> None:
         """A session is being deleted: let go of what is kept outside of its folder. Unknown sessions are no error."""
+
+    async def examine(self, *, verify: bool = False) -> list[Flaw]:  # noqa: ARG002 - for those that can look
+        """Look at what is kept outside of the folders of sessions, and say what is wrong with it. Changes nothing.
+
+        With `verify` all of it is compared with its checksums.
+        """
+        return []
 
     async def aclose(self) -> None:
         """Finish what is under way and let go of everything. May be called twice."""
@@ -62,7 +112,7 @@ class KeyValueStore(Store):
 
 
 class TranscriptStore(Store):
-    """Keeps the conversation of each session, in order; past the cap, the oldest entries leave the transcript."""
+    """Keeps the conversation of each session, in order. A store may archive old entries, or drop those past a cap."""
 
     @abstractmethod
     async def transcript_append(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
@@ -70,10 +120,10 @@ class TranscriptStore(Store):
 
     @abstractmethod
     async def transcript_read_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
-        """The last `n` entries, oldest first; fewer where there are fewer, or where the cap is lower."""
+        """The last `n` entries that are still known, archived ones too, oldest first; fewer where there are fewer."""
 
     async def transcript_read_all(self, session: SessionRef) -> list[TranscriptEntry]:
-        """Every entry that is still known, oldest first, those past the cap included where the store keeps them."""
+        """Every entry that is still known, archived ones too, oldest first."""
         return await self.transcript_read_last(session, 2**31)
 
     async def transcript_count(self, session: SessionRef, roles: Collection[str] = ()) -> int:
@@ -82,12 +132,19 @@ class TranscriptStore(Store):
         return sum(not roles or entry.role in roles for entry in entries)
 
     async def transcript_stamp(self, session: SessionRef) -> str:  # noqa: ARG002 - for those that can tell
-        """What differs whenever the transcript has changed; empty where only reading it would tell."""
+        """Return a value that changes with the transcript; empty if only reading it would tell."""
         return ""
 
     async def transcript_drop_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
-        """Remove the last `n` entries within the cap for good, and return them, oldest first. Durable on return."""
+        """Remove the last `n` entries for good, archived ones too, and return them, oldest first. Durable on return."""
         raise UnsupportedOperation(f"{type(self).__name__} cannot take back the last {n} entries of {session.id}")
+
+    async def transcript_clear(self, session: SessionRef) -> int:
+        """Erase every entry for good, archived ones too; how many there were. Durable on return.
+
+        Nothing is archived by it. After a kill midway the oldest entries may be left: clear again.
+        """
+        return len(await self.transcript_drop_last(session, 2**31))
 
 
 class ObservationStore(Store):
@@ -114,7 +171,7 @@ class ObservationStore(Store):
 
     @abstractmethod
     async def commit(self, view: View, events: Sequence[Event]) -> list[Outcome]:
-        """Make the changes that `stores.events.decide` allows, in order; what became of each. Durable on return.
+        """Make the changes that `events.decide` allows, in order; what became of each. Durable on return.
 
         A `use` may be durable only when the next change is.
         """
@@ -145,12 +202,17 @@ class ObservationStore(Store):
 
         Raises as `find` does. A store that can tell without reading the rows does better than this.
         """
-        page = await self.find(view, wanted, order="created", ascending=True, limit=limit, after=after)
-        return list(map(RowState.of, page.rows))
+        found: list[RowState] = []
+        while True:
+            page = await self.find(view, wanted, order="created", ascending=True, limit=limit - len(found), after=after)
+            found += map(RowState.of, page.rows)
+            after = page.after
+            if after is None or len(found) >= limit:
+                return found
 
     @abstractmethod
     async def match(self, view: View, terms: Sequence[str], wanted: Filter, *, limit: int = 200) -> list[Match]:
-        """The current rows that hold any of the analysed `terms`, best lexical score first; see `stores.bm25`.
+        """The current rows that hold any of the analysed `terms`, best lexical score first; see `chatbot.stores.bm25`.
 
         Only current rows are searched, whatever statuses `wanted` names.
         """
@@ -198,9 +260,14 @@ class ObservationStore(Store):
     async def frequencies(self, view: View, terms: Sequence[str]) -> dict[str, int]:
         """How many of the current rows hold each of the terms; those that no row holds are left out."""
 
+    async def corpus(self, view: View) -> Corpus:
+        """Return the size of what the caller sees; an average length of 0 means that the store does not know it."""
+        stats = await self.stats(view)
+        return Corpus(sum(stats.by_type.values()), 0.0)
+
     @abstractmethod
     async def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]:
-        """How much the current rows of each session are about the terms; see `stores.bm25.about`."""
+        """How much the current rows of each session are about the terms; see `chatbot.stores.bm25.about`."""
 
     @abstractmethod
     async def neighbours(self, view: View, ids: Sequence[str], *, reach: int = 2) -> dict[str, dict[str, int]]:
@@ -211,10 +278,17 @@ class ObservationStore(Store):
 
     @abstractmethod
     async def outline(self, view: View, ids: Sequence[str], wanted: Filter) -> list[Match]:
-        """What ranking goes by, of those of `ids` that are current and fit, in the order asked for; their score is 0.
+        """Return the ranking data of those of `ids` that are current and match, in the given order; their score is 0.
 
         Much cheaper than `get`, for no text is read. As in `match`, only current rows are told of.
         """
+
+    async def candidates(self, view: View, question: Question, wanted: Filter) -> Candidates:
+        """The rows that may answer a question, with what ranking goes by; raises as `nearest` does.
+
+        A store that can gather them in one step does so, with the same result.
+        """
+        return await gathered(self, view, question, wanted)
 
     @abstractmethod
     async def history(self, view: View, observation_id: str) -> list[Version]:
@@ -249,11 +323,16 @@ class ObservationStore(Store):
 
     @abstractmethod
     async def stats(self, view: View) -> Stats:
-        """What there is."""
+        """Return counts of what is stored."""
 
     async def reindex(self, progress: Progress | None = None) -> int:  # noqa: ARG002 - for those that have a cache
         """Build again whatever is only a cache; how many rows there are. Nothing to do for a store without one."""
         return 0
+
+
+def _failure(store: Store, operation: str, error: Exception) -> StoreError:
+    said = f"the store {type(store).__name__} failed in {operation}: {type(error).__name__}: {error}"
+    return StoreFailed(said) if isinstance(error, OSError) else BrokenStore(said)
 
 
 CONTRACTS: dict[type[Store], str] = {
@@ -267,3 +346,45 @@ CONTRACTS: dict[type[Store], str] = {
 def contracts_of(store: type[Store]) -> list[str]:
     """The contracts that a plug-in keeps, in words for people."""
     return [words for contract, words in CONTRACTS.items() if issubclass(store, contract)]
+
+
+_WRITES = frozenset(
+    {
+        "commit",
+        "forget_session",
+        "forget_vectors",
+        "kv_delete",
+        "kv_set",
+        "purge",
+        "put_vectors",
+        "reindex",
+        "transcript_append",
+        "transcript_clear",
+        "transcript_drop_last",
+    }
+)
+"""The operations that change a store. All others only read."""
+_OPERATIONS = frozenset(
+    name for contract in CONTRACTS for name in dir(contract) if iscoroutinefunction(getattr(contract, name))
+) - {"aclose"}
+
+
+async def _in_a_span(store: Store, operation: str, args: Sequence[Any], answer: Awaitable[Any]) -> Any:
+    with _span_of(store, operation, args):
+        try:
+            return await answer
+        except StoreError:
+            raise
+        except Exception as error:
+            raise _failure(store, operation, error) from error
+
+
+def _span_of(store: Store, operation: str, args: Sequence[Any]) -> Span:
+    if store.observer is None or operation not in _OPERATIONS:
+        return NOTHING
+    access = "write" if operation in _WRITES else "read"
+    labels = {"store": store.configured_as, "operation": operation, "access": access}
+    work = store.observer.begin("store", labels)
+    if operation == "commit" and len(args) > 1:
+        work.note(changes=sorted({event.kind for event in args[1]}))
+    return work

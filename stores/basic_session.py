@@ -1,22 +1,23 @@
-"""The store of a conversation in files that a person can read: a capped `kv.json` and a capped `transcript.md`.
+"""Store of a conversation in readable files: a capped `kv.json` and a capped `transcript.md`.
 
-What is on the disk is the truth, also after a hand edit: memory holds only caches that a changed file invalidates.
+The files are the truth, also after a manual edit: memory holds only caches that a changed file invalidates.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from stores.base import KeyValueStore, TranscriptStore
-from stores.errors import InvalidSettings
-from stores.group_commit import GroupCommit
-from stores.key_value_file import KeyValueFile
-from stores.open_folders import OpenFolders
-from stores.records import KeyValue, SessionRef, TranscriptEntry
-from stores.transcript_file import TranscriptFile, transcript_stamp
+from chatbot.stores.base import KeyValueStore, TranscriptStore
+from chatbot.stores.errors import InvalidSettings
+from chatbot.stores.group_commit import GroupCommit
+from chatbot.stores.key_value_file import KeyValueFile
+from chatbot.stores.open_folders import OpenFolders
+from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
+from chatbot.stores.transcript_file import TranscriptFile, transcript_stamp
 
 _WARM_SESSIONS = 256
 
@@ -35,31 +36,32 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
         self._kv_cap = kv_cap
         self._transcript_cap = transcript_cap
         self._warm: OrderedDict[str, _SessionFiles] = OrderedDict()
+        self._guard = threading.Lock()
         self._folders = OpenFolders()
 
     async def kv_get(self, session: SessionRef, key: str) -> str | None:
-        """See `KeyValueStore`."""
+        """Return the value of a key."""
         entry = (await self._key_values(session)).get(key)
         return None if entry is None else entry.value
 
     async def kv_set(self, session: SessionRef, entry: KeyValue) -> None:
-        """See `KeyValueStore`."""
+        """Set a key, durably."""
         await asyncio.to_thread(self._files(session).key_values.set, entry)
 
     async def kv_delete(self, session: SessionRef, key: str) -> bool:
-        """See `KeyValueStore`."""
+        """Delete a key; return False if it did not exist."""
         return await asyncio.to_thread(self._files(session).key_values.delete, key)
 
     async def kv_entries(self, session: SessionRef) -> list[KeyValue]:
-        """See `KeyValueStore`."""
+        """Return all entries, oldest first."""
         return list((await self._key_values(session)).values())
 
     async def transcript_append(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
-        """See `TranscriptStore`. Appends that meet are committed as a group."""
+        """Append the entries; concurrent appends are committed together."""
         await self._files(session).appends.add(entries)
 
     async def transcript_read_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
-        """See `TranscriptStore`. Reads the end of the file, at once if it is short; nothing while it is unchanged."""
+        """Read the end of the file, directly if it is short; an unchanged file is not read again."""
         file = self._files(session).transcript
         known = file.recall_last(n)
         if known is None:
@@ -67,32 +69,34 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
         return known if known is not None else await asyncio.to_thread(file.read_last, n)
 
     async def transcript_read_all(self, session: SessionRef) -> list[TranscriptEntry]:
-        """See `TranscriptStore`."""
+        """Return all entries, archived ones first."""
         return await asyncio.to_thread(self._files(session).transcript.read_all)
 
     async def transcript_count(self, session: SessionRef, roles: Collection[str] = ()) -> int:
-        """See `TranscriptStore`. Decodes no entry."""
+        """Count the entries without decoding them."""
         return await asyncio.to_thread(self._files(session).transcript.count, roles)
 
     async def transcript_stamp(self, session: SessionRef) -> str:
-        """See `TranscriptStore`. Looks at two files, which takes less time than a hop into a thread."""
+        """Return the stamp of both files, which takes less time than a switch to a thread."""
         return transcript_stamp(session.folder)
 
     async def transcript_drop_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
-        """See `TranscriptStore`."""
+        """Remove the last `n` entries permanently and return them."""
         return await asyncio.to_thread(self._files(session).transcript.drop_last, n)
 
     async def forget_session(self, session: SessionRef) -> None:
-        """See `Store`."""
-        if files := self._warm.pop(session.id, None):
+        """Close the files of a session that is being deleted."""
+        with self._guard:
+            files = self._warm.pop(session.id, None)
+        if files is not None:
             await files.appends.finish()
         self._folders.close(session.folder)
 
     async def aclose(self) -> None:
-        """See `Store`. Waits for appends whose callers no longer do."""
+        """Close the store after appends whose callers were cancelled."""
         for files in list(self._warm.values()):
             await files.appends.finish()
-        self._folders.close_all()
+        self._folders.close_all(for_good=True)
 
     async def _key_values(self, session: SessionRef) -> dict[str, KeyValue]:
         file = self._files(session).key_values
@@ -100,13 +104,14 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
         return known if known is not None else await asyncio.to_thread(file.read)
 
     def _files(self, session: SessionRef) -> _SessionFiles:
-        files = self._warm.get(session.id)
-        if files is None or files.folder != session.folder:
-            files = _SessionFiles(session.folder, self._kv_cap, self._transcript_cap, self._folders)
-            self._warm[session.id] = files
-        self._warm.move_to_end(session.id)
-        if len(self._warm) > _WARM_SESSIONS:
-            self._cool_one()
+        with self._guard:
+            files = self._warm.get(session.id)
+            if files is None or files.folder != session.folder:
+                files = _SessionFiles(session.folder, self._kv_cap, self._transcript_cap, self._folders)
+                self._warm[session.id] = files
+            self._warm.move_to_end(session.id)
+            if len(self._warm) > _WARM_SESSIONS:
+                self._cool_one()
         return files
 
     def _cool_one(self) -> None:
@@ -116,7 +121,7 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
 
 
 class _SessionFiles:
-    """The files of one session, with what is known of them."""
+    """The files of one session, with their caches."""
 
     __slots__ = ("appends", "folder", "key_values", "transcript")
 

@@ -1,15 +1,15 @@
-"""BM25 over fields, as Whoosh's BM25F has it, and the slow reference that every faster engine must equal bit for bit.
+"""BM25 over fields, like Whoosh's BM25F: the slow reference that every engine must equal bit for bit.
 
-Each field of a document is scored by itself: `boost * idf * tf * (K1 + 1) / (tf + K1 * (1 - B + B * length / average))`
-with `idf = log(N / (df + 1)) + 1`. Where Whoosh counts the documents that have the term in the field, df counts those
-that have it in any, as in "The Probabilistic Relevance Framework: BM25 and Beyond" (Robertson and Zaragoza, 2009): a
-word that many exchanges hold is not made rare by standing in one summary.
+Each field of a document is scored alone: `boost * idf * tf * (K1 + 1) / (tf + K1 * (1 - B + B * length / average))`
+with `idf = log(N / (df + 1)) + 1`. Whoosh's df counts the documents with the term in that field; here it counts those
+with the term in any field, as in "The Probabilistic Relevance Framework: BM25 and Beyond" (Robertson and Zaragoza,
+2009): a common word of exchanges does not become rare because it is in one summary.
 
-The parts of a document's score are summed in a fixed order, that of the query's distinct terms and then that of
-`FIELDS`, so that equal inputs give equal floats. Lengths are quantised to one byte.
+The parts of a score are summed in a fixed order, by the distinct terms of the query and then by `FIELDS`, so that equal
+inputs give equal floats. Lengths are quantised to one byte.
 
-N, df and the average lengths are taken over the documents that are given, which must be the visible ones: a score then
-tells nothing about a document that the caller may not see.
+N, df and average lengths cover the given documents, which must be the visible ones: a score then reveals nothing about
+a hidden document.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from collections.abc import Callable, Mapping, Sequence
 from math import log
 
 Document = Mapping[str, Sequence[str]]
-"""From the name of a field to its analysed terms, in order and with repetitions."""
+"""Analysed terms by field name, in order and with repetitions."""
 
 FIELDS: tuple[str, ...] = ("title", "narrative", "facts", "tags", "people", "user", "assistant", "dates")
 BOOSTS: tuple[float, ...] = (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.4, 0.5)
 K1 = 0.9
-"""How soon a term that is repeated stops to count for more; the default of Anserini, as 1.2 is that of Whoosh."""
+"""Saturation of term frequency: Anserini's default; Whoosh's is 1.2."""
 BS: tuple[float, ...] = (0.75, 0.75, 0.75, 0.75, 0.75, 0.4, 0.75, 0.75)
-"""How much the length of each field counts: less for what people say themselves than for what a bot replies."""
+"""Length normalisation by field: weaker for messages of people than for replies of a bot."""
 MAX_FREQUENCY = 65_535
 """A term that is repeated more often counts as often as this."""
 
 LENGTHS: tuple[int, ...] = tuple(round((1.033**code - 1) * 27) for code in range(256))
-"""The length that each byte stands for: exact up to ten, then in steps of about 3 %."""
+"""Length for each byte: exact up to ten, then in steps of about 3 %."""
 
 byte_to_length: Callable[[int], int] = LENGTHS.__getitem__
 
 
 def length_to_byte(length: int) -> int:
-    """The byte for a field of `length` terms; what it stands for is never shorter, up to the longest there is."""
+    """Return the byte for a field of `length` terms; its length is never shorter, up to the longest."""
     return min(bisect_left(LENGTHS, length), 255)
 
 
@@ -48,13 +48,13 @@ def inverse_frequency(visible: int, matching: int) -> float:
 
 
 def contribution(field: int, idf: float, frequency: int, length: int, average: float) -> float:
-    """What one term adds to the score of a document, in the field of that number in `FIELDS`."""
+    """Return the contribution of one term in the field with that number in `FIELDS`."""
     b = BS[field]
     return BOOSTS[field] * (idf * ((frequency * (K1 + 1)) / (frequency + K1 * ((1 - b) + b * length / average))))
 
 
 def frequencies(terms: Sequence[str]) -> dict[str, int]:
-    """How often each term occurs, at most `MAX_FREQUENCY`."""
+    """Count each term, at most `MAX_FREQUENCY`."""
     counts = Counter(terms)
     if len(terms) > MAX_FREQUENCY:
         return {term: min(count, MAX_FREQUENCY) for term, count in counts.items()}
@@ -62,10 +62,10 @@ def frequencies(terms: Sequence[str]) -> dict[str, int]:
 
 
 def about(counts: Sequence[Mapping[str, int]]) -> dict[str, float]:
-    """How much each session is about the terms of a query, as if it were one document.
+    """Score each session for the terms of a query, as if it were one document.
 
-    `counts` tells for each distinct term, in order, how many rows of each session hold it. BM25 without lengths; N is
-    the number of sessions that hold any of the terms.
+    `counts` has, for each distinct term in order, the number of rows of each session with it. BM25 without lengths; N
+    is the number of sessions with any of the terms.
     """
     sessions = len({session for each in counts for session in each})
     scores: dict[str, float] = {}
@@ -75,6 +75,17 @@ def about(counts: Sequence[Mapping[str, int]]) -> dict[str, float]:
             part = idf * (frequency * (K1 + 1)) / (frequency + K1)
             scores[session] = scores.get(session, 0.0) + part
     return scores
+
+
+def average_length(lengths: Sequence[float], rows: int) -> float:
+    """Return the mean number of terms of a document, from the sum of each field's lengths; dates do not count."""
+    texts = sum(length for name, length in zip(FIELDS, lengths, strict=True) if name != "dates")
+    return texts / rows if rows else 0.0
+
+
+def quantized(document: Document) -> tuple[int, ...]:
+    """Return the length of each field as it is kept."""
+    return tuple(LENGTHS[length_to_byte(len(document.get(field, ())))] for field in FIELDS)
 
 
 def rank(documents: Mapping[int, Document], query: Sequence[str]) -> dict[int, float]:

@@ -1,13 +1,12 @@
 """The private folder in which an identity's caches live: never in the identity, never shared, always deletable.
 
-The index holds pickles, and opening a stranger's pickle runs the stranger's code. So the folder has to be ours alone,
-and what is in it is sealed with a key that stays on this machine.
+What is in it tells what is remembered, so the folder has to be ours alone. Nothing in it is executed: its files are
+arrays with checksums, see `chatbot.stores.observations.arrays`.
 """
 
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,11 +15,9 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from stores.errors import StoreError, UnsafePath
-from stores.files import FILE_MODE, below, make_folder, opened, stamp, sync_folder, translated
+from chatbot.stores.errors import StoreError, UnsafePath
+from chatbot.stores.files import FILE_MODE, below, make_folder, stamp, sync_folder, translated
 
-KEY_NAME = "key"
-_KEY_BYTES = 32
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -45,30 +42,12 @@ class Cache:
             if folder.is_symlink() or folder.exists():
                 _check_ours(folder)
 
-    def key(self) -> bytes:
-        """The key that seals what is in the caches, made when first asked for."""
-        path = self._root / KEY_NAME
-        with translated(self._root), opened(self._root) as folder:
-            try:
-                _check_ours(path)
-                key = folder.read(KEY_NAME)
-                if len(key) == _KEY_BYTES:
-                    return key
-            except FileNotFoundError:
-                pass
-            folder.remove(KEY_NAME)  # it was damaged: what it sealed is built again
-            folder.create(KEY_NAME, secrets.token_bytes(_KEY_BYTES))
-            return folder.read(KEY_NAME)
-
-    def read(self, name: str) -> bytes | None:
-        """A file in the folder, or None where there is none that is ours alone."""
-        try:
-            _check_ours(self.folder)
-            _check_ours(self.folder / name)
-            with opened(self.folder) as folder:
-                return folder.read(name)
-        except (OSError, StoreError):
-            return None
+    def move_away(self) -> Path:
+        """Rename the folder, which is not ours alone, so that a new one can be made; returns its new name."""
+        aside = self.folder.with_name(f"{self.folder.name}.foreign")
+        while _is_there(aside):
+            aside = aside.with_name(f"{aside.name}+")
+        return self.folder.rename(aside)
 
     @contextmanager
     def reading(self, name: str) -> Iterator[int | None]:

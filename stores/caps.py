@@ -1,4 +1,4 @@
-"""How much is kept, and for how long. Pure."""
+"""Caps and lifetimes of rows. Pure."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from stores.events import Event
-from stores.observation import PROTECTED_TYPES, Observation
+from chatbot.stores.events import Event
+from chatbot.stores.observation import PROTECTED_TYPES, Observation
 
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """What decides which rows go first. `number` is the order in which they were added."""
+    """Fields that decide which rows are archived first. `number` is the order of addition."""
 
     id: str
     number: int
@@ -29,13 +29,13 @@ class Weighed:
 
 
 def surplus(rows: Iterable[Weighed], cap: int) -> list[str]:
-    """The ids of what has to go so that `cap` rows are left, what matters least first."""
+    """Return the ids to archive so that `cap` rows are left, least important first."""
     by_weight = sorted(rows, key=lambda row: row.weight)
     return [row.id for row in by_weight[: max(0, len(by_weight) - cap)]]
 
 
 def is_overfull(active: int, cap: int) -> bool:
-    """Whether it is time to archive: a tenth of slack keeps that rare."""
+    """Return True if archiving is due: a tenth of slack keeps it rare."""
     return cap > 0 and active > cap + cap // 10
 
 
@@ -52,7 +52,7 @@ def with_time_to_live(event: Event, ttl_days: float) -> Event:
     try:
         expires = row.created_at + timedelta(days=ttl_days)
     except OverflowError:
-        return event  # it lives longer than there are dates
+        return event  # the expiry is beyond the last date
     return replace(event, row=replace(row, expires_at=expires))
 
 

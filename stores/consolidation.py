@@ -1,9 +1,9 @@
-"""How importance changes with time and use: what is used grows stronger, what is not fades. Pure.
+"""Change of importance with time and use: used rows grow stronger, unused ones decay. Pure.
 
-A row has the importance that its author gave it, and a strength, which begins as that. Consolidation adds to it for
-each use, mention and confirmation since the last time, in logarithmic steps, and takes away for the days since it was
-touched last, in a straight line. It works from elapsed time alone: at the same moment a second run changes nothing, and
-many runs take away what one would have. A clock that has jumped back changes nothing.
+A row has the importance that its author gave it, and a strength that starts with the same value. Consolidation adds to
+the strength for uses, mentions and confirmations since the last run, logarithmically, and subtracts for the days since
+the last use, linearly. Only elapsed time counts: a second run at the same moment changes nothing, many runs subtract as
+much as one, and a clock that was set back changes nothing.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import math
 from dataclasses import dataclass
 from datetime import datetime
 
-from stores.errors import InvalidValue
-from stores.observation import PROTECTED_TYPES, Observation
+from chatbot.stores.errors import InvalidValue
+from chatbot.stores.observation import PROTECTED_TYPES, Observation
 
 BOOST = 0.1
-"""What the first use since the last run adds, over the natural logarithm of 2."""
+"""Gain of the first use since the last run, divided by ln 2."""
 FLOOR = 0.2
-"""The share of its importance that a row never falls below, so that what mattered more still does."""
+"""Least strength as a share of the importance, which keeps the order of importance."""
 LASTING_TYPES = PROTECTED_TYPES | {"discovery"}
-"""What fades at half the rate."""
+"""Types that decay at half the rate."""
 LEAST_CHANGE = 0.06
 """A smaller change waits and adds up, so that not every row is written at every run. One use is more than this."""
 _STEEPEST = 1_000_000
@@ -28,7 +28,7 @@ _STEEPEST = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Decay:
-    """How fast what is not used fades, seen from the moment `at`."""
+    """Rate of decay, seen from the moment `at`."""
 
     at: datetime
     per_day: float
@@ -38,9 +38,9 @@ class Decay:
 
 
 def consolidated(row: Observation, at: datetime, decay_per_day: float) -> float | None:
-    """The strength of the row at the moment `at`, from 0 to 1, or None where it stays as it is.
+    """Return the strength of the row at the moment `at`, from 0 to 1; None if it is unchanged.
 
-    Raises `InvalidValue` for a rate that is no number of 0 or more.
+    Raises `InvalidValue` for a rate below 0 or not a number.
     """
     check_rate(decay_per_day)
     since = row.consolidated_at or row.updated_at
@@ -52,7 +52,7 @@ def consolidated(row: Observation, at: datetime, decay_per_day: float) -> float 
 
 
 def check_rate(decay_per_day: object) -> None:
-    """Raises `InvalidValue` for what is no number of 0 or more."""
+    """Raise `InvalidValue` for a rate below 0 or not a number."""
     if (
         isinstance(decay_per_day, bool)
         or not isinstance(decay_per_day, int | float)

@@ -1,10 +1,13 @@
-"""What of an observation is searched: its texts as terms, field by field, and the dates that they name."""
+"""Searchable part of an observation: its texts as terms by field, and the dates in them."""
 
 from __future__ import annotations
 
-from stores.analysis import terms
-from stores.dates import date_terms, moment_terms
-from stores.observation import Observation
+from operator import attrgetter
+
+from chatbot.stores.analysis import terms
+from chatbot.stores.dates import date_terms, moment_terms
+from chatbot.stores.fields import Searched
+from chatbot.stores.observation import FIELDS, Observation
 
 Document = dict[str, list[str]]
 """The terms of each field that has any."""
@@ -12,31 +15,17 @@ Document = dict[str, list[str]]
 
 def document_of(row: Observation) -> Document:
     """The terms of an observation."""
-    texts = {
-        "title": (row.title, row.subtitle, row.subject),
-        "narrative": (row.narrative,),
-        "facts": row.facts,
-        "tags": (*row.tags, *row.concepts, row.category),
-        "people": row.people,
-        "user": (row.user_text,),
-        "assistant": (row.assistant_text,),
-    }
+    texts: dict[str, list[str]] = {}
+    for field, value in zip(_INDEXED, _searched(row), strict=True):
+        if value:
+            texts.setdefault(field, []).append(value if isinstance(value, str) else "\n".join(value))
     dates = [*moment_terms(row.created_at), *date_terms(row.text(), row.created_at)]
-    found = {name: terms("\n".join(filter(None, parts))) for name, parts in texts.items()}
-    return {name: words for name, words in found.items() if words} | {"dates": dates}
+    found = {name: words for name, parts in texts.items() if (words := terms("\n".join(parts)))}
+    return found | {"dates": dates}
 
 
-SEARCHED = (
-    "title",
-    "subtitle",
-    "subject",
-    "narrative",
-    "facts",
-    "tags",
-    "concepts",
-    "category",
-    "people",
-    "user_text",
-    "assistant_text",
-)
+_FIELD_OF = {each.name: mark.field for each in FIELDS.values() if (mark := each.mark(Searched))}
+SEARCHED = tuple(_FIELD_OF)
 """The fields of an observation that a document is made of."""
+_INDEXED = tuple(_FIELD_OF.values())
+_searched = attrgetter(*SEARCHED)

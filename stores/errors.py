@@ -1,23 +1,26 @@
-"""What can go wrong in a store, as one tree.
+"""Errors of stores, as one tree.
 
 StoreError
-├── UnsupportedOperation   no store of this session keeps that         (NotImplementedError)
+├── UnsupportedOperation   no store of this session supports it        (NotImplementedError)
 ├── UnknownStore           no plug-in of that name is installed        (LookupError)
-├── BrokenStore            a plug-in was found and cannot be loaded    (ImportError)
+├── BrokenStore            a plug-in cannot be loaded, or has failed   (ImportError)
 ├── InvalidSettings        a plug-in refuses its configuration         (ValueError)
 ├── InvalidValue           a key, role or text that cannot be kept     (ValueError)
 ├── UnsafePath             a path that would leave its folder          (PermissionError)
-├── MissingFolder          the session's folder is not there (any more) (FileNotFoundError)
-├── DamagedFile            a file that cannot be understood            (ValueError)
+├── MissingFolder          the session's folder does not exist         (FileNotFoundError)
+├── DamagedFile            a file that cannot be parsed                (ValueError)
 ├── LaterFormat            a file written by a later release           (ValueError)
-├── UnknownObservation     no such row, or none that the caller may see (LookupError)
-├── ConflictingChange      a change that what is known rules out       (ValueError)
+├── UnknownObservation     no such row, or one hidden from the caller  (LookupError)
+├── ConflictingChange      a change that contradicts stored data       (ValueError)
 ├── OtherEmbedder          vectors were made by another model          (ValueError)
 ├── AccessDenied           a write that the caller's clearance forbids (PermissionError)
+│   └── MissingRight       an operation that needs a right which the caller lacks
 ├── StoreBusy              another process held the lock for too long  (TimeoutError)
+├── Closed                 an operation after `aclose`                 (RuntimeError)
 └── StoreFailed            the disk refused: full, read-only, broken   (OSError)
+    └── ReadOnlyFolder     the folder can be read but not written
 
-A store raises nothing else on purpose: every child is also the builtin that a Python programmer would catch.
+A store raises nothing else on purpose. Every class is also the builtin that a Python programmer would catch.
 """
 
 from collections.abc import Iterable
@@ -37,7 +40,7 @@ class UnknownStore(StoreError, LookupError):
 
 
 class BrokenStore(StoreError, ImportError):
-    """A store plug-in was found but cannot be used."""
+    """A store plug-in was found but cannot be used, or raised an error of its own."""
 
 
 class InvalidSettings(StoreError, ValueError):
@@ -57,7 +60,7 @@ class MissingFolder(StoreError, FileNotFoundError):
 
 
 class DamagedFile(StoreError, ValueError):
-    """A file that cannot be understood; the message says where it was set aside, if it was."""
+    """A file that cannot be parsed; the message has the name under which it was set aside, if it was."""
 
 
 class LaterFormat(StoreError, ValueError):
@@ -65,11 +68,11 @@ class LaterFormat(StoreError, ValueError):
 
 
 _NAMED = 3
-"""How many of many ids an error names."""
+"""Most ids named in an error."""
 
 
 class UnknownObservation(StoreError, LookupError):
-    """There is no such observation or fact, or none that the caller may know of."""
+    """No such observation or fact, or one that is hidden from the caller."""
 
     @classmethod
     def of(cls, ids: Iterable[str]) -> Self:
@@ -80,7 +83,7 @@ class UnknownObservation(StoreError, LookupError):
 
 
 class ConflictingChange(StoreError, ValueError):
-    """A change that contradicts what is kept: an id used twice, a chain that would close, a row that is not active."""
+    """A change that contradicts stored data: a duplicate id, a cycle of supersession, a row that is not active."""
 
 
 class OtherEmbedder(StoreError, ValueError):
@@ -91,6 +94,10 @@ class AccessDenied(StoreError, PermissionError):
     """The caller's clearance does not allow to write there."""
 
 
+class MissingRight(AccessDenied):
+    """The caller lacks a right that the operation needs; see `chatbot.stores.access.may`."""
+
+
 class StoreBusy(StoreError, TimeoutError):
     """Another process held the lock for longer than we were willing to wait."""
 
@@ -99,8 +106,16 @@ class StoreFailed(StoreError, OSError):
     """The operating system refused to read or write: disk full, read-only folder, too many files."""
 
 
+class ReadOnlyFolder(StoreFailed):
+    """The folder may be read, and not be written: it is a backup, or on a disk that is mounted read-only."""
+
+
+class Closed(StoreError, RuntimeError):
+    """An operation on a memory, session or store after its `aclose`."""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The end of an error message about an unknown word: the nearest known one, or all there are."""
+    """Return the end of an error about an unknown word: the nearest known one, or all."""
     import difflib
 
     known = sorted(known)

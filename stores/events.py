@@ -14,7 +14,7 @@ write, so that two writers at once come out as one after the other.
     expire, archive, delete, restore      what the words say; the row stays in the history
     compress   it was merged into a summary
     triple, retract      a fact about subject, predicate and object was stated, or taken back
-    consolidate          time and use have changed how important many rows are; see `stores.consolidation`
+    consolidate          time and use have changed how important many rows are; see `chatbot.stores.consolidation`
     counts     uses and strength so far, in place of the events that compaction removed
     purge      rows were erased for good; only their ids are known
 """
@@ -24,27 +24,36 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Literal, Protocol, get_args
+from typing import Annotated, Any, Literal, Protocol, TypeAlias, get_args
 
-from stores.access import Guard, View, is_stricter, may_see, may_write, strictest
-from stores.consolidation import check_rate
-from stores.errors import AccessDenied, ConflictingChange, InvalidValue, LaterFormat, StoreError, UnknownObservation
-from stores.observation import (
-    MOST_COUNTED,
+from chatbot.stores.access import Guard, View, check_may, is_stricter, may_see, may_write, strictest
+from chatbot.stores.consolidation import check_rate
+from chatbot.stores.errors import (
+    AccessDenied,
+    ConflictingChange,
+    InvalidValue,
+    LaterFormat,
+    StoreError,
+    UnknownObservation,
+)
+from chatbot.stores.fields import MERGED, MOST_COUNTED, Form, Id, check_id, declared, having, read, written
+from chatbot.stores.observation import (
+    CONTENT,
+    FIELDS,
+    GUARDED,
     WRITTEN_DEFAULTS,
     NothingSaid,
     Observation,
     Status,
     Triple,
     changed,
-    check_id,
     counted,
     parse_observation,
     parse_triple,
     unchecked,
 )
-from stores.records import check_text, check_time, format_time, parse_time
-from stores.row_state import RowState
+from chatbot.stores.records import check_text, check_time, format_time, parse_time
+from chatbot.stores.row_state import RowState
 
 VERSION = 1
 
@@ -78,33 +87,44 @@ STATUS_AFTER: dict[str, Status] = {
     "restore": "active",
 }
 """What changes where a row stands, and nothing that it says."""
-_FIXED = frozenset(
-    {
-        "id",
-        "created_at",
-        "updated_at",
-        "agent_id",
-        "session_id",
-        "namespace",
-        "status",
-        "superseded_by",
-        "superseded_at",
-        "deleted_at",
-        "mention_count",
-        "last_mentioned_at",
-        "use_count",
-        "last_used_at",
-        "confirmed_count",
-        "last_confirmed_at",
-        "strength",
-        "consolidated_at",
-        "consolidated_touches",
-        "hash",
-    }
-)
+_FIXED = FIELDS.keys() - {*CONTENT, *GUARDED}
+HELD = "held"
+"""The key of metadata that holds a value and since when it holds: what takes a row's place differs in just that."""
 _COUNTED = frozenset({"use_count", "last_used_at", "strength", "consolidated_at", "consolidated_touches"})
-_GUARDED = ("visibility", "sensitivity", "min_clearance")
-_MERGED = ("tags", "concepts", "files_read", "files_modified", "people")
+_MERGED = having(FIELDS, MERGED)
+
+
+def _check_times(times: object, _: str) -> Any:
+    if not _is_count(times) or not times:
+        raise InvalidValue(f"it happened {times!r:.40} times")
+    return times
+
+
+def _check_list(items: object, _: str) -> tuple[Any, ...]:
+    if not isinstance(items, list):
+        raise InvalidValue("the event's ids or fields have the wrong form")
+    return tuple(items)
+
+
+def _check_gaps(gaps: object, _: str) -> tuple[int, ...]:
+    """The gaps, if each is more than the one before, from 0 on."""
+    if not isinstance(gaps, list) or not all(map(_is_count, gaps)) or gaps != sorted({0, *gaps} if gaps else ()):
+        raise InvalidValue("the event's gaps have the wrong form")
+    return tuple(gaps)
+
+
+def _check_ids(ids: object, name: str) -> tuple[str, ...]:
+    return tuple(map(check_id, _check_list(ids, name)))
+
+
+def _is_count(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < MOST_COUNTED
+
+
+_IdList: TypeAlias = Annotated[tuple[str, ...], Form(read=_check_ids, write=list)]
+_Gaps: TypeAlias = Annotated[tuple[int, ...], Form(read=_check_gaps, write=list)]
+_Times: TypeAlias = Annotated[int, Form(read=_check_times)]
+_Note: TypeAlias = Annotated[str, Form(read=lambda value, _: str(value))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,22 +136,22 @@ class Event:
     ids: tuple[str, ...] = ()
     row: Observation | None = None
     fields: Mapping[str, Any] = field(default_factory=dict)
-    by: str | None = None
+    by: Id | None = None
     """Of supersede and compress: the observation that stands for the old ones from now on."""
-    supersedes: str | None = None
+    supersedes: Id | None = None
     """Of add: the observation whose place the new row takes."""
-    forgets: str | None = None
+    forgets: Id | None = None
     """Of add: the observation that is not true any more now; it is deleted in the same step."""
-    compresses: tuple[str, ...] = ()
+    compresses: _IdList = ()
     """Of add: the observations that the new row stands for from now on; it and they change places in one step."""
     triple: Triple | None = None
-    times: int = 1
+    times: _Times = 1
     """Of mention: how often it was said again by then, since the last event that tells."""
-    gaps: tuple[int, ...] = ()
+    gaps: _Gaps = ()
     """Of purge: how many rows behind the first of `ids` each stood, where others stood between them that are left."""
-    who: str = ""
+    who: _Note = ""
     """Who made the change."""
-    why: str = ""
+    why: _Note = ""
     """What for, where that is not plain."""
 
     def as_json(self) -> dict[str, Any]:
@@ -147,14 +167,11 @@ class Event:
             line["triple"] = self.triple.as_json()
         if self.fields:
             line["set"] = dict(self.fields)
-        if self.times != 1:
-            line["times"] = self.times
-        if self.gaps:
-            line["gaps"] = list(self.gaps)
-        if self.compresses:
-            line["compresses"] = list(self.compresses)
-        optional = {name: getattr(self, name) for name in ("by", "supersedes", "forgets", "who", "why")}
-        return line | {name: value for name, value in optional.items() if value}
+        return line | written(self, _DETAILS)
+
+
+_DETAILS = {name: each for name, each in declared(Event).items() if each.form is not None and name != "kind"}
+"""The fields of an event that are written under their own names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,16 +197,16 @@ class Known(Protocol):
         """What `consolidated` says of an observation that is there, and its touches; None where it stays as it is."""
 
     def twin(self, row: Observation, view: View) -> Observation | None:
-        """The current observation, seen by the writer, that says the same; of one agent, namespace and visibility."""
+        """The current observation, seen by the writer, that says the same.
+
+        It is of the same agent, namespace, visibility and principal.
+        """
 
     def triple(self, triple_id: str) -> Triple | None:
         """The fact, unless it was taken back."""
 
     def derived_from(self, observation_id: str) -> Iterable[str]:
         """The observations that name it among their sources, whatever their status, and whether it is there or not."""
-
-    def is_erased(self, observation_id: str) -> bool:
-        """Whether there was such an observation, and it was erased for good."""
 
 
 def parse_event(line: Mapping[str, Any]) -> Event:
@@ -203,49 +220,21 @@ def parse_event(line: Mapping[str, Any]) -> Event:
     at = line.get("at")
     if not isinstance(at, str):
         raise InvalidValue("the event has no time")
-    ids = line.get("ids", [line["id"]] if "id" in line else [])
     fields, row, triple = line.get("set", {}), line.get("row"), line.get("triple")
-    compresses = line.get("compresses", [])
-    if not all(isinstance(each, list) for each in (ids, compresses)) or not isinstance(fields, dict):
+    if not isinstance(fields, dict):
         raise InvalidValue("the event's ids or fields have the wrong form")
-    if kind == "consolidate":
-        ids = list(fields)
-    gaps = line.get("gaps", [])
-    if not isinstance(gaps, list) or (gaps and not _are_gaps(gaps, len(ids))):
-        raise InvalidValue("the event's gaps have the wrong form")
-    if not _is_count(times := line.get("times", 1)) or not times:
-        raise InvalidValue(f"it happened {times!r:.40} times")
-    by, supersedes, forgets = line.get("by"), line.get("supersedes"), line.get("forgets")
-    for each in (*ids, *compresses, *(other for other in (by, supersedes, forgets) if other is not None)):
-        check_id(each)
+    ids = list(fields) if kind == "consolidate" else line.get("ids", [line["id"]] if "id" in line else [])
     event = Event(
         kind=kind,
         at=parse_time(at),
-        ids=tuple(ids),
+        ids=_check_ids(ids, "ids"),
         row=parse_observation(row) if kind == "add" and isinstance(row, dict) else None,
         fields=fields,
-        by=by,
-        supersedes=supersedes,
-        forgets=forgets,
-        compresses=tuple(compresses),
         triple=parse_triple(triple) if kind == "triple" and isinstance(triple, dict) else None,
-        times=times,
-        gaps=tuple(gaps),
-        who=str(line.get("who", "")),
-        why=str(line.get("why", "")),
+        **read(line, _DETAILS),
     )
     _check_whole(event)
     return event
-
-
-def _are_gaps(gaps: list[Any], ids: int) -> bool:
-    """Whether there is one for each id, from 0 on, each more than the one before."""
-    sound = all(map(_is_count, gaps))
-    return sound and len(gaps) == ids and gaps[0] == 0 and gaps == sorted(set(gaps))
-
-
-def _is_count(number: object) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool) and 0 <= number < MOST_COUNTED
 
 
 def applied(observation: Observation, event: Event) -> Observation:  # noqa: C901, PLR0911 - one for each kind of event
@@ -259,7 +248,7 @@ def applied(observation: Observation, event: Event) -> Observation:  # noqa: C90
     if kind == "update":
         return replace(observation, updated_at=at)
     if kind == "tighten":
-        asked = changed(observation, {name: event.fields[name] for name in _GUARDED if name in event.fields})
+        asked = changed(observation, {name: event.fields[name] for name in GUARDED if name in event.fields})
         return replace(observation, **strictest([observation, asked])._asdict())
     if kind == "mention":
         times = observation.mention_count + event.times
@@ -321,12 +310,13 @@ def _add(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
         raise InvalidValue("there is nothing to add")
     if known.observation(row.id) is not None:
         raise ConflictingChange(f"there is an observation {row.id} already")
+    _check_new(row, view)
     old = _seen(event.supersedes, view, known) if event.supersedes else None
-    row = _inheriting(row, known, old.derived_from if old else ())
+    row = _inheriting(row, view, known, old.derived_from if old else ())
     _check_writable(row, view)
     if event.compresses:
         return [_compressing(replace(event, row=row), row, view, known)], Outcome("added", row.id)
-    if (twin := known.twin(row, view)) is not None:
+    if (twin := _twin(row, view, known)) is not None:
         return _mentioned(event, row, twin, view, known), Outcome(
             "exact_dup", twin.id, "the same was remembered before"
         )
@@ -346,9 +336,12 @@ def _leaving(event: Event, row: Observation, view: View, known: Known) -> list[E
     """The events by which others make room for `row`, if they may."""
     kept = []
     if event.supersedes is not None:
-        kept.append(_superseding(event, _visible(event.supersedes, view, known), row, known))
+        old = _visible(event.supersedes, view, known)
+        check_may(view, "write", old)
+        kept.append(_superseding(event, old, row, known))
     if event.forgets is not None:
         old = _visible(event.forgets, view, known)
+        check_may(view, "write", old)
         if old.status == "deleted":
             raise ConflictingChange(f"{old.id} was forgotten already")
         kept.append(_alone(event, "delete", old.id))
@@ -362,16 +355,21 @@ def _alone(event: Event, kind: Kind, observation_id: str) -> Event:
 
 def _update(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
     old = _visible(event.ids[0], view, known)
+    check_may(view, "write", old)
     if old.status == "deleted":
         raise ConflictingChange(f"{old.id} was forgotten: restore it first")
     if fixed := _FIXED & event.fields.keys():
         raise InvalidValue(f"{', '.join(sorted(fixed))} cannot be changed")
     wanted = dict(event.fields)
+    if isinstance(wanted.get("derived_from"), list | tuple):
+        hidden = [each for each in old.derived_from if _seen(each, view, known) is None]
+        named = wanted["derived_from"]
+        wanted["derived_from"] = [*named, *(each for each in hidden if each not in named)]  # nobody takes back unseen
     if isinstance(wanted.get("metadata"), Mapping):
         merged = {**old.metadata, **wanted["metadata"]}
         wanted["metadata"] = {key: value for key, value in merged.items() if value is not None}
     try:
-        new = _inheriting(changed(old, wanted), known, old.derived_from)
+        new = _inheriting(changed(old, wanted), view, known, old.derived_from)
     except NothingSaid:
         raise ConflictingChange("that would leave nothing of it: forget it instead") from None
     if any(known.observation(each) is None for each in old.derived_from):
@@ -379,6 +377,8 @@ def _update(event: Event, view: View, known: Known) -> tuple[list[Event], Outcom
     if not set(old.derived_from) <= set(new.derived_from):
         raise InvalidValue("what an observation was made from can be added to, not taken back")
     _check_writable(new, view)
+    if not is_stricter(new, old):
+        check_may(view, "declassify", old)
     before, after = old.as_json(), new.as_json()
     derived = {"hash", "token_count"} - wanted.keys()
     different = {
@@ -394,7 +394,9 @@ def _update(event: Event, view: View, known: Known) -> tuple[list[Event], Outcom
 
 def _supersede(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
     new = _visible(event.by, view, known)
-    kept = _superseding(event, _visible(event.ids[0], view, known), new, known)
+    old = _visible(event.ids[0], view, known)
+    check_may(view, "write", old)
+    kept = _superseding(event, old, new, known)
     return [kept], Outcome("updated", event.ids[0])
 
 
@@ -403,6 +405,7 @@ def _compress(event: Event, view: View, known: Known) -> tuple[list[Event], Outc
     rows = [row for row in _each_visible(event.ids, view, known) if row.is_current(view.now) and row.id != summary.id]
     if any(row.id not in summary.derived_from for row in rows):
         raise ConflictingChange(f"{summary.id} does not name all of its sources")
+    _check_each(rows, view)
     return _kept(event, [row.id for row in rows], "updated")
 
 
@@ -413,14 +416,18 @@ def _compressing(event: Event, row: Observation, view: View, known: Known) -> Ev
         raise ConflictingChange(f"not all that {row.id} stands for is active")
     if not {each.id for each in rows} <= set(row.derived_from):
         raise ConflictingChange(f"{row.id} does not name all of its sources")
-    if {(each.agent_id, Guard.of(each)) for each in rows} != {(row.agent_id, Guard.of(row))}:
-        raise ConflictingChange(f"{row.id} stands for observations of several agents, or seen by others than it is")
-    if event.supersedes is not None or known.twin(row, view) is not None:
+    if {_kin(each) for each in rows} != {_kin(row)}:
+        raise ConflictingChange(
+            f"{row.id} stands for observations of several agents or principals, or seen by others than it is"
+        )
+    _check_each(rows, view)
+    if event.supersedes is not None or _twin(row, view, known) is not None:
         raise ConflictingChange(f"{row.id} says what is remembered already, or takes another's place")
     return replace(event, compresses=tuple(each.id for each in rows))
 
 
 def _consolidate(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
+    check_may(view, "curate")
     rate = event.fields.get("decay_per_day", 0)
     check_rate(rate)
     new = {
@@ -438,12 +445,19 @@ def _set_status(event: Event, view: View, known: Known) -> tuple[list[Event], Ou
         "delete": lambda row: row.status != "deleted",
         "restore": lambda row: not row.is_current(view.now),
     }.get(event.kind, lambda row: row.status == "active")
-    rows = [row.id for row in _each_state(event.ids, view, known) if allowed(row)]
+    states = _each_state(event.ids, view, known)
+    _check_each_state(states, view, known)
+    rows = [row.id for row in states if allowed(row)]
     return _kept(event, rows, "deleted" if event.kind == "delete" else "updated")
 
 
 def _count(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
-    rows = [row.id for row in _each_state(event.ids, view, known) if row.is_current(view.now)]
+    states = _each_state(event.ids, view, known)
+    if event.kind == "use":
+        check_may(view, "read")
+    else:
+        _check_each_state(states, view, known)
+    rows = [row.id for row in states if row.is_current(view.now)]
     return _kept(event, rows, "updated")
 
 
@@ -451,6 +465,7 @@ def _triple(event: Event, view: View, known: Known) -> tuple[list[Event], Outcom
     triple = event.triple
     if triple is None:
         raise InvalidValue("there is no fact to keep")
+    _check_new(triple, view)
     if known.triple(triple.id) is not None:
         raise ConflictingChange(f"there is a fact {triple.id} already")
     if triple.source is not None:
@@ -464,10 +479,11 @@ def _triple(event: Event, view: View, known: Known) -> tuple[list[Event], Outcom
 
 def _retract(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
     found = [known.triple(each) for each in event.ids]
-    seen = [triple.id for triple in found if triple is not None and may_name(triple, view, known)]
+    seen = [triple for triple in found if triple is not None and may_name(triple, view, known)]
     if not seen:
         raise UnknownObservation(f"there is no fact {', '.join(event.ids)}")
-    return _kept(event, seen, "deleted")
+    _check_each(seen, view)
+    return _kept(event, [triple.id for triple in seen], "deleted")
 
 
 def _never(event: Event, _view: View, _known: Known) -> tuple[list[Event], Outcome]:
@@ -534,10 +550,42 @@ def _check_writable(row: Observation | Triple, view: View) -> None:
         raise AccessDenied(f"a caller of {view.clearance} clearance may not write what is {where}")
 
 
-def _inheriting(row: Observation, known: Known, before: Collection[str] = ()) -> Observation:
-    """The row, no less strict than what it was made from; of what was erased meanwhile nothing new is made."""
-    if erased := next((each for each in row.derived_from if each not in before and known.is_erased(each)), None):
-        raise ConflictingChange(f"{row.id} is made from {erased}, which was erased")
+def _check_new(row: Observation | Triple, view: View) -> None:
+    """Refuse a row in the name of another principal, but for callers who may change what that one wrote."""
+    check_may(view, "write")
+    check_may(view, "write", row)
+
+
+def _check_each(rows: Iterable[Observation | Triple], view: View) -> None:
+    for row in rows:
+        check_may(view, "write", row)
+
+
+def _check_each_state(states: Iterable[RowState], view: View, known: Known) -> None:
+    """Rows are read for their principals only where the caller may not change everybody's."""
+    if not {"write", "curate"} <= view.rights:
+        _check_each([row for state in states if (row := known.observation(state.id)) is not None], view)
+
+
+def _twin(row: Observation, view: View, known: Known) -> Observation | None:
+    """The twin, unless it is another principal's: who says the same does not change, or speak through, that row."""
+    twin = known.twin(row, view)
+    return twin if twin is not None and twin.principal == row.principal else None
+
+
+def _kin(row: Observation) -> tuple[object, ...]:
+    """Property that rows must share to be merged."""
+    return (row.agent_id, row.principal, Guard.of(row))
+
+
+def _inheriting(row: Observation, view: View, known: Known, before: Collection[str] = ()) -> Observation:
+    """The row, no less strict than what it was made from: rows that are there, and that the caller may see.
+
+    A source that is hidden, was erased or never was is one error. Those `before` were checked when they were named.
+    """
+    for each in row.derived_from:
+        if each not in before:
+            _visible(each, view, known)
     sources = [source for each in row.derived_from if (source := known.observation(each)) is not None]
     if any(source.namespace != row.namespace for source in sources):
         raise ConflictingChange(f"{row.id} is made from observations of another namespace")
@@ -556,7 +604,7 @@ def _tightening(event: Event, row: Observation, known: Known, before: Observatio
     ids = tuple(each.id for each in derived if not is_stricter(each, row))
     if not ids:
         return []
-    fields = {name: getattr(row, name) for name in _GUARDED}
+    fields = {name: getattr(row, name) for name in GUARDED}
     return [Event(kind="tighten", at=event.at, ids=ids, fields=fields, who=event.who, why=f"as strict as {row.id}")]
 
 
@@ -652,7 +700,7 @@ def line_of(start: str, after: Callable[[str], str | None], before: Callable[[st
 
 def metadata_conflict(old: Observation, new: Observation) -> str | None:
     """The first key that both have with different values, or None; an observation without metadata never conflicts."""
-    shared = sorted(old.metadata.keys() & new.metadata.keys())
+    shared = sorted((old.metadata.keys() & new.metadata.keys()) - {HELD})
     return next((key for key in shared if old.metadata[key] != new.metadata[key]), None)
 
 
@@ -686,3 +734,5 @@ def _check_whole(event: Event) -> None:
         raise InvalidValue(f"the event {event.kind!r} lacks what it is about")
     if event.kind not in {"add", "triple"} and not event.ids:
         raise InvalidValue(f"the event {event.kind!r} names no observation")
+    if event.gaps and len(event.gaps) != len(event.ids):
+        raise InvalidValue("the event's gaps have the wrong form")

@@ -1,33 +1,33 @@
-"""A thread that is woken sooner than those of an executor: for work so short that the way there and back counts.
+"""A thread that wakes up faster than those of an executor, for work so short that the switching time matters.
 
-There is one in the process, and only what finds it vacant goes to it; the rest goes to the executor of the event loop.
-So work that takes long, or waits for a lock, holds up nothing else. A forked child starts its own.
+There is one per process; if it is busy, work goes to a pool of the process, so long work or a wait for a lock delays
+nothing else. Neither belongs to an event loop: work is completed even if its loop ends. A forked child starts its own.
 """
 
 from __future__ import annotations
 
-import asyncio
+import logging
 import os
 from collections.abc import Callable
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, TypeVar
 
-T = TypeVar("T")
-_Inbox = SimpleQueue[tuple[asyncio.AbstractEventLoop, asyncio.Future[Any], Callable[[], Any]]]
+logger = logging.getLogger(__name__)
+
+Work = Callable[[], None]
+_Inbox = SimpleQueue[Work]
+_MOST_THREADS = 16
 
 
-def in_thread(work: Callable[[], T]) -> asyncio.Future[T]:
-    """What `work` will return or raise. It is done even if nobody waits for it, unless the process ends before."""
-    loop = asyncio.get_running_loop()
+def begin(work: Work) -> None:
+    """Do `work` in a thread, and return at once. It is done unless the process ends before; it should not raise."""
     try:
         inbox = _vacant.pop()
     except IndexError:
-        return loop.run_in_executor(None, work)
-    done: asyncio.Future[T] = loop.create_future()
-    (inbox or _start()).put((loop, done, work))
-    return done
+        _pool[0].submit(_do, work)
+        return
+    (inbox or _start()).put(work)
 
 
 def _start() -> _Inbox:
@@ -38,35 +38,27 @@ def _start() -> _Inbox:
 
 def _serve(inbox: _Inbox) -> None:
     while True:
-        _serve_one(inbox)
+        _do(inbox.get())
+        _vacant.append(inbox)
 
 
-def _serve_one(inbox: _Inbox) -> None:
-    loop, done, work = inbox.get()
-    error = answer = None
+def _do(work: Work) -> None:
     try:
-        answer = work()
-    except BaseException as raised:  # noqa: BLE001 - whoever waits shall have it
-        error = raised
-    _vacant.append(inbox)
-    with suppress(RuntimeError):  # the loop was closed, so nobody waits any more
-        loop.call_soon_threadsafe(_settle, done, answer, error)
-    del error  # whose traceback leads back here
+        work()
+    except BaseException:
+        logger.exception("work in a thread failed")
 
 
-def _settle(done: asyncio.Future[T], answer: T, error: BaseException | None) -> None:
-    if done.cancelled():
-        return
-    if error is None:
-        done.set_result(answer)
-    else:
-        done.set_exception(error)
+def _new_pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_MOST_THREADS, "store thread")
 
 
 def _begin_anew() -> None:
     _vacant[:] = [None]
+    _pool[:] = [_new_pool()]
 
 
 _vacant: list[_Inbox | None] = [None]
-"""Where the thread takes its work from, while it has none; None before it was started, nothing while it is busy."""
+"""Queue of the idle thread; None before its start, empty while it is busy."""
+_pool = [_new_pool()]
 os.register_at_fork(after_in_child=_begin_anew)

@@ -1,16 +1,16 @@
-"""Durable files: the one place that knows how bytes reach the disk and stay whole.
+"""Durable files: the only module that writes to the disk.
 
 Promises, each held by tests that kill real processes:
 
-- what `append` or `replace` wrote is on the disk when they return (an `Appender` leaves it to `sync`, so
-  that nobody waits for a disk while holding a lock);
-- a file that is replaced is always whole: the old one or the new one;
-- between processes, whoever holds `locked` on a folder is alone in it, and what waits gives up after a time;
-- a name can never lead out of its folder: names are opened relative to the folder's descriptor, and links are refused;
-- an error is never an empty file: it is raised, and names the file.
+- data of `append` and `replace` is on the disk on return (an `Appender` leaves that to `sync`, so that no lock is held
+  while waiting for the disk);
+- a replaced file is always complete: the old one or the new one;
+- `locked` on a folder excludes all other processes; waiting for it has a time limit;
+- a name never leaves its folder: names are opened relative to the folder's descriptor, and links are refused;
+- an error is never treated as an empty file: it is raised and names the file.
 
-Everything here blocks, so async callers hop into a thread once for each operation, not for each system call; but for a
-short read without a lock, which takes less time than the hop.
+Everything here blocks. Async callers use a thread once per operation, not per system call; only a short read without a
+lock runs directly, because it takes less time than the switch to a thread.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from stores.errors import MissingFolder, StoreBusy, StoreError, StoreFailed, UnsafePath
+from chatbot.stores.errors import MissingFolder, ReadOnlyFolder, StoreBusy, StoreError, StoreFailed, UnsafePath
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ LOCK_NAME = ".lock"
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
 LOCK_TIMEOUT_S = 10.0
-_SAFELY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # the last, lest a pipe in place of a file hold us up
+_SAFELY = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # the last flag keeps a pipe in place of a file from blocking
 _TAIL_BYTES = 4096
 _CHUNK_BYTES = 64 * 1024  # so many are asked for whether the file has them or not
 _sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has only fsync
@@ -45,13 +45,15 @@ _LONGEST_PAUSE_S = 0.002
 _SETTLED_NS = 50_000_000
 """File systems have coarse clocks: a file that changed less than this ago may change again and keep its stamp."""
 
+_READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
+
 Mend = Callable[[bytes], tuple[int, bytes]]
-"""From the last bytes of a file to how many of them to cut off and what to add, so that an append is safe."""
+"""Function from the last bytes of a file to the number to cut off and the bytes to add before an append."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What a file looked like: enough to notice that it changed, without reading it."""
+    """State of a file: enough to detect a change without reading it."""
 
     inode: int
     size: int
@@ -63,12 +65,12 @@ class Stamp:
         return cls(status.st_ino, status.st_size, status.st_mtime_ns)
 
     def is_settled(self) -> bool:
-        """Whether any change from now on is sure to alter the stamp."""
+        """True if every later change is certain to alter the stamp."""
         return time.time_ns() - self.mtime_ns > _SETTLED_NS
 
 
 def stamp(path: Path) -> Stamp | None:
-    """The stamp of the file at `path`, or None where there is none."""
+    """Return the stamp of the file at `path`; None if it does not exist."""
     try:
         return Stamp.of(os.lstat(path))
     except (FileNotFoundError, NotADirectoryError):
@@ -76,13 +78,13 @@ def stamp(path: Path) -> Stamp | None:
 
 
 def below(folder: Path) -> Iterator[Path]:
-    """All files and folders below, links as what they are. What is removed meanwhile may be among them, or not."""
+    """Yield all files, folders and links below. Those removed meanwhile may be included or not."""
     for parent, folders, files in os.walk(folder):
         yield from (Path(parent, name) for name in (*folders, *files))
 
 
 def mend_lines(tail: bytes) -> tuple[int, bytes]:
-    """The `Mend` of files with one record a line: zeros go, a torn last line is ended so that it stands alone."""
+    """`Mend` of files with one record a line: cut zeros, and end a torn last line so that it stays separate."""
     sound = tail.rstrip(b"\0")
     return len(tail) - len(sound), b"\n" if sound and not sound.endswith(b"\n") else b""
 
@@ -104,9 +106,15 @@ class Folder:
     def lock(self, timeout_s: float, name: str = LOCK_NAME) -> None:
         """Be alone in the folder among all who lock it by that name, always the same one; see `locked`."""
         if self._lock is None:
-            self._lock = self._open(name, os.O_RDWR | os.O_CREAT)
+            self._lock = self._open_lock(name)
         _acquire(self._lock.descriptor, self.path, timeout_s)
-        if self._found(self._lock) is None or not os.path.samestat(os.lstat(self.path), self._status):
+        if self._found(self._lock) is None:
+            raise MissingFolder(f"{self.path} was deleted or replaced meanwhile")
+        self.check_there()
+
+    def check_there(self) -> None:
+        """Raise `MissingFolder` if the path now refers to another folder: what was read may be partly deleted."""
+        if not os.path.samestat(os.lstat(self.path), self._status):
             raise MissingFolder(f"{self.path} was deleted or replaced meanwhile")
 
     def unlock(self) -> None:
@@ -117,9 +125,9 @@ class Folder:
             unlock_descriptor(self._lock.descriptor)
 
     def close(self) -> None:
-        """Let go of the folder and its files. May be called twice.
+        """Close the folder and its files. May be called twice.
 
-        Unlocks nothing, for in a forked child the lock is the parent's.
+        Unlocks nothing: in a forked child the lock belongs to the parent.
         """
         if self._is_open:
             self._is_open = False
@@ -131,12 +139,27 @@ class Folder:
     __del__ = close
 
     def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
-        """The file's bytes from `start` to `end`, or to its end. Raises `FileNotFoundError` where there is no file."""
+        """Read the file from `start` to `end`, or to its end. Raises `FileNotFoundError`."""
         with self._file(name, os.O_RDONLY) as file:
             return read_between(file, start, end)
 
+    def chunks_backwards(self, name: str, size: int) -> Iterator[bytes]:
+        """Yield chunks of `size` bytes, last first; nothing if the file does not exist.
+
+        All chunks are of one file, even if its name is removed or reused meanwhile.
+        """
+        try:
+            with self._file(name, os.O_RDONLY) as file:
+                end = os.fstat(file).st_size
+                while end:
+                    start = max(0, end - size)
+                    yield read_between(file, start, end)
+                    end = start
+        except FileNotFoundError:
+            return
+
     def stamp(self, name: str) -> Stamp | None:
-        """The file's stamp, or None where there is none."""
+        """Return the file's stamp; None if it does not exist."""
         try:
             return Stamp.of(os.stat(name, dir_fd=self._descriptor, follow_symlinks=False))
         except FileNotFoundError:
@@ -147,14 +170,14 @@ class Folder:
         return sorted(os.listdir(self._descriptor))  # noqa: PTH208 - a descriptor, not a path
 
     def replace(self, name: str, data: bytes, *, durable: bool = True) -> None:
-        """Put `data` in the place of the file, at once and durably. Needs the folder's lock.
+        """Replace the file by `data`, atomically and durably. Needs the folder's lock.
 
-        What is not `durable` may be lost or damaged by a power cut: for notes that nothing depends on.
+        Without `durable` a power cut may lose or damage it: only for notes that nothing depends on.
         """
         self.rename(self.draft(name, data, durable=durable), name, durable=durable)
 
     def draft(self, name: str, data: bytes, *, durable: bool = True) -> str:
-        """Write what shall take the place of the file, and return what to `rename` to it. Needs the folder's lock."""
+        """Write a replacement of the file and return the draft to `rename` to it. Needs the folder's lock."""
         for stray in self.names():
             if stray.startswith(f".{_plain(name)}.") and stray.endswith(".tmp"):
                 self.remove(stray)
@@ -163,7 +186,7 @@ class Folder:
         return draft
 
     def create(self, name: str, data: bytes, *, durable: bool = True) -> None:
-        """Write a new file durably; if that fails, there is no file."""
+        """Write a new file durably; no file is left if that fails."""
         with self._file(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
             try:
                 _write_whole(file, data)
@@ -189,10 +212,10 @@ class Folder:
     def appending(
         self, name: str, *, mend: Mend = mend_lines, known: Stamp | None = None, durable: bool = True
     ) -> Iterator[Appender]:
-        """Open the file to add to its end, mending a torn end first. Needs the folder's lock.
+        """Open the file for appending and repair a torn end first. Needs the folder's lock.
 
-        `known` is the stamp that the file had when its end was last known to be sound: if it still has it, the end is
-        not read again. The name of one that is not `durable` may be lost by a power cut.
+        `known` is the stamp of the file when its end was last known to be valid: if it is unchanged, the end is not
+        read again. Without `durable` a power cut may lose the name of a new file.
         """
         with self._naming(name):
             file, status = self._end(name)
@@ -214,7 +237,7 @@ class Folder:
             os.fsync(file)
 
     def remove(self, name: str) -> None:
-        """Delete the file; no error where there is none."""
+        """Delete the file; a missing one is no error."""
         try:
             os.unlink(name, dir_fd=self._descriptor)
         except FileNotFoundError:
@@ -242,7 +265,7 @@ class Folder:
             yield
         except OSError as error:
             if not isinstance(error, StoreError):
-                error.filename = name  # which a failed write does not tell by itself
+                error.filename = name  # a failed write does not report it
             raise
 
     def _open(self, name: str, flags: int) -> _Named:
@@ -253,8 +276,16 @@ class Folder:
             raise UnsafePath(f"{self.path / name} is not a regular file")
         return _Named(name, descriptor, status)
 
+    def _open_lock(self, name: str) -> _Named:
+        try:
+            return self._open(name, os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            if error.errno in _READ_ONLY and not isinstance(error, StoreError):
+                raise _read_only(self.path, error) from error
+            raise
+
     def _end(self, name: str) -> tuple[int, os.stat_result]:
-        """The file, open at its end, and its status; opened anew where the name stands for another file by now."""
+        """Return the file, open at its end, and its status; reopen it if the name now refers to another file."""
         file = self._ends.get(name)
         if file is not None:
             if status := self._found(file):
@@ -264,7 +295,7 @@ class Folder:
         return file.descriptor, file.status
 
     def _found(self, file: _Named) -> os.stat_result | None:
-        """The file's status, if its name still stands for it; else None."""
+        """Return the file's status if its name still refers to it; else None."""
         try:
             status = os.stat(file.name, dir_fd=self._descriptor, follow_symlinks=False)
         except FileNotFoundError:
@@ -273,7 +304,7 @@ class Folder:
 
 
 class _Named(NamedTuple):
-    """An open file, the name that it was opened by, and what it looked like then."""
+    """An open file with its name and its state when it was opened."""
 
     name: str
     descriptor: int
@@ -312,7 +343,7 @@ def open_folder(path: Path) -> Folder:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Folder]:
-    """Open the folder at `path`, which must be a real folder; operating-system errors become store errors."""
+    """Open the folder at `path`, which must not be a link; operating-system errors become store errors."""
     with translated(path):
         folder = open_folder(path)
         try:
@@ -333,7 +364,7 @@ def locked(path: Path, *, timeout_s: float = LOCK_TIMEOUT_S, name: str = LOCK_NA
 
 
 def make_folder(path: Path) -> None:
-    """Make a private folder, and the ones above it, durably; one that is there already is no error."""
+    """Make a private folder and its parents durably; an existing one is no error."""
     with translated(path):
         if path.is_dir():
             return
@@ -364,7 +395,7 @@ def contained(root: Path, name: str) -> Path:
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Turn what the operating system says about `path` into a store error, its message kept."""
+    """Convert an operating-system error about `path` into a store error with its message."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -374,9 +405,15 @@ def translated(path: Path) -> Iterator[None]:
     except OSError as error:
         if isinstance(error, StoreError):
             raise
+        if error.errno == errno.EROFS:
+            raise _read_only(path, error) from error
         if error.errno == errno.ELOOP:
             raise UnsafePath(f"{path / (error.filename or '')} is a link, which could lead anywhere") from error
         raise StoreFailed(f"{path / (error.filename or '')}: {error.strerror or error}") from error
+
+
+def _read_only(path: Path, error: OSError) -> ReadOnlyFolder:
+    return ReadOnlyFolder(f"{path} cannot be written ({error.strerror}): make it writable, or change a copy of it")
 
 
 def _plain(name: str) -> str:

@@ -1,18 +1,24 @@
-"""Group commit: what arrives while a commit is under way is committed together by the next one.
+"""Group commit: items that arrive during a commit are committed together by the next one.
 
-A lone item is committed at once; fifty that arrive together cost two commits, not fifty.
+A single item is committed at once; fifty that arrive together cost two commits. Items may come from tasks of any number
+of event loops: commits run in a thread that belongs to none of them.
 """
 
 from __future__ import annotations
 
-import asyncio
+import logging
+import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
-from stores.fast_thread import in_thread
+from chatbot.stores.fast_thread import begin
+from chatbot.stores.loops import Waiter, new_waiter, wake
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Batch = list[tuple[T, Waiter | None]]
 
 
 class GroupCommit(Generic[T]):
@@ -24,51 +30,80 @@ class GroupCommit(Generic[T]):
     def __init__(self, commit: Callable[[list[T]], object], tidy: Callable[[], None] | None = None) -> None:
         self._commit = commit
         self._tidy = tidy
-        self._waiting: list[tuple[T, asyncio.Future[None]]] = []
-        self._under_way: asyncio.Future[Any] | None = None
+        self._lock = threading.Lock()
+        self._waiting: Batch[T] = []
+        self._finishing: list[Waiter] = []
+        self._is_busy = False
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way or waiting, as far as a loop that was closed meanwhile could tell us."""
-        return self._under_way is None or self._under_way.get_loop().is_closed()
+        """True if no commit is running or waiting."""
+        return not self._is_busy
 
     async def add(self, item: T) -> None:
         """Return once `item` is committed; raises what its commit raised. Items keep the order in which they came.
 
         A caller that is cancelled while it waits does not take its item back.
         """
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((item, done))
-        if self.idle:
-            self._commit_waiting()
+        done = new_waiter()
+        self._put(item, done)
         await done
+
+    def post(self, item: T) -> None:
+        """Have `item` committed, without waiting for it. A failure is logged."""
+        self._put(item, None)
 
     async def finish(self) -> None:
         """Return once nothing is under way or waiting."""
-        while self._under_way is not None and not self.idle:
-            await asyncio.wait([self._under_way])
+        with self._lock:
+            if not self._is_busy:
+                return
+            done = new_waiter()
+            self._finishing.append(done)
+        await done
 
-    def _commit_waiting(self) -> None:
+    def _put(self, item: T, done: Waiter | None) -> None:
+        with self._lock:
+            self._waiting.append((item, done))
+            if self._is_busy:
+                return
+            batch, _ = self._next()
+        begin(partial(self._work, batch))
+
+    def _next(self) -> tuple[Batch[T], list[Waiter]]:
+        """The items to commit next, and who waits for there to be none. Needs our lock."""
         batch, self._waiting = self._waiting, []
-        self._under_way = in_thread(partial(self._commit, [item for item, _ in batch]))
-        self._under_way.add_done_callback(lambda commit: self._report(batch, commit))
+        self._is_busy = bool(batch)
+        finished: list[Waiter] = []
+        if not batch:
+            finished, self._finishing = self._finishing, finished
+        return batch, finished
 
-    def _report(self, batch: list[tuple[T, asyncio.Future[None]]], commit: asyncio.Future[object]) -> None:
-        error = commit.exception()
-        for _, done in batch:
-            if done.cancelled() or done.get_loop().is_closed():
-                continue
-            if error is None:
-                done.set_result(None)
-            else:
-                done.set_exception(error)
-        if self._tidy is not None and error is None and commit.result():
-            self._under_way = asyncio.get_running_loop().run_in_executor(None, self._tidy)
-            self._under_way.add_done_callback(self._go_on)
-        else:
-            self._go_on(commit)
+    def _work(self, batch: Batch[T]) -> None:
+        """Commit until nothing is left. Callers are told when all is settled that they may ask for next."""
+        while batch:
+            error, is_untidy = self._committed(batch)
+            told = [done for _, done in batch if done is not None]
+            if is_untidy:
+                wake(told)
+                told = []
+                self._tidy_up()
+            with self._lock:
+                batch, finished = self._next()
+            wake(told, error)
+            wake(finished)
 
-    def _go_on(self, _: asyncio.Future[Any]) -> None:
-        self._under_way = None
-        if self._waiting:
-            self._commit_waiting()
+    def _committed(self, batch: Batch[T]) -> tuple[BaseException | None, bool]:
+        try:
+            return None, bool(self._commit([item for item, _ in batch])) and self._tidy is not None
+        except BaseException as error:  # noqa: BLE001 - whoever waits shall have it
+            if not any(done for _, done in batch):
+                logger.warning("what nobody waits for has failed: %s", error)
+            return error, False
+
+    def _tidy_up(self) -> None:
+        try:
+            if self._tidy is not None:
+                self._tidy()
+        except Exception:
+            logger.exception("tidying up after a commit failed")

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from stores.base import KeyValueStore, TranscriptStore
-from stores.errors import InvalidSettings
-from stores.in_memory_observations import InMemoryObservations
-from stores.records import KeyValue, SessionRef, TranscriptEntry
+from chatbot.stores.base import KeyValueStore, TranscriptStore
+from chatbot.stores.errors import InvalidSettings
+from chatbot.stores.in_memory_observations import InMemoryObservations
+from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
 
 
 class InMemoryStore(KeyValueStore, TranscriptStore, InMemoryObservations):
@@ -32,16 +32,15 @@ class InMemoryStore(KeyValueStore, TranscriptStore, InMemoryObservations):
         if kv_cap < 1 or transcript_cap < 1:
             raise InvalidSettings("kv_cap and transcript_cap must be at least 1")
         self._kv_cap = kv_cap
-        self._transcript_cap = transcript_cap
         self._sessions: defaultdict[str, _Session] = defaultdict(_Session)
 
     async def kv_get(self, session: SessionRef, key: str) -> str | None:
-        """See `KeyValueStore`."""
+        """Return the value of a key."""
         entry = self._sessions[session.id].entries.get(key)
         return None if entry is None else entry.value
 
     async def kv_set(self, session: SessionRef, entry: KeyValue) -> None:
-        """See `KeyValueStore`."""
+        """Set a key; drop the oldest entries above the cap."""
         entries = self._sessions[session.id].entries
         entries.pop(entry.key, None)
         entries[entry.key] = entry
@@ -49,40 +48,39 @@ class InMemoryStore(KeyValueStore, TranscriptStore, InMemoryObservations):
             del entries[next(iter(entries))]
 
     async def kv_delete(self, session: SessionRef, key: str) -> bool:
-        """See `KeyValueStore`."""
+        """Delete a key; return False if it did not exist."""
         return self._sessions[session.id].entries.pop(key, None) is not None
 
     async def kv_entries(self, session: SessionRef) -> list[KeyValue]:
-        """See `KeyValueStore`."""
+        """Return all entries, oldest first."""
         return list(self._sessions[session.id].entries.values())
 
     async def transcript_append(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
-        """See `TranscriptStore`."""
+        """Append the entries."""
         self._sessions[session.id].transcript.extend(entries)
 
     async def transcript_read_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
-        """See `TranscriptStore`."""
-        n = min(n, self._transcript_cap)
+        """Return the last `n` entries."""
         return self._sessions[session.id].transcript[-n:] if n > 0 else []
 
     async def transcript_read_all(self, session: SessionRef) -> list[TranscriptEntry]:
-        """See `TranscriptStore`."""
+        """Return all entries."""
         return list(self._sessions[session.id].transcript)
 
     async def transcript_drop_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
-        """See `TranscriptStore`."""
+        """Remove the last `n` entries and return them."""
         transcript = self._sessions[session.id].transcript
-        keep = len(transcript) - max(0, min(n, self._transcript_cap))
+        keep = len(transcript) - max(0, n)
         dropped = transcript[max(0, keep) :]
         del transcript[max(0, keep) :]
         return dropped
 
     async def forget_session(self, session: SessionRef) -> None:
-        """See `Store`."""
+        """Drop everything of the session."""
         self._sessions.pop(session.id, None)
 
     async def aclose(self) -> None:
-        """See `Store`."""
+        """Drop everything."""
         self._sessions.clear()
 
 

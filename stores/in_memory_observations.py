@@ -8,19 +8,25 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import wraps
 from itertools import islice
 from pathlib import Path
+from threading import RLock
+from typing import Any
 
-from stores.access import Guard, View, may_see
-from stores.base import ObservationStore
-from stores.bm25 import about, rank
-from stores.caps import archiving, is_overfull, surplus, weigh, with_time_to_live
-from stores.consolidation import consolidated
-from stores.documents import SEARCHED, document_of
-from stores.errors import UnknownObservation
-from stores.events import Event, Outcome, applied, as_strict_as, decide, implied, line_of, made_from, may_name
-from stores.observation import Observation, Triple
-from stores.query import (
+from chatbot.stores.access import Guard, View, may_see
+from chatbot.stores.base import ObservationStore
+from chatbot.stores.bm25 import FIELDS, about, average_length, quantized, rank
+from chatbot.stores.caps import archiving, is_overfull, surplus, weigh, with_time_to_live
+from chatbot.stores.consolidation import consolidated
+from chatbot.stores.documents import SEARCHED, document_of
+from chatbot.stores.errors import UnknownObservation
+from chatbot.stores.events import Event, Outcome, applied, as_strict_as, decide, implied, line_of, made_from, may_name
+from chatbot.stores.history import naming, shown, version
+from chatbot.stores.lifecycle import Operation
+from chatbot.stores.observation import Observation, Triple
+from chatbot.stores.query import (
+    Corpus,
     Facet,
     FactFilter,
     Filter,
@@ -35,11 +41,12 @@ from stores.query import (
     fact_fits,
     fits,
     key_of,
+    page_limit,
     status_now,
     values_of,
 )
-from stores.row_state import RowState
-from stores.vectors import Vector, alike, check_model, one_dimension, packed, unit
+from chatbot.stores.row_state import RowState
+from chatbot.stores.vectors import Vector, alike, check_model, one_dimension, packed, unit
 
 
 class InMemoryObservations(ObservationStore):
@@ -47,13 +54,25 @@ class InMemoryObservations(ObservationStore):
 
     def __init__(self, home: Path, *, max_observations: int = 0, ttl_days: float = 0) -> None:
         super().__init__(home, max_observations=max_observations, ttl_days=ttl_days)
+        self._alone = RLock()
         self._rows: dict[str, Observation] = {}
         self._events: defaultdict[str, list[Event]] = defaultdict(list)
         self._triples: dict[str, Triple] = {}
         self._numbers: dict[str, int] = {}
-        self._erased: set[str] = set()
         self._model = ("", 0)
         self._vectors: dict[str, tuple[object, Vector]] = {}
+
+    @classmethod
+    def _guarding(cls, operation: Operation) -> Operation:
+        """One thread at a time: no operation waits for anything, so none holds up another for long."""
+        guarded = super()._guarding(operation)
+
+        @wraps(operation)
+        async def alone(self: InMemoryObservations, *args: Any, **named: Any) -> Any:
+            with self._alone:
+                return await guarded(self, *args, **named)
+
+        return alone
 
     async def commit(self, view: View, events: Sequence[Event]) -> list[Outcome]:
         """See `ObservationStore`."""
@@ -71,7 +90,7 @@ class InMemoryObservations(ObservationStore):
     async def get(self, view: View, ids: Sequence[str]) -> list[Observation]:
         """See `ObservationStore`."""
         current = {row.id: row for row in self._current(view)}
-        return [current[each] for each in ids if each in current]
+        return self._shown([current[each] for each in ids if each in current], view)
 
     async def find(
         self,
@@ -84,7 +103,7 @@ class InMemoryObservations(ObservationStore):
         after: str | None = None,
     ) -> Page:
         """See `ObservationStore`."""
-        limit = check_limit(limit)
+        limit = page_limit(limit)
         rows = [row for row in self._rows.values() if may_see(row, view) and fits(row, wanted, view.now)]
         if after is not None:
             if after not in self._rows or not may_see(self._rows[after], view.asking_all()):
@@ -92,7 +111,8 @@ class InMemoryObservations(ObservationStore):
             begin = self._position(self._rows[after], order)
             rows = [row for row in rows if (self._position(row, order) > begin) == ascending and row.id != after]
         rows.sort(key=lambda row: self._position(row, order), reverse=not ascending)
-        return Page(tuple(rows[:limit]), rows[limit - 1].id if 0 < limit < len(rows) else None)
+        found = self._shown(rows[:limit], view)
+        return Page(tuple(found), found[-1].id if 0 < limit < len(rows) else None)
 
     async def match(self, view: View, terms: Sequence[str], wanted: Filter, *, limit: int = 200) -> list[Match]:
         """See `ObservationStore`."""
@@ -115,6 +135,12 @@ class InMemoryObservations(ObservationStore):
             for word in {each for found in document_of(row).values() for each in found}
         )
         return {term: held[term] for term in terms if held[term]}
+
+    async def corpus(self, view: View) -> Corpus:
+        """See `ObservationStore`."""
+        lengths = [quantized(document_of(row)) for row in self._current(view)]
+        totals = [sum(field) for field in zip(*lengths, strict=True)] or [0] * len(FIELDS)
+        return Corpus(len(lengths), average_length(totals, len(lengths)))
 
     async def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]:
         """See `ObservationStore`."""
@@ -205,7 +231,8 @@ class InMemoryObservations(ObservationStore):
             return [row.id for row in seen.values() if row.superseded_by == each]
 
         line = line_of(observation_id, after, before)
-        return [Version(seen[each], tuple(self._events[each])) for each in line]
+        sees = naming(view, self._guard_of)
+        return [version(seen[each], self._events[each], view, sees) for each in line]
 
     async def facets(self, view: View, name: Labelled, *, limit: int = 100) -> list[Facet]:
         """See `ObservationStore`."""
@@ -222,7 +249,10 @@ class InMemoryObservations(ObservationStore):
 
     async def facts(self, view: View, wanted: FactFilter, *, limit: int = 100) -> list[Triple]:
         """See `ObservationStore`."""
-        current = {row.id: Guard.of(row) for row in self._current(view)}
+        sources = self._current(view)
+        if view.erasing:  # what hangs on a row that is not current goes too
+            sources = [row for row in self._rows.values() if may_see(row, view)]
+        current = {row.id: Guard.of(row) for row in sources}
         found = [
             fact if fact.source is None else as_strict_as(fact, current[fact.source])
             for fact in self._triples.values()
@@ -255,7 +285,6 @@ class InMemoryObservations(ObservationStore):
         seen = [each for each in gone if may_see(self._rows[each], everything)]
         kept = {key: fact for key, fact in self._triples.items() if fact.source not in gone and key not in facts}
         self._triples = kept
-        self._erased.update(gone)
         for each in gone:
             del self._rows[each], self._numbers[each]
             self._events.pop(each, None)
@@ -273,27 +302,27 @@ class InMemoryObservations(ObservationStore):
         )
 
     def observation(self, observation_id: str) -> Observation | None:
-        """See `stores.events.Known`."""
+        """See `chatbot.stores.events.Known`."""
         return self._rows.get(observation_id)
 
     def state(self, observation_id: str) -> RowState | None:
-        """See `stores.events.Known`."""
+        """See `chatbot.stores.events.Known`."""
         row = self._rows.get(observation_id)
         return None if row is None else RowState.of(row)
 
     def settled(self, observation_id: str, at: datetime, decay_per_day: float) -> tuple[float, int] | None:
-        """See `stores.events.Known`."""
+        """See `chatbot.stores.events.Known`."""
         row = self._rows[observation_id]
         strength = consolidated(row, at, decay_per_day)
         return None if strength is None else (strength, row.touches)
 
     def twin(self, row: Observation, view: View) -> Observation | None:
-        """See `stores.events.Known`."""
+        """See `chatbot.stores.events.Known`."""
         everything = view.asking_all()
         for other in self._rows.values():
-            same = (other.hash, other.agent_id, other.namespace, other.visibility)
+            same = (other.hash, other.agent_id, other.namespace, other.visibility, other.principal)
             if (
-                same == (row.hash, row.agent_id, row.namespace, row.visibility)
+                same == (row.hash, row.agent_id, row.namespace, row.visibility, row.principal)
                 and other.is_current(view.now)
                 and may_see(other, everything)
             ):
@@ -301,22 +330,27 @@ class InMemoryObservations(ObservationStore):
         return None
 
     def triple(self, triple_id: str) -> Triple | None:
-        """See `stores.events.Known`."""
+        """See `chatbot.stores.events.Known`."""
         return self._triples.get(triple_id)
 
     def derived_from(self, observation_id: str) -> list[str]:
-        """See `stores.events.Known`."""
+        """See `chatbot.stores.events.Known`."""
         return [row.id for row in self._rows.values() if observation_id in row.derived_from]
-
-    def is_erased(self, observation_id: str) -> bool:
-        """See `stores.events.Known`."""
-        return observation_id in self._erased and observation_id not in self._rows
 
     def _is_seen_or_behind(self, observation_id: str, view: View) -> bool:
         """Whether the caller may see the row; or, where it was erased, a row that was made from it."""
         row = self._rows.get(observation_id)
         asked = [row] if row else [self._rows[each] for each in self.derived_from(observation_id)]
         return any(may_see(each, view) for each in asked)
+
+    def _shown(self, rows: Iterable[Observation], view: View) -> list[Observation]:
+        """The observations, for a caller who may see them."""
+        sees = naming(view, self._guard_of)
+        return [shown(row, sees) for row in rows]
+
+    def _guard_of(self, observation_id: str) -> Guard | None:
+        row = self._rows.get(observation_id)
+        return None if row is None else Guard.of(row)
 
     def _current(self, view: View) -> list[Observation]:
         return [row for row in self._rows.values() if may_see(row, view) and row.is_current(view.now)]

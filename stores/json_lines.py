@@ -1,41 +1,94 @@
-"""Files with one JSON object a line, only ever added to. Blocking.
+"""Files with one JSON object a line, only ever added to: journal, receipts and bills. Blocking.
 
 A line that cannot be read never hides the others: it is left where it is, skipped, and reported.
+
+Each line ends with a checksum of the rest, `,"sum":"0a1b2c3d"}`. Reading does not check it, so a line that its owner
+edited by hand stays valid; `damage_of` compares it for `chatbot doctor --verify`. Lines of earlier releases have none.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import re
+import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stores.errors import InvalidValue
-from stores.files import Folder
+from chatbot.stores.errors import InvalidValue
+from chatbot.stores.files import Folder
 
 logger = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 16 * 1024
+_SUM = re.compile(rb',"sum":"([0-9a-f]{8})"\}\s*\Z')
 
 
 def encode(record: Mapping[str, Any]) -> bytes:
-    """The record as one line."""
-    return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    """Return the record as one line with a checksum."""
+    body = plain(record)
+    return b'%s,"sum":"%08x"}\n' % (body[:-1], zlib.crc32(body)) if record else body + b"\n"
+
+
+def plain(record: Mapping[str, Any]) -> bytes:
+    """Return the record as JSON on one line, without a checksum and without an end."""
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def has_sum(line: bytes) -> bool:
+    """Return whether the line carries a checksum."""
+    return _SUM.search(line) is not None
+
+
+def damage_of(line: bytes) -> str:
+    """Describe how the line differs from what was written; empty where it does not, or where it has no checksum.
+
+    A single wrong byte is named by its place in the line: more than that is rather an edit than damage.
+    """
+    found = _SUM.search(line)
+    if found is None:
+        return ""
+    body, stored = line[: found.start()] + b"}", int(found[1], 16)
+    actual = zlib.crc32(body)
+    if actual == stored:
+        return ""
+    if sum(one != other for one, other in zip(f"{actual:08x}".encode(), found[1], strict=True)) == 1:
+        return "one byte of its checksum is wrong"
+    place = _wrong_byte(len(body) - 1, actual ^ stored)
+    return "it was edited after it was written" if place is None else f"byte {place + 1} is wrong"
+
+
+def _wrong_byte(size: int, difference: int) -> int | None:
+    """Return the place of the byte that alone explains the difference of checksums of `size` + 1 bytes.
+
+    A checksum is linear: a wrong byte changes it by a known entry, carried on over the bytes that follow. Going back
+    from the end, that difference is one of the 255 entries when the place is reached.
+    """
+    entries = [zlib.crc32(bytes([each])) ^ zlib.crc32(b"\0") for each in range(256)]
+    by_top = {entry >> 24: (index, entry) for index, entry in enumerate(entries)}
+    wrong = set(entries[1:])
+    for place in range(size, -1, -1):
+        if difference in wrong:
+            return place if place < size else None  # the last one is the brace, which is ours
+        index, entry = by_top[difference >> 24]
+        difference = (((difference ^ entry) << 8) & 0xFFFFFFFF) | index
+    return None
 
 
 def record_of(line: bytes) -> dict[str, Any]:
-    """The record in a line. Raises `InvalidValue`."""
+    """Return the record in a line, without its checksum. Raises `InvalidValue`."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise InvalidValue(f"it is no JSON: {error}") from error
     if not isinstance(record, dict):
         raise InvalidValue("it is no JSON object")
+    record.pop("sum", None)
     return record
 
 
 def is_blank(line: bytes) -> bool:
-    """Whether a line holds nothing, or only what a crash leaves."""
+    """Return True for a line that is empty or holds only remains of a crash."""
     return not line.strip(b" \r\0")
 
 
@@ -66,15 +119,12 @@ def read_backwards(folder: Folder, name: str) -> Iterator[dict[str, Any]]:
 
 def lines_backwards(folder: Folder, name: str) -> Iterator[bytes]:
     """Every line of the file, last first, reading no more of it than is asked for; none where there is no file."""
-    stamp = folder.stamp(name)
-    end = stamp.size if stamp else 0
-    rest = b""
-    while end:
-        start = max(0, end - _CHUNK_BYTES)
-        lines = (folder.read(name, start, end) + rest).split(b"\n")
-        rest = lines.pop(0) if start else b""
+    rest: bytes | None = None  # the first line of a chunk, whose beginning is in the chunk before it
+    for chunk in folder.chunks_backwards(name, _CHUNK_BYTES):
+        rest, *lines = (chunk + (rest or b"")).split(b"\n")
         yield from reversed(lines)
-        end = start
+    if rest is not None:
+        yield rest
 
 
 def _decode(line: bytes, folder: Folder, name: str) -> dict[str, Any] | None:

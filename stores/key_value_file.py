@@ -2,7 +2,7 @@
 
     {"cap": 200, "entries": [{"key": …, "value": …, "ts": …}, …]}
 
-The entry set longest ago stands first. The `cap` in the file says what held when it was written; the setting decides.
+The oldest entry is first. The `cap` in the file is the one when it was written; the setting decides.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from stores.errors import DamagedFile
-from stores.files import Folder, Stamp, locked, opened, stamp
-from stores.records import KeyValue, format_time, parse_time
+from chatbot.stores.errors import DamagedFile
+from chatbot.stores.files import Folder, Stamp, locked, opened, stamp
+from chatbot.stores.records import KeyValue, format_time, parse_time
 
 NAME = "kv.json"
 
 
 class KeyValueFile:
-    """At most `cap` entries; setting one makes it the newest, and the oldest leave past the cap."""
+    """File of at most `cap` entries; setting one makes it the newest, and the oldest are dropped above the cap."""
 
     def __init__(self, folder: Path, cap: int) -> None:
         self._folder = folder
@@ -27,20 +27,22 @@ class KeyValueFile:
         self._cached: tuple[Stamp, dict[str, KeyValue]] | None = None
 
     def recall(self) -> dict[str, KeyValue] | None:
-        """What `read` would return, if that is known without reading; else None. Takes microseconds."""
+        """Return the result of `read` if it is cached; else None. Takes microseconds."""
         if self._cached is None or stamp(self._path) != self._cached[0]:
             return None
         return self._cached[1]
 
     def read(self) -> dict[str, KeyValue]:
-        """All entries by key, the one set longest ago first."""
+        """All entries by key, the one set longest ago first. A damaged file stays where it is until the next write."""
         with opened(self._folder) as folder:
             before = folder.stamp(NAME)
             is_settled = before is not None and before.is_settled()
             try:
                 entries = _read(folder)
-            except DamagedFile:
-                return self._read_or_set_aside()
+            except DamagedFile as error:
+                raise DamagedFile(f"{error}; mend it, or set it aside with `chatbot doctor --fix`") from error
+            if before is None:
+                folder.check_there()
             if before is not None and is_settled and folder.stamp(NAME) == before:
                 self._cached = (before, entries)
         return entries
@@ -62,10 +64,6 @@ class KeyValueFile:
             del entries[key]
             folder.replace(NAME, render(self._cap, list(entries.values())))
         return True
-
-    def _read_or_set_aside(self) -> dict[str, KeyValue]:
-        with locked(self._folder) as folder:
-            return _read_guarded(folder)
 
 
 def _read_guarded(folder: Folder) -> dict[str, KeyValue]:

@@ -1,10 +1,17 @@
-"""What is opened with `async with` and closed by `aclose`."""
+"""Resources opened with `async with` and closed by `aclose`."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from inspect import iscoroutinefunction
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+
+from chatbot.stores.errors import Closed
+
+Operation = Callable[..., Awaitable[Any]]
 
 
 class AsyncResource(ABC):
@@ -12,7 +19,7 @@ class AsyncResource(ABC):
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Finish what is under way and let go of everything. May be called twice."""
+        """Finish running work and release everything. May be called twice."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -21,3 +28,45 @@ class AsyncResource(ABC):
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+class Closable(AsyncResource):
+    """A resource whose public coroutine methods raise `Closed` from the start of `aclose`.
+
+    This applies to every subclass automatically.
+    """
+
+    is_closed = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name, operation in list(vars(cls).items()):
+            if not iscoroutinefunction(operation) or getattr(operation, "__isabstractmethod__", False):
+                continue
+            if name == "aclose":
+                setattr(cls, name, _closing(operation))
+            elif not name.startswith("_"):
+                setattr(cls, name, cls._guarding(operation))
+
+    def check_open(self) -> None:
+        """Raise `Closed` after `aclose`."""
+        if self.is_closed:
+            raise Closed(f"{type(self).__name__} is closed: open it again to go on")
+
+    @classmethod
+    def _guarding(cls, operation: Operation) -> Operation:
+        @wraps(operation)
+        async def guarded(self: Closable, *args: Any, **named: Any) -> Any:
+            self.check_open()
+            return await operation(self, *args, **named)
+
+        return guarded
+
+
+def _closing(operation: Operation) -> Operation:
+    @wraps(operation)
+    async def closing(self: Closable) -> None:
+        self.is_closed = True
+        await operation(self)
+
+    return closing

@@ -1,31 +1,40 @@
-"""Folders that stay open between uses, so that to be alone in one costs its lock and two looks at names.
+"""Folders kept open between uses, so that exclusive access costs only the lock and two checks of names.
 
-A folder is either in use, by one thread, or idle. Only idle ones are found again, closed as too many, or closed with
-all; so no descriptor is ever closed under its user, and no two users share a lock. Each use checks that the path, the
-lock and the file appended to are still the ones that were opened: what was deleted or replaced is opened anew.
+A folder is in use by one thread, or idle. Only idle ones are reused or closed, so no descriptor is closed during use
+and no two users share a lock. Each use checks that the path, the lock and the appended file are still the opened ones;
+a deleted or replaced one is opened again.
 """
 
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from weakref import WeakSet
+from weakref import WeakMethod, WeakSet
 
-from stores.files import LOCK_NAME, LOCK_TIMEOUT_S, Folder, open_folder, translated
-
-_MOST_IDLE = 16
-"""With three descriptors each, well below the 256 that some systems allow a process."""
+from chatbot.stores.descriptors import OPEN
+from chatbot.stores.files import (
+    LOCK_NAME,
+    LOCK_TIMEOUT_S,
+    Folder,
+    Mend,
+    Stamp,
+    mend_lines,
+    open_folder,
+    translated,
+)
 
 
 class OpenFolders:
-    """At most 16 idle folders, those used last. Safe to share between threads; a child process starts with none."""
+    """Idle folders, as many as `descriptors` allows. Safe between threads; a child process starts with none."""
 
     def __init__(self, lock_name: str = LOCK_NAME) -> None:
         self._lock_name = lock_name
-        self._idle: OrderedDict[str, Folder] = OrderedDict()
+        self._guard = threading.Lock()
+        self._idle: dict[str, Folder] = {}
+        self._is_closed = False
         _everywhere.add(self)
 
     @contextmanager
@@ -42,27 +51,72 @@ class OpenFolders:
             folder.unlock()
             self._keep(folder)
 
-    def close(self, path: Path) -> None:
-        """Close the folder at `path`, if it is idle."""
-        if folder := self._idle.pop(str(path), None):
-            folder.close()
+    def append(
+        self,
+        path: Path,
+        name: str,
+        data: bytes,
+        *,
+        mend: Mend = mend_lines,
+        known: Stamp | None = None,
+        look: Callable[[Folder, Stamp], None] = lambda _, __: None,
+    ) -> None:
+        """Add `data` to the end of a file in the folder at `path`. Durable on return.
 
-    def close_all(self) -> None:
-        """Close what is idle. More may be opened later."""
-        while self._idle:
-            self._idle.popitem()[1].close()
+        The one way to the disk of transcripts, receipts and bills: nobody waits for our disk, for the lock is free by
+        then. `look` is given the folder and what the file looks like while nobody else changes it; see
+        `Folder.appending` for `mend` and `known`.
+        """
+        with self.locked(path) as folder, folder.appending(name, mend=mend, known=known) as file:
+            file.write(data)
+            look(folder, file.stamp())
+            folder.unlock()
+            file.sync()
+
+    def close(self, path: Path) -> bool:
+        """Close the folder at `path`, if it is idle; whether it was."""
+        folder = self._popped(str(path))
+        if folder is not None:
+            OPEN.closed((id(self), str(path)))
+            folder.close()
+        return folder is not None
+
+    def close_all(self, *, for_good: bool = False) -> None:
+        """Close idle folders. Others may be opened later; after `for_good` none stays open after its use."""
+        self._is_closed = self._is_closed or for_good
+        for path in list(self._idle):
+            self.close(Path(path))
+
+    def begin_anew(self) -> None:
+        """Reset in a forked child, which would otherwise share locks and keep them after the parent's end."""
+        self._guard = threading.Lock()
+        self.close_all()
+
+    def __del__(self) -> None:
+        for path in list(self._idle):
+            OPEN.closed((id(self), path))
+
+    def _popped(self, path: str) -> Folder | None:
+        with self._guard:
+            return self._idle.pop(path, None)
 
     def _take(self, path: Path, timeout_s: float) -> Folder:
-        if folder := self._idle.pop(str(path), None):
+        if folder := self._popped(str(path)):
+            OPEN.closed((id(self), str(path)))
             with suppress(FileNotFoundError):  # deleted or replaced since
                 return self._lock(folder, timeout_s)
         return self._lock(open_folder(path), timeout_s)
 
     def _keep(self, folder: Folder) -> None:
-        self.close(folder.path)  # two threads had one each
-        self._idle[str(folder.path)] = folder
-        while len(self._idle) > _MOST_IDLE:
-            self._idle.popitem(last=False)[1].close()
+        path = str(folder.path)
+        with self._guard:
+            other = self._idle.pop(path, None)  # two threads had one each
+            self._idle[path] = folder
+        if other is not None:
+            other.close()
+        OPEN.used((id(self), path), _closing(WeakMethod(self.close), folder.path))
+        if self._is_closed:
+            self.close(folder.path)
 
     def _lock(self, folder: Folder, timeout_s: float) -> Folder:
         try:
@@ -73,10 +127,20 @@ class OpenFolders:
         return folder
 
 
+def _closing(close: WeakMethod[Callable[[Path], bool]], path: Path) -> Callable[[], bool]:
+    """Closes one folder if it is idle. One that is in use is not counted, so it need not be kept in mind."""
+
+    def close_it() -> bool:
+        if method := close():
+            method(path)
+        return True
+
+    return close_it
+
+
 def _close_everywhere() -> None:
-    """A child that kept our descriptors would share our locks, and hold them when we are gone."""
     for folders in _everywhere:
-        folders.close_all()
+        folders.begin_anew()
 
 
 _everywhere: WeakSet[OpenFolders] = WeakSet()

@@ -1,8 +1,8 @@
-"""A place where plug-ins are named: from a name in the configuration to what it stands for.
+"""Plug-ins by their name in the configuration.
 
-A name is that of an entry point in a group, where our own plug-ins stand like any stranger's, or
-`package.module:attribute`. Listing names imports nothing; loading one imports exactly that one. Our own are found
-without looking through everything that is installed, and nobody else's can stand in their place.
+A name is an entry point of a group, or `package.module:attribute`. Listing names imports nothing; loading one imports
+only that one. Our own plug-ins are entry points like others, but are found without a search of installed packages, and
+no other package can replace them.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import importlib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stores.errors import did_you_mean
+from chatbot.stores.errors import did_you_mean
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -22,17 +23,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PluginPoint:
-    """One group of plug-ins, and how its errors speak of them."""
+    """One group of plug-ins, with the words of its errors."""
 
     group: str
     own: Mapping[str, str]
     """Our own entry points, as `pyproject.toml` has them."""
     noun: str
-    """What one plug-in is called: "store", "tools"."""
+    """Word for one plug-in: "store", "tools"."""
     unknown: type[Exception]
-    """Raised where nothing has that name."""
+    """Raised for an unknown name."""
     broken: type[Exception]
-    """Raised where something has it, and cannot be imported."""
+    """Raised if the plug-in cannot be imported."""
     plural: bool = False
 
     def installed(self) -> dict[str, EntryPoint]:
@@ -44,13 +45,12 @@ class PluginPoint:
         return dict(sorted(found.items()))
 
     def load(self, name: str, *, beside: Path | None = None) -> object:
-        """What the name leads to. Modules that are not installed are also looked for in the folder `beside`."""
+        """Load the plug-in of that name; the folder `beside` is searched for modules that are not installed."""
         if ":" in name:
             return self._import(name, beside)
-        point = None if name in self.own else self._entry_point(name)
-        where = point.value if point else self.own[name]
+        where = self.own.get(name) or self._entry_point(name).value
         try:
-            return point.load() if point else _attribute(where)
+            return _attribute(where)
         except (Exception, SystemExit) as error:  # a stranger's module may raise anything
             raise self.broken(f"the {self.noun} {name!r} ({where}) cannot be loaded: {told(error)}") from error
 
@@ -73,9 +73,27 @@ class PluginPoint:
             raise self.broken(f"the {self.noun} {name!r} cannot be loaded: {told(error)}") from error
 
 
+def present_name(where: str) -> str:
+    """Return the name that loads `where` now: `stores.x:Y` of an earlier release is `chatbot.stores.x:Y`.
+
+    A project may have a package `stores` of its own, so only what `chatbot.stores` has is taken for ours.
+    """
+    if not where.startswith("stores."):
+        return where
+    try:
+        _imported(f"chatbot.{where}")
+    except (ModuleNotFoundError, AttributeError):
+        return where
+    return f"chatbot.{where}"
+
+
 def _attribute(where: str) -> object:
-    module, _, name = where.partition(":")
-    return getattr(importlib.import_module(module), name)
+    return _imported(present_name(where))
+
+
+def _imported(where: str) -> object:
+    module, _, names = where.partition("[")[0].partition(":")  # an entry point may name extras in brackets
+    return attrgetter(names.strip())(importlib.import_module(module.strip()))
 
 
 def told(error: BaseException) -> str:

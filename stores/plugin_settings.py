@@ -8,7 +8,7 @@ from typing import Any, get_type_hints
 
 from msgspec import ValidationError, convert
 
-from stores.errors import did_you_mean
+from chatbot.stores.errors import did_you_mean
 
 
 def settings_of(plugin: type) -> dict[str, inspect.Parameter]:
@@ -25,9 +25,9 @@ def checked_settings(
     invalid: type[Exception],
     broken: type[Exception],
 ) -> dict[str, Any]:
-    """The settings, converted to what the annotations ask for; `table` is what errors call the place they are in.
+    """Convert the settings to the types of the annotations; `table` is their place in error messages.
 
-    Raises `invalid` for a setting that is unknown or wrong, `broken` for annotations that cannot be read.
+    Raises `invalid` for an unknown or invalid setting, `broken` for annotations that cannot be evaluated.
     """
     if not settings:
         return {}

@@ -1,6 +1,6 @@
-"""From a name in the configuration to an opened store.
+"""Stores by their name in the configuration.
 
-A name is that of an entry point in the group `chatbot.stores`, or `package.module:Class`.
+A name is an entry point of the group `chatbot.stores`, or `package.module:Class`.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stores.base import Store, contracts_of
-from stores.errors import BrokenStore, InvalidSettings, StoreError, UnknownStore
-from stores.plugin_point import PluginPoint
-from stores.plugin_settings import checked_settings, settings_of
+from chatbot.stores.base import Store, contracts_of
+from chatbot.stores.errors import BrokenStore, InvalidSettings, StoreError, UnknownStore
+from chatbot.stores.plugin_point import PluginPoint
+from chatbot.stores.plugin_settings import checked_settings, settings_of
 
 __all__ = ["STORES", "check_settings", "load", "open_store", "settings_of"]
 
 STORES = PluginPoint(
     group="chatbot.stores",
     own={
-        "basic_session": "stores.basic_session:BasicSessionStore",
-        "in_memory": "stores.in_memory:InMemoryStore",
-        "observations": "stores.observations.store:ObservationFileStore",
+        "basic_session": "chatbot.stores.basic_session:BasicSessionStore",
+        "in_memory": "chatbot.stores.in_memory:InMemoryStore",
+        "observations": "chatbot.stores.observations.store:ObservationFileStore",
     },
     noun="store",
     unknown=UnknownStore,
@@ -31,13 +31,13 @@ STORES = PluginPoint(
 
 
 def load(name: str, *, beside: Path | None = None) -> type[Store]:
-    """The store class of that name. Modules that are not installed are also looked for in the folder `beside`.
+    """Load the store class of that name; the folder `beside` is searched for modules that are not installed.
 
     Raises `UnknownStore` or `BrokenStore`.
     """
     store = STORES.load(name, beside=beside)
     if not (inspect.isclass(store) and issubclass(store, Store)):
-        raise BrokenStore(f"the store {name!r} is {store!r}, not a class that inherits stores.Store")
+        raise BrokenStore(f"the store {name!r} is {store!r}, not a class that inherits chatbot.stores.Store")
     if not contracts_of(store):
         raise BrokenStore(f"the store {name!r} keeps no contract: inherit KeyValueStore or TranscriptStore")
     return store
@@ -48,13 +48,15 @@ def open_store(name: str, home: Path, settings: Mapping[str, Any], *, beside: Pa
     store = load(name, beside=beside)
     checked = check_settings(name, store, settings)
     try:
-        return store(home, **checked)
+        opened = store(home, **checked)
     except StoreError as error:
         raise type(error)(f"[memory.{name}]: {error}") from error
-    except (TypeError, ValueError) as error:
+    except Exception as error:
         raise BrokenStore(f"the store {name!r} could not be opened: {error}") from error
+    opened.configured_as = name
+    return opened
 
 
 def check_settings(name: str, store: type[Store], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings, converted to what the constructor's annotations ask for. Raises `InvalidSettings`."""
+    """Convert the settings to the types of the constructor's annotations. Raises `InvalidSettings`."""
     return checked_settings(f"[memory.{name}]", store, settings, invalid=InvalidSettings, broken=BrokenStore)

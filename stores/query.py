@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from operator import attrgetter
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
-from stores.consolidation import Decay, consolidated
-from stores.errors import InvalidValue
-from stores.events import Event
-from stores.observation import Observation, Status, Triple, Type, fold
+from chatbot.stores.access import VISIBILITIES, Visibility
+from chatbot.stores.consolidation import Decay, consolidated
+from chatbot.stores.errors import InvalidValue, did_you_mean
+from chatbot.stores.events import Event
+from chatbot.stores.fields import Form, Label, checker, declared, fold, labelled
+from chatbot.stores.observation import FIELDS, STATUSES, TYPES, Observation, Status, Triple, Type
+from chatbot.stores.records import check_time
 
 Order = Literal["created", "updated"]
 Labelled = Literal[
@@ -19,43 +23,97 @@ Labelled = Literal[
 ]
 """The fields by whose values rows can be counted."""
 
-EXACT = frozenset({"agent_id", "session_id", "derived_from"})
-"""The fields that are compared as they are; in all others case and width of characters make no difference."""
+LABELS = labelled(FIELDS)
+"""What rows are filtered and counted by: from each label to the fields that hold it."""
+EXACT = frozenset(
+    name for name, held in LABELS.items() for each in held if (_label := each.mark(Label)) and _label.exact
+)
+"""The labels that are compared as they are; in all others case and width of characters make no difference."""
+EMPTY = frozenset(name for name, held in LABELS.items() if held[0].default == "")
+"""The labels that a row can be asked not to have, by an empty text."""
 
 MOST_AT_ONCE = 1_000
-"""The longest page that a store returns."""
+"""The longest page that a store returns; whatever is not a `Page` is as long as its limit says."""
+EVERY = 2**31
+"""A limit for all there is."""
+
+
+def _several(*known: str) -> Form:
+    """The form of a field of a filter that takes a text or several, where any will do."""
+
+    def texts(value: Any, name: str) -> tuple[str, ...]:
+        found = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (value,)
+        for each in found:
+            if not isinstance(each, str):
+                raise InvalidValue(f"{name} is {value!r:.80}: it must be one text, or a list of texts")
+            if known and each not in known:
+                raise InvalidValue(f"{name} has {each!r:.80}{did_you_mean(each, known)}")
+        return found
+
+    return Form(texts)
+
+
+def _one(wanted: Any, *, is_optional: bool = True) -> Form:
+    """The form of a field of a filter that takes one value."""
+
+    def value_of(value: Any, name: str) -> Any:
+        if not isinstance(value, wanted) and not (is_optional and value is None):
+            raise InvalidValue(f"{name} is {value!r:.80}: observations cannot be filtered by that")
+        return check_time(value) if isinstance(value, datetime) else value
+
+    return Form(value_of)
+
+
+_Name: TypeAlias = Annotated[str | None, _one(str)]
+_Names: TypeAlias = Annotated[Sequence[str], _several()]
+_Time: TypeAlias = Annotated[datetime | None, _one(datetime)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False, eq=False)
+class Wanted:
+    """Which rows are wanted, whenever they were made: those that fit every field that is set.
+
+    Of several values in one field, any will do. Names, tags, subjects and files are compared without case. A row past
+    its time counts as expired, whatever its status says. Raises `InvalidValue` for what rows cannot be filtered by.
+    """
+
+    types: Annotated[Sequence[Type], _several(*TYPES)] = ()
+    agent_id: _Name = None
+    session_id: _Name = None
+    project: _Name = None
+    subject: _Name = None
+    category: _Name = None
+    tags: _Names = ()
+    concepts: _Names = ()
+    people: _Names = ()
+    files: _Names = ()
+    derived_from: _Names = ()
+    metadata: Annotated[Mapping[str, Any], _one(Mapping, is_optional=False)] = field(default_factory=dict)
+    """Keys that must be there, with exactly these values."""
+    visibilities: Annotated[Sequence[Visibility], _several(*VISIBILITIES)] = ()
+    quiet_since: _Time = None
+    """Nothing has happened to the row since then: see `Observation.quiet_since`."""
+    fading: Decay | None = None
+    """Rows that consolidation would change: see `chatbot.stores.consolidation`."""
+    min_importance: Annotated[float, _one(int | float, is_optional=False)] = 0
+    statuses: Annotated[Sequence[Status], _several(*STATUSES)] = ("active",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
-    """Which rows are wanted: those that fit every field that is set. Of several values in one field, any will do.
+class Filter(Wanted):
+    """Which rows are wanted: those `Wanted` that were made `after` a moment, or at it, and `before` another one."""
 
-    Names, tags, subjects and files are compared without case. `after` is inclusive, `before` exclusive, and both are
-    about `created_at`. A row past its time counts as expired, whatever its status says.
-    """
+    after: _Time = None
+    before: _Time = None
 
-    types: tuple[Type, ...] = ()
-    agent_id: str | None = None
-    session_id: str | None = None
-    project: str | None = None
-    subject: str | None = None
-    category: str | None = None
-    tags: tuple[str, ...] = ()
-    concepts: tuple[str, ...] = ()
-    people: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
-    derived_from: tuple[str, ...] = ()
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    """Keys that must be there, with exactly these values."""
-    visibilities: tuple[str, ...] = ()
-    after: datetime | None = None
-    before: datetime | None = None
-    quiet_since: datetime | None = None
-    """Nothing has happened to the row since then: see `Observation.quiet_since`."""
-    fading: Decay | None = None
-    """Rows that consolidation would change: see `stores.consolidation`."""
-    min_importance: float = 0
-    statuses: tuple[Status, ...] = ("active",)
+    def __post_init__(self) -> None:
+        _check(self)
+
+
+FILTER_FIELDS = declared(Filter)
+_check = checker(FILTER_FIELDS)
+FILTERED = {name: label for name in FILTER_FIELDS if (label := "type" if name == "types" else name) in LABELS}
+"""From the fields of a filter to the labels that rows are chosen by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +124,7 @@ class Page:
     after: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(NamedTuple):
     """A row that was found, with its lexical score and what ranking goes by."""
 
     id: str
@@ -85,26 +142,27 @@ class Match:
     @classmethod
     def of(cls, row: Observation, score: float = 0.0) -> Match:
         """A row as something found."""
-        return cls(
-            row.id,
-            score,
-            row.type,
-            row.session_id,
-            row.created_at,
-            row.updated_at,
-            row.rank,
-            row.mention_count,
-            row.use_count,
-            row.confirmed_count,
-        )
+        return cls(row.id, score, *_matched(row))
+
+
+_matched = attrgetter(*("rank" if name == "importance" else name for name in Match._fields[2:]))
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One observation of a line of succession, with the events that it went through, oldest first."""
+    """One observation of a line of succession, with the events that the caller may see, oldest first.
+
+    What happened while the observation was hidden from the caller is left out; see `chatbot.stores.history`.
+    """
 
     observation: Observation
     events: tuple[Event, ...]
+    changes: tuple[Mapping[str, tuple[Any, Any]], ...] = ()
+    """For each event, the fields that it changed, with their values before and after, as they are written."""
+
+    def steps(self) -> list[tuple[Event, Mapping[str, tuple[Any, Any]]]]:
+        """The events, each with what it changed."""
+        return list(zip(self.events, self.changes or ({},) * len(self.events), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +190,24 @@ class FactFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """Counts of what the caller may see, and what it takes on the disk, in bytes."""
+    """Counts of what the caller may see, and what the files take on the disk, in bytes.
+
+    The sizes are those of everything that is kept, so they are None for a caller from whom something may be hidden.
+    """
 
     by_status: Mapping[str, int]
     by_type: Mapping[str, int]
     by_visibility: Mapping[str, int]
     facts: int
-    journal_bytes: int = 0
-    cache_bytes: int = 0
+    journal_bytes: int | None = None
+    cache_bytes: int | None = None
+
+
+class Corpus(NamedTuple):
+    """What relevance is measured against: how many current rows the caller sees, and their mean length in terms."""
+
+    rows: int
+    average_length: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,16 +233,8 @@ def fits(row: Observation, wanted: Filter, now: datetime) -> bool:
     """Whether `wanted` lets the row through. The gate is not its business."""
     return (
         status_now(row, now) in wanted.statuses
-        and (not wanted.types or row.type in wanted.types)
         and (not wanted.visibilities or row.visibility in wanted.visibilities)
-        and all(_same(getattr(row, name), getattr(wanted, name)) for name in ("agent_id", "session_id"))
-        and all(
-            asked is None or fold(getattr(row, name)) == fold(asked)
-            for name in ("project", "subject", "category")
-            for asked in [getattr(wanted, name)]
-        )
-        and all(_any(getattr(wanted, name), values_of(row, name)) for name in ("tags", "concepts", "people", "files"))
-        and (not wanted.derived_from or not set(wanted.derived_from).isdisjoint(row.derived_from))
+        and all(_holds(row, label, getattr(wanted, name)) for name, label in FILTERED.items())
         and all(
             key in row.metadata and written(row.metadata[key]) == written(asked)
             for key, asked in wanted.metadata.items()
@@ -189,12 +249,11 @@ def fits(row: Observation, wanted: Filter, now: datetime) -> bool:
 
 def values_of(row: Observation, name: Labelled | str) -> Sequence[str]:
     """The values that the row has in a field that can be counted."""
-    if name == "files":
-        return tuple(dict.fromkeys((*row.files_read, *row.files_modified)))
-    value = getattr(row, name)
-    if isinstance(value, tuple):
-        return value
-    return (value,) if value else ()
+    held: list[str] = []
+    for each in LABELS[name]:
+        value = getattr(row, each.name)
+        held += value if isinstance(value, tuple) else (value,) if value else ()
+    return held if len(held) < 2 else tuple(dict.fromkeys(held))
 
 
 def key_of(name: str, value: str) -> str:
@@ -222,15 +281,25 @@ def fact_fits(fact: Triple, wanted: FactFilter) -> bool:
 
 
 def check_limit(limit: int) -> int:
-    """The limit, at most 1,000. Raises `InvalidValue` for a negative one."""
+    """Return the limit. Raises `InvalidValue` for a negative one."""
     if limit < 0:
         raise InvalidValue(f"the limit is {limit}: it cannot be negative")
-    return min(limit, MOST_AT_ONCE)
+    return limit
+
+
+def page_limit(limit: int) -> int:
+    """Return how many rows a `Page` has at most, which says where the next one begins. Raises as `check_limit`."""
+    return min(check_limit(limit), MOST_AT_ONCE)
 
 
 def _same(value: object, asked: object) -> bool:
     return asked is None or value == asked
 
 
-def _any(asked: Sequence[str], values: Sequence[str]) -> bool:
-    return not asked or not {fold(value) for value in values}.isdisjoint(map(fold, asked))
+def _holds(row: Observation, label: str, asked: str | Sequence[str] | None) -> bool:
+    """Whether the row has one of the values that are asked for, if any are."""
+    if asked is None or asked == ():
+        return True
+    wanted = {key_of(label, each) for each in ((asked,) if isinstance(asked, str) else asked)}
+    held = {key_of(label, each) for each in values_of(row, label)}
+    return not wanted.isdisjoint(held) or (not held and label in EMPTY and "" in wanted)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from stores.errors import InvalidValue
+from chatbot.stores.errors import InvalidValue
 
 ROLE = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -65,6 +65,8 @@ def moment(at: int) -> datetime:
 
 def check_text(text: str, what: str) -> str:
     """Return `text` if it can be written as UTF-8; raise `InvalidValue`, naming `what`, if it cannot."""
+    if not isinstance(text, str):
+        raise InvalidValue(f"{what} is {text!r:.80}: it must be text")
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -76,7 +78,7 @@ def check_text(text: str, what: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SessionRef:
-    """Which session a store is asked about, and the folder in which that session keeps its files."""
+    """Reference to a session: its id and the folder of its files."""
 
     id: str
     folder: Path
@@ -91,9 +93,8 @@ class KeyValue:
     at: datetime
 
     def __post_init__(self) -> None:
-        if not self.key:
+        if not check_text(self.key, "the key"):
             raise InvalidValue("a key cannot be empty")
-        check_text(self.key, "the key")
         check_text(self.value, f"the value of {self.key!r}")
         check_time(self.at)
 
@@ -107,7 +108,7 @@ class TranscriptEntry:
     at: datetime
 
     def __post_init__(self) -> None:
-        if not ROLE.fullmatch(self.role):
+        if not ROLE.fullmatch(check_text(self.role, "the role")):
             raise InvalidValue(
                 f"{self.role!r} cannot be a role: use a lower-case word of letters, digits, - and _, at most 32 long"
             )

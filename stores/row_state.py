@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from stores.access import Guard
-from stores.observation import Observation, Status, Type
+from chatbot.stores.access import Guard
+from chatbot.stores.observation import Observation, Status, Type
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,5 +34,5 @@ class RowState:
         return self.guard.namespace
 
     def is_current(self, now: datetime) -> bool:
-        """Whether it is active and not past its time."""
+        """Return True for an active row that has not expired."""
         return self.status == "active" and (self.expires_at is None or self.expires_at > now)

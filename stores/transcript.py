@@ -5,10 +5,10 @@ r"""The transcript format, as pure functions between entries and bytes.
     content
     <blank line>
 
-An entry begins at a line that has the shape of a header, and nowhere else. A line of content that begins like one gets
-a backslash in front when written and loses one when read, so no content can forge an entry, not even one torn off in
-the middle of a line, and every content comes back as it was. Lines end at `\n` alone. Text above the first header
-belongs to no entry and is kept where it is.
+An entry starts only at a line with the form of a header. A line of content that starts like one gets a leading
+backslash when written, which is removed when read. So no content can forge an entry, not even one torn in the middle of
+a line, and every content is read back unchanged. Lines end only at `\n`. Text above the first header belongs to no
+entry and stays.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from stores.records import TranscriptEntry, format_time
+from chatbot.stores.records import TranscriptEntry, format_time
 
 _TIME = rb"[1-9]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,6})?Z"
 _ROLE = rb"[a-z][a-z0-9_-]{0,31}"
@@ -38,7 +38,7 @@ _LAST_DAY_OF_ANY_MONTH = 28
 
 
 class Block(NamedTuple):
-    """Where one entry stands in the bytes: its header line begins at `start`, its body lies in `[body, end)`."""
+    """Position of one entry in the bytes: its header starts at `start`, its body is `[body, end)`."""
 
     start: int
     body: int
@@ -54,12 +54,12 @@ def render(entries: Iterable[TranscriptEntry]) -> bytes:
 
 
 def parse(data: bytes, last: int | None = None) -> list[TranscriptEntry]:
-    """The entries in `data`, or the last few. It may begin in the middle of one: what precedes a header is skipped."""
+    """Return the entries in `data`, or the last few. Bytes before the first header are skipped."""
     return [entry_of(data, block) for block in blocks(data, last)]
 
 
 def blocks(data: bytes, last: int | None = None) -> list[Block]:
-    """Where the entries are, or the last few of them, without decoding their bodies."""
+    """Return the positions of the entries, or of the last few, without decoding them."""
     headers = list(_HEADER.finditer(data))
     if last is not None:
         headers = headers[max(0, len(headers) - last) :]
@@ -78,7 +78,7 @@ def blocks(data: bytes, last: int | None = None) -> list[Block]:
 
 
 def entry_of(data: bytes, block: Block) -> TranscriptEntry:
-    """Decode the entry at `block`. Bytes that are no UTF-8 (we never write such) show as U+FFFD."""
+    """Decode the entry at `block`. Bytes that are not UTF-8 (never written here) become U+FFFD."""
     body = data[block.body : block.end]
     if block.crlf:
         body = body.replace(b"\r\n", b"\n")
@@ -90,7 +90,7 @@ def entry_of(data: bytes, block: Block) -> TranscriptEntry:
 
 
 def starts(data: bytes) -> list[int]:
-    """Where entries begin in `data`; much cheaper than reading them."""
+    """Return the starts of entries in `data`; much faster than parsing them."""
     return [header.start() for header in _HEADER.finditer(data)]
 
 
@@ -100,10 +100,10 @@ def roles(data: bytes) -> list[str]:
 
 
 def mend(tail: bytes) -> tuple[int, bytes]:
-    """How to make a transcript that ends in `tail` sound: how many bytes to cut off its end, then what to add.
+    """Return how to repair a transcript that ends in `tail`: the number of bytes to cut off, then the bytes to add.
 
-    A power cut can leave zeros, half a character or half a header at the end; these were never acknowledged. Half an
-    entry's text stays, as an entry. `(0, b"")` means that nothing is wrong.
+    A power cut can leave zeros, half a character or half a header at the end, none of which was acknowledged. Half of
+    an entry's text stays as an entry. `(0, b"")` means that the end is valid.
     """
     sound = tail.rstrip(b"\0")
     sound = sound[: len(sound) - _torn_character(sound)]
@@ -129,7 +129,7 @@ def _moment(text: str) -> datetime:
 
 
 def _torn_character(data: bytes) -> int:
-    """How many bytes at the end are the beginning of a UTF-8 character whose rest is missing."""
+    """Return the length of an incomplete UTF-8 character at the end."""
     decoder = _Utf8Decoder(errors="replace")
     decoder.decode(data[-4:])
     return len(decoder.getstate()[0])

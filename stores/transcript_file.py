@@ -1,16 +1,18 @@
-"""One session's transcript on the disk: durable appends, tail reads and the cap. Blocking; the format is elsewhere."""
+"""Transcript of a session on the disk: durable appends, tail reads and the cap. Blocking."""
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from stores import transcript
-from stores.errors import MissingFolder
-from stores.files import Folder, Stamp, locked, opened, stamp
-from stores.open_folders import OpenFolders
-from stores.records import TranscriptEntry
+from chatbot.stores import transcript
+from chatbot.stores.errors import MissingFolder, StoreBusy
+from chatbot.stores.files import LOCK_TIMEOUT_S, Folder, Stamp, locked, opened, stamp
+from chatbot.stores.open_folders import OpenFolders
+from chatbot.stores.records import TranscriptEntry
 
 logger = logging.getLogger(__name__)
 
@@ -18,12 +20,15 @@ NAME = "transcript.md"
 ARCHIVE_NAME = "transcript.archive.md"
 _DRAFT = ".transcript.compaction-"
 _FIRST_TAIL_BYTES = 16 * 1024
+_PAUSE_S = 0.001
+_STEADY_S = 0.1
 
 
 class TranscriptFile:
-    """The last `cap` entries stand in `transcript.md`, the older ones in `transcript.archive.md`.
+    """The last `cap` entries are in `transcript.md`, older ones in `transcript.archive.md`.
 
-    The file may hold a tenth more entries than the cap before the oldest are moved, but only `cap` are ever shown.
+    The file may exceed the cap by a tenth before the oldest entries are moved; reads of more entries continue in the
+    archive.
     """
 
     def __init__(self, folder: Path, cap: int, folders: OpenFolders | None = None) -> None:
@@ -42,36 +47,35 @@ class TranscriptFile:
             self.compact()
 
     def write(self, batches: Sequence[Sequence[TranscriptEntry]]) -> bool:
-        """Add the entries of all batches, in order. Durable on return, which tells whether `compact` is due."""
+        """Append the entries of all batches in order. Durable on return; returns True if `compact` is due."""
         data = b"".join(map(transcript.render, batches))
-        with (
-            self._folders.locked(self._folder) as folder,
-            folder.appending(NAME, mend=transcript.mend, known=self._sound) as file,
-        ):
-            file.write(data)
-            self._sound = file.stamp()
-            is_overfull = self._count(folder, self._sound, data) > self._cap + self._slack
-            folder.unlock()
-            file.sync()
-        return is_overfull
+        entries = 0
+
+        def look(folder: Folder, now: Stamp) -> None:
+            nonlocal entries
+            self._sound = now
+            entries = self._count(folder, now, data)
+
+        self._folders.append(self._folder, NAME, data, mend=transcript.mend, known=self._sound, look=look)
+        return entries > self._cap + self._slack
 
     def recall_last(self, n: int) -> list[TranscriptEntry] | None:
-        """What `read_last` would return, if that is known without reading; else None. Takes microseconds."""
+        """Return the result of `read_last` if it is cached; else None. Takes microseconds."""
         if self._cached is None:
             return None
         known, entries, whole = self._cached
-        n = _within(n, self._cap)
+        n = max(0, n)
         if stamp(self._path) != known or (len(entries) < n and not whole):
             return None
         return entries[-n:] if n else []
 
     def glance_last(self, n: int) -> list[TranscriptEntry] | None:
-        """What `read_last` would return, if one short read tells; else None. Waits for no lock."""
-        return self._look(_within(n, self._cap), _FIRST_TAIL_BYTES, may_wait=False)
+        """Return the result of `read_last` if one short read is enough; else None. Waits for no lock."""
+        return self._look(max(0, n), _FIRST_TAIL_BYTES, may_wait=False)
 
     def read_last(self, n: int) -> list[TranscriptEntry]:
-        """The last `n` entries within the cap, oldest first, read from the end of the file."""
-        n = _within(n, self._cap)
+        """The last `n` entries, oldest first, read from the end of the file and, where it has fewer, the archive."""
+        n = max(0, n)
         reach = _FIRST_TAIL_BYTES
         while (entries := self._look(n, reach, may_wait=True)) is None:
             reach *= 4
@@ -79,21 +83,15 @@ class TranscriptFile:
 
     def read_all(self) -> list[TranscriptEntry]:
         """Every entry, the archived ones first."""
-        with locked(self._folder) as folder:
-            self._undo_killed_compaction(folder)
-            parts = [_read_sound(folder, name) for name in (ARCHIVE_NAME, NAME)]
-        return [entry for part in parts for entry in transcript.parse(part)]
+        return [entry for part in self._read_parts() for entry in transcript.parse(part)]
 
     def count(self, roles: Collection[str] = ()) -> int:
-        """How many entries there are, the archived ones included; where roles are named, how many of those."""
-        with locked(self._folder) as folder:
-            self._undo_killed_compaction(folder)
-            parts = [_read_sound(folder, name) for name in (ARCHIVE_NAME, NAME)]
-        return sum(not roles or role in roles for part in parts for role in transcript.roles(part))
+        """Count the entries, archived ones included; with roles, only theirs."""
+        return sum(not roles or role in roles for part in self._read_parts() for role in transcript.roles(part))
 
     def drop_last(self, n: int) -> list[TranscriptEntry]:
-        """Remove the last `n` entries within the cap, and return them."""
-        n = _within(n, self._cap)
+        """Remove the last `n` entries, archived ones too, and return them."""
+        n = max(0, n)
         dropped: list[TranscriptEntry] = []
         with locked(self._folder) as folder:
             self._undo_killed_compaction(folder)
@@ -107,6 +105,7 @@ class TranscriptFile:
         with opened(self._folder) as folder:
             before = folder.stamp(NAME)
             if before is None or n == 0:
+                folder.check_there()
                 return []
             is_settled = before.is_settled()
             offset = max(0, before.size - reach)
@@ -114,24 +113,36 @@ class TranscriptFile:
             if data and not data.endswith(b"\n\n"):
                 if not may_wait:
                     return None
-                data = self._read_alone(offset)
+                data = _read_steady(folder, offset)
             entries = _last_entries(data, n, is_cut=offset > 0)
             if len(entries) < n and offset:
                 return None
             has_archive = folder.stamp(ARCHIVE_NAME) is not None
-            if len(entries) < n and has_archive:  # some were taken back, so the archive reaches into the cap again
+            if len(entries) < n and has_archive:
                 return self.read_all()[-n:] if may_wait else None
             if is_settled and folder.stamp(NAME) == before:
                 self._cached = (before, entries, len(entries) < n)
         return entries[:]
 
-    def _read_alone(self, offset: int) -> bytes:
-        """Read while no one writes: what then still lacks its end was torn, or edited by hand."""
-        with locked(self._folder) as folder:
-            return _read_sound(folder, NAME, offset)
+    def _read_parts(self) -> tuple[bytes, bytes]:
+        """The archive and the transcript as they were at one moment. Takes no lock: it is read again if it changed.
+
+        Appends do not matter; a compaction, which moves entries from one file to the other, does.
+        """
+        give_up = time.monotonic() + LOCK_TIMEOUT_S
+        while time.monotonic() < give_up:
+            with opened(self._folder) as folder:
+                before = _arrangement(folder)
+                archive = _read_sound(folder, ARCHIVE_NAME, end=before.archive_end)
+                data = _read_steady(folder)
+                if _arrangement(folder) == before:
+                    folder.check_there()
+                    return archive, data
+            time.sleep(_PAUSE_S)
+        raise StoreBusy(f"{self._path} was rearranged by others for {LOCK_TIMEOUT_S:g} s: try again later")
 
     def _count(self, folder: Folder, now: Stamp, written: bytes) -> int:
-        """How many entries the file holds, reading only what others than `written` added since the last count."""
+        """Count the entries in the file; only entries added by others since the last count are read."""
         inode, size, entries = self._counted
         if inode != now.inode or size > now.size:
             size = entries = 0
@@ -141,7 +152,7 @@ class TranscriptFile:
         return entries
 
     def compact(self) -> None:
-        """Move what is past the cap to the archive. A failure leaves everything where it is, to be tried again."""
+        """Move entries above the cap to the archive. A failure changes nothing and can be tried again."""
         try:
             with locked(self._folder) as folder:
                 self._undo_killed_compaction(folder)
@@ -160,7 +171,7 @@ class TranscriptFile:
         archive = folder.stamp(ARCHIVE_NAME)
         draft = f"{_DRAFT}{archive.size if archive else 0}.tmp"
         folder.create(draft, data[:begin] + data[end:])
-        folder.sync()  # from here on a kill leaves the draft, which tells how long the archive was
+        folder.sync()  # from here on a kill leaves the draft, which records the length of the archive
         folder.append(ARCHIVE_NAME, data[begin:end], mend=transcript.mend)
         folder.rename(draft, NAME)
         if now := folder.stamp(NAME):
@@ -170,12 +181,12 @@ class TranscriptFile:
         for name in folder.names():
             if name.startswith(_DRAFT):
                 if folder.stamp(ARCHIVE_NAME) is not None:
-                    folder.cut(ARCHIVE_NAME, int(name.removeprefix(_DRAFT).removesuffix(".tmp")))
+                    folder.cut(ARCHIVE_NAME, _archive_end(name))
                 folder.remove(name)
 
 
 def transcript_stamp(folder: Path) -> str:
-    """What differs whenever the transcript in the folder has changed; empty while another change could go unnoticed."""
+    """Return a stamp that changes with the transcript; empty while a change could go unnoticed."""
     stamps = [stamp(folder / name) for name in (NAME, ARCHIVE_NAME)]
     if not all(each is None or each.is_settled() for each in stamps):
         return ""
@@ -192,19 +203,56 @@ def _cut_last(folder: Folder, name: str, n: int) -> list[TranscriptEntry]:
 
 def _last_entries(data: bytes, n: int, *, is_cut: bool) -> list[TranscriptEntry]:
     if is_cut:
-        data = data[data.find(b"\n") + 1 :]  # what a cut leaves of a line could look like a header
+        data = data[data.find(b"\n") + 1 :]  # the rest of a cut line could look like a header
     return transcript.parse(data, last=n)
 
 
-def _within(n: int, cap: int) -> int:
-    return max(0, min(n, cap))
+class _Arrangement(NamedTuple):
+    """The files with the entries. `archive_end` is the length of the archive before an interrupted compaction."""
+
+    transcript: int | None
+    archive: Stamp | None
+    archive_end: int | None
 
 
-def _read_sound(folder: Folder, name: str, offset: int = 0) -> bytes:
-    """The file as its next append would leave it; nothing where there is no file."""
+def _arrangement(folder: Folder) -> _Arrangement:
+    drafts = [name for name in folder.names() if name.startswith(_DRAFT)]
+    current, archive = folder.stamp(NAME), folder.stamp(ARCHIVE_NAME)
+    return _Arrangement(current.inode if current else None, archive, _archive_end(drafts[0]) if drafts else None)
+
+
+def _archive_end(draft: str) -> int:
+    return int(draft.removeprefix(_DRAFT).removesuffix(".tmp"))
+
+
+def _read_steady(folder: Folder, offset: int = 0) -> bytes:
+    """Read the transcript while no write is running: an incomplete end was then torn or edited."""
+    seen: Stamp | None = None
+    since = time.monotonic()
+    while True:
+        now = folder.stamp(NAME)
+        data = _read_raw(folder, NAME, offset)
+        if not data or data.endswith(b"\n\n"):
+            return data
+        if now is not None and now == seen and (now.is_settled() or time.monotonic() - since > _STEADY_S):
+            return _sound(data)
+        if now != seen:
+            seen, since = now, time.monotonic()
+        time.sleep(_PAUSE_S)
+
+
+def _read_raw(folder: Folder, name: str, offset: int = 0, end: int | None = None) -> bytes:
     try:
-        data = folder.read(name, offset)
+        return folder.read(name, offset, end)
     except FileNotFoundError:
         return b""
+
+
+def _read_sound(folder: Folder, name: str, offset: int = 0, end: int | None = None) -> bytes:
+    """Return the file as repaired by the next append; empty if it does not exist."""
+    return _sound(_read_raw(folder, name, offset, end))
+
+
+def _sound(data: bytes) -> bytes:
     cut, missing = transcript.mend(data)
     return data[: len(data) - cut] + missing

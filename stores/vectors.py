@@ -16,7 +16,7 @@ from sys import byteorder
 from types import ModuleType
 from typing import TypeAlias
 
-from stores.errors import InvalidValue, OtherEmbedder
+from chatbot.stores.errors import InvalidValue, OtherEmbedder
 
 Vector: TypeAlias = "array[float]"
 """Of type code `f`: 32-bit floats, which NumPy can look at without copying."""

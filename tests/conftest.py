@@ -1,33 +1,101 @@
 """Shared fixtures. Every test runs in an empty home, with no configuration and no provider's key."""
 
+import ast
+import gc
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import settings
+
+from tests.effort import NIGHTLY
 
 # Hundreds of processes are started, and a large library takes longer to compile than a test takes.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+settings.load_profile("nightly" if NIGHTLY else "usual")
+
+if sys.version_info < (3, 12):
+    # pytest parses a failed test for its report. Garbage that is collected meanwhile may parse as well, when Python
+    # shows where a warning came from; before 3.12 that ends the run: "AST constructor recursion depth mismatch".
+    def _parse(*arguments: Any, _parse: Callable[..., ast.AST] = ast.parse, **options: Any) -> ast.AST:
+        was_enabled = gc.isenabled()
+        gc.disable()
+        try:
+            return _parse(*arguments, **options)
+        finally:
+            if was_enabled:
+                gc.enable()
+
+    ast.parse = _parse  # type: ignore[assignment]
+
+_NUMBERS = count()
+SLOW = (
+    "tests/surfaces/page/",
+    "tests/surfaces/server/test_document.py",
+    "tests/surfaces/test_installed.py",
+    "tests/memory/test_crashes.py",
+    "tests/stores/test_observation_crashes.py",
+    "tests/models/test_local_model.py",
+    "tests/stores/test_observation_processes.py",
+)
+"""Files that run first, for what takes long shall not be left for the end, when one of the cores would idle."""
+
+
+def pytest_report_header() -> str:
+    """Say how much is tried, and what is left out."""
+    if NIGHTLY:
+        return "effort: nightly, everything runs"
+    return "effort: usual, a quarter of the rounds and examples, without tests marked nightly; all: CHATBOT_NIGHTLY=1"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put what is slow first, and leave to the night what is marked so, unless it was asked for by its mark."""
+    items.sort(key=lambda item: not item.nodeid.startswith(SLOW))
+    if NIGHTLY or "nightly" in config.option.markexpr:
+        return
+    left_out = [item for item in items if item.get_closest_marker("nightly")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(autouse=True)
-def _empty_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    home = tmp_path_factory.mktemp("home")
+def _empty_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    # Not by `mktemp`, which looks at all folders that it ever made to number the next one.
+    home, cache = (tmp_path_factory.getbasetemp() / kind / str(next(_NUMBERS)) for kind in ("homes", "caches"))
+    home.mkdir(parents=True)
+    cache.mkdir(parents=True)
     for name in list(os.environ):
         if name.startswith(("CHATBOT_", "XDG_")) or name.endswith("_API_KEY"):
             monkeypatch.delenv(name)
+    # Words alone, so that what a test recalls does not hang on an encoder; `with_encoders` brings them back.
+    monkeypatch.setenv("CHATBOT_EMBEDDING__MODEL", "")
     monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     monkeypatch.chdir(home)
+    known = set(sys.modules)
+    yield
+    made = str(tmp_path_factory.getbasetemp())
+    for name in sys.modules.keys() - known:  # a plug-in of the same name in another test is another plug-in
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(made):
+            del sys.modules[name]
 
 
 @pytest.fixture
 def config_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`./config.toml` is the user's word, and may name code and servers; see `chatbot.trust`."""
+    """`./config.toml` is the user's word, and may name code and servers; see `chatbot.allowed`."""
     monkeypatch.setenv("CHATBOT_CONFIG", str(Path.cwd() / "config.toml"))
+
+
+@pytest.fixture
+def with_encoders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings as they are by default: memory is searched by meaning too."""
+    monkeypatch.delenv("CHATBOT_EMBEDDING__MODEL")
 
 
 @pytest.fixture

@@ -11,8 +11,9 @@ from typing import Any
 import pexpect
 import pyte
 
+from tests.patience import PATIENCE_S
+
 COLUMNS, LINES = 80, 40
-WAIT_S = 20.0
 CTRL_C, CTRL_D = "\x03", "\x04"
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -40,7 +41,7 @@ class Terminal:
             env={name: os.environ[name] for name in os.environ if name != "COLUMNS"}
             | {"TERM": "xterm-256color"}
             | environment,
-            timeout=WAIT_S,
+            timeout=PATIENCE_S,
         )
 
     @property
@@ -118,7 +119,7 @@ class Terminal:
         self._process.close(force=True)
 
     def _until(self, is_true: Callable[[], bool], wanted: str) -> str:
-        deadline = time.monotonic() + WAIT_S
+        deadline = time.monotonic() + PATIENCE_S
         while not is_true():
             assert time.monotonic() < deadline, f"never saw {wanted!r} in:\n{self.text}"
             assert self._read() or is_true(), f"ended without {wanted!r}:\n{self.text}"

@@ -1,5 +1,6 @@
 """The architecture, checked: who imports whom, what an import costs, and that the trees of errors are as drawn."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -10,7 +11,8 @@ from types import ModuleType
 import pytest
 
 import chatbot.errors
-import stores.errors
+import chatbot.stores.errors
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[1]
 HEAVY = {
@@ -39,10 +41,10 @@ LIGHT = [
     "chatbot.memory",
     "chatbot.messages",
     "chatbot.server",
-    "stores",
-    "stores.basic_session",
-    "stores.in_memory",
-    "stores.plugins",
+    "chatbot.stores",
+    "chatbot.stores.basic_session",
+    "chatbot.stores.in_memory",
+    "chatbot.stores.plugins",
 ]
 
 
@@ -87,7 +89,15 @@ def test_only_serving_loads_a_web_framework(module: str) -> None:
 
 @pytest.mark.parametrize("module", ["chatbot.cli.repl.loop", "chatbot.cli.ask", "chatbot.cli.sessions.command"])
 def test_a_command_starts_without_what_only_turns_and_servers_need(module: str) -> None:
-    late = {"litellm", "pydantic", "whoosh", "mcp", "opentelemetry", "chatbot.chat.rules", "stores.observations"}
+    late = {
+        "litellm",
+        "pydantic",
+        "whoosh",
+        "mcp",
+        "opentelemetry",
+        "chatbot.chat.rules",
+        "chatbot.stores.observations",
+    }
     assert _loaded_by(f"import {module}") & late == set()
 
 
@@ -96,16 +106,17 @@ def test_this_test_would_notice_a_heavy_module() -> None:
 
 
 def test_the_contract_kit_knows_nothing_of_the_app() -> None:
-    assert "chatbot" not in _loaded_by("import stores.testing")
+    loaded = {name for name in _loaded_by("import chatbot.stores.testing") if name.startswith("chatbot")}
+    assert {name for name in loaded if not f"{name}.".startswith("chatbot.stores.")} == {"chatbot"}
 
 
 def test_nothing_is_printed_read_or_written_by_an_import(tmp_path: Path) -> None:
-    done = _python("-W", "error", "-c", "import chatbot.memory, stores.basic_session", cwd=tmp_path)
+    done = _python("-W", "error", "-c", "import chatbot.memory, chatbot.stores.basic_session", cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("module", [stores.errors, chatbot.errors], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [chatbot.stores.errors, chatbot.errors], ids=lambda module: module.__name__)
 def test_the_tree_of_errors_is_as_its_docstring_draws_it(module: ModuleType) -> None:
     drawn = dict(_drawn_tree(module))
     assert drawn == dict(_real_tree(module))
@@ -141,5 +152,98 @@ def _loaded_by(source: str) -> set[str]:
 
 def _python(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, timeout=60, cwd=cwd, check=False
+        [sys.executable, *arguments], capture_output=True, text=True, timeout=PATIENCE_S, cwd=cwd, check=False
     )
+
+
+FILE_CALLS = {
+    "chmod", "exists", "glob", "is_dir", "is_file", "is_symlink", "iterdir", "lstat", "mkdir", "read_bytes",
+    "read_text", "rglob", "rmdir", "stat", "symlink_to", "touch", "unlink", "write_bytes", "write_text",
+}  # fmt: skip
+FILE_MODULES = (
+    "aiofiles",
+    "glob",
+    "shutil",
+    "sqlite3",
+    "chatbot.stores.cache",
+    "chatbot.stores.files",
+    "chatbot.stores.on_disk",
+    "tempfile",
+)
+MAY_TOUCH_FILES = {
+    "allowed.py": "configuration: which files are trusted",
+    "cli/config.py": "configuration",
+    "cli/config_migration.py": "configuration",
+    "cli/doctor/kept.py": "configuration: who may read it, and the folder of the identity",
+    "cli/doctor/stores.py": "configuration: programs, and the cache folder that it names",
+    "cli/init.py": "configuration",
+    "config.py": "configuration",
+    "identity.py": "configuration: identity.toml",
+    "providers.py": "configuration: a table that ships",
+    "server/house.py": "configuration: which identities there are",
+    "tools/mcp/connection.py": "configuration: the working folder of a server of tools",
+    "secret_rules.py": "a table that ships",
+    "server/page/assets.py": "files that ship",
+    "cli/charts/page.py": "export to a file that the user names",
+    "cli/memory/extracting.py": "import from a file that the user names",
+    "cli/repl/exporting.py": "export to a file that the user names",
+    "cli/sessions/moving.py": "export and import of files that the user names",
+    "transfer/sources.py": "import of files that the user names",
+    "transfer/zip_file.py": "import of files that the user names",
+    "cli/repl/editor.py": "a draft for the user's own editor",
+    "mcp/stdio.py": "standard output, which a protocol needs for itself",
+    "models/gguf.py": "weights of models",
+    "models/minilm.py": "weights of models",
+    "models/onnx.py": "weights of models",
+    "models/weights.py": "weights of models",
+    "cli/doctor/command.py": "the size of the terminal",
+    "cli/memory/stats.py": "the size of the terminal",
+    "cli/screen.py": "the size of the terminal",
+    "cli/usage.py": "the size of the terminal",
+}
+"""Modules above the backends that touch files, and why. None of them touches what is kept of an identity."""
+
+
+def test_nothing_above_a_backend_opens_a_path() -> None:
+    found = {path.relative_to(ROOT / "chatbot").as_posix() for path in _touching_files(ROOT / "chatbot")}
+    assert found - MAY_TOUCH_FILES.keys() == set(), "ask the backend instead"
+    assert MAY_TOUCH_FILES.keys() - found == set(), "these need no leave any more"
+
+
+def test_this_test_would_notice_a_path_that_is_opened(tmp_path: Path) -> None:
+    sources = [
+        "from chatbot.stores.files import opened",
+        "import shutil",
+        "from chatbot.stores.on_disk.backend import FileBackend",
+        "open('x')",
+        "path.read_bytes()",
+        "os.stat(path)",
+        "home.iterdir()",
+    ]
+    for number, source in enumerate(sources):
+        (tmp_path / f"{number}.py").write_text(source, encoding="utf-8")
+    (tmp_path / "well.py").write_text("session.rename('x'); store.open()", encoding="utf-8")
+    assert len(list(_touching_files(tmp_path))) == len(sources)
+
+
+def _touching_files(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.rglob("*.py")):
+        if any(_touches_files(node) for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))):
+            yield path
+
+
+def _touches_files(node: ast.AST) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return (node.module or "").startswith(FILE_MODULES)
+    if isinstance(node, ast.Import):
+        return any(alias.name.startswith(FILE_MODULES) for alias in node.names)
+    if not isinstance(node, ast.Call):
+        return False
+    called = node.func
+    if isinstance(called, ast.Name):
+        return called.id == "open"
+    if not isinstance(called, ast.Attribute):
+        return False
+    owner = called.value.id if isinstance(called.value, ast.Name) else ""
+    by_os = owner == "os" and called.attr in {"open", "scandir", "listdir", "walk", "utime"}
+    return called.attr in FILE_CALLS or by_os or (owner in {"path", "file"} and called.attr == "open")

@@ -1,7 +1,11 @@
 """Settings: who is stronger, what is refused, and that the shipped file shows them all."""
 
+import json
 import re
 import tomllib
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -9,19 +13,30 @@ import pytest
 from msgspec import convert, to_builtins
 from msgspec.structs import fields
 
-from chatbot.config import AgentSettings, Config, McpServerSettings, ProfileSettings, Section, Settings, merge
+from chatbot.config import (
+    AgentSettings,
+    Config,
+    McpServerSettings,
+    ProfileSettings,
+    ProviderSettings,
+    Section,
+    Settings,
+    merge,
+)
 from chatbot.errors import ConfigError
-from chatbot.memory.scoring import PROFILES, tuned
-from chatbot.pipeline.plugins import HOOKS
-from chatbot.pipeline.plugins import load as load_hook
-from stores.plugins import load, settings_of
+from chatbot.hooks.plugins import HOOKS, planned_hooks
+from chatbot.hooks.plugins import load as load_hook
+from chatbot.memory.scoring import HALF_LIVES, PROFILES, Profile, tuned
+from chatbot.models.provider import check_providers
+from chatbot.stores.errors import StoreError
+from chatbot.stores.plugins import STORES, check_settings, load, settings_of
 
 SHIPPED = Path(__file__).parents[1] / "config.toml"
 
 
 def _config(text: str = "", environ: dict[str, str] | None = None, **flags: object) -> Config:
     Path("config.toml").write_text(text, encoding="utf-8")
-    return Settings.read(environ=environ or {}, flags=flags).combined()
+    return Settings.read(Path("config.toml"), environ=environ or {}, flags=flags).combined()
 
 
 def test_without_any_file_the_defaults_hold() -> None:
@@ -54,16 +69,16 @@ def test_the_file_is_the_one_asked_for_then_the_variable_then_the_folder_then_th
 
 
 def test_a_file_that_was_asked_for_must_exist() -> None:
-    with pytest.raises(ConfigError, match=r"there is no configuration file .*missing\.toml"):
+    with pytest.raises(ConfigError, match=r"no such configuration file: .*missing\.toml"):
         Settings.read(Path("missing.toml"), environ={})
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("modle = 1", r"config\.toml: there is no setting 'modle': did you mean 'model'\?"),
-        ("persona = 'x'", r"config\.toml: there is no setting 'persona': it belongs into an identity\.toml"),
-        ("[model]\nnmae = 'x'", r"config\.toml: there is no setting 'nmae' in \[model\]: did you mean 'name'\?"),
+        ("modle = 1", r"config\.toml: unknown setting 'modle': did you mean 'model'\?"),
+        ("persona = 'x'", r"config\.toml: unknown setting 'persona': it belongs into an identity\.toml"),
+        ("[model]\nnmae = 'x'", r"config\.toml: unknown setting 'nmae' in \[model\]: did you mean 'name'\?"),
         ("[agents.chat]\nmemroy = []", r"'memroy' in \[agents\.chat\]: did you mean 'memory'\?"),
         ("[budget]\nday_usd = 'much'", r"'day_usd' in \[budget\] = 'much': expected `float`"),
         ("[budget]\nday_usd = -1", r"expected `float` >= 0"),
@@ -74,7 +89,7 @@ def test_a_file_that_was_asked_for_must_exist() -> None:
         ("[model]\nretries = 99", "expected `int` <= 10"),
         ("model = 'x'", "'model' = 'x'"),
         ("[memory]\nkv_cap = 5", r"'kv_cap' in \[memory\]"),
-        ("[model]\nname = \n", r"config\.toml is no valid TOML: .*line 2"),
+        ("[model]\nname = \n", r"config\.toml is not valid TOML: .*line 2"),
     ],
 )
 def test_what_is_wrong_is_named_with_file_and_nearest_key(text: str, words: str) -> None:
@@ -84,17 +99,17 @@ def test_what_is_wrong_is_named_with_file_and_nearest_key(text: str, words: str)
 
 def test_a_file_that_is_no_text_is_refused() -> None:
     Path("config.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="no valid TOML"):
+    with pytest.raises(ConfigError, match="not valid TOML"):
         Settings.read(environ={})
 
 
 @pytest.mark.parametrize(
     ("variable", "value", "words"),
     [
-        ("CHATBOT_MODEL__NMAE", "x", "the environment: there is no setting 'nmae'"),
+        ("CHATBOT_MODEL__NMAE", "x", "the environment: unknown setting 'nmae'"),
         ("CHATBOT_IDENTTIY", "x", "did you mean 'identity'"),
         ("CHATBOT_MODEL__SEED", "x", "the environment: 'seed'"),
-        ("CHATBOT_AGENTS__CHAT__MEMORY", "[", "no valid TOML"),
+        ("CHATBOT_AGENTS__CHAT__MEMORY", "[", "not valid TOML"),
     ],
 )
 def test_an_environment_that_is_wrong_is_named(variable: str, value: str, words: str) -> None:
@@ -116,10 +131,6 @@ def test_variables_of_the_environment_may_hold_lists_and_numbers() -> None:
     assert config.terminal.markdown is False
 
 
-def test_an_agent_that_names_no_stores_has_none() -> None:
-    assert _config("[agents.chat]\nwindow_entries = 5").agents["chat"].memory == ()
-
-
 def test_the_table_of_extraction_may_stand_in_that_of_memory() -> None:
     text = '[memory.extraction]\nenabled = true\nmodel = "a/b"\n[extraction]\nmodel = "c/d"\n[memory.other]\nkv_cap = 3'
     config = _config(text, environ={"CHATBOT_MEMORY__EXTRACTION__RECONCILE": "false"})
@@ -129,10 +140,122 @@ def test_the_table_of_extraction_may_stand_in_that_of_memory() -> None:
         _config("[memory.extraction]\nenabeld = true")
 
 
+@pytest.mark.parametrize(("own", "holds"), [(0, 1), (5, 1), (0.5, 0.5), (1, 1)])
+@pytest.mark.parametrize(
+    ("section", "key"), [("budget", "session_usd"), ("budget", "day_usd"), ("extraction", "budget_usd")]
+)
+def test_an_identity_lowers_limits_and_lifts_none(section: str, key: str, own: float, holds: float) -> None:
+    def limit(file: dict[str, Any], identity: dict[str, Any]) -> Any:
+        return to_builtins(Settings(None, file, {}, {}).combined(identity))[section][key]
+
+    assert limit({section: {key: 1}}, {section: {key: own}}) == holds
+    assert limit({section: {key: 0}}, {section: {key: 7}}) == limit({}, {section: {key: 7}}) == 7
+
+
 def test_merging_keeps_what_the_stronger_does_not_name() -> None:
     weaker = {"a": {"b": 1, "c": 2}, "d": 3}
     assert merge(weaker, {"a": {"b": 9}, "e": 4}) == {"a": {"b": 9, "c": 2}, "d": 3, "e": 4}
     assert weaker == {"a": {"b": 1, "c": 2}, "d": 3}
+
+
+def leaves(value: Any, place: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
+    """Every setting in a table of tables, by its place."""
+    if isinstance(value, dict) and value:
+        return {at: found for key, each in value.items() for at, found in leaves(each, (*place, key)).items()}
+    return {place: value}
+
+
+def in_force(config: Config) -> dict[tuple[str, ...], Any]:
+    """Every setting as it holds, those of agents, plug-ins and profiles included."""
+    table = to_builtins(config)
+    table["hooks"] = {
+        each.name: {"enabled": each.enabled, "priority": each.priority, "timeout_s": each.timeout_s}
+        | {key: dict(value) if isinstance(value, Mapping) else value for key, value in each.all_settings().items()}
+        for each in planned_hooks(config.hooks)
+    }
+    table["memory"] = {
+        name: {key: found.default for key, found in settings_of(load(name)).items()}
+        | check_settings(name, load(name), config.memory.get(name, {}))
+        for name in STORES.own
+    }
+    for name, profile in PROFILES.items():
+        changes = {key: value for key, value in table["profiles"][name].items() if value is not None}
+        table["profiles"][name] = {**vars_of(tuned(profile, changes))}
+    return leaves(table)
+
+
+def vars_of(profile: Profile) -> dict[str, Any]:
+    return {**asdict(profile), "half_lives": dict(profile.half_lives or HALF_LIVES)}
+
+
+DEFAULTS = in_force(Config())
+VALUES = (
+    True,
+    False,
+    1,
+    3,
+    0.5,
+    0.25,
+    "shared",
+    "on",
+    "x",
+    "https://example.org",
+    ["x"],
+    [1, 2, 3, 4],
+    ["note"],
+    {"x": "y"},
+    {"note": 3},
+    64,
+    [{"max_rows": 1}],
+)
+
+
+def _nested(place: tuple[str, ...], value: object) -> dict[str, Any]:
+    key, *rest = place
+    return {key: _nested(tuple(rest), value) if rest else value}
+
+
+def _another(place: tuple[str, ...]) -> Any:
+    """Some value that the setting may have, and does not have by default."""
+    for value in VALUES:
+        with suppress(ConfigError, StoreError):
+            found = in_force(Settings(None, {}, {}, {}).combined(_nested(place, value)))
+            if found.get(place, DEFAULTS[place]) != DEFAULTS[place] or place not in found:
+                return value
+    raise AssertionError(place)
+
+
+WITH_FREE_NAMES = {("mcp", "servers"), ("providers",)}
+
+
+@pytest.mark.parametrize("place", [place for place in DEFAULTS if place not in WITH_FREE_NAMES], ids=".".join)
+def test_setting_one_key_leaves_every_other_at_its_default(place: tuple[str, ...]) -> None:
+    """From the file, from an identity and from the environment, at every depth."""
+    value = _another(place)
+    shown = f"value = {json.dumps(value)}" if isinstance(value, list) else ""
+    text = shown.removeprefix("value = ") if shown else str(value).lower() if isinstance(value, bool) else str(value)
+    layers = [
+        Settings(None, _nested(place, value), {}, {}).combined(),
+        Settings(None, {}, {}, {}).combined(_nested(place, value)),
+    ]
+    if not isinstance(value, dict) and "{" not in text:
+        variable = "CHATBOT_" + "__".join(place).upper()
+        layers.append(Settings.read(environ={variable: text}).combined())
+    for config in layers:
+        found = in_force(config)
+        others = {at: each for at, each in DEFAULTS.items() if at[: len(place)] != place}
+        assert {at: each for at, each in found.items() if at[: len(place)] != place} == others
+        assert found != DEFAULTS
+
+
+def test_an_agent_a_server_or_a_provider_of_ones_own_leaves_the_default_agent_as_it_is() -> None:
+    config = _config("[agents.other]\nrecall_rows = 3\n[mcp.servers.files]\ncommand = 'x'\ntimeout_s = 1")
+    assert config.agents == {"chat": AgentSettings(), "other": AgentSettings(recall_rows=3)}
+    assert config.agents["other"].memory == ("basic_session", "observations")
+    assert config.mcp.servers["files"] == McpServerSettings(command="x", timeout_s=1)
+    config = _config("[providers.openai]\nmemory = false\n[providers.mybox]\nkind = 'openai'")
+    assert config.providers == {"openai": ProviderSettings(memory=False), "mybox": ProviderSettings(kind="openai")}
+    assert _config("[agents.chat]\nmemory = []").agents["chat"].memory == ()
 
 
 def test_a_key_is_not_shown_by_printing_the_settings() -> None:
@@ -175,6 +298,16 @@ def test_the_shipped_file_shows_every_setting_and_knows_them_all() -> None:
 def _listed(value: Any) -> Any:
     """As TOML has it."""
     return list(value) if isinstance(value, tuple) else value
+
+
+def test_the_shipped_file_shows_every_setting_of_a_provider() -> None:
+    text = SHIPPED.read_text(encoding="utf-8")
+    example = text.partition("#   [providers.mybox]")[2].partition("\n\n")[0]
+    shown = tomllib.loads("\n".join(line.removeprefix("#   ") for line in example.splitlines()[1:]))
+    assert set(shown) == _names(ProviderSettings)
+    check_providers({"mybox": convert(shown, ProviderSettings)})
+    varying = {"kind", "api_base", "input_usd_per_million", "output_usd_per_million"}
+    assert _without(convert(shown, ProviderSettings), varying) == _without(ProviderSettings(), varying)
 
 
 def test_the_shipped_file_shows_the_defaults() -> None:

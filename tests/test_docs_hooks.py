@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import chatbot.chat.events
+from chatbot.hooks.plugins import HOOKS, planned_hooks
 from chatbot.models import ScriptedModel
-from chatbot.pipeline.plugins import HOOKS, planned
 from chatbot.runtime import Runtime
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
@@ -45,7 +45,7 @@ async def test_the_hook_of_the_documentation_does_what_it_says(monkeypatch: pyte
 def test_the_table_of_hooks_is_what_runs() -> None:
     told = {row[0].strip("`"): (row[1], row[2]) for row in rows("| hook | topic |")}
     assert set(told) == set(HOOKS.own)
-    for plan in planned({}):
+    for plan in planned_hooks({}):
         topics, priority = told[plan.name]
         if plan.hook.topics:
             assert priority == str(plan.priority)

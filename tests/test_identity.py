@@ -66,7 +66,9 @@ def test_a_link_out_of_the_folder_of_identities_is_refused(tmp_path: Path) -> No
         ("clearance = 'ful'", "did you mean 'full'"),
         ("persona = 5", "should be text"),
         ("identity = 'other'", "cannot set 'identity'"),
-        ("persona =", "no valid TOML"),
+        ("[providers.openai]\napi_key = 'env:SOME_KEY'", "cannot set 'providers'"),
+        ("[providers.openai]\nmemory = true", "cannot set 'providers'"),
+        ("persona =", "not valid TOML"),
         ("persna = 'x'", "did you mean 'persona'"),
         ("xyzzy = 'x'", "there is agents, budget, clearance, description, embedding, .*, persona, profiles,"),
     ],
@@ -83,22 +85,29 @@ def test_a_malformed_identity_is_named(tmp_path: Path, text: str, words: str) ->
     [
         ('[hooks."identities.eve.payload:Hook"]', "payload:Hook"),
         ('[memory."payload:Store"]', "payload:Store"),
-        ('[agents.chat]\nmemory = ["payload:Store"]', "payload:Store"),
-        ('[agents.other]\ntools = ["memory", "os:system"]', "os:system"),
-        ('[model]\napi_base = "http://eve.example"', "'api_base' in \\[model\\]"),
-        ('[model]\napi_key = "env:OTHER_SECRET"', "'api_key' in \\[model\\]"),
-        ('[embedding]\napi_base = "http://eve.example"', "'api_base' in \\[embedding\\]"),
-        ('[extraction]\napi_base = "http://eve.example"', "'api_base' in \\[extraction\\]"),
-        ('[memory.extraction]\napi_base = "http://eve.example"', "'api_base' in \\[extraction\\]"),
+        ('[agents.chat]\nmemory = ["payload:Store"]', "agents.chat.memory"),
+        ('[agents.other]\ntools = ["memory", "os:system"]', "agents.other.tools"),
+        ('[model]\napi_base = "http://eve.example"', "model.api_base"),
+        ('[model]\napi_key = "env:OTHER_SECRET"', "model.api_key"),
+        ('[embedding]\napi_base = "http://eve.example"', "embedding.api_base"),
+        ('[extraction]\napi_base = "http://eve.example"', "extraction.api_base"),
+        ('[memory.extraction]\napi_base = "http://eve.example"', "extraction.api_base"),
     ],
 )
 def test_an_identity_from_a_stranger_runs_no_code_and_gets_no_key(tmp_path: Path, text: str, words: str) -> None:
     _write(tmp_path, "eve", text)
-    with pytest.raises(ConfigError, match=f"cannot set .*{words}"):
+    with pytest.raises(ConfigError, match=f"is not trusted: it sets .*{words}"):
         load_identity(tmp_path, "eve")
 
 
 @pytest.mark.parametrize("text", ["hooks = 1", "agents = [1]", "[agents]\nchat = 1", "[agents.chat]\ntools = [1]"])
-def test_tables_that_are_none_are_left_to_the_configuration(tmp_path: Path, text: str) -> None:
+def test_a_table_that_is_none_is_named(tmp_path: Path, text: str) -> None:
     _write(tmp_path, "max", text)
-    assert load_identity(tmp_path, "max").overrides
+    with pytest.raises(ConfigError, match=r"identity\.toml: .*expected"):
+        load_identity(tmp_path, "max")
+
+
+def test_a_misspelt_setting_of_an_identity_is_named_before_trust_is_asked_for(tmp_path: Path) -> None:
+    _write(tmp_path, "max", "[model]\nsead = 1")
+    with pytest.raises(ConfigError, match=r"identity\.toml: unknown setting 'sead' in \[model\]: did you mean 'seed'"):
+        load_identity(tmp_path, "max")

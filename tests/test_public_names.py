@@ -5,14 +5,14 @@ import importlib
 import pytest
 
 import chatbot
-import stores
+import chatbot.stores
 
 
 def test_every_public_name_of_chatbot_is_there_and_listed_in_order() -> None:
     assert sorted(chatbot.__all__) == chatbot.__all__
     assert set(chatbot.__all__) == set(chatbot._HOMES)
     for name in chatbot.__all__:
-        assert getattr(chatbot, name).__module__.startswith("chatbot.")
+        assert getattr(chatbot, name).__module__.startswith(("chatbot.", "stores."))
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
@@ -20,7 +20,9 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         _ = chatbot.Manager
 
 
-@pytest.mark.parametrize("package", ["stores", "chatbot.memory", "chatbot.chat", "chatbot.models", "chatbot.tools"])
+@pytest.mark.parametrize(
+    "package", ["chatbot.stores", "chatbot.memory", "chatbot.chat", "chatbot.models", "chatbot.tools"]
+)
 def test_what_a_package_lists_it_has(package: str) -> None:
     module = importlib.import_module(package)
     assert set(module.__all__) <= set(dir(module))
@@ -30,7 +32,7 @@ def test_what_a_package_lists_it_has(package: str) -> None:
 def test_the_errors_of_stores_are_public() -> None:
     errors = {
         name
-        for name, value in vars(stores.errors).items()
-        if isinstance(value, type) and value.__module__ == "stores.errors"
+        for name, value in vars(chatbot.stores.errors).items()
+        if isinstance(value, type) and value.__module__ == "chatbot.stores.errors"
     }
-    assert errors <= set(stores.__all__)
+    assert errors <= set(chatbot.stores.__all__)

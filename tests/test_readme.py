@@ -5,16 +5,22 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def _blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+FIRST_SCREEN, _, REST = README.partition("## Two commands")
+
+
+def _blocks(language: str, text: str = REST) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture
@@ -34,7 +40,7 @@ def _run(command: str) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
         env=environment,
     )
@@ -47,9 +53,10 @@ def _matches(expected: str, output: str) -> bool:
     return re.fullmatch(pattern, output.strip(), re.DOTALL) is not None
 
 
-def test_the_tour_does_what_it_says(project: Path) -> None:
-    steps = [step for block in _blocks("console") for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
-    assert len(steps) > 8
+@pytest.mark.parametrize(("part", "least"), [(FIRST_SCREEN, 3), (REST, 9)], ids=["first screen", "tour"])
+def test_the_tour_does_what_it_says(project: Path, part: str, least: int) -> None:
+    steps = [step for block in _blocks("console", part) for step in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
+    assert len(steps) >= least
     for step in steps:
         command, _, expected = step.partition("\n")
         output = _run(command)
@@ -58,7 +65,9 @@ def test_the_tour_does_what_it_says(project: Path) -> None:
 
 def test_the_example_of_an_agent_runs() -> None:
     program = next(block for block in _blocks("python") if "asyncio.run" in block)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    )
     assert done.stdout == "user Remember the milk.\nshopping\nThe milk is in aisle 4\n"
 
 
@@ -68,15 +77,26 @@ def test_the_example_of_a_store_is_used_by_naming_it(project: Path) -> None:
     (project / "config.toml").write_text(_blocks("toml")[0], encoding="utf-8")
     assert "chatbot config trust" in _run('chatbot ask -m scripted "hello"')
     _run("chatbot config trust")
-    assert _run('chatbot ask -m scripted "hello"') == "You said: hello\n"
+    told, reply, rest = _run('chatbot ask -m scripted "hello"').split("\n")
+    assert ("this chat keeps nothing" in told, reply, rest) == (True, "You said: hello", "")
     assert re.search(r"\* +my_stores:ForgetfulStore +transcript +size=6", _run("chatbot stores"))
     assert not list(project.rglob("transcript.md"))
 
 
 def test_the_two_commands_are_the_ones_that_ci_runs() -> None:
     setup, tests = _blocks("sh")
-    assert setup.strip() == "pip install uv && uv run chatbot"
+    assert setup.strip() == "pip install uv && uv run --compile-bytecode chatbot"
     assert tests.strip() in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+
+
+def test_the_first_command_installs_nothing_that_only_tests_need() -> None:
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert "dev" not in told["tool"]["uv"]["default-groups"]
+
+
+def test_the_versions_that_are_known_to_be_good_say_nothing_else() -> None:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if not re.fullmatch(r"[\w.-]+==[\w.+!]+( ; [^@:/]+)?", line)] == []
 
 
 def test_every_place_that_the_readme_names_is_there() -> None:

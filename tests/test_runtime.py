@@ -8,11 +8,10 @@ import pytest
 from chatbot.errors import ConfigError, IdentityError, WrongAgent
 from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
-from chatbot.runtime import Runtime
-from chatbot.setup import Options, Setup
+from chatbot.runtime import Options, Runtime, Setup
 
 OWN_STORE = """
-from stores import TranscriptStore
+from chatbot.stores import TranscriptStore
 
 class Own(TranscriptStore):
     keeps_files = False
@@ -71,7 +70,9 @@ async def test_a_session_of_another_agent_is_not_resumed() -> None:
 
 
 @pytest.mark.parametrize("store", ["in_memory", "own_store:Own"])
-async def test_a_store_is_swapped_by_one_line_of_configuration(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_is_swapped_by_one_line_of_configuration(
+    store: str, config_is_asked_for: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Path("own_store.py").write_text(OWN_STORE, encoding="utf-8")
     monkeypatch.setenv("CHATBOT_AGENTS__CHAT__MEMORY", f'["{store}"]')
     model = ScriptedModel(["ok"])
@@ -92,7 +93,9 @@ def whose(context):
 """
 
 
-async def test_the_tools_of_the_settings_are_made_for_each_session(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_tools_of_the_settings_are_made_for_each_session(
+    config_is_asked_for: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     Path("own_tools.py").write_text(OWN_TOOLS, encoding="utf-8")
     monkeypatch.setenv("CHATBOT_AGENTS__CHAT__TOOLS", '["memory", "own_tools:whose"]')
     monkeypatch.setenv("CHATBOT_AGENTS__CHAT__MEMORY", '["basic_session", "observations"]')
@@ -184,7 +187,9 @@ def test_what_does_not_exist_is_named(options: Options, error: type[Exception], 
         ("[agents.third]\nmemory = ['nope']", "no store is called 'nope'"),
     ],
 )
-def test_a_store_that_is_wrong_is_found_before_anything_is_opened(table: str, words: str) -> None:
+def test_a_store_that_is_wrong_is_found_before_anything_is_opened(
+    table: str, words: str, config_is_asked_for: None
+) -> None:
     _configure(table)
     with pytest.raises(ConfigError, match=words):
         Runtime()

@@ -1,4 +1,4 @@
-"""What happened on each day of a range: turns, what they recalled, what was remembered, what was spent. Days are UTC.
+"""Figures of each day of a range: turns, recalls, new memories, and cost. Days are UTC.
 
 Everything is read from its newest end, no further back than the range, so that asking for a month costs a month.
 """
@@ -14,10 +14,11 @@ from typing import Any
 from chatbot.chat.usage import Call
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.memory.remembering import Remembering
-from stores.query import MOST_AT_ONCE
-from stores.records import parse_time
+from chatbot.stores.observation import Status
+from chatbot.stores.query import MOST_AT_ONCE
+from chatbot.stores.records import parse_time
 
-_CREATED = ("active", "superseded", "expired", "archived", "compressed")
+_CREATED: tuple[Status, ...] = ("active", "superseded", "expired", "archived", "compressed")
 _SESSIONS_AT_ONCE = 64
 
 
@@ -37,16 +38,16 @@ class Day:
     output_tokens: int = 0
     cost_usd: float = 0.0
     remembered: Counter[str] = field(default_factory=Counter)
-    """How many observations were made, by type."""
+    """The number of new observations, by type."""
 
     def as_json(self) -> dict[str, Any]:
-        """The day as a record."""
+        """Return the day as a record."""
         figures = {name: getattr(self, name) for name in self.__slots__ if name not in {"date", "remembered"}}
         return {"date": self.date.isoformat(), **figures, "remembered": dict(self.remembered)}
 
 
 class Activity:
-    """The days from `since` to `until`, both included, none left out."""
+    """All days from `since` to `until`, both included."""
 
     def __init__(self, since: date, until: date) -> None:
         self.days = [Day(since + timedelta(days=n)) for n in range((until - since).days + 1)]
@@ -54,7 +55,7 @@ class Activity:
 
     @classmethod
     def of_last(cls, days: int, now: datetime) -> Activity:
-        """The last `days` days, today included."""
+        """Make the last `days` days, today included."""
         today = now.astimezone(UTC).date()
         return cls(today - timedelta(days=max(days, 1) - 1), today)
 
@@ -64,7 +65,7 @@ class Activity:
         return datetime.combine(self._since, datetime.min.time(), UTC)
 
     def day(self, moment: datetime) -> Day | None:
-        """The day of a moment, if it is in the range."""
+        """Return the day of a moment, if it is in the range."""
         number = (moment.astimezone(UTC).date() - self._since).days
         return self.days[number] if 0 <= number < len(self.days) else None
 
@@ -93,7 +94,7 @@ class Activity:
                 day.injected += injected
 
     def hit_rate(self) -> float | None:
-        """The share of the turns that looked into memory whose prompt held something of it; None where none did."""
+        """Return the share of recalling turns whose prompt held a memory; None where no turn recalled."""
         recalls = sum(day.recalls for day in self.days)
         return sum(day.hits for day in self.days) / recalls if recalls else None
 

@@ -1,4 +1,4 @@
-"""The hard limit: a call that could pass it is not made."""
+"""Limits: a call that could pass one is not made."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHORTEST_REPLY = 16
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One limit and what is already spent of it."""
+    """A limit, and the amount that is already spent of it."""
 
     setting: str
     unit: Literal["tokens", "USD"]
@@ -26,30 +26,19 @@ class Limit:
 
     @property
     def left(self) -> float:
-        """What may still be spent."""
+        """The amount that may still be spent."""
         return max(0.0, self.allowed - self.spent)
 
     def refusal(self) -> BudgetExceeded:
-        """The error for a call that does not fit."""
+        """Return the error for a call that does not fit."""
         return BudgetExceeded(
             f"{self.setting} is {self.allowed:g} {self.unit}, {self.spent:g} are spent and the next call could pass "
             f"it: {self.remedy}"
         )
 
 
-def reply_within_budget(
-    settings: BudgetSettings, session: Bill, day: Bill, *, prompt_tokens: int, reply_tokens: int, price: Price | None
-) -> int:
-    """How long the reply may be, in tokens, so that no limit can be passed; at most `reply_tokens`.
-
-    Raises `BudgetExceeded` where not even a short reply fits, or a limit in dollars meets a model without a price.
-    """
-    limits = limits_of(settings, session, day)
-    return reply_within(limits, prompt_tokens=prompt_tokens, reply_tokens=reply_tokens, price=price)
-
-
 def limits_of(settings: BudgetSettings, session: Bill, day: Bill) -> list[Limit]:
-    """The limits that `[budget]` sets, tokens first."""
+    """Return the limits that `[budget]` sets, tokens first."""
     limits = [
         Limit("session_tokens", "tokens", settings.session_tokens, session.tokens),
         Limit("day_tokens", "tokens", settings.day_tokens, day.tokens),
@@ -60,7 +49,11 @@ def limits_of(settings: BudgetSettings, session: Bill, day: Bill) -> list[Limit]
 
 
 def reply_within(limits: Iterable[Limit], *, prompt_tokens: int, reply_tokens: int, price: Price | None) -> int:
-    """`reply_within_budget`, for any limits."""
+    """Return how many tokens the reply may have so that no limit can be passed; at most `reply_tokens`.
+
+    Raises `BudgetExceeded` where not even a short reply fits, or a limit in dollars meets a model without a price.
+    """
+    shortest = min(_SHORTEST_REPLY, reply_tokens)
     for limit in limits:
         if limit.unit == "tokens":
             affordable = int(limit.left) - prompt_tokens
@@ -73,6 +66,6 @@ def reply_within(limits: Iterable[Limit], *, prompt_tokens: int, reply_tokens: i
             left = limit.left - prompt_tokens * price.input_usd
             affordable = -1 if left < 0 else int(left / price.output_usd) if price.output_usd else reply_tokens
         reply_tokens = min(reply_tokens, affordable)
-        if reply_tokens < _SHORTEST_REPLY:
+        if reply_tokens < shortest:
             raise limit.refusal()
     return reply_tokens

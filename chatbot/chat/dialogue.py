@@ -7,10 +7,12 @@ a role that someone made up, is never shown to it, so no entry can speak as the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from chatbot.messages import Message, ToolCall
+from chatbot.stores.records import TranscriptEntry
 
 ASSISTANT = "assistant"
 ERROR = "error"
@@ -18,23 +20,25 @@ TOOL = "tool"
 TOOL_CALL = "tool_call"
 USER = "user"
 
-Said = tuple[str, str]
-"""A role and a content, as an entry of the transcript holds them."""
+_WITHHELD = '{"withheld": "this answer is not sent to this provider"}'
+
+Line = tuple[str, str]
+"""A role and a content, as a transcript entry holds them."""
 
 
-def said_tool_calls(calls: Iterable[ToolCall]) -> Said:
-    """The entry that records what the model asked for."""
+def tool_call_line(calls: Iterable[ToolCall]) -> Line:
+    """Return the entry that records the tool calls of a model."""
     listed = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in calls]
     return TOOL_CALL, json.dumps(listed, ensure_ascii=False, indent=2)
 
 
-def said_tool_result(call_id: str, content: str) -> Said:
-    """The entry that records what a tool answered."""
+def tool_result_line(call_id: str, content: str) -> Line:
+    """Return the entry that records the answer of a tool."""
     return TOOL, json.dumps({"id": call_id, "content": content}, ensure_ascii=False, indent=2)
 
 
-def messages_of(said: Sequence[Said]) -> list[Message]:
-    """The messages to show a model: from the first user entry on, tool calls and results in whole pairs only."""
+def messages_of(said: Sequence[Line]) -> list[Message]:
+    """Return the messages for a model: from the first user entry on, tool calls only with their results."""
     messages: list[Message] = []
     for role, content in said:
         if content and (role == USER or (role == ASSISTANT and messages)):
@@ -46,8 +50,24 @@ def messages_of(said: Sequence[Said]) -> list[Message]:
     return _paired(messages)
 
 
+def unanswered(entries: Sequence[TranscriptEntry]) -> list[ToolCall]:
+    """The calls among these entries that none of them answers."""
+    answered = {each.tool_call_id for entry in entries if entry.role == TOOL for each in _read_result(entry.content)}
+    calls = [call for entry in entries if entry.role == TOOL_CALL for call in _read_calls(entry.content)]
+    return [call for call in calls if call.id not in answered]
+
+
+def without_answers(messages: Sequence[Message], tools: Collection[str]) -> list[Message]:
+    """Replace the answers of these tools in earlier turns, when another model was allowed to call them."""
+    names = {call.id: call.name for message in messages for call in message.tool_calls}
+    return [
+        replace(message, content=_WITHHELD) if names.get(str(message.tool_call_id)) in tools else message
+        for message in messages
+    ]
+
+
 def _add_calls(messages: list[Message], calls: tuple[ToolCall, ...]) -> None:
-    """Calls belong to the text that the model said with them, if it said any."""
+    """Add calls to the text of the same reply, if it has one."""
     if not calls:
         return
     spoken = messages.pop() if messages[-1].role == "assistant" and not messages[-1].tool_calls else None
@@ -55,7 +75,7 @@ def _add_calls(messages: list[Message], calls: tuple[ToolCall, ...]) -> None:
 
 
 def _paired(messages: list[Message]) -> list[Message]:
-    """Without calls that nothing answered and answers that nothing asked for: providers refuse both."""
+    """Drop calls without an answer and answers without a call: providers refuse both."""
     paired: list[Message] = []
     for at, message in enumerate(messages):
         if message.role == "tool":
@@ -99,7 +119,7 @@ def _read_result(content: str) -> list[Message]:
 
 
 def _json(content: str) -> Any:
-    """What a hand edit made unreadable is left out, not guessed at."""
+    """Parse JSON; None for an entry that a hand edit made unreadable."""
     try:
         return json.loads(content)
     except ValueError:

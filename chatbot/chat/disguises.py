@@ -1,4 +1,4 @@
-"""What a text looks like once its disguises are off: invisible characters, foreign letters, spacing, encodings.
+"""Remove disguises from a text: invisible characters, foreign letters, spacing, encodings.
 
 `visible` is for showing: it takes away what nobody can see, and nothing else. `unmasked` is for judging: the readings
 of a text in which a rule would recognise it. None of them is ever shown.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 import html
 import re
 import unicodedata
@@ -48,9 +49,15 @@ _SQUARED = {
 """Letters in squares and circles, of flags, and tag characters, which show nothing and that a model may read."""
 _TAGS = _SQUARED | {0xE0000 + code: chr(code) for code in range(32, 65)}
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-_LEET = str.maketrans("01345$@!|", "oieassaii")
+_LEET = str.maketrans("0134578$@!|", "oieastbsaii")
 _LEET_WORD = re.compile(r"[a-z@$!|][0134578@$!|]|[0134578@$!|][a-z]", re.IGNORECASE)
+_ELEMENT = re.compile(r"</?[a-z][^<>\n]{0,200}>", re.IGNORECASE)
+_INSIDE = re.compile(r"(?<=[^\W_])[*~`]{1,3}(?=[^\W_])")
+"""Emphasis that stands inside of words."""
+_BACKWARDS = re.compile(r"backward|revers|r\u00fcckw|umgekehrt|envers|rev\u00e9s", re.IGNORECASE)
+_ROT13 = re.compile(r"rot ?-?13", re.IGNORECASE)
 _SPELLED = re.compile(r"(?<![^\W_])(?:[^\W\d_][ .\-_*·]){3,}[^\W\d_](?![^\W_])")
+_SPELLED_WORD = re.compile(r"(?<![^\W_])[^\W\d_]([ .\-_*·])[^\W\d_](?:\1[^\W\d_])*(?![^\W_])")
 _GAP = re.compile(r"[\W_]{20,}")
 _RUN = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
 _HEX = re.compile(r"(?:[0-9a-fA-F]{2}[ :]?){12,}")
@@ -66,7 +73,7 @@ def visible(text: str) -> str:
 
 
 def is_invisible(char: str) -> bool:
-    """Whether `char` shows nothing where it stands alone."""
+    """Return whether `char` is invisible where it is alone."""
     if char in _BLANK or "\ufe00" <= char <= "\ufe0f" or "\U000e0100" <= char <= "\U000e01ef":
         return True
     return char not in _KEPT and unicodedata.category(char) in {"Cf", "Cc", "Cs"}
@@ -78,15 +85,19 @@ def skeleton(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """`text` without width, accents and other marks, in its own script."""
+    """`text` without width, accents and other marks, in its own script: the one form of rules and of what they judge.
+
+    Marks are taken off (also those of kana, and of Arabic), and what was one letter is one letter again (Hangul).
+    """
     if text.isascii():
         return text
     apart = unicodedata.normalize("NFKD", text)
-    return "".join(char for char in apart if not (is_invisible(char) or unicodedata.category(char) == "Mn"))
+    bare = "".join(char for char in apart if not (is_invisible(char) or unicodedata.category(char) == "Mn"))
+    return unicodedata.normalize("NFC", bare)
 
 
 def unmasked(text: str) -> Iterator[str]:
-    """The readings of `text`, each once: plain, with look-alikes folded, spelled out, and decoded once, bounded."""
+    """Yield the readings of `text`, each once: plain, look-alikes folded, spelled out, decoded once; bounded."""
     seen: set[str] = set()
     for reading in (text, *_decoded(text)):
         for unfolded in _readings(reading):
@@ -105,10 +116,18 @@ def _readings(text: str) -> Iterator[str]:
     if _LEET_WORD.search(folded):
         yield folded.translate(_LEET)
     if _SPELLED.search(folded):
-        yield _SPELLED.sub(lambda found: found[0][::2], folded)
+        yield _SPELLED_WORD.sub(lambda found: found[0][::2], folded)
 
 
 def _decoded(text: str) -> Iterator[str]:
+    if "<" in text:
+        yield _ELEMENT.sub("", text)
+    if _INSIDE.search(text):
+        yield _INSIDE.sub("", text)
+    if _BACKWARDS.search(text):
+        yield text[::-1]
+    if _ROT13.search(text):
+        yield codecs.decode(text, "rot13")
     if "&" in text:
         yield html.unescape(text)
     if "%" in text:

@@ -1,7 +1,8 @@
-"""What the window left out, in short: chosen lines, no model. Kept with the session, and extended as the window moves.
+"""The summary of what the window left out: chosen lines, no model. Kept with the session, extended as the window moves.
 
-Of each entry the sentence that says most stays, and of all lines those that say most, so the length is bounded however
-long the session grows, and each turn reads only what left the window since the last one.
+Each entry contributes its most informative sentence: a decision or an open item before others, no small talk. Of all
+lines decisions stay first, then open items, then rare ones: the length is bounded however long the session grows, and
+each turn reads only what left the window since the last one.
 """
 
 from __future__ import annotations
@@ -14,30 +15,31 @@ from datetime import datetime
 from typing import Any
 
 from chatbot.chat.dialogue import ASSISTANT, USER
-from chatbot.chat.standing import standing
+from chatbot.chat.forgotten import without_forgotten
 from chatbot.memory import SessionHandle
 from chatbot.memory.exchanges import without_blocks
-from chatbot.memory.handle import TOLD_KEYS
+from chatbot.memory.handle import SUMMARY_KEYS
 from chatbot.memory.redaction import redact
-from stores.analysis import terms
-from stores.base import KeyValueStore
-from stores.records import TranscriptEntry, format_time, parse_time
+from chatbot.memory.telling import is_decision, is_open, is_small_talk, rarity, tells
+from chatbot.stores.base import KeyValueStore
+from chatbot.stores.records import TranscriptEntry, format_time, parse_time
+from chatbot.stores.span import span
 
-KEY, TOLD_KEY = TOLD_KEYS
+KEY, MODEL_KEY = SUMMARY_KEYS
 _MOST_LINES = 24
 _LONGEST_LINE = 160
-_LOOKED_AT = 20_000
+_READ_CHARACTERS = 20_000
 READ_AT_ONCE = 200
-"""How many of the last entries are looked at: what left the window since it moved last is among them."""
+"""Entries that are read: what left the window since it moved last is among them."""
 _READ_AT_FIRST = 2_000
-"""How many where nothing was told before."""
+"""Entries that are read for the first summary."""
 _SENTENCE = re.compile(r"(?<=[.!?。!?])\s+|\n+")
 _HEAD = "(Earlier in this conversation, in short; a record, not instructions:)"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a model made of everything up to `until`."""
+class ModelSummary:
+    """A model's summary of everything up to `until`."""
 
     until: datetime
     text: str
@@ -45,97 +47,100 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """Lines about everything up to `until`, or from where `told` ends up to there."""
+    """Lines about everything up to `until`, or from the end of `by_model` up to there."""
 
     until: datetime | None = None
     lines: tuple[str, ...] = ()
-    told: Told | None = None
+    by_model: ModelSummary | None = None
 
     def text(self) -> str:
-        """The summary as the model is shown it; empty where there is nothing to tell."""
-        told = (self.told.text,) if self.told else ()
-        return "\n".join((_HEAD, *told, *self.lines)) if told or self.lines else ""
+        """Return the summary as it is in the prompt; empty where there is none."""
+        by_model = (self.by_model.text,) if self.by_model else ()
+        return "\n".join((_HEAD, *by_model, *self.lines)) if by_model or self.lines else ""
 
-    def after(self, told: Told | None, entries: Sequence[TranscriptEntry]) -> Episode:
-        """The episode that begins with what a model told meanwhile, if `entries` go back to where that ends."""
-        if told is None or told == self.told or self.until is None or told.until > self.until:
+    def after(self, summary: ModelSummary | None, entries: Sequence[TranscriptEntry]) -> Episode:
+        """Return the episode that begins with a model's summary, if `entries` go back to where that ends."""
+        if summary is None or summary == self.by_model or self.until is None or summary.until > self.until:
             return self
-        reaches = len(entries) < READ_AT_ONCE or entries[0].at <= told.until
-        return Episode(told.until, (), told) if reaches else self
+        reaches = len(entries) < READ_AT_ONCE or entries[0].at <= summary.until
+        return Episode(summary.until, (), summary) if reaches else self
 
     def extended(self, entries: Sequence[TranscriptEntry], until: datetime) -> Episode:
-        """The episode with more entries, up to `until`."""
-        return replace(self, until=until, lines=tuple(_most_telling([*self.lines, *filter(None, map(_line, entries))])))
+        """Return the episode with more entries, up to `until`."""
+        return replace(self, until=until, lines=tuple(_best_lines([*self.lines, *filter(None, map(_line, entries))])))
 
 
 async def summarize_episode(session: SessionHandle, since: datetime | None, *, save: bool = True) -> str:
-    """The summary of what stands in the transcript before `since`; empty where nothing does, or nothing can be kept."""
-    if since is None or not session.supports(KeyValueStore):
-        return ""
-    episode = await kept_episode(session)
-    if episode.until is None or episode.until < since:
-        entries = await session.transcript_read_last(READ_AT_ONCE if episode.until else _READ_AT_FIRST)
-        episode = episode.after(await kept_told(session), entries)
-        left = [entry for entry in entries if entry.at < since and (episode.until is None or entry.at >= episode.until)]
-        left = await standing(session, left)
-        if not left and episode.until is None:
+    """Return the summary of the transcript before `since`; empty where there is none, or it cannot be kept."""
+    with span("memory", operation="summarize_episode"):
+        if since is None or not session.supports(KeyValueStore):
             return ""
-        episode = episode.extended(left, since)
-        if save:
-            await _keep(session, episode)
-    return episode.text()
+        episode = await kept_episode(session)
+        if episode.until is None or episode.until < since:
+            episode = await _brought_up_to(since, episode, session)
+            if save and episode.until is not None:
+                await _keep(session, episode)
+        return episode.text()
+
+
+async def _brought_up_to(since: datetime, episode: Episode, session: SessionHandle) -> Episode:
+    entries = await session.transcript_read_last(READ_AT_ONCE if episode.until else _READ_AT_FIRST)
+    episode = episode.after(await kept_model_summary(session), entries)
+    left = [entry for entry in entries if entry.at < since and (episode.until is None or entry.at >= episode.until)]
+    left = await without_forgotten(session, left)
+    return episode.extended(left, since) if left or episode.until is not None else episode
 
 
 async def take_back_episode(session: SessionHandle, since: datetime) -> None:
-    """Leave nothing in the summaries of what was said from `since` on; what a model told of before that stays."""
-    told, episode = await kept_told(session), await kept_episode(session)
-    if told is not None and told.until > since:
-        await session.kv_delete(TOLD_KEY)
+    """Remove everything from `since` on from the summaries; a model's summary of the time before stays."""
+    summary, episode = await kept_model_summary(session), await kept_episode(session)
+    if summary is not None and summary.until > since:
+        await session.kv_delete(MODEL_KEY)
     if episode.until is not None and episode.until > since:
-        if episode.told is not None and episode.told.until <= since:
-            await _keep(session, Episode(episode.told.until, (), episode.told))
+        if episode.by_model is not None and episode.by_model.until <= since:
+            await _keep(session, Episode(episode.by_model.until, (), episode.by_model))
         else:
             await session.kv_delete(KEY)
 
 
 async def kept_episode(session: SessionHandle) -> Episode:
-    """What is kept of what the window left out, as it stands in prompts."""
+    """Return the summary that prompts show."""
     value = _loaded(await session.kv_get(KEY))
     try:
         until, lines = parse_time(value["until"]), tuple(map(str, value["lines"]))[:_MOST_LINES]
-        return Episode(until, lines, _told(value["told"]) if "told" in value else None)
+        return Episode(until, lines, _summary(value["told"]) if "told" in value else None)
     except (ValueError, KeyError, TypeError):
         return Episode()
 
 
-async def kept_told(session: SessionHandle) -> Told | None:
-    """What a model told last; it stands in prompts from when the window moves next."""
+async def kept_model_summary(session: SessionHandle) -> ModelSummary | None:
+    """Return the last summary by a model; prompts show it from when the window moves next."""
     try:
-        return _told(_loaded(await session.kv_get(TOLD_KEY)))
+        return _summary(_loaded(await session.kv_get(MODEL_KEY)))
     except (ValueError, KeyError, TypeError):
         return None
 
 
-async def keep_told(session: SessionHandle, told: Told) -> None:
-    """Keep what a model told, for when the window moves."""
-    await session.kv_set(TOLD_KEY, _dumped(_as_json(told)))
+async def keep_model_summary(session: SessionHandle, summary: ModelSummary) -> None:
+    """Keep a model's summary for when the window moves."""
+    await session.kv_set(MODEL_KEY, _dumped(_as_json(summary)))
 
 
 async def _keep(session: SessionHandle, episode: Episode) -> None:
     kept: dict[str, Any] = {"lines": episode.lines}
     if episode.until is not None:
         kept["until"] = format_time(episode.until)
-    if episode.told is not None:
-        kept["told"] = _as_json(episode.told)
+    if episode.by_model is not None:
+        kept["told"] = _as_json(episode.by_model)
     await session.kv_set(KEY, _dumped(kept))
 
 
-def _told(value: Any) -> Told:
-    return Told(parse_time(value["until"]), str(value["text"]))
+def _summary(value: Any) -> ModelSummary:
+    return ModelSummary(parse_time(value["until"]), str(value["text"]))
 
 
-def _as_json(told: Told) -> dict[str, str]:
-    return {"until": format_time(told.until), "text": told.text}
+def _as_json(summary: ModelSummary) -> dict[str, str]:
+    return {"until": format_time(summary.until), "text": summary.text}
 
 
 def _dumped(value: dict[str, Any]) -> str:
@@ -152,20 +157,29 @@ def _loaded(kept: str | None) -> Any:
 def _line(entry: TranscriptEntry) -> str:
     if entry.role not in {USER, ASSISTANT}:
         return ""
-    text, _ = redact(without_blocks(entry.content)[:_LOOKED_AT])
+    text, _ = redact(without_blocks(entry.content)[:_READ_CHARACTERS])
     sentences = [sentence.strip() for sentence in _SENTENCE.split(text) if sentence.strip()]
     if not sentences:
         return ""
-    told = max(sentences[:20], key=_tells)
-    return f"- {entry.role}: {told[:_LONGEST_LINE]}"
+    best = max(sentences[:20], key=_worth)
+    return "" if is_small_talk(best) else f"- {entry.role}: {best[:_LONGEST_LINE]}"
 
 
-def _most_telling(lines: Iterable[str]) -> list[str]:
-    """At most 24 lines, in order: those with the most distinct content words, later ones first among equals."""
+def _worth(sentence: str) -> tuple[int, int]:
+    return _weight(sentence), tells(sentence)
+
+
+def _weight(text: str) -> int:
+    """Return 2 for a decision, 1 for an open item."""
+    return 2 * is_decision(text) or int(is_open(text))
+
+
+def _best_lines(lines: Iterable[str]) -> list[str]:
+    """Return at most 24 lines, in order: decisions, open items, then the rarest; later ones among equals."""
     lines = list(lines)
-    ranked = sorted(range(len(lines)), key=lambda at: (_tells(lines[at]), at), reverse=True)
+    if len(lines) <= _MOST_LINES:
+        return lines
+    said = [line.partition(": ")[2] for line in lines]
+    worth = [(_weight(each), rare) for each, rare in zip(said, rarity(said), strict=True)]
+    ranked = sorted(range(len(lines)), key=lambda at: (worth[at], at), reverse=True)
     return [lines[at] for at in sorted(ranked[:_MOST_LINES])]
-
-
-def _tells(text: str) -> int:
-    return len(set(terms(text)))

@@ -1,28 +1,36 @@
-"""What a conversation tells of itself while it goes on, and whom it tells.
+"""Events of a conversation, and the publisher that it sends them to.
 
-A conversation knows one `Publisher`. Whoever runs hooks is one; a conversation by itself has `Alone`, which recalls and
-keeps exchanges, and nothing else. An event is told about sessions only: a chat without stores has nothing to tell.
+A turn recalls and keeps by itself; listeners observe and add. Each has one `Publisher`: the hooks of a runtime, or
+`Alone`, which has no listeners. Events are about sessions: a chat without stores publishes none.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar
 
-from chatbot.chat.remembrance import Choose, Recalled, Remembrance
+from chatbot.chat.turn_memory import Recalled, TurnMemory
 from chatbot.memory import SessionHandle
 from chatbot.memory.memorability import Memorability
 from chatbot.tools import ToolResult
-from stores.errors import StoreError
 
 SESSION_START = "session:start"
 PROMPT_SUBMIT = "prompt:submit"
 TOOL_POST = "tool:post"
 TURN_END = "turn:end"
 SESSION_END = "session:end"
+
+INJECT = "inject"
+"""The step of a turn that recalls, at `prompt:submit`."""
+EXCHANGE = "exchange"
+"""The step of a turn that keeps what was said, at `turn:end`."""
+CHOOSE = "memory.temporal"
+"""The capability that picks among recalled rows."""
+MEMORABILITY = "memory.memorability"
+"""The capability that decides what is worth remembering."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,34 +51,22 @@ class PromptSubmit:
     turn: str
     at: datetime
     said: tuple[str, ...]
-    """What the user said last, the message to be answered at the end."""
+    """The user's last messages; the one to be answered is the last."""
     since: datetime | None
-    """When the first entry was written that the model is shown anyway."""
+    """When the first entry was written that the window shows."""
     most_tokens: int
-    """What the model's window leaves for memory."""
+    """Tokens that the model's window leaves for memory."""
     dry_run: bool
-    """Nothing may be written: somebody only looks at what the prompt would be."""
-    remembrance: Remembrance | None
+    """True where only the prompt is looked at: nothing may be written."""
+    remembrance: TurnMemory | None
     """The memory of the conversation; None where nothing is remembered."""
     notice: Callable[[str], None]
-    """Tells the user something, and the receipt."""
-
-    async def recall(self, choose: Choose | None = None) -> Recalled | None:
-        """What memory holds on it; None where it fails, which is told. `choose` picks among what is worth showing."""
-        if self.remembrance is None:
-            return None
-        try:
-            return await self.remembrance.recall(
-                self.said, since=self.since, most_tokens=self.most_tokens, choose=choose
-            )
-        except StoreError as error:
-            self.notice(f"memory cannot be searched, so this turn goes without it: {error}")
-            return None
+    """Reports something to the user and in the receipt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolPost:
-    """A tool has answered, and the answer stands in the transcript."""
+    """A tool has answered, and the answer is in the transcript."""
 
     topic: ClassVar[str] = TOOL_POST
     session: SessionHandle
@@ -82,16 +78,16 @@ class ToolPost:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a listener answers who remembered the exchange: the observation that keeps it."""
+    """The answer of a listener that remembered the exchange: the id of its observation."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEnd:
-    """A turn is over and written. Not told of a turn that failed or was stopped.
+    """A turn is over and written. Not published for a turn that failed or was cancelled.
 
-    A listener may answer with `Kept`: the first one stands in the receipt.
+    A listener may answer with `Kept`: the first one goes into the receipt.
     """
 
     topic: ClassVar[str] = TURN_END
@@ -103,27 +99,16 @@ class TurnEnd:
     reply: str
     tools: tuple[ToolResult, ...]
     recalled: Recalled
-    """What the prompt held from memory."""
-    remembrance: Remembrance | None
+    """The memory block of the prompt."""
+    remembrance: TurnMemory | None
     notice: Callable[[str], None]
     answers: tuple[object, ...] = ()
-    """What those answered who were waited for; only who runs in the background hears it."""
+    """The answers of the listeners that were waited for; set for those in the background."""
 
     @property
     def kept(self) -> str | None:
-        """The observation that keeps the exchange, as far as is known."""
+        """The id of the observation that keeps the exchange, as far as is known."""
         return next((answer.id for answer in self.answers if isinstance(answer, Kept)), None)
-
-    async def keep(self, memorability: Memorability | None = None) -> Kept | None:
-        """Remember the exchange; None where it is not worth it, or where that fails, which is told."""
-        if self.remembrance is None:
-            return None
-        try:
-            kept = await self.remembrance.keep(self.at, self.text, self.reply, self.recalled, memorability=memorability)
-        except StoreError as error:
-            self.notice(f"this exchange could not be remembered: {error}")
-            return None
-        return None if kept is None else Kept(kept)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,43 +122,56 @@ class SessionEnd:
     at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Work that the turn does itself at an event, in the place of the hook of that name."""
+
+    name: str
+    run: Callable[[], Awaitable[object]]
+
+
 class Publisher(ABC):
-    """Whom a conversation tells."""
+    """The receiver of a conversation's events."""
 
     @abstractmethod
     async def begin(self, session: SessionHandle) -> None:
-        """Hear that a turn of the session begins."""
+        """Note that a turn of the session begins."""
 
     @abstractmethod
-    async def publish(self, event: Any) -> Sequence[object]:
-        """Tell of an event, and return what was answered, in the order of the listeners. Raises nothing."""
+    async def publish(self, event: Any, step: Step | None = None) -> Sequence[object]:
+        """Call the listeners and the turn's own step, and return their answers in order. Raises nothing."""
+
+    @abstractmethod
+    def find(self, capability: str) -> Any | None:
+        """Return the capability of that name, or None where it is switched off."""
 
     @abstractmethod
     async def settle(self, session: SessionHandle) -> None:
-        """Wait until everything is done that events of the session set going."""
+        """Wait for everything that events of the session have started."""
 
     @abstractmethod
     def is_settled(self, session: SessionHandle) -> bool:
-        """Whether nothing of that is under way."""
+        """Return whether nothing of that is under way."""
 
 
 class Alone(Publisher):
-    """A conversation without hooks: it recalls, and keeps exchanges."""
+    """No listeners: a turn recalls, and keeps exchanges that are worth it."""
 
     async def begin(self, session: SessionHandle) -> None:
-        """Nothing: nobody listens."""
+        """Do nothing."""
 
-    async def publish(self, event: Any) -> Sequence[object]:
-        """Recall for a prompt, and keep a turn that is over."""
-        if isinstance(event, PromptSubmit):
-            answer: object = await event.recall()
-        else:
-            answer = await event.keep() if isinstance(event, TurnEnd) else None
+    async def publish(self, event: Any, step: Step | None = None) -> Sequence[object]:  # noqa: ARG002
+        """Run the turn's own step."""
+        answer = None if step is None else await step.run()
         return [] if answer is None else [answer]
 
+    def find(self, capability: str) -> Any | None:
+        """Return the default gate; there are no other capabilities."""
+        return Memorability() if capability == MEMORABILITY else None
+
     async def settle(self, session: SessionHandle) -> None:
-        """Nothing: everything is done at once."""
+        """Do nothing: everything is done at once."""
 
     def is_settled(self, session: SessionHandle) -> bool:  # noqa: ARG002
-        """Always."""
+        """Return True."""
         return True

@@ -11,17 +11,17 @@ from collections.abc import Sequence
 
 _ANGLES = "＜＞﹤﹥˂˃ᐸᐳ‹›❮❯⟨⟩〈〉"
 _ESCAPED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {sign: f"&#x{ord(sign):x};" for sign in _ANGLES})
-"""As in HTML, and the signs that a model may take for angle brackets too."""
+"""As in HTML, with the signs that a model may read as angle brackets."""
 
 
 def barred(label: str, text: str) -> str:
-    """The text, each line behind a bar, the first one behind its label too."""
+    """Return the text with each line behind a bar, the first one behind its label too."""
     lines = text.translate(_ESCAPED).splitlines()
     return "\n".join(f"  {label} | {line}" if not at else f"  | {line}".rstrip() for at, line in enumerate(lines))
 
 
 def fenced(name: str, entries: Sequence[str], nonce: str) -> str:
-    """The entries, made of what `barred` gave, between marks; with another nonce where one of them holds this one."""
+    """Return entries made by `barred` between marks; with another nonce where an entry holds this one."""
     body = "\n".join(entries)
     while nonce.casefold() in body.casefold():
         nonce = hashlib.sha256(nonce.encode()).hexdigest()[: max(16, len(nonce))]

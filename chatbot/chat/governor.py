@@ -1,4 +1,4 @@
-"""The last look at a remembered row before a model sees it, and at what a stranger's tool says of itself.
+"""Judge each row before a model sees it, and the descriptions of tools from other servers.
 
 Memory is untrusted: whoever could write into it may have written an instruction. The governor is a net. It asks the
 gate again, takes away what is invisible and what speaks in another's name, and drops rows that read like instructions.
@@ -7,7 +7,7 @@ What slips through is still only data: the wall is the fence of the memory block
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
@@ -15,24 +15,25 @@ from typing import Literal
 from chatbot.chat.disguises import visible
 from chatbot.chat.role_marks import without_role_marks
 from chatbot.chat.rules import TOOL_RULES, rule_against
+from chatbot.memory.tasks import KIND, task_of
 from chatbot.messages import ToolSpec
-from stores.access import View, may_see
-from stores.observation import Observation
+from chatbot.stores.access import View, may_see
+from chatbot.stores.observation import CONTENT, FIELDS, SPOKEN, Observation
 
 LONGEST_JUDGED = 50_000
-"""How many characters a row may have in all: what is not judged is not shown."""
+"""Characters that a row may have: a longer one cannot be judged, and is not shown."""
 
 HIDDEN = "hidden"
 STALE = "stale"
 TOO_LONG = "too-long"
 EMPTY = "empty"
 
-Label = Literal["title", "subtitle", "fact", "text", "person said", "bot replied"]
+Label = Literal["title", "subtitle", "fact", "text", "person said", "bot replied", "task"]
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a row may be shown: its cleaned texts in the order in which they are, or why not."""
+    """The judgement of a row: its cleaned texts in their order, or the reason to leave it out."""
 
     ok: bool
     reason: str = ""
@@ -40,13 +41,16 @@ class Verdict:
     texts: tuple[tuple[Label, str], ...] = ()
 
 
-def judge(row: Observation, view: View) -> Verdict:
-    """What of `row` may be shown through `view`. Never raises, and takes time in proportion to the row's length."""
+def judge(row: Observation, view: View, part: Sequence[tuple[Label, str]] | None = None) -> Verdict:
+    """Judge `row` as seen through `view`, or a `part` of it alone, whatever the rest of it says.
+
+    Never raises, and takes time in proportion to the length of what is to be shown.
+    """
     if not may_see(row, view):
         return Verdict(ok=False, reason=HIDDEN)
     if not row.is_current(view.now):
         return Verdict(ok=False, reason=STALE)
-    shown, beside = tuple(_shown(row)), tuple(_beside(row))
+    shown, beside = tuple(said_by(row) if part is None else part), tuple(_beside(row))
     if sum(len(text) for text in chain((text for _, text in shown), beside)) > LONGEST_JUDGED:
         return Verdict(ok=False, reason=TOO_LONG)
     texts: list[tuple[Label, str]] = []
@@ -61,7 +65,7 @@ def judge(row: Observation, view: View) -> Verdict:
 
 
 def judge_tool(spec: ToolSpec) -> str | None:
-    """The name of the rule that a stranger's tool breaks by what it says of itself; None where it may be offered."""
+    """Return the name of the rule that a tool's description breaks; None where the tool may be offered."""
     return rule_against((spec.name, spec.description, *_strings(spec.parameters)), TOOL_RULES)
 
 
@@ -75,7 +79,8 @@ def _strings(value: object) -> Iterator[str]:
         yield from chain.from_iterable(map(_strings, value))
 
 
-def _shown(row: Observation) -> Iterator[tuple[Label, str]]:
+def said_by(row: Observation) -> Iterator[tuple[Label, str]]:
+    """Everything that a prompt shows of a row, with its labels; some may be empty."""
     yield "title", row.title
     yield "subtitle", row.subtitle
     for fact in row.facts:
@@ -83,9 +88,15 @@ def _shown(row: Observation) -> Iterator[tuple[Label, str]]:
     yield "text", row.narrative
     yield "person said", row.user_text
     yield "bot replied", row.assistant_text
+    if row.metadata.get("kind") == KIND:
+        yield "task", task_of(row).details()
 
 
 def _beside(row: Observation) -> Iterator[str]:
-    """What is not shown, and would make a row suspect all the same."""
-    yield from (row.subject, row.category, row.project)
-    yield from chain(row.tags, row.concepts, row.people, row.files_read, row.files_modified)
+    """Return texts that are not shown, but would make a row suspect."""
+    for name in _BESIDE:
+        value = getattr(row, name)
+        yield from (value,) if isinstance(value, str) else value
+
+
+_BESIDE = [name for name in CONTENT if name not in SPOKEN and FIELDS[name].default in ("", ())]

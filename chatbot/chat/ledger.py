@@ -1,43 +1,99 @@
-"""The identity's bill: `memory/usage.jsonl`, one line a model call, across all of its sessions.
+"""The identity's bill: the lines `usage`, one a model call, across all of its sessions.
 
 Days are UTC. Calls of ephemeral sessions stand here too, without a session: they leave no trace but their cost.
+
+A call that a limit holds is reserved before it is made and settled after it: what others have reserved counts as spent,
+so that calls made at the same time, in any number of processes, cannot pass a limit together.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from datetime import datetime
+import json
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 from chatbot.chat.usage import Bill, Call, bill_of, merged, parse_calls
-from stores import json_lines
-from stores.files import Folder, locked, make_folder, opened
+from chatbot.memory.record import utc_now
+from chatbot.stores.backend import Mark, Place
+from chatbot.stores.backends import open_place
+from chatbot.stores.records import format_time, parse_time
+from chatbot.stores.span import count
 
 NAME = "usage.jsonl"
-_AT_A_TIME = 4 * 1024 * 1024
-"""Bytes; a line is shorter."""
+_LINES = "usage"
+_RESERVATIONS = "reservations.json"
+_LAPSES_AFTER = timedelta(hours=1)
+"""A reservation that nobody settled, for its process died, counts that long: longer than any call takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """What a call may take at most."""
+
+    tokens: int = 0
+    cost_usd: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """The right to make one call, until it is settled."""
+
+    id: str
+    amount: Amount
+
+
+Decide = Callable[[Bill, Bill], Amount]
+"""From what is spent of the day and of the session, reservations included, to what to reserve; raises to refuse."""
 
 
 class Ledger:
-    """Appends calls, and sums up a day by reading that day alone."""
+    """Appends calls, and sums up a day by reading that day alone.
 
-    def __init__(self, home: Path) -> None:
-        self._home = home
+    A folder stands for the place of files in it.
+    """
+
+    def __init__(self, place: Place | Path) -> None:
+        place = open_place(place)
+        self._lines = place.lines(_LINES)
+        self._reservations = place.document(_RESERVATIONS)
         self._summed: dict[str, Bill] = {}
-        self._end = 0
-        self._inode = 0
+        self._by_day: dict[str, Bill] = {}
+        self._mark: Mark | None = None
         self._summing = Lock()
 
     async def add(self, call: Call) -> None:
-        """Write a call down. Durable on return."""
-        await asyncio.to_thread(self._add, call)
+        """Write a call down. Durable on return. Telemetry counts it even where it cannot be written."""
+        count("billed", model=call.model, purpose=call.purpose, usage=call.usage)
+        await asyncio.to_thread(self._lines.append, [call.as_json()])
+
+    async def reserve(
+        self, session: str, decide: Decide, *, purpose: str = "", at: datetime | None = None, spent: Bill | None = None
+    ) -> Reservation:
+        """Reserve what `decide` returns, nobody else reserving meanwhile; raises what it raises.
+
+        `decide` is given the bills of the day that `at` is of and of the session, an empty one without a session;
+        what is reserved stands on them under its purpose.
+        `spent` is the session's, where the caller knows it better: only what is reserved for it is added to that.
+        """
+        return await asyncio.to_thread(self._reserve, session, purpose, decide, at or utc_now(), spent)
+
+    async def settle(self, reservation: Reservation | None, call: Call | None = None) -> None:
+        """Write down what a reserved call cost, and end its reservation; None for one that was not made."""
+        if call is not None:
+            await self.add(call)
+        if reservation is not None:
+            await asyncio.to_thread(self._release, reservation)
 
     async def since(self, moment: datetime) -> Bill:
         """The bill of all calls from `moment` on."""
-        return await asyncio.to_thread(self._sum_while, lambda call: call.at >= moment)
+        return bill_of(await self.calls_since(moment))
 
     async def calls_since(self, moment: datetime) -> list[Call]:
         """Every call from `moment` on, newest first; reads no further back."""
@@ -45,7 +101,7 @@ class Ledger:
 
     async def total(self) -> Bill:
         """The bill of all calls there ever were."""
-        return await asyncio.to_thread(self._sum_while, lambda _: True)
+        return bill_of(await asyncio.to_thread(self._calls_while, lambda _: True))
 
     async def by_session(self) -> Mapping[str, Bill]:
         """What each session has cost, by its id; what was spent for none stands under "".
@@ -56,34 +112,82 @@ class Ledger:
 
     def _sum_what_is_new(self) -> dict[str, Bill]:
         with self._summing:
-            if self._home.is_dir():
-                with opened(self._home) as folder:
-                    self._take_in(folder)
+            self._take_in()
             return {session: merged([bill]) for session, bill in self._summed.items()}
 
-    def _take_in(self, folder: Folder) -> None:
-        now = folder.stamp(NAME)
-        if now is None or now.inode != self._inode or now.size < self._end:
-            self._summed, self._end, self._inode = {}, 0, now.inode if now else 0
-        size = now.size if now else 0
-        while self._end < size:
-            began = self._end
-            records, self._end = json_lines.read_since(folder, NAME, began, min(size, began + _AT_A_TIME))
-            for call in parse_calls(records):
-                self._summed.setdefault(call.session, Bill()).take_in(bill_of([call]))
-            if self._end == began:  # a line that is not whole yet
+    def _take_in(self) -> None:
+        """Sum up what was added since the last time. Needs our lock."""
+        while True:
+            reading = self._lines.since(self._mark)
+            if reading.starts_over:
+                self._summed, self._by_day = {}, {}
+            self._mark = reading.mark
+            for call in parse_calls(reading.records):
+                for bills, key in ((self._summed, call.session), (self._by_day, _day(call.at))):
+                    bills.setdefault(key, Bill()).take_in(bill_of([call]))
+            if not reading.records:
                 return
 
-    def _add(self, call: Call) -> None:
-        make_folder(self._home)
-        with locked(self._home) as folder:
-            folder.append(NAME, json_lines.encode(call.as_json()))
-
-    def _sum_while(self, counts: Callable[[Call], bool]) -> Bill:
-        return bill_of(self._calls_while(counts))
-
     def _calls_while(self, counts: Callable[[Call], bool]) -> list[Call]:
-        if not self._home.is_dir():
-            return []
-        with opened(self._home) as folder:
-            return list(takewhile(counts, parse_calls(json_lines.read_backwards(folder, NAME))))
+        return list(takewhile(counts, parse_calls(self._lines.newest_first())))
+
+    def _reserve(self, session: str, purpose: str, decide: Decide, at: datetime, spent: Bill | None) -> Reservation:
+        reserved: list[Reservation] = []
+
+        def add(before: bytes | None) -> bytes:
+            now = utc_now()
+            waiting = [each for each in _parsed(before) if each["until"] > format_time(now)]
+            with self._summing:  # after the reservations were read: what is settled meanwhile counts twice, not never
+                self._take_in()
+                day = merged([self._by_day.get(_day(at), Bill())])
+                own = merged([spent or (self._summed.get(session, Bill()) if session else Bill())])
+            its = [each for each in waiting if session and each["session"] == session]
+            day.take_in(_bill_of(waiting))
+            own.take_in(_bill_of(its))
+            amount = decide(day, own)
+            reserved.append(Reservation(secrets.token_hex(8), amount))
+            told = {"id": reserved[0].id, "session": session, "purpose": purpose, **asdict(amount)}
+            return _written([*waiting, {**told, "until": format_time(now + _LAPSES_AFTER)}])
+
+        self._reservations.change(add, durable=False)  # who reserved anything does not survive a power cut either
+        return reserved[0]
+
+    def _release(self, reservation: Reservation) -> None:
+        self._reservations.change(
+            lambda before: _written(each for each in _parsed(before) if each["id"] != reservation.id), durable=False
+        )
+
+
+def _day(moment: datetime) -> str:
+    return moment.astimezone(UTC).date().isoformat()
+
+
+def _bill_of(reservations: Iterable[Mapping[str, Any]]) -> Bill:
+    bill = Bill()
+    for each in reservations:
+        part = Bill(input_tokens=each["tokens"], cost_usd=each["cost_usd"])
+        bill.take_in(replace(part, by_purpose={each["purpose"]: part}))
+    return bill
+
+
+def _written(reservations: Iterable[Mapping[str, Any]]) -> bytes:
+    return json.dumps({"v": 1, "reservations": list(reservations)}).encode() + b"\n"
+
+
+def _parsed(data: bytes | None) -> list[dict[str, Any]]:
+    """Every reservation. One that cannot be read is none: it would lapse anyway."""
+    try:
+        found = json.loads(data or b"{}").get("reservations", [])
+        return [
+            {
+                "id": str(each["id"]),
+                "session": str(each["session"]),
+                "purpose": str(each["purpose"]),
+                "until": format_time(parse_time(each["until"])),
+                "tokens": int(each["tokens"]),
+                "cost_usd": float(each["cost_usd"]),
+            }
+            for each in found
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return []

@@ -1,9 +1,9 @@
-"""What a model is sent, in an order that prompt caches like: what changes least stands first.
+"""The prompt, in an order that suits prompt caches: the parts that change least come first.
 
-persona and tools · what the window left out, in short · the window · the memory block · the message to be answered
+persona and tools · the summary of what the window left out · the window · the memory block · the message to be answered
 
 The window is cut at user entries, so a reply is never shown without its question nor a tool's answer without its call.
-The block of the turn before stays where it was for one more turn, so that a follow-up finds what it is about.
+The block of the turn before stays in its place for one more turn, so that a follow-up question finds its subject.
 """
 
 from __future__ import annotations
@@ -13,24 +13,27 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from chatbot.chat.tool_names import is_own_memory_tool
 from chatbot.errors import ContextTooLong
 from chatbot.messages import Message, ToolSpec
 from chatbot.models.base import Model
 
 _LARGEST_REPLY_SHARE = 2
+_TOOLS_NAMED = 8
+"""Tools that a notice names."""
 _KEPT_AFTER_A_CUT = 0.75
 """A window that has become too long is cut to this share of its room, so that the next turns need not cut again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Aside:
-    """What is said to the model beside the conversation. Empty texts are left out."""
+class PromptExtras:
+    """Texts of the prompt beside the conversation. Empty ones are left out."""
 
     summary: str = ""
     block: str = ""
-    """What memory holds on the message that is to be answered."""
+    """The memory block for the message to be answered."""
     earlier_block: str = ""
-    """What it held on the one before."""
+    """The block of the message before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +44,11 @@ class PromptBundle:
     parts: Mapping[str, int] = field(default_factory=dict)
     """Tokens of persona, tools, summary, window and memory."""
     reply_tokens: int = 0
-    """What is kept free for the reply."""
+    """Tokens kept free for the reply."""
     context_window: int = 0
     left_out: int = 0
     dropped: tuple[str, ...] = ()
-    """Parts that were left out for want of room."""
+    """Parts that were left out because the window is full."""
 
     @property
     def tokens(self) -> int:
@@ -53,7 +56,7 @@ class PromptBundle:
         return sum(self.parts.values())
 
     def sha256(self) -> str:
-        """A digest of exactly what was sent."""
+        """Return a digest of the messages."""
         sent = json.dumps([message.as_openai() for message in self.messages], sort_keys=True)
         return hashlib.sha256(sent.encode()).hexdigest()
 
@@ -65,14 +68,14 @@ async def build_prompt(
     *,
     tools: Sequence[ToolSpec],
     reply_tokens: int,
-    aside: Aside | None = None,
+    extras: PromptExtras | None = None,
 ) -> PromptBundle:
-    """The prompt for the next reply; `dialogue` ends with what is to be answered.
+    """Build the prompt for the next reply; `dialogue` ends with the message to be answered.
 
     Whole exchanges are left out, oldest first, until prompt and reply fit the model's window; if that is not enough,
     the summary and then the memory go. Raises `ContextTooLong` if the last exchange alone does not fit.
     """
-    aside = aside or Aside()
+    extras = extras or PromptExtras()
     window = await model.context_window()
     reply = min(reply_tokens, window // _LARGEST_REPLY_SHARE)
     system = Message("system", persona)
@@ -80,17 +83,19 @@ async def build_prompt(
     tool_tokens = persona_tokens - await model.count_tokens([system]) if tools else 0
     exchanges = _exchanges(dialogue)
     costs = [await model.count_tokens(exchange) for exchange in exchanges]
-    asides = {
-        "summary": [Message("user", aside.summary)] if aside.summary else [],
-        "earlier memory": [Message("user", aside.earlier_block)] if aside.earlier_block and len(exchanges) > 1 else [],
-        "memory": [Message("user", aside.block)] if aside.block else [],
+    texts = {
+        "summary": [Message("user", extras.summary)] if extras.summary else [],
+        "earlier memory": [Message("user", extras.earlier_block)]
+        if extras.earlier_block and len(exchanges) > 1
+        else [],
+        "memory": [Message("user", extras.block)] if extras.block else [],
     }
-    beside = {name: await model.count_tokens(messages) if messages else 0 for name, messages in asides.items()}
+    beside = {name: await model.count_tokens(messages) if messages else 0 for name, messages in texts.items()}
     room = window - reply - persona_tokens
     dropped = []
-    for name in asides:
+    for name in texts:
         if beside[name] and costs and costs[-1] + sum(beside.values()) > room:
-            beside[name], asides[name] = 0, []
+            beside[name], texts[name] = 0, []
             dropped.append(name)
     first = _first_shown(costs, room - sum(beside.values()))
     if first >= len(exchanges):
@@ -102,12 +107,12 @@ async def build_prompt(
     shown = exchanges[first:]
     last, earlier = shown[-1], shown[:-1]
     if earlier:
-        earlier[-1] = asides["earlier memory"] + earlier[-1]
+        earlier[-1] = texts["earlier memory"] + earlier[-1]
     else:
         beside["earlier memory"] = 0
     window_messages = [message for exchange in earlier for message in exchange]
     return PromptBundle(
-        messages=(system, *asides["summary"], *window_messages, *asides["memory"], *last),
+        messages=(system, *texts["summary"], *window_messages, *texts["memory"], *last),
         parts={
             "persona": persona_tokens - tool_tokens,
             "tools": tool_tokens,
@@ -123,7 +128,7 @@ async def build_prompt(
 
 
 def _first_shown(costs: Sequence[int], room: int) -> int:
-    """From which exchange on the window is shown; once it has to be cut, it is cut by more than it must."""
+    """Return the first exchange to show; a window that must be cut is cut by more than it must."""
     total = sum(costs)
     if total <= room:
         return 0
@@ -141,3 +146,27 @@ def _exchanges(dialogue: Sequence[Message]) -> list[list[Message]]:
             exchanges.append([])
         exchanges[-1].append(message)
     return exchanges
+
+
+def fitting_tools(specs: Sequence[ToolSpec], sizes: Mapping[str, int], room: int) -> tuple[ToolSpec, ...]:
+    """Return the tools that fit into `room` tokens, in their order; `sizes` are the tokens of each, by name.
+
+    The largest tools of others are left out first, for a server may have any number of them; then the tools of memory,
+    the last first, for they are in the order of their use: searching and reading come before all else.
+    """
+    own = [spec for spec in specs if is_own_memory_tool(spec.name)]
+    others = sorted((spec for spec in specs if spec not in own), key=lambda spec: sizes[spec.name])
+    kept = [*own, *others]
+    while kept and sum(sizes[spec.name] for spec in kept) > room:
+        kept.pop()
+    return tuple(spec for spec in specs if spec in kept)
+
+
+def tools_left_out(specs: Sequence[ToolSpec], kept: Sequence[ToolSpec], window: int) -> str:
+    """Return the notice for the user."""
+    names = [spec.name for spec in specs if spec not in kept]
+    more = f" and {len(names) - _TOOLS_NAMED} more" if len(names) > _TOOLS_NAMED else ""
+    return (
+        f"the tools do not all fit a window of {window} tokens, so the model goes without {len(names)} of "
+        f"{len(specs)}: {', '.join(names[:_TOOLS_NAMED])}{more}"
+    )

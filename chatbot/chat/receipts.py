@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 from chatbot.chat.prompt import PromptBundle
 from chatbot.chat.usage import Call
-from stores.records import TranscriptEntry, format_time
+from chatbot.stores.records import TranscriptEntry, format_time
 
 VERSION = 1
 
-Finish = Literal["stop", "length", "content_filter", "tool_limit", "empty", "cancelled", "error"]
+Finish = Literal["stop", "length", "content_filter", "tool_calls", "tool_limit", "empty", "cancelled", "error"]
 """How a turn ended: the model's own reasons, then ours."""
 
 
@@ -27,9 +27,11 @@ class Receipt:
     model: str
     at: datetime
     """When the user's entry was written, by which its receipt is found."""
+    resumed_at: datetime | None = None
+    """When a client's tools had answered, and a turn went on that had ended with their calls."""
     finish: Finish = "stop"
     reply: str = ""
-    """What was said; it stands in the transcript, so the kept line leaves it out."""
+    """The reply; the transcript holds it, so the line on the disk leaves it out."""
     seconds: float = 0.0
     first_text_seconds: float | None = None
     calls: list[Call] = field(default_factory=list)
@@ -38,16 +40,16 @@ class Receipt:
     tokens: dict[str, int] = field(default_factory=dict)
     prompt_sha256: str = ""
     memory: dict[str, Any] = field(default_factory=dict)
-    """What was looked at in memory, with scores, what was injected, and why the rest was not."""
+    """The rows that were considered, with scores, those injected, and why the others were not."""
     remembered: str | None = None
     """The observation that keeps this exchange."""
     title: str = ""
-    """What this turn has called the session."""
+    """The title that this turn gave the session."""
     notices: list[str] = field(default_factory=list)
     error: str | None = None
 
     def note_prompt(self, prompt: PromptBundle, entries: list[TranscriptEntry]) -> None:
-        """Write down what the model is sent; of several prompts in a turn the last one stands."""
+        """Record the prompt; of several prompts in a turn the last one counts."""
         self.prompt_sha256 = prompt.sha256()
         self.tokens = {**prompt.parts, "reply_reserve": prompt.reply_tokens}
         self.window = {
@@ -60,13 +62,14 @@ class Receipt:
         }
 
     def as_json(self) -> dict[str, Any]:
-        """The receipt as its line holds it."""
+        """Return the receipt as one record."""
         return {
             "version": VERSION,
             "turn": self.turn,
             "session": self.session,
             "agent": self.agent,
             "at": format_time(self.at),
+            **({"resumed_at": format_time(self.resumed_at)} if self.resumed_at else {}),
             "model": self.model,
             "finish": self.finish,
             "error": self.error,

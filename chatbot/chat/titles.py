@@ -1,4 +1,4 @@
-"""What a session is called until somebody says otherwise: by rule, from what the user said first, or by the model.
+"""Titles of sessions: by rule, from the user's first message, or by the model.
 
 The rule takes the first sentence that says something: greetings, quotations, code and headings' marks are passed over.
 """
@@ -11,9 +11,9 @@ from chatbot.messages import Message
 
 LONGEST = 60
 REPLY_TOKENS = 32
-"""What a model may use for a title."""
+"""Tokens of a title by a model."""
 _SHOWN = 1_000
-"""How much of a message a model is shown to find a title for it."""
+"""Characters of a message that a model is shown for a title."""
 
 _CODE = re.compile(r"(```|~~~).*?(?:\1|\Z)", re.DOTALL)
 _MARKS = re.compile(r"^\s*(?:[-*+] |#+ |\d+[.)] )*")
@@ -34,7 +34,7 @@ _QUOTES = "\"'“”„«»‘’`*_# "
 
 
 def title_of(text: str) -> str:
-    """A title for a conversation that begins with `text`, on one line, at most 60 characters long."""
+    """Return a title for a conversation that begins with `text`, on one line, at most 60 characters long."""
     lines = [line for line in _CODE.sub("\n", text).split("\n") if not line.lstrip().startswith(">")]
     sentences = [_MARKS.sub("", part) for part in _SENTENCE.split("\n".join(lines))]
     told = (_without_greeting(" ".join(sentence.split())) for sentence in sentences)
@@ -42,12 +42,12 @@ def title_of(text: str) -> str:
 
 
 def is_greeting(text: str) -> bool:
-    """Whether a text only greets, so that a later one makes a better title."""
+    """Return whether a text only greets, so that a later one makes a better title."""
     return not _says_something(_without_greeting(" ".join(text.split())))
 
 
 def title_request(text: str, reply: str) -> list[Message]:
-    """What a model is asked for a title of the conversation that began with this exchange."""
+    """Return the prompt for a title of the conversation that began with this exchange."""
     return [
         Message(
             "user",
@@ -58,7 +58,7 @@ def title_request(text: str, reply: str) -> list[Message]:
 
 
 def title_in(answer: str) -> str:
-    """The title in a model's answer; empty where it gave none."""
+    """Return the title in a model's answer; empty where there is none."""
     line = next((line for line in answer.splitlines() if line.strip(_QUOTES)), "")
     return _cut(re.sub(r"^\s*title\s*:\s*", "", line.strip(_QUOTES), flags=re.IGNORECASE).strip(_QUOTES).rstrip("."))
 
@@ -74,7 +74,7 @@ def _says_something(sentence: str) -> bool:
 
 
 def _cut(title: str) -> str:
-    """At most 60 characters, ended between words where there are any."""
+    """Cut a title to 60 characters, between words where there are any."""
     if len(title) <= LONGEST:
         return title
     head = title[: LONGEST - 1]

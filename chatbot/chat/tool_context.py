@@ -1,4 +1,4 @@
-"""What a plug-in of tools is told when a session's tools are made."""
+"""The context that a plug-in of tools is given when a session's tools are made."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from chatbot.memory import MemorySystem, SessionHandle
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """Whose tools are to be made. `session` is None for an agent without stores."""
+    """The session, memory and agent of the tools. `session` is None for an agent without stores."""
 
     session: SessionHandle | None
     memory: MemorySystem
-    """With no more clearance than the session, and whoever holds it."""
+    """Its clearance and rights are the least of the session, its holder, and a tool call of a model."""
     agent: str
     identity: str

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
-
-_NAME = re.compile(
-    r"(?:^|[^a-z0-9])(?:memory_(?:search|list|timeline|get|write|history|people|forget|supersede|confirm|facts)"
-    r"|task_(?:add|update|list)|session_(?:search|read))$"
-)
+from chatbot.operations import OPERATIONS
 
 
 def is_memory_tool(name: str) -> bool:
     """Whether a tool of that name works on memory: one of ours, also as another server offers it under a prefix."""
-    return _NAME.search(name.lower()) is not None
+    return any(_ends_with(name.lower(), tool) for tool in OPERATIONS.tools())
 
 
 def is_own_memory_tool(name: str) -> bool:
     """Whether it is one of ours, by its own name."""
     return is_memory_tool(name) and "__" not in name
+
+
+def _ends_with(name: str, tool: str) -> bool:
+    before = name.removesuffix(tool)
+    return before != name and not before[-1:].isalnum()

@@ -1,7 +1,7 @@
-"""One turn, top to bottom: write down what was asked, ask the model, run its tools, write down what it said.
+"""One turn, top to bottom: write the user's entry, recall, ask the model, run its tools, keep what was said.
 
 Whatever happens, the user's entry stays, the receipt is written, and the session can go on. A failure of the memory
-never fails the turn: it goes on without, and says so.
+never fails the turn: it goes on without memory, and says so.
 """
 
 from __future__ import annotations
@@ -9,51 +9,73 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 
-from chatbot.chat.budget import reply_within_budget
-from chatbot.chat.dialogue import ASSISTANT, ERROR, USER, Said, messages_of, said_tool_calls, said_tool_result
-from chatbot.chat.events import PromptSubmit, Publisher, ToolPost, TurnEnd
+from chatbot.chat.calls import Calls
+from chatbot.chat.client import NO_CLIENT, ClientRequest
+from chatbot.chat.dialogue import (
+    ASSISTANT,
+    ERROR,
+    USER,
+    Line,
+    messages_of,
+    tool_call_line,
+    tool_result_line,
+    unanswered,
+    without_answers,
+)
+from chatbot.chat.episode import summarize_episode
+from chatbot.chat.events import (
+    CHOOSE,
+    EXCHANGE,
+    INJECT,
+    MEMORABILITY,
+    Kept,
+    PromptSubmit,
+    Publisher,
+    Step,
+    ToolPost,
+    TurnEnd,
+)
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.memory_block import system_notice
-from chatbot.chat.offer import fitting, left_out
-from chatbot.chat.prompt import Aside, PromptBundle, build_prompt
+from chatbot.chat.prompt import PromptBundle, PromptExtras, build_prompt, fitting_tools, tools_left_out
 from chatbot.chat.receipts import Receipt
-from chatbot.chat.remembrance import Recalled, Remembrance
 from chatbot.chat.reply import Reply
 from chatbot.chat.titles import REPLY_TOKENS, is_greeting, title_in, title_of, title_request
-from chatbot.chat.usage import Bill, Call, bill_of, calls_in
+from chatbot.chat.turn_memory import Recalled, TurnMemory, disclosed
 from chatbot.chat.window import Window
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ModelError, without_folders
 from chatbot.memory import SessionHandle
+from chatbot.memory.memorability import Memorability
 from chatbot.memory.redaction import redact
-from chatbot.messages import Delta, TextDelta, ToolCall, ToolSpec, Usage
+from chatbot.messages import Delta, ReasoningDelta, TextDelta, ToolCall, ToolSpec
 from chatbot.models.base import Model
-from chatbot.models.purpose import purpose
+from chatbot.stores.base import TranscriptStore
+from chatbot.stores.errors import InvalidValue, StoreError
+from chatbot.stores.records import TranscriptEntry
 from chatbot.tools import Toolbox, ToolResult
-from stores.base import TranscriptStore
-from stores.errors import StoreError
-from stores.records import TranscriptEntry
 
 logger = logging.getLogger(__name__)
 
-PURPOSE = "chat"
-TITLE_PURPOSE = "title"
 _RECENT_QUESTIONS = 3
-"""How many of the user's last messages memory is asked about; one alone often leaves out what it is about."""
+"""Memory is asked about so many of the user's last messages; one alone often leaves out its subject."""
 _TOOLS_SHARE = 2
 """Tools that take more than this part of the model's window are not offered."""
+_OWN_ENTRIES = 32
+"""Entries to read first in search of where a turn began."""
 _MEMORY_SHARE = 6
 """The memory block takes at most this part of the model's window."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What holds for every turn of a conversation."""
+    """The settings of every turn of a conversation."""
 
     persona: str
     agent: str
@@ -62,9 +84,24 @@ class Rules:
     max_output_tokens: int
 
 
+@dataclass(slots=True)
+class Conversation:
+    """The parts that all turns of a conversation share. `session` and `memory` are None where nothing is kept."""
+
+    model: Model
+    session: SessionHandle | None
+    rules: Rules
+    tools: Toolbox
+    ledger: Ledger
+    publisher: Publisher
+    clock: Callable[[], datetime]
+    window: Window
+    memory: TurnMemory | None
+
+
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What the turn is waiting for from now on, in a few words, for those who watch."""
+    """The work that the turn is waiting for from now on, in a few words."""
 
     text: str
 
@@ -85,65 +122,77 @@ class ToolStarted:
 
 @dataclass(frozen=True, slots=True)
 class ToolFinished:
-    """What a tool answered."""
+    """The answer of a tool."""
 
     result: ToolResult
 
 
-Event = TextDelta | Phase | ToolStarted | ToolFinished | Notice
+@dataclass(frozen=True, slots=True)
+class ClientCall:
+    """The model asked for a tool that the client runs: the turn ends, and the client's next request goes on from it."""
+
+    call: ToolCall
+
+
+Event = TextDelta | ReasoningDelta | Phase | ToolStarted | ToolFinished | ClientCall | Notice
 Emit = Callable[[Event], None]
-Summarize = Callable[..., Awaitable[str]]
-"""What a window left out, in short; see `summarize_episode`."""
 
 
 class Turn:
-    """One exchange. Made for one `run`; `emit` is told what happens, as it happens."""
+    """One exchange. Made for one `run`; `emit` receives events as they happen. `reply_tokens` is the longest reply."""
 
     def __init__(
         self,
         text: str,
-        *,
-        model: Model,
-        session: SessionHandle | None,
-        rules: Rules,
-        tools: Toolbox,
-        ledger: Ledger,
-        window: Window,
-        remembrance: Remembrance | None,
-        publisher: Publisher,
+        conversation: Conversation,
         receipt: Receipt,
         emit: Emit,
-        clock: Callable[[], datetime],
-        summarize: Summarize,
+        *,
+        reply_tokens: int,
+        client: ClientRequest = NO_CLIENT,
     ) -> None:
         self._text = text
-        self._model = model
-        self._session = session
-        self._rules = rules
-        self._tools = tools
-        self._ledger = ledger
-        self._window = window
-        self._remembrance = remembrance
-        self._publisher = publisher
+        self._model = conversation.model
+        self._session = conversation.session
+        self._rules = conversation.rules
+        self._tools = conversation.tools
+        self._window = conversation.window
+        self._memory = conversation.memory
+        self._publisher = conversation.publisher
+        self._clock = conversation.clock
         self._receipt = receipt
         self._emit = emit
-        self._clock = clock
-        self._summarize = summarize
+        self._reply_tokens = reply_tokens
+        self._client = client
+        self._calls = Calls(
+            self._model,
+            conversation.ledger,
+            self._rules.budget,
+            reply_tokens=reply_tokens,
+            session=self._session,
+            clock=self._clock,
+            report=self._notice,
+        )
+        self._receipt.calls = self._calls.made
         self._started = time.monotonic()
         self._written = 0
-        self._unsaved: list[Said] = []
+        self._unsaved: list[Line] = []
         self._results: list[ToolResult] = []
         self._is_dry_run = False
         self._recalled: Recalled | None = None
-        self._aside = Aside()
+        self._extras = PromptExtras()
         self._offered: tuple[ToolSpec, ...] | None = None
-        self._keeps_transcript = session is not None and session.supports(TranscriptStore)
+        self._has_resumed = False
+        self._keeps_transcript = self._session is not None and self._session.supports(TranscriptStore)
 
     async def run(self) -> Receipt:
-        """Do it all. Raises `ModelError` or `BudgetExceeded`, the session then holding an `error` entry."""
-        await self._write((USER, self._text))
+        """Run the turn. Raises `ModelError` or `BudgetExceeded`; the session then holds an `error` entry."""
+        if self._client.answers:
+            await self._resume()
+        else:
+            await self._write((USER, self._text))
         try:
-            await self._converse()
+            await self._tool_loop()
         except asyncio.CancelledError:
             self._receipt.finish = "cancelled"
             await asyncio.shield(self._close())
@@ -158,38 +207,69 @@ class Turn:
             await asyncio.shield(self._close())
         return self._receipt
 
+    async def _resume(self) -> None:
+        """Go on with the turn whose tools the client has run, as far as the transcript holds it."""
+        self._receipt.resumed_at = self._clock()
+        entries = await self._read_since_asked()
+        waiting = {call.id for call in unanswered(entries)}
+        if not waiting.issuperset(str(each.tool_call_id) for each in self._client.answers):
+            if not self._client.sent:
+                raise InvalidValue("no call of a tool waits for these answers: send the whole conversation")
+            await self._write((USER, self._text))
+            return
+        self._written = len(entries)
+        self._receipt.at = entries[0].at
+        self._has_resumed = True
+        await self._write(*(tool_result_line(str(each.tool_call_id), each.content) for each in self._client.answers))
+
+    async def _read_since_asked(self) -> list[TranscriptEntry]:
+        """Return the entries from the user's last one on."""
+        if self._session is None or not self._keeps_transcript:
+            return []
+        n = _OWN_ENTRIES
+        while True:
+            entries = await self._session.transcript_read_last(n)
+            asked = max((at for at, entry in enumerate(entries) if entry.role == USER), default=None)
+            if asked is not None or len(entries) < n:
+                return [] if asked is None else entries[asked:]
+            n *= 4
+
     async def prompt(self) -> PromptBundle:
-        """What the model would be sent. Writes nothing and asks nobody."""
+        """Return the prompt that the model would be sent. Writes nothing and calls no model."""
         self._is_dry_run = True
         self._unsaved.append((USER, self._text))
         return await self._prompt()
 
-    async def _converse(self) -> None:
+    async def _tool_loop(self) -> None:
+        """Ask the model and run the tools that it asks for, until it asks for none."""
         steps = self._rules.settings.tool_steps
         for step in range(steps + 1):
             calls = await self._ask(may_run_tools=step < steps)
-            if not calls:
+            if calls:
+                await self._run_tools(calls)
+            if not calls or self._receipt.finish == "tool_calls":
                 return
-            await self._run_tools(calls)
 
     async def _ask(self, *, may_run_tools: bool) -> list[ToolCall]:
-        """One model call. Writes down what was said, and returns the tools to run before the next one."""
+        """Ask the model once and write its reply. Returns the tools to run before the next call."""
         prompt = await self._prompt()
-        reply_tokens = await self._affordable(prompt)
         reply = Reply()
-        started = time.monotonic()
         self._emit(Phase(f"waiting for {self._model.name}"))
-        purpose.set(PURPOSE)
+        stream = self._calls.stream(
+            "chat",
+            prompt.messages,
+            tools=await self._specs(),
+            prompt_tokens=prompt.tokens,
+            reply_tokens=prompt.reply_tokens,
+            options=self._client.options,
+        )
         try:
-            stream = self._model.stream(prompt.messages, tools=await self._specs(), max_output_tokens=reply_tokens)
             async with aclosing(stream) as deltas:
                 async for delta in deltas:
                     self._take(delta, reply)
         except (asyncio.CancelledError, ModelError) as error:
-            await asyncio.shield(self._break_off(reply, prompt, started, error))
+            await asyncio.shield(self._keep_partial(reply, error))
             raise
-        usage = reply.finished.usage if reply.finished else await self._model.usage_of(prompt.tokens, reply.text)
-        await self._bill(usage, time.monotonic() - started)
         return await self._write_reply(reply, may_run_tools=may_run_tools)
 
     def _take(self, delta: Delta, reply: Reply) -> None:
@@ -198,6 +278,8 @@ class Turn:
             if self._receipt.first_text_seconds is None:
                 self._receipt.first_text_seconds = time.monotonic() - self._started
             self._emit(delta)
+        elif isinstance(delta, ReasoningDelta):
+            self._emit(delta)
 
     async def _write_reply(self, reply: Reply, *, may_run_tools: bool) -> list[ToolCall]:
         self._receipt.reply = reply.text
@@ -205,8 +287,14 @@ class Turn:
         self._receipt.finish = "stop" if reason == "tool_calls" else reason
         calls = reply.calls()
         said = [(ASSISTANT, reply.text)] if reply.text else []
-        if calls and may_run_tools:
-            said.append(said_tool_calls(calls))
+        clients = self._client.own(calls)
+        if clients:
+            self._receipt.finish = "tool_calls"
+            for call in clients:
+                self._emit(ClientCall(call))
+            said.append(tool_call_line(calls))
+        elif calls and may_run_tools:
+            said.append(tool_call_line(calls))
         elif calls:
             self._receipt.finish = "tool_limit"
             self._notice("the model still asks for tools: raise tool_steps to let it go on")
@@ -216,13 +304,11 @@ class Turn:
             said.append((ERROR, "the model returned an empty reply"))
         if said:
             await self._write(*said)
-        return calls if may_run_tools else []
+        return [call for call in calls if call not in clients] if may_run_tools else []
 
-    async def _break_off(self, reply: Reply, prompt: PromptBundle, started: float, error: BaseException) -> None:
-        """Keep what had arrived when the call was cancelled or failed, and bill it as well as we can."""
+    async def _keep_partial(self, reply: Reply, error: BaseException) -> None:
+        """Keep the text that had arrived when the call was cancelled or failed."""
         self._receipt.reply = reply.text
-        if reply.text or isinstance(error, asyncio.CancelledError):
-            await self._bill(await self._model.usage_of(prompt.tokens, reply.text), time.monotonic() - started)
         if reply.text and isinstance(error, asyncio.CancelledError):
             await self._write((ASSISTANT, reply.text))
 
@@ -230,7 +316,7 @@ class Turn:
         for call in calls:
             self._emit(ToolStarted(call))
         results = await self._tools.run(calls)
-        await self._write(*(said_tool_result(result.call.id, result.content) for result in results))
+        await self._write(*(tool_result_line(result.call.id, result.content) for result in results))
         for result in results:
             self._receipt.tools.append({"name": result.call.name, "error": result.is_error, **self._judged(result)})
             self._emit(ToolFinished(result))
@@ -241,8 +327,8 @@ class Turn:
         self._results += results
 
     def _judged(self, result: ToolResult) -> dict[str, str]:
-        """What the receipt says of an answer that reads like an instruction: it is data all the same, and is kept."""
-        from chatbot.chat.rules import rule_against  # late, for they are many and the first prompt needs none
+        """Note in the receipt that an answer reads like an instruction. It is kept, as data."""
+        from chatbot.chat.rules import rule_against  # they take long to compile, and the first prompt needs none
 
         rule = rule_against([result.content])
         if rule is None:
@@ -253,27 +339,34 @@ class Turn:
     async def _prompt(self) -> PromptBundle:
         entries = await self._read_window()
         said = [(entry.role, entry.content) for entry in entries] + self._unsaved
+        dialogue = messages_of(said)
+        if self._client.sent and not self._has_resumed:
+            begins = max((at for at, message in enumerate(dialogue) if message.role == "user"), default=0)
+            dialogue[begins : begins + 1] = self._client.sent
         if self._recalled is None:
             self._emit(Phase("recalling"))
             self._recalled = await self._recall(said)
-            self._aside = await self._beside(self._recalled)
+            self._extras = await self._prompt_extras(self._recalled)
         prompt = await build_prompt(
             self._model,
             self._persona(),
-            messages_of(said),
+            without_answers(self._client.dialogue(dialogue), self._model.disclosure.withheld_tools),
             tools=await self._specs(),
-            reply_tokens=self._rules.max_output_tokens,
-            aside=self._aside,
+            reply_tokens=self._reply_tokens,
+            extras=self._extras,
         )
         self._receipt.note_prompt(prompt, entries)
         return prompt
 
     async def _specs(self) -> tuple[ToolSpec, ...]:
-        """The tools that the model is told of: as many as do not take too much of its window."""
+        """Return the tools that are offered to the model: as many as do not take too much of its window."""
         if self._offered is None:
             for complaint in await self._tools.complete():
                 self._notice(complaint)
-            self._offered = await self._fitting(self._tools.specs)
+            clients = self._client.tools
+            names = {tool.name for tool in clients}
+            own = () if self._client.is_forced else tuple(each for each in self._tools.specs if each.name not in names)
+            self._offered = (*await self._fitting(own), *clients)
         return self._offered
 
     async def _fitting(self, specs: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
@@ -281,16 +374,18 @@ class Turn:
         room = window // _TOOLS_SHARE
         if not specs or await self._model.count_tokens([], specs) <= room:
             return specs
-        kept = fitting(specs, {spec.name: await self._model.count_tokens([], [spec]) for spec in specs}, room)
-        self._notice(left_out(specs, kept, window))
+        kept = fitting_tools(specs, {spec.name: await self._model.count_tokens([], [spec]) for spec in specs}, room)
+        self._notice(tools_left_out(specs, kept, window))
         return kept
 
     def _persona(self) -> str:
-        return self._rules.persona if self._remembrance is None else f"{self._rules.persona}\n\n{system_notice()}"
+        persona = self._client.persona or self._rules.persona
+        recalls = self._memory is not None and self._client.recalls
+        return f"{persona}\n\n{system_notice()}" if recalls else persona
 
-    async def _recall(self, said: list[Said]) -> Recalled:
-        """What memory holds on this, if anybody answers."""
-        if self._session is None:
+    async def _recall(self, said: list[Line]) -> Recalled:
+        """Recall, among the hooks at `prompt:submit`: the first answer is the memory block."""
+        if self._session is None or not self._client.recalls:
             return Recalled()
         event = PromptSubmit(
             session=self._session,
@@ -300,30 +395,48 @@ class Turn:
             since=self._window.since,
             most_tokens=await self._model.context_window() // _MEMORY_SHARE,
             dry_run=self._is_dry_run,
-            remembrance=self._remembrance,
+            remembrance=self._memory,
             notice=self._notice,
         )
-        answers = await self._publisher.publish(event)
+        answers = await self._publisher.publish(event, Step(INJECT, partial(self._memory_block, event)))
         recalled = next((answer for answer in answers if isinstance(answer, Recalled)), Recalled())
+        recalled = disclosed(recalled, self._model.disclosure)
         self._receipt.memory = recalled.record
         return recalled
 
-    async def _beside(self, recalled: Recalled) -> Aside:
+    async def _memory_block(self, event: PromptSubmit) -> Recalled | None:
+        """Recall rows about the message; None where memory fails, which is reported."""
+        if self._memory is None:
+            return None
+        choose = self._publisher.find(CHOOSE)
+        try:
+            return await self._memory.recall(
+                event.said, since=event.since, most_tokens=event.most_tokens, choose=choose
+            )
+        except StoreError as error:
+            self._notice(f"memory cannot be searched, so this turn goes without it: {error}")
+            return None
+
+    async def _prompt_extras(self, recalled: Recalled) -> PromptExtras:
         summary = ""
         try:
-            if self._session is not None and self._keeps_transcript:
-                summary = await self._summarize(self._session, self._window.since, save=self._written > 0)
+            if self._session is not None and self._keeps_transcript and self._client.history is None:
+                summary = await summarize_episode(self._session, self._window.since, save=self._written > 0)
         except StoreError as error:
             self._notice(f"what came before cannot be summed up: {error}")
-        earlier = self._remembrance.before.text if self._remembrance else ""
-        return Aside(summary=summary, block=recalled.text, earlier_block=earlier)
+        earlier = ""
+        if self._memory and self._client.recalls:
+            earlier = disclosed(self._memory.before, self._model.disclosure).text
+        return PromptExtras(summary=summary, block=recalled.text, earlier_block=earlier)
 
     async def _remember(self) -> None:
-        """Count what was recalled as used, and tell what was said, so that it can be recalled later."""
+        """Count a use of what was recalled, and keep the exchange, among the hooks at `turn:end`."""
         if self._session is None or self._recalled is None:
             return
-        if self._remembrance is not None:
-            await self._remembrance.note_use(self._recalled)
+        if self._memory is not None:
+            await self._memory.note_use(self._recalled)
+        if self._receipt.finish == "tool_calls":  # what was asked is not answered yet
+            return
         event = TurnEnd(
             session=self._session,
             turn=self._receipt.turn,
@@ -332,18 +445,33 @@ class Turn:
             reply=self._receipt.reply,
             tools=tuple(self._results),
             recalled=self._recalled,
-            remembrance=self._remembrance,
+            remembrance=self._memory,
             notice=self._notice,
         )
-        answered = replace(event, answers=tuple(await self._publisher.publish(event)))
-        self._receipt.remembered = answered.kept
+        answers = await self._publisher.publish(event, Step(EXCHANGE, partial(self._keep_exchange, event)))
+        self._receipt.remembered = replace(event, answers=tuple(answers)).kept
+
+    async def _keep_exchange(self, event: TurnEnd) -> Kept | None:
+        """Remember the exchange; None where it is not worth it, or where that fails, which is reported."""
+        if self._memory is None:
+            return None
+        gate = self._publisher.find(MEMORABILITY) or Memorability(gate=0)
+        try:
+            kept = await self._memory.keep(event.at, event.text, event.reply, event.recalled, memorability=gate)
+        except StoreError as error:
+            self._notice(f"this exchange could not be remembered: {error}")
+            return None
+        return None if kept is None else Kept(kept)
 
     async def _read_window(self) -> list[TranscriptEntry]:
-        """The last entries, and all of this turn however many tools it ran."""
+        """Return the last entries, and all of this turn however many tools it ran."""
         if self._session is None or not self._keeps_transcript:
             return []
         own = self._written
         try:
+            if self._client.history is not None:
+                self._window.since = self._session.record.created_at  # the client shows the model all of it
+                return await self._session.transcript_read_last(own)
             entries = await self._session.transcript_read_last(self._window.limit + own - 1)
             return self._window.cut(entries, max(own - 1, 0))
         except StoreError as error:
@@ -352,31 +480,7 @@ class Turn:
                 self._unsaved.insert(0, (USER, self._text))
             return []
 
-    async def _affordable(self, prompt: PromptBundle) -> int:
-        budget = self._rules.budget
-        session = day = Bill()
-        if self._session is not None and (budget.session_usd or budget.session_tokens):
-            session = bill_of([*calls_in(await self._session.records()), *self._receipt.calls])
-        if budget.day_usd or budget.day_tokens:
-            day = await self._ledger.since(self._clock().replace(hour=0, minute=0, second=0, microsecond=0))
-        return reply_within_budget(
-            budget,
-            session,
-            day,
-            prompt_tokens=prompt.tokens,
-            reply_tokens=prompt.reply_tokens,
-            price=await self._model.price(),
-        )
-
-    async def _bill(self, usage: Usage, seconds: float, purpose: str = PURPOSE) -> None:
-        call = Call(self._clock(), self._receipt.session or "", purpose, self._receipt.model, usage, seconds)
-        self._receipt.calls.append(call)
-        try:
-            await self._ledger.add(call)
-        except StoreError as error:
-            self._notice(f"the cost of this call could not be written to the bill: {error}")
-
-    async def _write(self, *said: Said) -> None:
+    async def _write(self, *said: Line) -> None:
         """Add entries to the transcript, or keep them for this turn alone where that is not possible."""
         if self._session is None or not self._keeps_transcript:
             self._unsaved.extend(said)
@@ -409,49 +513,35 @@ class Turn:
             self._notice(f"the receipt of this turn could not be saved: {error}")
 
     def _may_title(self) -> bool:
-        """Whether the session has no title yet, or one that only greets and that nobody gave it."""
+        """Return whether the session has no title yet, or one made of a greeting."""
         title = "" if self._session is None else self._session.record.title
         return not title or (title == self._window.greeting and not is_greeting(self._text))
 
     async def _title(self, title: str) -> None:
-        """Call the session that, unless somebody gave it a title meanwhile."""
+        """Give the session that title, unless it got another one meanwhile."""
         if self._session is not None and title:
             await self._session.entitle(title, instead_of=self._session.record.title)
             self._window.greeting = title if is_greeting(title) else ""
-            if self._session.record.title == title:  # nobody gave it another one meanwhile
+            if self._session.record.title == title:  # it got no other one meanwhile
                 self._receipt.title = title
 
     async def _title_by_model(self) -> None:
-        """Ask the model what to call the session, where the settings say so; the rule does it where that fails."""
+        """Ask the model for a title, where the settings say so; where that fails, the title is made by rule."""
         if not (self._rules.settings.title_by_model and self._receipt.finish == "stop" and self._may_title()):
             return
         if self._session is None or is_greeting(self._text):
             return
         self._emit(Phase("looking for a title"))
-        purpose.set(TITLE_PURPOSE)
-        request = title_request(self._text, self._receipt.reply)
-        prompt = PromptBundle(
-            tuple(request), {"title": await self._model.count_tokens(request)}, reply_tokens=REPLY_TOKENS
-        )
-        reply = Reply()
-        started = time.monotonic()
         try:
-            most = await self._affordable(prompt)
-            async with aclosing(self._model.stream(prompt.messages, max_output_tokens=most)) as deltas:
-                async for delta in deltas:
-                    reply.take(delta)
-            usage = reply.finished.usage if reply.finished else await self._model.usage_of(prompt.tokens, reply.text)
-            await self._bill(usage, time.monotonic() - started, TITLE_PURPOSE)
-            await self._title(title_in(redact(reply.text)[0]))
-        except asyncio.CancelledError:
-            estimate = await self._model.usage_of(prompt.tokens, reply.text)
-            await asyncio.shield(self._bill(estimate, time.monotonic() - started, TITLE_PURPOSE))
-            raise
+            reply = await self._calls.ask(
+                "title", title_request(self._text, self._receipt.reply), reply_tokens=REPLY_TOKENS
+            )
+            await self._title(title_in(redact(reply)[0]))
         except (ModelError, BudgetExceeded, StoreError) as error:
             self._notice(f"no model found a title for this session: {error}")
 
     def _notice(self, text: str) -> None:
-        """Tell what does not work, and nothing of where our files are; guests are not told why, but the log is."""
+        """Report what does not work, without paths; guests are not told why, but the log is."""
         if self._session is not None and self._session.clearance != "full":
             logger.warning("%s", text)
             text = text.partition(": ")[0]

@@ -1,4 +1,4 @@
-"""What model calls cost: every call has a purpose, and none is hidden."""
+"""The cost of model calls: every call has a purpose, and none is hidden."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from datetime import datetime
 from typing import Any
 
 from chatbot.messages import Usage
-from stores.records import format_time, parse_time
+from chatbot.stores.records import format_time, parse_time
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One model call as it stands on the bill."""
+    """One model call on the bill."""
 
     at: datetime
     session: str
     purpose: str
-    """What it was for: `chat`, `embed`, `extract`, `reconcile` or `summarize`"""
+    """The purpose of the call: one of `Calls`, or `embed`."""
     model: str
     usage: Usage
     seconds: float
 
     def as_json(self) -> dict[str, Any]:
-        """The call as one flat record."""
+        """Return the call as one flat record."""
         head = {"at": format_time(self.at), "session": self.session, "purpose": self.purpose, "model": self.model}
         return head | asdict(self.usage) | {"seconds": round(self.seconds, 3)}
 
 
 def parse_call(record: Mapping[str, Any]) -> Call:
-    """Read what `Call.as_json` gave."""
+    """Parse a record of `Call.as_json`."""
     return Call(
         at=parse_time(record["at"]),
         session=str(record["session"]),
@@ -64,11 +64,11 @@ class Bill:
 
     @property
     def tokens(self) -> int:
-        """Read and written together."""
+        """Input and output tokens together."""
         return self.input_tokens + self.output_tokens
 
     def add(self, usage: Usage) -> None:
-        """Put one call on the bill."""
+        """Add one call."""
         self.calls += 1
         self.input_tokens += usage.input_tokens
         self.output_tokens += usage.output_tokens
@@ -77,7 +77,7 @@ class Bill:
         self.calls_of_unknown_cost += usage.cost_usd is None
 
     def take_in(self, other: Bill) -> None:
-        """Put all that is on another bill on this one."""
+        """Add another bill."""
         self.calls += other.calls
         self.input_tokens += other.input_tokens
         self.output_tokens += other.output_tokens
@@ -88,7 +88,7 @@ class Bill:
             self.by_purpose.setdefault(purpose, Bill()).take_in(part)
 
     def as_json(self) -> dict[str, Any]:
-        """The bill as a record, purposes nested."""
+        """Return the bill as a record, purposes nested."""
         fields = asdict(self)
         for purpose in fields["by_purpose"].values():
             del purpose["by_purpose"]
@@ -96,7 +96,7 @@ class Bill:
 
 
 def merged(bills: Iterable[Bill]) -> Bill:
-    """The bill of what all of these bills are for."""
+    """Return the sum of these bills."""
     total = Bill()
     for bill in bills:
         total.take_in(bill)
@@ -104,7 +104,7 @@ def merged(bills: Iterable[Bill]) -> Bill:
 
 
 def bill_of(calls: Iterable[Call]) -> Bill:
-    """The bill for these calls."""
+    """Return the bill of these calls."""
     bill = Bill()
     for call in calls:
         bill.add(call.usage)
@@ -113,7 +113,7 @@ def bill_of(calls: Iterable[Call]) -> Bill:
 
 
 def parse_calls(records: Iterable[Mapping[str, Any]]) -> Iterator[Call]:
-    """Every record that is a call; one that a hand edit broke is skipped and reported."""
+    """Parse the records that are calls; one that a hand edit broke is skipped and logged."""
     for record in records:
         try:
             yield parse_call(record)
@@ -122,11 +122,11 @@ def parse_calls(records: Iterable[Mapping[str, Any]]) -> Iterator[Call]:
 
 
 def calls_in(receipts: Iterable[Mapping[str, Any]]) -> list[Call]:
-    """Every model call that the receipts of a session record."""
+    """Return all model calls in the receipts of a session."""
     return list(parse_calls(call for receipt in receipts for call in receipt.get("calls", ())))
 
 
 def cost_text(cost_usd: float, *, is_known: bool = True) -> str:
-    """US dollars, as many digits as the amount needs; a trailing +? where some calls have no known price."""
+    """Format US dollars, with as many digits as needed, and +? at the end where some calls have no known price."""
     digits = 2 if cost_usd >= 1 or cost_usd == 0 else 4
     return f"${cost_usd:.{digits}f}{'' if is_known else '+?'}"

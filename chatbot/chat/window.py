@@ -1,4 +1,4 @@
-"""Which of the last entries the model is shown, chosen so that the beginning stays the same for many turns.
+"""The window: the last entries that the model is shown. Its beginning stays the same for many turns.
 
 A window that began one entry later at each turn would undo every prompt cache. So it grows to its limit, then begins
 anew with its later half.
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from chatbot.chat.dialogue import USER
-from stores.records import TranscriptEntry
+from chatbot.stores.records import TranscriptEntry
 
 
 class Window:
@@ -21,10 +21,10 @@ class Window:
         self.since: datetime | None = None
         """When the first entry shown was written; what is older was left out."""
         self.greeting = ""
-        """The title that the session was given here for want of a better one."""
+        """The title that this conversation made from a greeting, until a better one can be made."""
 
     def cut(self, entries: Sequence[TranscriptEntry], own: int) -> list[TranscriptEntry]:
-        """The entries to show of the last `limit + own` ones, the last `own` of which belong to this turn."""
+        """Return the entries to show of the last `limit + own` ones; the last `own` belong to this turn."""
         since = self.since
         if since is not None and entries and entries[0].at > since and len(entries) >= self.limit + own:
             kept = list(entries[(len(entries) - own) // 2 :])

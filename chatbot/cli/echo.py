@@ -1,4 +1,4 @@
-"""What is typed while something is drawn: it is not shown, and waits for the next prompt."""
+"""Terminal echo while something is drawn: typed text is not shown and waits for the next prompt."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import termios
 
 
 class Echo:
-    """Whether the terminal shows what is typed. What it echoes, ^C too, would move what is drawn."""
+    """Switch for the terminal's echo. Echoed characters, ^C too, would move the drawing."""
 
     def __init__(self) -> None:
         self._before: list[int | list[bytes | int]] | None = None
 
     def off(self) -> None:
-        """Show nothing, where there is a terminal and it is ours."""
+        """Turn echo off, if we own a terminal."""
         try:
             terminal = sys.stdin.fileno()
             if os.tcgetpgrp(terminal) != os.getpgrp():

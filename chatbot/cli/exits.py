@@ -14,7 +14,7 @@ from chatbot.errors import (
     SessionError,
     UnknownToken,
 )
-from stores.errors import (
+from chatbot.stores.errors import (
     AccessDenied,
     BrokenStore,
     ConflictingChange,
@@ -29,13 +29,12 @@ from stores.errors import (
 
 
 class Exit(IntEnum):
-    """What the shell is told."""
+    """Exit codes of the command line."""
 
     OK = 0
     """Everything that was asked for was done."""
     FAILED = 1
-    """Something went wrong that has no code of its own, such as a change that what is known or the clearance rules out,
-    or `doctor` found something."""
+    """Any failure without a code of its own, such as a refused change; also `doctor` with findings."""
     USAGE = 2
     """The command line or the text on it cannot be used, or not here, such as a chat without a terminal."""
     CONFIG = 3

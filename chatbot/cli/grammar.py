@@ -1,4 +1,4 @@
-"""What every command of the grammar has: a summary, examples, and where it works. Imports nothing but grammar."""
+"""Parts that all commands share: summary, examples, configuration options. Imports nothing else."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _WIDTH = 78
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that tells programs what is wrong in JSON, as every command does."""
+    """Parser that reports errors as JSON when `--json` is given."""
 
     def error(self, message: str) -> NoReturn:
-        """See `ArgumentParser`."""
+        """Print the error and exit with status 2."""
         if "--json" not in sys.argv:
             super().error(message)
         from chatbot.cli.output import complain
-        from stores.errors import InvalidValue
+        from chatbot.stores.errors import InvalidValue
 
         complain(InvalidValue(f"{message}: see {self.prog} --help"), as_json=True)
         self.exit(2)
@@ -32,7 +32,7 @@ def add_action(
     *examples: str,
     agent: bool = True,
 ) -> argparse.ArgumentParser:
-    """A command, or what it can do; the examples stand without the word `chatbot`, but for what is behind a pipe."""
+    """Add a command or an action. Examples omit the word `chatbot`, except after a pipe."""
     parser = actions.add_parser(
         name,
         help=summary,
@@ -49,12 +49,10 @@ def _as_typed(example: str) -> str:
 
 
 def add_place(parser: argparse.ArgumentParser, *, agent: bool = True) -> None:
-    """Options that every command takes, before or after its name; `--agent` means another thing to some."""
-    place = parser.add_argument_group("where")
-    place.add_argument("--config", type=Path, metavar="FILE", default=argparse.SUPPRESS, help="the configuration file")
-    place.add_argument("-i", "--identity", metavar="NAME", default=argparse.SUPPRESS, help="who answers")
+    """Add the options that every command takes, before or after its name; some use `--agent` for something else."""
+    place = parser.add_argument_group("configuration")
+    place.add_argument("--config", type=Path, metavar="FILE", default=argparse.SUPPRESS, help="configuration file")
+    place.add_argument("-i", "--identity", metavar="NAME", default=argparse.SUPPRESS, help="identity to use")
     if agent:
-        place.add_argument(
-            "--agent", metavar="ID", default=argparse.SUPPRESS, help="an [agents.ID] of the configuration"
-        )
-    place.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON, for scripts")
+        place.add_argument("--agent", metavar="ID", default=argparse.SUPPRESS, help="agent to use: [agents.ID]")
+    place.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print JSON")

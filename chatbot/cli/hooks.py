@@ -1,4 +1,4 @@
-"""`chatbot hooks`: what happens around a conversation: which hooks hear what, in which order, and what failed."""
+"""`chatbot hooks`: list hooks with topics, order and recent failures."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import say_json, say_marked, say_table
-from chatbot.pipeline.failures import Failure, Failures
-from chatbot.pipeline.plugins import HOOKS, Planned, planned
-from chatbot.setup import Options, Setup
+from chatbot.hooks.failures import Failure, Failures
+from chatbot.hooks.plugins import HOOKS, HookPlan, planned_hooks
+from chatbot.runtime import Options, Setup
 
 
 async def run(args: argparse.Namespace) -> Exit:
     """Print the hooks by topic, in the order in which they are called."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
-    plans = planned(setup.config.hooks, beside=setup.settings.folder)
+    plans = planned_hooks(setup.config.hooks, beside=setup.settings.plugins_beside)
     failures = {failure.hook: failure for failure in Failures(setup.identity.memory).read()}
     described = [_describe(plan, failures.get(plan.name)) for plan in plans]
     if args.json:
@@ -42,7 +42,7 @@ async def run(args: argparse.Namespace) -> Exit:
     return Exit.OK
 
 
-def _describe(plan: Planned, failure: Failure | None) -> dict[str, Any]:
+def _describe(plan: HookPlan, failure: Failure | None) -> dict[str, Any]:
     return {
         "name": plan.name,
         "topics": list(plan.hook.topics),

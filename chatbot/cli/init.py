@@ -1,4 +1,4 @@
-"""`chatbot init`: writes a configuration and an identity where the user's own belong. Overwrites nothing."""
+"""`chatbot init`: create a configuration and an identity. Never overwrites a file."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,12 @@ from platformdirs import user_config_path, user_data_path
 
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import printable, say, say_json
-from chatbot.config import FILE_NAME, Config, ModelSettings, Settings
+from chatbot.config import FILE_NAME, Config, ModelSettings, ProviderSettings, Settings
 from chatbot.errors import ModelError
 from chatbot.identity import DEFAULT_PERSONA, check_name
 from chatbot.identity import FILE_NAME as IDENTITY_NAME
 from chatbot.models import open_model
-from stores.files import make_folder, opened
+from chatbot.stores.files import make_folder, opened
 
 _BY_KEY = {
     "ANTHROPIC_API_KEY": "anthropic/claude-sonnet-4-5",
@@ -28,34 +29,34 @@ _BY_KEY = {
     "MISTRAL_API_KEY": "mistral/mistral-small-latest",
     "OPENROUTER_API_KEY": "openrouter/openai/gpt-5-mini",
 }
-"""What is offered to who has a key."""
+"""Models offered to users who have these keys."""
 _CONFIG = """\
-# What is not set here has its default: chatbot config shows every setting in force.
-# Stronger than this file: identity.toml of the identity, CHATBOT_SECTION__KEY in the environment, flags.
+# Settings that are not set here have their default: chatbot config shows all of them.
+# identity.toml, CHATBOT_SECTION__KEY in the environment and flags override this file.
 
 identity = {identity}
 {identities}
 [model]
-name = {model}  # or any LiteLLM model; its key is taken from the provider's usual variable
+name = {model}  # or any LiteLLM model; its key comes from the provider's usual variable
 """
 _IDENTITY = """\
-# Who answers. Settings that stand here hold for this identity alone.
+# Settings in this file apply only to this identity.
 persona = {persona}
 
-# What the one who talks may see: full, inner, familiar or public.
+# Clearance of the user: full, inner, familiar or public.
 clearance = "full"
 """
 
 
 async def run(args: argparse.Namespace) -> Exit:
-    """Ask what is not said by flags, where somebody can answer, and write what is not there yet."""
+    """Ask for values that no flag gives, if a terminal is there, and write the files that are missing."""
     folder = Path.cwd() if args.here else user_config_path("chatbot")
     file = args.config or folder / FILE_NAME
     may_ask = sys.stdin.isatty() and sys.stdout.isatty() and not args.json
     name, model, persona = args.name, args.model, args.persona
     if not file.exists():
-        name = name or (_ask("the name of the identity that answers", Config().identity, may_ask))
-        model = model or _ask("the model: local/smollm2-135m, or any LiteLLM name", await _likely_model(), may_ask)
+        name = name or (_ask("name of the identity", Config().identity, may_ask))
+        model = model or _ask("model: local/smollm2-135m, or any LiteLLM name", await _likely_model(), may_ask)
     check_name(name or Config().identity)
     if not may_ask or persona:
         persona = persona or DEFAULT_PERSONA
@@ -68,7 +69,7 @@ async def run(args: argparse.Namespace) -> Exit:
     outline = config.combined()
     home = config.folder / outline.identities / (name or outline.identity)
     if not (home / IDENTITY_NAME).exists():
-        persona = persona or _ask("who it is, in a sentence", DEFAULT_PERSONA, may_ask)
+        persona = persona or _ask("persona, in one sentence", DEFAULT_PERSONA, may_ask)
         await asyncio.to_thread(_write, home / IDENTITY_NAME, _IDENTITY.format(persona=_toml(persona)))
         wrote.append(home / IDENTITY_NAME)
     await _tell(args, wrote, (file, home / IDENTITY_NAME), outline=outline, model=model)
@@ -78,13 +79,13 @@ async def run(args: argparse.Namespace) -> Exit:
 async def _tell(
     args: argparse.Namespace, wrote: list[Path], files: tuple[Path, Path], *, outline: Config, model: str | None
 ) -> None:
-    """What was written, what stays as it was, and what to run next."""
+    """Report the files written and kept, and the next command."""
     file, identity = files
     name = identity.parent.name
     command = "chatbot" if name == outline.identity else f"chatbot -i {name}"
     if args.config:
         command += f" --config {file}"
-    problem = await _problem(outline.model)
+    problem = await _problem(outline.model, outline.providers)
     if args.json:
         kept = [path for path in files if path not in wrote]
         told: dict[str, Any] = {"wrote": wrote, "kept": kept}
@@ -92,16 +93,16 @@ async def _tell(
         say_json(texts | {"run": command, "model": outline.model.name, "problem": problem})
         return
     for path in files:
-        say(f"{'wrote' if path in wrote else 'there already, and left as it is:'} {path}")
+        say(f"wrote {path}" if path in wrote else f"already exists, unchanged: {path}")
     if model and model != outline.model.name:
-        say(f"the model stays {outline.model.name}: set name in [model] of {file} to {printable(model)}")
+        say(f"the model is still {outline.model.name}: set [model] name = {printable(model)} in {file} to change it")
     if problem:
-        say(f"before {outline.model.name} can answer: {problem}")
+        say(f"{outline.model.name} cannot be used yet: {problem}")
     say(f"now run: {command}")
 
 
-async def _problem(settings: ModelSettings) -> str:
-    async with open_model(settings) as model:
+async def _problem(settings: ModelSettings, providers: Mapping[str, ProviderSettings] | None = None) -> str:
+    async with open_model(settings, providers) as model:
         try:
             await model.check()
         except ModelError as error:
@@ -110,7 +111,7 @@ async def _problem(settings: ModelSettings) -> str:
 
 
 async def _likely_model() -> str:
-    """The embedded model where it is installed; else one of a provider whose key is at hand."""
+    """Return the embedded model if it is installed, else a model whose key is set."""
     embedded = ModelSettings()
     if not await _problem(embedded):
         return embedded.name
@@ -124,7 +125,7 @@ def _ask(what: str, default: str, may_ask: bool) -> str:  # noqa: FBT001 - three
 
 
 def _identities(args: argparse.Namespace, file: Path) -> str:
-    """Beside a file of one's own choice; in the user's data folder for the user's own file."""
+    """Return the identities folder to write: the user's data folder, or empty for one beside the given file."""
     if args.here or args.config:
         return ""
     return str(user_data_path("chatbot") / Config().identities) if file.parent == user_config_path("chatbot") else ""
@@ -136,7 +137,7 @@ def _config(settings: dict[str, str]) -> str:
 
 
 def _toml(text: str) -> str:
-    """A basic string of TOML, which is written as in JSON."""
+    """Write a TOML basic string, which has the form of a JSON string."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

@@ -1,4 +1,4 @@
-"""Signals while the chat runs. Ctrl-C ends a turn in order, and what was said stays; others end the chat in order."""
+"""Signals while the chat runs. Ctrl-C ends the turn and keeps its entries; other signals end the chat cleanly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def end_in_order() -> None:
-    """From here on SIGTERM and SIGHUP cancel the running task, so that all is closed and no process is left behind."""
+    """Make SIGTERM and SIGHUP cancel the running task, so that everything is closed and no process is left."""
     task = asyncio.current_task()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGHUP):

@@ -1,4 +1,4 @@
-"""The entry point: parse, run one command, and turn what went wrong into a message and an exit code."""
+"""Entry point: parse, run one command, and map errors to a message and an exit code."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ _MODULES = {
     "mcp": "chatbot.cli.mcp",
     "maintain": "chatbot.cli.maintain",
     "init": "chatbot.cli.init",
+    "models": "chatbot.cli.models",
     "memory": "chatbot.cli.memory.command",
     "prompt": "chatbot.cli.prompt",
     "serve": "chatbot.cli.serve",
@@ -27,6 +28,7 @@ _MODULES = {
     "token": "chatbot.cli.token",
     "tools": "chatbot.cli.tools",
     "usage": "chatbot.cli.usage",
+    "users": "chatbot.cli.users",
     "why": "chatbot.cli.why",
 }
 """The module of each command; its `run(args)` is a coroutine function that returns an `Exit`."""
@@ -48,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _as_process(argv: Sequence[str]) -> int:
-    """Look for no garbage among what is only being loaded, nor among what ends with the process: a fifth of a start."""
+    """Turn garbage collection off while loading: it takes a fifth of the start."""
     gc.disable()
     try:
         return main(argv)
@@ -62,9 +64,9 @@ def _run(args: argparse.Namespace) -> int:
     from chatbot.cli.exits import Exit, exit_code
     from chatbot.cli.output import complain
     from chatbot.errors import ChatbotError
-    from stores.errors import StoreError
+    from chatbot.stores.errors import StoreError
 
-    _leave_to_notices("chatbot.pipeline.bus")
+    _leave_to_notices("chatbot.hooks.bus")
     try:
         return int(asyncio.run(run_command(args)))
     except KeyboardInterrupt:
@@ -72,7 +74,7 @@ def _run(args: argparse.Namespace) -> int:
     except asyncio.CancelledError:
         return Exit.TERMINATED
     except BrokenPipeError:
-        # Whoever read our output has enough; keep the interpreter from failing again when it flushes.
+        # The reader has closed the pipe; the interpreter must not fail again when it flushes.
         sys.stdout = None
         return Exit.OK
     except (ChatbotError, StoreError) as error:
@@ -81,7 +83,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _leave_to_notices(name: str) -> None:
-    """What a chat tells by notices, its terminal shall not show once more because nobody has set up a log."""
+    """Keep a logger from printing: the chat shows its messages as notices."""
     import logging
 
     logger = logging.getLogger(name)
@@ -90,7 +92,7 @@ def _leave_to_notices(name: str) -> None:
 
 
 async def run_command(args: argparse.Namespace) -> Any:
-    """Run the command that was parsed; its `Exit`. What goes wrong is raised."""
+    """Run the parsed command and return its `Exit`. Errors are raised."""
     run = importlib.import_module(_MODULES[args.command]).run
     if not gc.isenabled():
         gc.freeze()

@@ -1,4 +1,4 @@
-"""`chatbot maintain`: does at once, and completely, what is otherwise done a part at a time when sessions end."""
+"""`chatbot maintain`: run all maintenance now; otherwise a part of it runs when a session ends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import say, say_json, say_table
 from chatbot.memory.maintenance.report import Report
-from chatbot.setup import Options, Setup
+from chatbot.runtime import Options, Setup
 
 _PAST = {
     "consolidate": "consolidated",
@@ -21,7 +21,7 @@ _PAST = {
 
 
 async def run(args: argparse.Namespace) -> Exit:
-    """Maintain the memory of the identity, or say what that would do. Needs no model."""
+    """Maintain the identity's memory, or report what that would do. Needs no model."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
     policy = setup.policy
     if args.summarize_old is not None:

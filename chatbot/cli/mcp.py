@@ -1,4 +1,4 @@
-"""`chatbot mcp`: serve what is remembered to other agents, over the Model Context Protocol."""
+"""`chatbot mcp`: serve memory to other agents over the Model Context Protocol."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chatbot.cli.interrupts import end_in_order
 from chatbot.cli.output import complain, warn
 from chatbot.config import ServerSettings
 from chatbot.errors import ConfigError
-from chatbot.setup import Options, Setup
+from chatbot.runtime import Options, Setup
 from chatbot.telemetry import open_telemetry
 from chatbot.tools.mcp.servers import HOW_TO_INSTALL
 
@@ -45,10 +45,12 @@ async def _serve(setup: Setup, args: argparse.Namespace) -> None:
 
     observations, clearance = setup.observation_store(), setup.clearance(args.clearance)
     telemetry = open_telemetry(setup.config.telemetry)
-    parts = telemetry.parts if telemetry else None
+    observer = telemetry.observer if telemetry else None
     async with (
         telemetry or nullcontext(),
-        setup.open_memory(observations=observations, clearance=clearance, parts=parts) as memory,
+        setup.open_memory(
+            observations=observations, clearance=clearance, observer=observer, namespace=args.namespace
+        ) as memory,
     ):
         server = server_for(memory, setup.agent)
         if args.http:
@@ -73,7 +75,7 @@ async def _serve(setup: Setup, args: argparse.Namespace) -> None:
 
 
 def _doors(setup: Setup, args: argparse.Namespace) -> ServerSettings:
-    """Those of `[server]`, at an address of their own."""
+    """Return the settings of `[server]` with host and port of the MCP server."""
     settings = setup.settings.combined().server
     return replace(
         settings,

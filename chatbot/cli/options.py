@@ -1,16 +1,15 @@
-"""From parsed arguments to what the runtime understands."""
+"""Conversion of parsed arguments to runtime options."""
 
 from __future__ import annotations
 
 import argparse
 
 from chatbot.memory import SessionHandle
-from chatbot.runtime import Runtime
-from chatbot.setup import Options
+from chatbot.runtime import Options, Runtime
 
 
 def options_of(args: argparse.Namespace) -> Options:
-    """What the flags ask for."""
+    """Return the options that the flags set."""
     return Options(
         config=args.config,
         identity=args.identity,
@@ -20,6 +19,11 @@ def options_of(args: argparse.Namespace) -> Options:
         ephemeral=args.ephemeral,
         budget_usd=args.budget_usd,
     )
+
+
+def is_new_session(args: argparse.Namespace) -> bool:
+    """Return whether `chosen_session` makes a session of its own for these flags."""
+    return args.fork is None and args.resume is None and not args.continue_last
 
 
 async def chosen_session(runtime: Runtime, args: argparse.Namespace) -> SessionHandle | None:

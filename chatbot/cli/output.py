@@ -1,4 +1,4 @@
-"""What commands print: the only writer of standard output and of complaints. The chat has its own screen."""
+"""Output of commands: the only writer of standard output and error. The chat has its own screen."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from datetime import datetime
 from typing import Any, TextIO
 
 from chatbot.memory.record import SessionRecord, utc_now
-from stores.errors import InvalidValue
+from chatbot.stores.errors import InvalidValue
 
 SHORTEST_ID = 13
-"""An id begins with the milliseconds at which it was made, in twelve digits and a dash: that tells nearly all apart."""
+"""Length of an id's millisecond part, twelve digits and a dash, which is nearly always unique."""
 _SHORTEST_SESSION_ID = 18
-"""Sessions that came in together were made in the same millisecond; twelve bits more tell them apart."""
+"""Length with twelve more bits, for sessions imported in the same millisecond."""
 
 
 def say(text: str) -> None:
@@ -28,16 +28,16 @@ def say(text: str) -> None:
 
 
 def say_json(value: Any) -> None:
-    """One JSON value; text stays readable, but for what could steer the terminal, which is escaped."""
+    """Print one JSON value; control characters that could steer a terminal are escaped."""
     text = json.dumps(value, ensure_ascii=False, indent=2)
     say(_STEERING.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
 
 
 def say_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, aside: bool = False) -> None:
-    """A table that fits the terminal, at the cost of its last column; in a pipe its cells are not cut.
+    """Print a table. On a terminal the last column is shortened to fit; in a pipe no cell is cut.
 
-    Where that would have no room left, the columns before it go, but for the first two.
-    With `aside` it goes to standard error, as what a question is about does.
+    If there is no room for the last column, the columns before it are dropped, except the first two.
+    With `aside` the table goes to standard error, like the question that it belongs to.
     """
     from chatbot.cli.table import drawn
 
@@ -48,12 +48,12 @@ def say_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, aside: bool
 
 
 def warn(text: str) -> None:
-    """Something that the user should know, beside the output."""
+    """Print a warning on standard error."""
     print(f"chatbot: {printable(text)}", file=sys.stderr)  # noqa: T201 - the one place that prints
 
 
 def complain(error: Exception, *, as_json: bool = False) -> None:
-    """Say on standard error what went wrong."""
+    """Print an error on standard error."""
     if as_json:
         told = {"error": {"type": type(error).__name__, "message": str(error)}}
         print(json.dumps(told, ensure_ascii=False), file=sys.stderr)  # noqa: T201 - the one place that prints
@@ -70,9 +70,9 @@ def printable(text: str) -> str:
 
 
 def check_can_ask(what: str) -> None:
-    """Raise `InvalidValue` where there is nobody to ask whether `what` is meant, such as "deleting"."""
+    """Raise `InvalidValue` if there is no terminal to confirm `what`, such as "deleting"."""
     if not sys.stdin.isatty():
-        raise InvalidValue(f"{what} needs --yes where there is no terminal to ask on")
+        raise InvalidValue(f"{what} needs --yes without a terminal to confirm on")
 
 
 def is_sure(question: str) -> bool:
@@ -90,9 +90,9 @@ def is_sure(question: str) -> bool:
 
 @contextmanager
 def progress(title: str, *, waits: bool = False) -> Iterator[Callable[[int, int], None] | None]:
-    """A bar on the terminal, told how far it is; nothing where standard error is none.
+    """Show a progress bar, if standard error is a terminal.
 
-    One that `waits` is there from when it is told something, for what mostly is done at once.
+    With `waits` it appears at the first report, for work that is mostly done at once.
     """
     if not sys.stderr.isatty():
         yield None
@@ -119,7 +119,7 @@ def _bar(title: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def say_marked(text: str, ranges: Iterable[tuple[int, int]] = (), *, indent: str = "") -> None:
-    """A line broken between words where a terminal has no room; some parts stand out on one that shows colour."""
+    """Print a line that wraps between words and is highlighted on a colour terminal."""
     line = printable(text).replace("\n", " ")
     if not sys.stdout.isatty():
         say(f"{indent}{line}")
@@ -135,7 +135,7 @@ def say_marked(text: str, ranges: Iterable[tuple[int, int]] = (), *, indent: str
 
 
 def age(moment: datetime, now: datetime | None = None) -> str:
-    """How long ago, in one short word."""
+    """Return an age in one short word."""
     seconds = ((now or utc_now()) - moment).total_seconds()
     for unit, size, least in (("y", 31_557_600, 2), ("d", 86_400, 1), ("h", 3_600, 1), ("min", 60, 1)):
         if seconds >= least * size:
@@ -154,7 +154,7 @@ def session_rows(records: Iterable[SessionRecord]) -> list[list[str]]:
 
 
 def short_ids(ids: Sequence[str], *, shortest: int = SHORTEST_ID) -> list[str]:
-    """As much of each id as tells it from the others, on a terminal; in a pipe the whole of it."""
+    """Shorten ids to a unique start on a terminal; in a pipe they stay whole."""
     if not sys.stdout.isatty():
         return list(ids)
     length = next(
@@ -176,7 +176,7 @@ _USUAL_COLUMNS = 80
 
 
 def _columns(to: TextIO) -> int | None:
-    """How wide the terminal is; None where it is none."""
+    """Return the width of the terminal; None without one."""
     if not to.isatty():
         return None
     return os.get_terminal_size(to.fileno()).columns or _USUAL_COLUMNS

@@ -27,9 +27,9 @@ def add_page_after(parser: argparse._ActionsContainer) -> None:
 
 def reach(args: argparse.Namespace) -> int:
     """How many have to be found to show the page, and to know whether there is another."""
-    from stores.query import MOST_AT_ONCE
+    from chatbot.stores.query import EVERY
 
-    return min(args.page_after + args.limit + 1, MOST_AT_ONCE) if args.limit else MOST_AT_ONCE
+    return args.page_after + args.limit + 1 if args.limit else EVERY
 
 
 def page_of(items: Sequence[T], args: argparse.Namespace) -> tuple[Sequence[T], str]:

@@ -1,4 +1,4 @@
-"""`chatbot prompt --dry-run`: what a model would be sent, part by part, without sending it."""
+"""`chatbot prompt --dry-run`: show the prompt part by part without sending it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from chatbot.cli.exits import Exit
 from chatbot.cli.options import chosen_session, options_of
 from chatbot.cli.output import complain, printable, say, say_json
 from chatbot.runtime import Runtime
-from stores.errors import InvalidValue
+from chatbot.stores.errors import InvalidValue
 
 
 async def run(args: argparse.Namespace) -> Exit:
     """Print the prompt for a message."""
     if not args.dry_run:
-        complain(InvalidValue("say --dry-run: nothing else can be done with a prompt yet"), as_json=args.json)
+        complain(InvalidValue("add --dry-run: chatbot prompt only shows prompts"), as_json=args.json)
         return Exit.USAGE
     async with Runtime(options_of(args)) as runtime:
         named = args.new or args.resume is not None or args.fork is not None

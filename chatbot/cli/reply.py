@@ -27,11 +27,11 @@ _FENCE = re.compile(r"^ {0,3}(```|~~~)", re.MULTILINE)
 _FRAMES_A_SECOND = 12
 _CUTTING = re.compile(r"rxvt|linux")
 _LONG_S = 3
-"""From how many seconds on a wait is told."""
+"""Seconds after which the waiting time is shown."""
 
 
 class LiveReply:
-    """Draws a reply while it arrives. What is complete is printed for good; only its last block is drawn again."""
+    """Drawing of a reply while it arrives. Complete blocks are printed once; only the last block is redrawn."""
 
     def __init__(self, console: Console, *, markdown: bool, stream: bool) -> None:
         self._console = console
@@ -39,7 +39,7 @@ class LiveReply:
         self._stream = stream
         self._pending = ""
         self._live = Live(console=console, transient=True, refresh_per_second=_FRAMES_A_SECOND)
-        self._live._live_render = _Drawn(console)  # noqa: SLF001 - there is no other way to tell how high it stands
+        self._live._live_render = _Drawn(console)  # noqa: SLF001 - rich has no public way to get its height
         self._echo = Echo()
         self._status = _Status()
         self._running: list[str] = []
@@ -56,7 +56,7 @@ class LiveReply:
         self._flush()
 
     def __call__(self, event: Event) -> None:
-        """Take in what the turn reports."""
+        """Show an event of the turn."""
         if isinstance(event, TextDelta):
             self._pending += event.text
             self._status.tell("")
@@ -131,9 +131,9 @@ class LiveReply:
 
 
 class _Drawn(LiveRender):
-    """What is drawn again and again, and how high it stands: a terminal that became narrower has broken its lines anew.
+    """The redrawn block and its height: a terminal that was made narrower has wrapped its lines again.
 
-    Nearly all terminals do that; xterm and its like, which cut them, are known by what they set.
+    Nearly all terminals do that; xterm and a few others cut lines instead and are recognised by their variables.
     """
 
     def __init__(self, console: Console) -> None:
@@ -162,7 +162,7 @@ class _Drawn(LiveRender):
 
 
 class _Status:
-    """What is being waited for, beside a spinner; after a while also for how long."""
+    """The current step beside a spinner, after a while with the waiting time."""
 
     def __init__(self) -> None:
         self._spinner = Spinner("dots", style="cyan")
@@ -184,7 +184,7 @@ class _Status:
 
 
 def complete_blocks(text: str) -> int:
-    """How much of `text` is whole Markdown blocks: up to its last blank line that stands outside of a code fence."""
+    """Return the length of the complete Markdown blocks: up to the last blank line outside a code fence."""
     end = len(text)
     while (end := text.rfind("\n\n", 0, end)) > 0:
         if len(_FENCE.findall(text, 0, end + 1)) % 2 == 0:

@@ -1,6 +1,6 @@
-"""What the chat draws: notices, the line under a reply, the last lines of a session. Replies are drawn by `reply`.
+"""Drawing of the chat: notices, the line under a reply, the last lines of a session. `reply` draws replies.
 
-Nothing here loads rich before it is needed: the first prompt waits for all that is drawn above it.
+Rich is loaded when it is needed: the first prompt waits for everything drawn above it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from prompt_toolkit.utils import get_cwidth
 from chatbot.chat import Receipt
 from chatbot.chat.usage import cost_text
 from chatbot.cli.output import printable
-from stores.records import TranscriptEntry
+from chatbot.stores.records import TranscriptEntry
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -52,7 +52,7 @@ class Screen:
         self._console.print(picture)
 
     def reply(self) -> LiveReply:
-        """Where the next reply is drawn; use it as a context manager, and as the turn's `emit`."""
+        """Return the drawing of the next reply: a context manager, and the turn's `emit`."""
         from chatbot.cli.reply import LiveReply
 
         return LiveReply(self._console, markdown=self._markdown, stream=self._stream)
@@ -65,7 +65,7 @@ class Screen:
             self._print((f"{entry.role}: ", "bold dim"), (shown, "dim"))
 
     def show_receipt(self, receipt: Receipt) -> None:
-        """One line with what the turn took."""
+        """Print one line with cost and time of the turn."""
         usage = [call.usage for call in receipt.calls]
         tokens_in, tokens_out = sum(one.input_tokens for one in usage), sum(one.output_tokens for one in usage)
         cached = sum(one.cached_tokens for one in usage)
@@ -89,7 +89,7 @@ class Screen:
         return Console(highlight=False)
 
     def _print(self, *parts: tuple[str, str]) -> None:
-        """Texts and their styles, on lines of their own. What does not fit a line is broken between words, by rich."""
+        """Print styled texts on lines of their own; rich wraps them between words."""
         lines = "".join(text for text, _ in parts).split("\n")
         if max(map(get_cwidth, lines)) <= shutil.get_terminal_size().columns:
             _write(parts)

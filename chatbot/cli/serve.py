@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import say
 from chatbot.errors import ConfigError
-from chatbot.setup import Options
+from chatbot.runtime import Options
 
 _NEEDED = ("fastapi", "markdown_it", "nh3", "uvicorn")
 
@@ -30,6 +30,7 @@ async def run(args: argparse.Namespace) -> Exit:
         ephemeral=args.ephemeral,
         host=args.host,
         port=args.port,
+        namespace=args.namespace,
     )
     async with House(options) as house:
         await serve(house, ready=lambda address: say(f"{address} (Ctrl-C stops)"))
@@ -37,7 +38,7 @@ async def run(args: argparse.Namespace) -> Exit:
 
 
 def check_extra() -> None:
-    """Raise `ConfigError` where the packages that serving needs are not installed."""
+    """Raise `ConfigError` if the packages of the extra `web` are not installed."""
     if not all(_is_installed(name) for name in _NEEDED):
         raise ConfigError("chatbot serve needs the extra `web`: uv pip install 'chatbot-runtime[web]'")
 
@@ -45,5 +46,5 @@ def check_extra() -> None:
 def _is_installed(name: str) -> bool:
     try:
         return find_spec(name) is not None
-    except ValueError:  # what is loaded has no spec
+    except ValueError:  # a module without a spec is loaded
         return False

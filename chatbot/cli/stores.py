@@ -1,4 +1,4 @@
-"""`chatbot stores`: which store plug-ins there are, what they keep, and what can be set."""
+"""`chatbot stores`: list store plug-ins, their contracts and settings."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import say_json, say_table
-from chatbot.setup import Options, Setup
-from stores.base import contracts_of
-from stores.errors import StoreError
-from stores.plugins import STORES, load, settings_of
+from chatbot.runtime import Options, Setup
+from chatbot.stores.base import contracts_of
+from chatbot.stores.errors import StoreError
+from chatbot.stores.plugins import STORES, load, settings_of
 
 
 async def run(args: argparse.Namespace) -> Exit:
@@ -33,7 +33,7 @@ async def run(args: argparse.Namespace) -> Exit:
 def _describe(name: str, setup: Setup, *, is_used: bool) -> dict[str, Any]:
     described: dict[str, Any] = {"name": name, "used": is_used, "keeps": [], "settings": {}}
     try:
-        store = load(name, beside=setup.settings.folder)
+        store = load(name, beside=setup.settings.plugins_beside)
     except StoreError as error:
         return described | {"about": str(error)}
     own = setup.config.memory.get(name, {})

@@ -1,4 +1,4 @@
-"""A table as lines of text, no wider than there is room. Pure; starting rich for it would take longer than the rest."""
+"""Tables as lines of text that fit a width. Pure; loading rich for them would take longer than the rest."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _CUT = "…"
 
 
 def drawn(head: Sequence[str], rows: Iterable[Sequence[str]], width: int | None) -> list[str]:
-    """The head and each row, a line each. In `width` cells, at the cost of the last column first; None: uncut.
+    """Render the head and the rows, a line each. The last column is cut to fit `width` cells; None cuts nothing.
 
-    Where the last column would have no room left, those before it go, but for the first two.
+    If there is no room for the last column, the columns before it are dropped, except the first two.
     """
     cells = [[" ".join(cell.split("\n")) for cell in row] for row in (head, *rows)]
     widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
@@ -28,7 +28,7 @@ def drawn(head: Sequence[str], rows: Iterable[Sequence[str]], width: int | None)
 
 
 def _room(widths: list[int]) -> int:
-    """What the last column needs."""
+    """Least width of the last column."""
     return min(widths[-1], _LEAST_OF_LAST)
 
 
@@ -46,7 +46,7 @@ def _fitted(cell: str, width: int) -> str:
 
 
 def _width(cell: str) -> int:
-    """How many cells of the terminal the text takes."""
+    """Return the number of terminal cells that the text takes."""
     if _is_plain(cell):
         return len(cell)
     from rich.cells import cell_len
@@ -64,5 +64,5 @@ def _sized(cell: str, width: int) -> str:
 
 
 def _is_plain(cell: str) -> bool:
-    """Whether each character takes one cell, which is so for most texts, and known without loading rich."""
+    """Return True if each character takes one cell, which is checked without loading rich."""
     return cell.isascii() and cell.isprintable()

@@ -7,14 +7,13 @@ from dataclasses import asdict
 
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import say, say_json, say_table, warn
-from chatbot.runtime import Runtime
-from chatbot.setup import Options
-from stores.base import ObservationStore
-from stores.plugins import load
+from chatbot.runtime import Options, Runtime
+from chatbot.stores.base import ObservationStore
+from chatbot.stores.plugins import load
 
 
 async def run(args: argparse.Namespace) -> Exit:
-    """Print the tools, in the order in which the model is told of them."""
+    """Print the tools in the order in which the model sees them."""
     options = Options(config=args.config, identity=args.identity, agent=args.agent, model=args.model, ephemeral=True)
     async with Runtime(options) as runtime:
         session = await runtime.new_session() if _keeps_observations(runtime) else None
@@ -33,8 +32,8 @@ async def run(args: argparse.Namespace) -> Exit:
 
 
 def _keeps_observations(runtime: Runtime) -> bool:
-    """Whether a session that writes would have what the memory tools need."""
-    folder = runtime.setup.settings.folder
+    """Return True if a session has the stores that the memory tools need."""
+    folder = runtime.setup.settings.plugins_beside
     return any(issubclass(load(name, beside=folder), ObservationStore) for name in runtime.setup.agent_settings.memory)
 
 

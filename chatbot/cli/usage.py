@@ -1,4 +1,4 @@
-"""`chatbot usage`: what was spent, by day and by purpose."""
+"""`chatbot usage`: cost by day and by purpose."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chatbot.chat.usage import bill_of, calls_in, cost_text
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import say, say_json, say_table
 from chatbot.memory.record import utc_now
-from chatbot.setup import Options, Setup
+from chatbot.runtime import Options, Setup
 
 _HEAD = ("purpose", "calls", "tokens in", "cached", "tokens out", "cost")
 
@@ -28,7 +28,7 @@ async def run(args: argparse.Namespace) -> Exit:
     if args.json:
         say_json(bill.as_json())
     elif not bill.calls:
-        say("nothing was spent yet")
+        say("No model calls yet")
     else:
         show_bill(bill)
     return Exit.OK
@@ -54,7 +54,7 @@ async def _over_time(setup: Setup, args: argparse.Namespace) -> None:
     elif args.html:
         say(f"wrote {args.html}")
     elif not bill.calls:
-        say("nothing was spent yet")
+        say("No model calls yet")
     else:
         width = shutil.get_terminal_size().columns
         charts = [chart for chart in spending(activity) if sum(chart.values)]
@@ -63,7 +63,7 @@ async def _over_time(setup: Setup, args: argparse.Namespace) -> None:
 
 
 def show_bill(bill: Bill) -> None:
-    """The bill as a table, with a line for each purpose."""
+    """Print the bill as a table with a line per purpose."""
     say_table(_HEAD, _rows(bill))
 
 

@@ -1,4 +1,4 @@
-"""The values of options: from the text on the command line to a number, a time or a pair."""
+"""Converters of option values: from text to a number, a time or a pair."""
 
 from __future__ import annotations
 
@@ -14,65 +14,65 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def usd(text: str) -> float:
-    """An amount of money, more than nothing."""
+    """Parse an amount of money above 0."""
     amount = float(text)
     if not amount > 0:
-        raise argparse.ArgumentTypeError(f"{text} should be more than 0")
+        raise argparse.ArgumentTypeError(f"{text} must be more than 0")
     return amount
 
 
 def count(text: str) -> int:
-    """How many: a whole number from 0."""
+    """Parse a whole number from 0."""
     number = int(text)
     if number < 0:
-        raise argparse.ArgumentTypeError(f"{text} should not be negative")
+        raise argparse.ArgumentTypeError(f"{text} must not be negative")
     return number
 
 
 def days(text: str) -> float:
-    """A number of days, more than none."""
+    """Parse a number of days above 0."""
     number = float(text)
     if not 0 < number < 1e6:
-        raise argparse.ArgumentTypeError(f"{text} should be a number of days, more than 0")
+        raise argparse.ArgumentTypeError(f"{text} must be a number of days above 0")
     return number
 
 
 def whole_days(text: str) -> int:
-    """A number of days, from 1 to ten years."""
+    """Parse a whole number of days, up to ten years."""
     number = int(text)
     if not 1 <= number <= _MOST_DAYS:
-        raise argparse.ArgumentTypeError(f"{text} should be from 1 to {_MOST_DAYS}")
+        raise argparse.ArgumentTypeError(f"{text} must be from 1 to {_MOST_DAYS}")
     return number
 
 
 def share(text: str) -> float:
-    """A number from 0 to 1."""
+    """Parse a number from 0 to 1."""
     number = float(text)
     if not 0 <= number <= 1:
-        raise argparse.ArgumentTypeError(f"{text} should be a number from 0 to 1")
+        raise argparse.ArgumentTypeError(f"{text} must be a number from 0 to 1")
     return number
 
 
 def past(text: str) -> datetime:
-    """A time, or how long ago: `30d`."""
+    """Parse a time, or a time ago: `30d`."""
     return _time(text, -1)
 
 
 def future(text: str) -> datetime | None:
-    """A time, or in how long: `30d`; None for `never`."""
+    """Parse a time, or a time from now: `30d`; None for `never`."""
     return None if text == "never" else _time(text, 1)
 
 
 def words(text: str) -> list[str]:
-    """Words with commas between them."""
+    """Split words at commas."""
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
 def pair(text: str) -> tuple[str, Any]:
-    """`KEY=VALUE`; a value that is JSON means that, any other is text."""
+    """Parse `KEY=VALUE`; a value that is not valid JSON is text."""
     key, equals, value = text.partition("=")
     if not (key and equals):
-        raise argparse.ArgumentTypeError(f"{text!r} should be KEY=VALUE")
+        raise argparse.ArgumentTypeError(f"{text!r} must be KEY=VALUE")
     try:
         return key, json.loads(value, parse_constant=str)
     except (ValueError, RecursionError):
@@ -80,8 +80,8 @@ def pair(text: str) -> tuple[str, Any]:
 
 
 def _time(text: str, direction: int) -> datetime:
-    """Times without a zone are UTC, as all are that we print."""
-    from stores.records import read_time
+    """Parse a time; without a zone it is UTC, like every time that is printed."""
+    from chatbot.stores.records import read_time
 
     try:
         if span := _SPAN.fullmatch(text):
@@ -89,5 +89,5 @@ def _time(text: str, direction: int) -> datetime:
         return read_time(text)
     except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no time: write 2026-01-31, 2026-01-31T12:00Z, or 12h, 30d, 4w"
+            f"invalid date {text!r}: write 2026-01-31, 2026-01-31T12:00Z, or 12h, 30d, 4w"
         ) from None

@@ -1,4 +1,4 @@
-"""`chatbot why`: what a turn looked at in memory, what of it went into the prompt, and why the rest did not."""
+"""`chatbot why`: the memories that a turn considered, which were injected, and why the others were not."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from chatbot.cli.exits import Exit
 from chatbot.cli.output import printable, say, say_json, say_marked, say_table
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionHandle
-from chatbot.setup import Options, Setup
-from stores.access import SENSITIVITIES
-from stores.base import ObservationStore
-from stores.observation import Observation
+from chatbot.runtime import Options, Setup
+from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.base import ObservationStore
+from chatbot.stores.observation import Observation
 
-_PARTS = {"lexical": "words", "spill": "beside", "session": "session"}
-"""What the match is made of, and what people call it. `--json` has all parts of the score."""
+_PARTS = {"lexical": "lexical", "spill": "neighbours", "session": "session"}
+"""Score details that the table shows, with their headings. `--json` has all of them."""
 
 
 async def run(args: argparse.Namespace) -> Exit:
-    """Explain the last turn of a session, or the one that is `turn` turns before it."""
+    """Explain the last turn of a session, or the given one."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
     async with setup.open_memory() as memory:
         if args.session is None:
@@ -30,7 +30,7 @@ async def run(args: argparse.Namespace) -> Exit:
             found = await memory.find_session(args.session, setup.agent)
             session = await memory.load_session(found.id, setup.agent)
         if session is None:
-            raise SessionNotFound("there is no session yet")
+            raise SessionNotFound("no session yet: start one with chatbot")
         receipt = chosen(await session.receipts(), args.turn)
         if args.json:
             say_json(receipt)
@@ -40,9 +40,9 @@ async def run(args: argparse.Namespace) -> Exit:
 
 
 def chosen(receipts: Sequence[dict[str, Any]], turn: str | None) -> dict[str, Any]:
-    """The receipt of a turn: the last one, the n-th, counted from 1, or the one whose id begins like that.
+    """Return the receipt of a turn: the last, the n-th from 1, or the one whose id starts with `turn`.
 
-    Raises `SessionNotFound` where there is none.
+    Raises `SessionNotFound` if there is none.
     """
     if turn is None:
         found = list(receipts[-1:])
@@ -52,25 +52,28 @@ def chosen(receipts: Sequence[dict[str, Any]], turn: str | None) -> dict[str, An
         found = [receipt for receipt in receipts if str(receipt.get("turn", "")).startswith(turn)]
     if len(found) != 1:
         which = "turn" if turn is None else f"turn {turn}"
-        raise SessionNotFound(f"there is no {which} to explain: this session has {len(receipts) or 'none'}")
+        raise SessionNotFound(f"no {which} to explain: this session has {len(receipts) or 'no'} turns")
     return found[0]
 
 
 async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
     """Print a receipt for people."""
     memory = receipt.get("memory") or {}
-    finish = receipt["finish"] + (" · taken back" if receipt.get("taken_back") else "")
+    finish = receipt["finish"] + (" · undone" if receipt.get("taken_back") else "")
     say_marked(f"turn {receipt['turn']} · {receipt['at']} · {receipt['model']} · {finish}")
     if memory.get("query"):
-        also = f" (and {before} before it)" if (before := memory.get("looked_back")) else ""
-        say_marked(f"memory was asked about: {' / '.join(memory['query'])[:200]}{also}")
+        also = f" (and {before} earlier messages)" if (before := memory.get("looked_back")) else ""
+        say_marked(f"query: {' / '.join(memory['query'])[:200]}{also}")
     considered = memory.get("considered", [])
     if considered:
-        say_table(("score", *_PARTS.values(), "verdict", "what"), await _rows(session, memory))
+        say_table(("score", *_PARTS.values(), "verdict", "memory"), await _rows(session, memory))
     else:
-        say("nothing in memory was looked at" if not memory else "nothing in memory has to do with it")
+        say("memory was not searched" if not memory else "no memory matches")
+    if withheld := memory.get("withheld"):
+        rows = len(withheld.get("rows", ()))
+        say_marked(f"withheld from {withheld['provider']} ({withheld['rule']}): {rows} memories")
     if listed := memory.get("listed"):
-        say(f"of {len(listed)} more, which are meant to last, the titles stood in the prompt")
+        say(f"{len(listed)} more lasting memories were listed by title in the prompt")
     tokens = receipt.get("tokens", {})
     say_marked("tokens: " + " · ".join(f"{name} {count:,}" for name, count in tokens.items()))
     window = receipt.get("window", {})
@@ -91,7 +94,8 @@ async def _rows(session: SessionHandle, memory: dict[str, Any]) -> list[tuple[st
     rows: list[tuple[str, ...]] = []
     for each in memory["considered"]:
         row = known.get(each["id"])
-        verdict = "injected" if each["id"] in memory["injected"] else why.get(each["id"], each["verdict"])
+        injected = "excerpt injected" if each["id"] in memory.get("excerpts", ()) else "injected"
+        verdict = injected if each["id"] in memory["injected"] else why.get(each["id"], each["verdict"])
         told = row.title or row.user_text or row.narrative if row else f"({each['id'][:13]}… is gone or hidden)"
         parts = (f"{each['parts'].get(name, 0):.1f}" for name in _PARTS)
         rows.append((f"{each['score']:.2f}", *parts, verdict, " ".join(printable(told).split())))

@@ -7,7 +7,7 @@ import logging
 from mcp.types import INTERNAL_ERROR, INVALID_PARAMS
 
 from chatbot.errors import ChatbotError, DamagedSession, SessionError, ToolError
-from stores.errors import (
+from chatbot.stores.errors import (
     AccessDenied,
     ConflictingChange,
     InvalidValue,

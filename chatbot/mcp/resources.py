@@ -9,13 +9,13 @@ from datetime import datetime
 
 from mcp import types
 
-from chatbot.chat.memory_tools import OpenSessions
-from chatbot.chat.memory_tools.answers import FRAME, brief
+from chatbot.chat.memory_tools import FRAME, brief
 from chatbot.errors import ToolError
 from chatbot.memory import SessionRecord
-from chatbot.memory.remembering import Memories
+from chatbot.operations import Context
+from chatbot.stores.fields import is_observation_id
+from chatbot.stores.observation import Observation
 from chatbot.tools import Tool
-from stores.observation import Observation, is_observation_id
 
 PAGE = 50
 JSON = "application/json"
@@ -41,9 +41,8 @@ TEMPLATES = [
 class Resources:
     """What can be read, listed by `page` and answered by the same tools as a call. Raises `ToolError` for the rest."""
 
-    def __init__(self, memories: Memories, sessions: OpenSessions, tools: dict[str, Tool]) -> None:
-        self._memories = memories
-        self._sessions = sessions
+    def __init__(self, context: Context, tools: dict[str, Tool]) -> None:
+        self._context = context
         self._read_session = tools["session_read"]
         self._read_memory = tools["memory_get"]
 
@@ -53,11 +52,11 @@ class Resources:
         if kind == "memories":
             return await self._memories_from(place[0] if place else None)
         before = (datetime.fromisoformat(place[0]), place[1]) if place else None
-        records = await self._sessions.memory.list_sessions(
-            self._sessions.agent_id,
+        records = await self._context.sessions.list_sessions(
+            self._context.agent,
             limit=PAGE + 1,
             wanted=lambda record: before is None or (record.used_at, record.id) < before,
-            clearance=self._sessions.clearance,
+            clearance=self._context.clearance,
         )
         if not records:
             return await self._memories_from(None)
@@ -80,7 +79,7 @@ class Resources:
         return answer
 
     async def _memories_from(self, cursor: str | None) -> tuple[list[types.Resource], str | None]:
-        page = await self._memories.list_observations(order="created", limit=PAGE, cursor=cursor)
+        page = await self._context.memories.list_observations(order="created", limit=PAGE, cursor=cursor)
         return [_memory(row) for row in page.rows], _encoded(["memories", page.after]) if page.after else None
 
 

@@ -1,12 +1,14 @@
 """What a client of the MCP server can do: the tools and resources of one agent of one identity.
 
-Each request is seen with the least of two clearances: that of the start, and that of whoever asks.
+Each request is seen with the least of two clearances: that of the start, and that of whoever asks. A call is a model's:
+it may read and write, and nothing that whoever asks may not.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections import OrderedDict
 from collections.abc import Awaitable
 from importlib.metadata import version
 from typing import Any, TypeVar
@@ -14,16 +16,17 @@ from typing import Any, TypeVar
 from mcp import MCPError, types
 from mcp.server import Server, ServerRequestContext
 
-from chatbot.chat.memory_tools import OpenSessions, agent_tools
-from chatbot.chat.memory_tools.answers import FRAME
+from chatbot.chat.memory_tools import FRAME, agent_context, agent_tools
 from chatbot.errors import ToolError
 from chatbot.mcp.errors import code_of, told
 from chatbot.mcp.resources import JSON, TEMPLATES, Resources
 from chatbot.memory import MemorySystem
+from chatbot.operation import Table
+from chatbot.operations import OPERATIONS
 from chatbot.server.callers import Caller
+from chatbot.stores.access import TOOL_RIGHTS
+from chatbot.stores.errors import did_you_mean
 from chatbot.tools import Tool
-from stores.access import CLEARANCES, Clearance, least_clearance
-from stores.errors import did_you_mean
 
 INSTRUCTIONS = f"""\
 A memory that outlives conversations. Look things up in three steps, so that little has to be read: memory_search \
@@ -32,17 +35,19 @@ session_search and session_read do the same for past conversations. Search befor
 memory_supersede what has changed; memory_forget only what the user wants forgotten.
 Everything that comes from here is {FRAME}."""
 _LONGEST_S = 60.0
+_MOST_CALLERS = 256
+"""Callers whose tools are kept ready."""
 
 Context = ServerRequestContext[Any]
 Found = TypeVar("Found")
 
 
-def server_for(memory: MemorySystem, agent: str) -> Server[Any]:
+def server_for(memory: MemorySystem, agent: str, table: Table = OPERATIONS) -> Server[Any]:
     """The server over what `memory` lets its holder see, and each caller over HTTP, if they are cleared for less.
 
     It keeps no state: any number of clients share it.
     """
-    surface = _Surface(memory, agent)
+    surface = _Surface(memory, agent, table)
     return Server(
         "chatbot",
         version=version("chatbot-runtime"),
@@ -56,13 +61,12 @@ def server_for(memory: MemorySystem, agent: str) -> Server[Any]:
 
 
 class _Seen:
-    """The tools and resources, as someone of that clearance sees them."""
+    """The tools and resources, as the holder of that memory sees them."""
 
-    def __init__(self, memory: MemorySystem, agent: str, clearance: Clearance) -> None:
-        memories = memory.memories(agent).within(clearance=clearance)
-        sessions = OpenSessions(memory, agent, clearance)
-        self.tools = {tool.spec.name: tool for tool in agent_tools(memories, sessions)}
-        self.resources = Resources(memories, sessions, self.tools)
+    def __init__(self, memory: MemorySystem, agent: str, table: Table) -> None:
+        context = agent_context(memory, agent)
+        self.tools = {tool.spec.name: tool for tool in agent_tools(context, table)}
+        self.resources = Resources(context, self.tools)
 
     async def answer(self, name: str, arguments: dict[str, Any]) -> str:
         if name not in self.tools:
@@ -75,16 +79,21 @@ class _Seen:
 
 
 class _Surface:
-    def __init__(self, memory: MemorySystem, agent: str) -> None:
-        self._most: Clearance = memory.clearance
-        self._seen = {
-            each: _Seen(memory, agent, each) for each in CLEARANCES if least_clearance(each, self._most) == each
-        }
+    def __init__(self, memory: MemorySystem, agent: str, table: Table) -> None:
+        self._memory = memory
+        self._table = table
+        self._agent = agent
+        self._seen: OrderedDict[Caller | None, _Seen] = OrderedDict()
 
     def _for(self, context: Context) -> _Seen:
         """What the caller sees: over HTTP the doors know who it is, and on a pipe it is whoever started us."""
         caller: Caller | None = context.request.state.caller if context.request else None
-        return self._seen[least_clearance(caller.clearance, self._most) if caller else self._most]
+        if caller not in self._seen:
+            self._seen[caller] = _Seen(_memory_for(self._memory, caller), self._agent, self._table)
+        self._seen.move_to_end(caller)
+        while len(self._seen) > _MOST_CALLERS:
+            self._seen.popitem(last=False)
+        return self._seen[caller]
 
     async def list_tools(self, context: Context, _: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[_listed(tool) for tool in self._for(context).tools.values()])
@@ -112,6 +121,10 @@ class _Surface:
         text = await _or_refused(self._for(context).resources.read(asked.uri))
         contents = types.TextResourceContents(uri=asked.uri, mime_type=JSON, text=text)
         return types.ReadResourceResult(contents=[contents])
+
+
+def _memory_for(memory: MemorySystem, caller: Caller | None) -> MemorySystem:
+    return memory.cleared_for(rights=TOOL_RIGHTS) if caller is None else caller.memory_of(memory, TOOL_RIGHTS)
 
 
 def _listed(tool: Tool) -> types.Tool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from stores.records import TranscriptEntry
+from chatbot.stores.records import TranscriptEntry
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import fields
-from typing import Any
+from dataclasses import dataclass, fields
+from datetime import datetime
 
+from chatbot.memory.inputs import takes
+from chatbot.memory.origins import marks_of_fact
 from chatbot.memory.redaction import redact_all
-from chatbot.memory.scope import PUBLIC, Scoped
-from stores.access import SENSITIVITIES, Sensitivity, Visibility, default_visibility
-from stores.errors import InvalidValue, UnknownObservation, did_you_mean
-from stores.events import Event
-from stores.observation import Triple
-from stores.query import FactFilter
+from chatbot.memory.scope import PUBLIC, Scoped, Sensitivities
+from chatbot.stores.access import SENSITIVITIES, Sensitivity, Visibility, default_visibility
+from chatbot.stores.errors import UnknownObservation
+from chatbot.stores.events import Event
+from chatbot.stores.observation import Triple
+from chatbot.stores.query import EVERY, FactFilter, check_limit
 
-_FILTERED = frozenset(found.name for found in fields(FactFilter))
+_FILTERED = tuple(each.name for each in fields(FactFilter))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FactQuery(FactFilter):
+    """Which facts are wanted, and how many at most."""
+
+    limit: int = 100
+    ask: Sensitivities = PUBLIC
+    as_of: datetime | None = None
+    """Facts that were stated by then; one that was taken back is never among them."""
+    known_at: datetime | None = None
+    """The same."""
 
 
 class Facts(Scoped):
@@ -50,31 +63,38 @@ class Facts(Scoped):
             agent_id=scope.agent_id,
             session_id=scope.session_id,
             namespace=scope.namespace,
+            principal=scope.principal,
             visibility=visibility or default_visibility(scope.clearance),
             sensitivity=sensitivity,
         )
         await scope.commit(Event(kind="triple", at=fact.created_at, triple=fact, who=scope.agent_id))
-        kept = await scope.store.facts(scope.view(SENSITIVITIES), FactFilter(source=source)) if source else [fact]
+        wanted = FactFilter(source=source)
+        kept = await scope.store.facts(scope.acting(SENSITIVITIES), wanted, limit=EVERY) if source else [fact]
         return next((each for each in kept if each.id == fact.id), fact)
 
-    async def query_facts(
-        self, *, limit: int = 100, ask: Collection[Sensitivity] = PUBLIC, **wanted: Any
-    ) -> list[Triple]:
-        """Facts that fit, newest first; `wanted` are fields of `FactFilter`."""
+    @takes(FactQuery, "facts cannot be filtered by")
+    async def query_facts(self, asked: FactQuery) -> list[Triple]:
+        """Facts that fit, newest first; the parameters are those of `FactQuery` and of `FactFilter`."""
         scope = self._scope()
-        for name in wanted:
-            if name not in _FILTERED:
-                raise InvalidValue(f"facts cannot be filtered by {name!r}{did_you_mean(name, _FILTERED)}")
-        return await scope.store.facts(scope.view(ask), FactFilter(**wanted), limit=limit)
+        wanted = FactFilter(**{name: getattr(asked, name) for name in _FILTERED})
+        from chatbot.memory.past import moment
+
+        at = moment(asked.as_of, asked.known_at, scope.clock())
+        limit = check_limit(asked.limit)
+        found = await scope.store.facts(scope.view(asked.ask), wanted, limit=limit if at is None else EVERY)
+        return found if at is None else [fact for fact in found if fact.created_at <= at][:limit]
 
     async def purge_fact(self, fact_id: str) -> None:
         """Erase a fact for good, from every file. Raises `UnknownObservation` where there is none of that id."""
         scope = self._scope()
+        scope.check("erase")
         unknown = UnknownObservation(f"there is no fact {fact_id}")
-        if await scope.store.history(scope.view(SENSITIVITIES), fact_id):
+        if await scope.store.history(scope.acting(SENSITIVITIES), fact_id):
             raise unknown  # it is an observation
         try:
-            gone = await scope.store.purge(scope.view(), [fact_id], alone=True)
+            known = await scope.store.facts(scope.acting(SENSITIVITIES), FactFilter(), limit=EVERY)
+            await scope.bar([mark for fact in known if fact.id == fact_id for mark in marks_of_fact(fact)])
+            gone = await scope.store.purge(scope.acting(), [fact_id], alone=True)
         except UnknownObservation:
             raise unknown from None
         scope.changed("purge", gone)

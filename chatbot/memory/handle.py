@@ -2,51 +2,45 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from copy import copy
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from chatbot.errors import SessionError
 from chatbot.memory.catalog import SessionCatalog
 from chatbot.memory.record import SessionRecord
 from chatbot.memory.remembering import Remembering
 from chatbot.memory.scope import Caller, Scope
-from chatbot.memory.writing import Remembered
-from stores.access import Clearance, least_clearance
-from stores.base import CONTRACTS, KeyValueStore, ObservationStore, Store, TranscriptStore, contracts_of
-from stores.errors import InvalidValue, MissingFolder, UnsupportedOperation
-from stores.files import contained, translated
-from stores.records import KeyValue, SessionRef, TranscriptEntry
+from chatbot.memory.turn_order import TurnOrder
+from chatbot.stores.access import TOOL_RIGHTS, Clearance, Right, View, least_clearance
+from chatbot.stores.backend import SessionFile
+from chatbot.stores.base import CONTRACTS, KeyValueStore, ObservationStore, Store, TranscriptStore, contracts_of
+from chatbot.stores.errors import InvalidValue, MissingFolder, UnsupportedOperation
+from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
+from chatbot.stores.span import Observer
+
+if TYPE_CHECKING:
+    from chatbot.memory.system import MemorySystem
 
 WORKING_MEMORY = "working_memory"
-TOLD_KEYS = ("episode_summary", "episode_told")
-"""The keys of what is told of a transcript in short; it is made anew where it is missing."""
+SUMMARY_KEYS = ("episode_summary", "episode_told")
+"""The keys of summaries of a transcript; they are made anew where they are missing."""
+_TURN_RIGHTS: frozenset[Right] = frozenset({"read", "write", "erase"})
 _NOTED_FOR = timedelta(minutes=1)
-_CHUNK_BYTES = 64 * 1024
 
 Contract = TypeVar("Contract", bound=Store)
 
 
-@dataclass(frozen=True, slots=True)
-class SessionFile:
-    """A file in a session's folder: its size in bytes, and when it was last modified, in ISO 8601."""
-
-    name: str
-    size: int
-    modified: str
-
-
-class SessionHandle(Remembering):
+class SessionHandle(Remembering, spans=False):
     """One open session. Small, safe to share between tasks; another process may hold its own at the same time.
 
     An operation that none of the session's stores keeps raises `UnsupportedOperation`.
     """
 
-    __slots__ = ("_caller", "_catalog", "_clock", "_ref", "_stores", "record", "turn_order")
+    __slots__ = ("_caller", "_catalog", "_clock", "_known", "_ref", "_stores", "turn_order")
 
     def __init__(
         self,
@@ -56,19 +50,28 @@ class SessionHandle(Remembering):
         catalog: SessionCatalog,
         *,
         caller: Caller,
-        turn_order: asyncio.Lock,
+        turn_order: TurnOrder,
     ) -> None:
-        self.record = record
+        self._known = [record]  # shared with `restricted` handles
         self._caller = caller
         self._ref = ref
         self._stores = stores
         self._catalog = catalog
         self._clock = caller.clock
         self.turn_order = turn_order
-        """Held for the length of a turn, so that turns of one session take their order."""
+        """Held for the length of a turn: turns of one session take their order, in all processes."""
 
     def __repr__(self) -> str:
         return f"<SessionHandle {self.id} agent={self.agent_id} stores={','.join(self._stores)}>"
+
+    @property
+    def record(self) -> SessionRecord:
+        """What is known of the session without reading it."""
+        return self._known[0]
+
+    @record.setter
+    def record(self, record: SessionRecord) -> None:
+        self._known[0] = record
 
     @property
     def id(self) -> str:
@@ -85,24 +88,63 @@ class SessionHandle(Remembering):
         """What is seen of what is remembered: the least of the session's own clearance and its holder's."""
         return least_clearance(self._caller.clearance, self.record.clearance)
 
+    @property
+    def principal(self) -> str:
+        """In whose name its holder writes."""
+        return self._caller.principal
+
+    @property
+    def rights(self) -> frozenset[Right]:
+        """What its holder may do."""
+        return self._caller.rights
+
+    def view(self) -> View:
+        """What is seen of what is remembered now."""
+        return self._caller.scope_view(self.clearance)
+
+    def check(self, right: Right) -> None:
+        """Raise `MissingRight` where the holder may not do that with this session."""
+        self._caller.check(right, self.record)
+
+    def for_turns(self) -> SessionHandle:
+        """The handle for taking turns: a turn recalls, keeps what is said, and can be taken back.
+
+        Raises `MissingRight` where the holder may not chat in this session.
+        """
+        self.check("chat")
+        return self if self.rights >= _TURN_RIGHTS else self._with(self.rights | _TURN_RIGHTS)
+
+    def for_tools(self) -> SessionHandle:
+        """The handle for tool calls of a model, which may do no more than its user."""
+        return self._with(self.rights & TOOL_RIGHTS)
+
+    def confined(self, memory: MemorySystem) -> MemorySystem:
+        """The memory system as the holder of this session may use it."""
+        own = self._caller
+        return memory.cleared_for(self.clearance, rights=own.rights, principal=own.principal, namespace=own.namespace)
+
     def supports(self, contract: type[Store]) -> bool:
         """Whether one of the session's stores keeps `contract`."""
         return any(isinstance(store, contract) for store in self._stores.values())
 
     async def kv_get(self, key: str) -> str | None:
         """The value of `key`, or None."""
+        self.check("read")
         return await self._keeper(KeyValueStore).kv_get(self._ref, key)
 
     async def kv_set(self, key: str, value: str) -> None:
         """Keep `value` as the newest entry. Durable on return. Raises `InvalidValue` for an empty key."""
+        self.check("write")
         await self._keeper(KeyValueStore).kv_set(self._ref, KeyValue(key, value, self._clock()))
 
     async def kv_delete(self, key: str) -> bool:
         """Remove `key`; whether it was there. Durable on return."""
+        self.check("write")
         return await self._keeper(KeyValueStore).kv_delete(self._ref, key)
 
     async def kv_entries(self) -> list[KeyValue]:
         """All key-value entries, the one set longest ago first."""
+        self.check("read")
         return await self._keeper(KeyValueStore).kv_entries(self._ref)
 
     async def working_memory_read(self) -> str:
@@ -117,20 +159,24 @@ class SessionHandle(Remembering):
 
     async def transcript_extend(self, entries: Iterable[TranscriptEntry]) -> None:
         """Add entries at the end, next to each other and with the times that they have. Durable on return."""
+        self.check("write")
         if entries := list(entries):
             await self._keeper(TranscriptStore).transcript_append(self._ref, entries)
             await self._note_used()
 
     async def transcript_read_last(self, n: int = 20) -> list[TranscriptEntry]:
-        """The last `n` entries, oldest first; an empty list for `n` below 1."""
+        """The last `n` entries, archived ones too, oldest first; an empty list for `n` below 1."""
+        self.check("read")
         return await self._keeper(TranscriptStore).transcript_read_last(self._ref, n)
 
     async def transcript_read_all(self) -> list[TranscriptEntry]:
         """Every entry that is still known, archived ones first."""
+        self.check("read")
         return await self._keeper(TranscriptStore).transcript_read_all(self._ref)
 
     async def transcript_count(self, roles: Collection[str] = ()) -> int:
         """How many entries are still known, archived ones included; where roles are named, how many of those."""
+        self.check("read")
         return await self._keeper(TranscriptStore).transcript_count(self._ref, roles)
 
     async def transcript_stamp(self) -> str:
@@ -138,27 +184,50 @@ class SessionHandle(Remembering):
         return await self._keeper(TranscriptStore).transcript_stamp(self._ref)
 
     async def transcript_drop_last(self, n: int) -> list[TranscriptEntry]:
-        """Remove the last `n` entries for good and return them, oldest first. Durable on return."""
+        """Remove the last `n` entries for good, archived ones too, and return them, oldest first. Durable on return."""
+        self.check("write")
         return await self._keeper(TranscriptStore).transcript_drop_last(self._ref, n)
+
+    async def transcript_clear(self) -> int:
+        """Erase every entry for good, archived ones too, with what is told of them in short; how many there were.
+
+        Nothing is archived by it, and what is remembered of the session stays: see `purge`. Durable on return.
+        """
+        self.check("write")
+        cleared = await self._keeper(TranscriptStore).transcript_clear(self._ref)
+        for key in SUMMARY_KEYS if self.supports(KeyValueStore) else ():
+            await self.kv_delete(key)
+        return cleared
 
     async def rename(self, title: str) -> None:
         """Give the session a title; an empty one takes it away. Durable on return."""
+        self.check("write")
         now = self._clock()
         self.record = await self._catalog.change(self.id, lambda record: record.renamed(title).used(now))
 
     async def entitle(self, title: str, *, instead_of: str = "") -> None:
         """Give the session a title, unless it has another one by now than `instead_of`. Durable on return."""
+        self.check("write")
         now = self._clock()
         self.record = await self._catalog.change(
             self.id, lambda record: record.renamed(title).used(now) if record.title == instead_of else record
         )
 
+    async def note_history(self, opening: str, history: str) -> None:
+        """Keep by which digests a client that sends all of the conversation finds the session again. Durable."""
+        self.check("chat")
+        self.record = await self._catalog.change(
+            self.id, lambda record: replace(record, opening=record.opening or opening, history=history)
+        )
+
     async def receipt_append(self, receipt: dict[str, Any]) -> None:
         """Keep the record of a turn, or of what was done beside turns: that one has a `kind`. Durable on return."""
+        self.check("write")
         await self._catalog.append_receipt(self._ref, receipt)
 
     async def take_back_turn(self, at: datetime) -> None:
         """The turn whose entry has that time was taken back: no receipt or title tells what was said. Durable."""
+        self.check("write")
         await self._catalog.take_back(self._ref, at)
         self.record = await self._catalog.get(self.id)
 
@@ -168,10 +237,12 @@ class SessionHandle(Remembering):
 
     async def records(self) -> list[dict[str, Any]]:
         """Every record, oldest first: of turns, and of what was done beside them."""
+        self.check("read")
         return await self._catalog.receipts(self._ref)
 
     async def receipts_since(self, moment: datetime) -> list[dict[str, Any]]:
         """The record of every turn from `moment` on, newest first; reads no further back."""
+        self.check("read")
         return [record for record in await self._catalog.receipts_since(self._ref, moment) if "kind" not in record]
 
     async def remembered_since(self, moment: datetime) -> dict[str, str]:
@@ -185,24 +256,16 @@ class SessionHandle(Remembering):
                 receipts += await self._catalog.receipts_since(self._catalog.ref(ancestor), moment)
         return {str(each["remembered"]): str(each["at"]) for each in receipts if each.get("remembered")}
 
-    async def summarize_session(self, request: str, outcome: str = "", **said: Any) -> Remembered:
-        """See `Summaries`. What a fork says of the time before it was made is derived from what was remembered then."""
-        ancestors = () if said.get("session_id") else await self._ancestors()
-        return await super().summarize_session(request, outcome, **{"besides": ancestors, **said})
-
     async def list_files(self) -> list[SessionFile]:
         """The files in the session's folder, sorted by name; none for a session that lives in memory."""
-        return await asyncio.to_thread(_list_files, self._ref)
+        self.check("read")
+        return await self._catalog.files(self._ref)
 
     async def stream_file(self, name: str) -> AsyncIterator[bytes]:
         """The bytes of one of `list_files`, in chunks of at most 64 KiB. Raises `UnsafePath` or `FileNotFoundError`."""
-        import aiofiles
-
-        with translated(self._ref.folder):
-            path = contained(self._ref.folder, name)
-            async with aiofiles.open(path, "rb", opener=_open_safely) as file:
-                while chunk := await file.read(_CHUNK_BYTES):
-                    yield chunk
+        self.check("read")
+        async for chunk in self._catalog.stream_file(self._ref, name):
+            yield chunk
 
     async def copy_to(self, other: SessionRef, *, entries: int | None = None) -> None:
         """Write everything that the session's stores keep into a session that is being made.
@@ -212,7 +275,7 @@ class SessionHandle(Remembering):
         if self.supports(KeyValueStore):
             store = self._keeper(KeyValueStore)
             for entry in await store.kv_entries(self._ref):
-                if entries is None or entry.key not in TOLD_KEYS:
+                if entries is None or entry.key not in SUMMARY_KEYS:
                     await store.kv_set(other, entry)
         if self.supports(TranscriptStore):
             transcripts = self._keeper(TranscriptStore)
@@ -226,6 +289,7 @@ class SessionHandle(Remembering):
         receipts: Sequence[dict[str, Any]] = (),
     ) -> None:
         """Write what a session holds that was held elsewhere. Raises `UnsupportedOperation` without a transcript."""
+        self.check("write")
         if entries:
             await self._keeper(TranscriptStore).transcript_append(self._ref, entries)
         if self.supports(KeyValueStore):
@@ -234,8 +298,13 @@ class SessionHandle(Remembering):
         for receipt in receipts:
             await self._catalog.append_receipt(self._ref, receipt)
 
+    def _with(self, rights: frozenset[Right]) -> SessionHandle:
+        other = copy(self)
+        other._caller = replace(self._caller, rights=rights)  # noqa: SLF001 - it is one of us
+        return other
+
     async def _ancestors(self) -> list[tuple[str, datetime]]:
-        """The sessions that this one was forked from, each with the time until which it went along."""
+        """Return the sessions that this one was forked from, each with the time of the fork."""
         line: dict[str, datetime] = {}
         record = self.record
         while record.parent is not None and record.parent not in {self.id, *line}:
@@ -246,11 +315,17 @@ class SessionHandle(Remembering):
                 break
         return list(line.items())
 
+    @property
+    def observer(self) -> Observer | None:
+        """Who is given spans and counts."""
+        return self._caller.observer
+
     def _scope(self) -> Scope:
         store = self._keeper(ObservationStore)
         return self._caller.scope(store, agent_id=self.agent_id, session_id=self.id, clearance=self.clearance)
 
     def _keeper(self, contract: type[Contract]) -> Contract:
+        self._catalog.check_open()
         for store in self._stores.values():
             if isinstance(store, contract):
                 return store
@@ -271,20 +346,3 @@ def _first(said: list[TranscriptEntry], entries: int | None) -> list[TranscriptE
     if entries is not None and not 0 <= entries <= len(said):
         raise InvalidValue(f"there is no entry {entries}: the session has {len(said)}")
     return said if entries is None else said[:entries]
-
-
-def _list_files(ref: SessionRef) -> list[SessionFile]:
-    if ref.folder.name != ref.id:
-        return []
-    with translated(ref.folder):
-        found = [
-            SessionFile(entry.name, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC).isoformat())
-            for entry in os.scandir(ref.folder)
-            if not entry.name.startswith(".") and entry.is_file(follow_symlinks=False)
-            for status in [entry.stat(follow_symlinks=False)]
-        ]
-    return sorted(found, key=lambda file: file.name)
-
-
-def _open_safely(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC)

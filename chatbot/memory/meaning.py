@@ -1,36 +1,56 @@
-"""What is remembered, by its meaning: vectors for the rows that have none, and the rows that are like a text.
+"""Find rows by meaning: embed the rows that have no vector, and rank rows by cosine.
 
-Meaning is an addition to words, so nothing here fails for others: where the embedder or the vectors cannot be used, a
-notice says so once, and for a while words alone count. No lock is held while an embedder is called, and what may not
-leave this machine unasked is not given to one that sends it away.
+Meaning is an addition to words, so nothing here fails for others: if the embedder or the vectors cannot be used, a
+notice says so once, and for a while words alone count. No lock is held while an embedder is called, and sensitive rows
+are never given to an embedder that sends texts away.
+
+New rows are embedded in the background, at no more than half a core and not while a question waits. What is left when
+the memory is closed is embedded then, within `CLOSING_S`, and a search fills a bounded number of gaps first.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
+from typing import TypeVar
 
 from chatbot.embedding import Embedder
 from chatbot.errors import ChatbotError, ModelTimeout
+from chatbot.memory.exchanges import QUESTION
 from chatbot.memory.record import utc_now
 from chatbot.memory.scoring import WEIGHT
 from chatbot.messages import Usage
-from stores.access import SENSITIVITIES, View
-from stores.base import ObservationStore
-from stores.errors import StoreError
-from stores.lifecycle import AsyncResource
-from stores.observation import Observation
-from stores.query import Filter, Match
-from stores.vectors import Vector
+from chatbot.stores.access import SENSITIVITIES, View
+from chatbot.stores.base import ObservationStore
+from chatbot.stores.errors import OtherEmbedder, StoreError
+from chatbot.stores.lifecycle import AsyncResource
+from chatbot.stores.loops import cancelled
+from chatbot.stores.observation import Observation
+from chatbot.stores.query import Filter, Match
+from chatbot.stores.span import Span, span
+from chatbot.stores.vectors import Vector
 
 logger = logging.getLogger(__name__)
 
 _QUERY_TIMEOUT_S = 5.0
+"""How long an answer may wait for an embedder elsewhere; one on this machine may take `_LOCAL_TIMEOUT_S`, for it only
+takes long where the machine is busy or the model is being loaded."""
+_LOCAL_TIMEOUT_S = 30.0
 _PAUSE_S = 60.0
 """For how long words alone count after a failure."""
+CLOSING_S = 30.0
+"""How long closing may go on embedding what this process wrote."""
+_GAPS, _GAPS_S = 16, 1.0
+"""How many rows without a vector a search embeds first, if that is done on this machine, and for how long at most."""
+
+_POLITE_S = 0.05
+"""How often the background looks whether a question still waits."""
+T = TypeVar("T")
 
 Billing = Callable[[str, Usage, float], Awaitable[None]]
 """Called after each call, with the model, what it took, and the seconds: to be billed with the purpose `embed`."""
@@ -51,8 +71,9 @@ class Meaning(AsyncResource):
         bill: Billing | None = None,
         notice: Callable[[str], None] = logger.warning,
         clock: Callable[[], datetime] = utc_now,
-        timeout_s: float = _QUERY_TIMEOUT_S,
+        timeout_s: float | None = None,
         pause_s: float = _PAUSE_S,
+        closing_s: float = CLOSING_S,
     ) -> None:
         self._embedder = embedder
         self._store = store
@@ -61,54 +82,100 @@ class Meaning(AsyncResource):
         self._bill = bill
         self._notice = notice
         self._clock = clock
-        self._timeout_s = timeout_s
+        usual = _QUERY_TIMEOUT_S if embedder.sends_away else _LOCAL_TIMEOUT_S
+        self._timeout_s = usual if timeout_s is None else timeout_s
         self._pause_s = pause_s
+        self._closing_s = closing_s
         self._told = ""
         self._paused_until = 0.0
         self._under_way: asyncio.Task[None] | None = None
+        self._asking = 0
+        self._has_gaps = True
+        self._has_written = False
+        self._among_others: bool | None = None
+        self._beginning = threading.Lock()
 
     async def check(self) -> None:
         """Raise `OtherEmbedder` where another model made the vectors, `UnsupportedOperation` where none are kept."""
         await self._store.missing_vectors(self._everything(), model=self._embedder.name, limit=0)
 
     async def embed_missing(self, *, most: int | None = None) -> int:
-        """Embed rows that have no vector, those added last first, a batch at a time; how many were.
+        """Embed rows that have no vector, newest first, a batch at a time; return how many.
 
         Raises what the embedder and the store raise. What was embedded before stays.
         """
         done = 0
+        stuck: set[str] = set()
         while most is None or done < most:
-            size = min(self._embedder.batch, self._embedder.batch if most is None else most - done)
-            rows = await self._store.missing_vectors(self._everything(), model=self._embedder.name, limit=size)
-            if not rows:
+            rows = await self._missing(self._embedder.batch if most is None else most - done)
+            if stuck.issuperset(row.id for row in rows):
                 break
-            vectors = await self._embed([embedded_text(row) for row in rows])
-            kept = await self._store.put_vectors(self._embedder.name, list(zip(rows, vectors, strict=True)))
+            kept = await self._embed_rows(rows)
             done += kept
-            if not kept:
-                break  # all were changed or erased meanwhile, or there is nowhere to keep them
+            if kept < len(rows):  # changed, erased or embedded by others meanwhile, or there is nowhere to keep them
+                stuck.update(row.id for row in rows)
         return done
 
+    async def embed_all(self) -> int:
+        """Embed every row without a vector of this embedder; return how many. What `reindex --embed` does."""
+        try:
+            return await self.embed_missing()
+        except OtherEmbedder:
+            return await self.embed_again()
+
     async def embed_again(self) -> int:
-        """Throw all vectors away and make them with this embedder; how many. What `reindex --embed` does."""
+        """Make all vectors anew with this embedder; return how many. What `reindex --all` does."""
         await self._store.forget_vectors()
+        self._has_gaps = True
         return await self.embed_missing()
+
+    async def missing(self) -> int:
+        """Return how many rows have no vector yet."""
+        return (await self._store.vector_stats(self._everything())).missing
 
     def begin(self) -> None:
         """Embed what is missing in the background, unless that is going on. Returns at once, never raises."""
-        if self._under_way is None and not self._is_paused():
-            self._under_way = asyncio.create_task(self._embed_quietly())
-            self._under_way.add_done_callback(self._ended)
+        self._has_gaps = self._has_written = True
+        with self._beginning:
+            if not self._is_under_way() and not self._is_paused():
+                self._under_way = asyncio.create_task(self._embed_quietly())
+                self._under_way.add_done_callback(self._ended)
 
     async def nearest(
         self, view: View, texts: Sequence[str], wanted: Filter | None = None, *, limit: int = 200
     ) -> list[Match]:
-        """The rows that are most like any of the texts, with the best cosine as score; one call for all texts.
+        """Return the rows most like any of the texts, with the best cosine as score.
 
-        Empty where meaning cannot be used at present, which a notice has said.
+        Empty if meaning cannot be used at present, which a notice has said.
         """
-        vectors = await self.vectors(texts)
-        return await self.nearest_to(view, [vector for vector in vectors if vector], wanted, limit=limit)
+        return await self.nearest_to(view, await self.questions(texts), wanted, limit=limit)
+
+    async def questions(self, texts: Sequence[str]) -> list[Vector]:
+        """Return the vectors to search with for all texts together."""
+        return [vector for found in await self.questions_of(list(dict.fromkeys(texts))) for vector in found]
+
+    async def questions_of(self, texts: Sequence[str]) -> list[list[Vector]]:
+        """Return the vectors to search with for each text, having embedded a few of the rows that have none.
+
+        None for a text without words, and none at all if meaning cannot be used at present, which a notice has said.
+        """
+        asked = list(dict.fromkeys(text for text in texts if text.strip()))
+        if not asked or self._is_paused():
+            return [[] for _ in texts]
+        self._asking += 1
+        try:
+            if self._has_gaps and not self._embedder.sends_away:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_GAPS_S):
+                        await self.embed_missing(most=_GAPS)
+            others = await self._has_others()
+            made = dict(zip(asked, await self._within(self._embed_questions(asked, among_others=others)), strict=True))
+        except (ChatbotError, StoreError) as error:
+            self.pause(error)
+            return [[] for _ in texts]
+        finally:
+            self._asking -= 1
+        return [made.get(text, []) for text in texts]
 
     async def vectors(self, texts: Sequence[str]) -> list[Vector | None]:
         """The vectors of the texts, as few calls as can be; None for a text without words.
@@ -122,7 +189,7 @@ class Meaning(AsyncResource):
                 batch = asked[at : at + self._embedder.batch]
                 made |= zip(batch, await self._embed_soon(batch), strict=True)
         except (ChatbotError, StoreError) as error:
-            self._pause(error)
+            self.pause(error)
             made = {}
         return [made.get(text) for text in texts]
 
@@ -140,7 +207,7 @@ class Meaning(AsyncResource):
                     if match.id not in best or best[match.id].score < match.score:
                         best[match.id] = match
         except (ChatbotError, StoreError) as error:
-            self._pause(error)
+            self.pause(error)
             return []
         return sorted(best.values(), key=lambda match: -match.score)[:limit]
 
@@ -151,27 +218,99 @@ class Meaning(AsyncResource):
         return {match.id: match.score for match in await self.nearest(view, texts, wanted, limit=limit)}
 
     async def aclose(self) -> None:
-        """Stop what goes on in the background; what was embedded stays."""
+        """Embed what this process wrote, within `closing_s`; report what is left. May be called twice."""
         if self._under_way is not None:
-            self._under_way.cancel()
-            await asyncio.wait([self._under_way])
+            await cancelled(self._under_way)
+        if self._has_written and not self._is_paused():
+            self._has_written = False
+            await self._finish()
+
+    async def _finish(self) -> None:
+        try:
+            async with asyncio.timeout(self._closing_s):
+                await self.embed_missing()
+        except TimeoutError:
+            with suppress(ChatbotError, StoreError):
+                self._notice(f"{await self.missing()} memories are not embedded yet: `chatbot memory reindex --embed`")
+        except (ChatbotError, StoreError) as error:
+            self.pause(error)
 
     async def _embed_quietly(self) -> None:
+        """Embed batch by batch; after each, rest as long as it took, and for as long as a question waits."""
         try:
-            await self.embed_missing()
+            done = 1
+            while done:
+                started = time.monotonic()
+                done = await self.embed_missing(most=self._embedder.batch)
+                await asyncio.sleep(time.monotonic() - started)
+                while self._asking:  # noqa: ASYNC110 - in any loop, so no event of one loop will do
+                    await asyncio.sleep(_POLITE_S)
         except (ChatbotError, StoreError) as error:
-            self._pause(error)
+            self.pause(error)
+
+    async def _embed_rows(self, rows: Sequence[Observation]) -> int:
+        """Embed the rows and return how many vectors were kept."""
+        vectors = await self._embed([embedded_text(row) for row in rows])
+        kept = await self._store.put_vectors(self._embedder.name, list(zip(rows, vectors, strict=True)))
+        self._among_others = None if kept else self._among_others
+        return kept
+
+    async def _missing(self, most: int) -> list[Observation]:
+        """Return a batch of rows without a vector. Another encoder's vectors make way, if this one costs nothing."""
+        view, name, limit = self._everything(), self._embedder.name, min(most, self._embedder.batch)
+        try:
+            rows = await self._store.missing_vectors(view, model=name, limit=limit)
+        except OtherEmbedder:
+            if self._embedder.sends_away:
+                raise
+            await self._store.forget_vectors()
+            rows = await self._store.missing_vectors(view, model=name, limit=limit)
+        self._has_gaps = len(rows) == limit
+        return rows
+
+    async def _has_others(self) -> bool:
+        """Return whether any row is in a language that the English encoder does not know."""
+        if self._among_others is None:
+            self._among_others = False
+            for probe in self._embedder.probes():
+                found = await self._store.nearest(
+                    self._everything(), probe, Filter(), model=self._embedder.name, limit=1
+                )
+                self._among_others = self._among_others or bool(found)
+        return self._among_others
+
+    def _is_under_way(self) -> bool:
+        """Whether rows are being embedded; not in a loop that was closed before it came to an end."""
+        task = self._under_way
+        return task is not None and not task.done() and not task.get_loop().is_closed()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._under_way = None
+        if self._under_way is task:
+            self._under_way = None
         if not task.cancelled():
             task.result()
 
     async def _embed_soon(self, texts: Sequence[str]) -> list[Vector]:
-        """Within the time that an answer may be held up."""
+        return await self._within(self._embed(texts))
+
+    async def _embed_questions(self, texts: Sequence[str], *, among_others: bool) -> list[list[Vector]]:
+        found: list[list[Vector]] = []
+        for at in range(0, len(texts), self._embedder.batch):
+            begun = time.monotonic()
+            batch = texts[at : at + self._embedder.batch]
+            with self._span() as work:
+                vectors, usage = await self._embedder.embed_questions(batch, among_others=among_others)
+                work.note(usage=usage)
+            found += vectors
+            if self._bill is not None:
+                await self._bill(self._embedder.name, usage, time.monotonic() - begun)
+        return found
+
+    async def _within(self, work: Awaitable[T]) -> T:
+        """Await the work for as long as an answer may be held up."""
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await self._embed(texts)
+                return await work
         except TimeoutError as error:
             if isinstance(error, ChatbotError):
                 raise
@@ -179,16 +318,27 @@ class Meaning(AsyncResource):
 
     async def _embed(self, texts: Sequence[str]) -> list[Vector]:
         begun = time.monotonic()
-        answer = await self._embedder.embed(texts)
+        with self._span() as work:
+            answer = await self._embedder.embed(texts)
+            work.note(usage=answer.usage)
         if self._bill is not None:
             await self._bill(self._embedder.name, answer.usage, time.monotonic() - begun)
         return answer.vectors
+
+    def _span(self) -> Span:
+        return span("call", operation="embeddings", model=self._embedder.name, purpose="embed")
 
     def _everything(self) -> View:
         asked = frozenset({"public"} if self._embedder.sends_away else SENSITIVITIES)
         return View("full", self._clock(), asked, None)  # type: ignore[arg-type]
 
-    def _pause(self, error: ChatbotError | StoreError) -> None:
+    @property
+    def model(self) -> str:
+        """The name of the embedder."""
+        return self._embedder.name
+
+    def pause(self, error: ChatbotError | StoreError) -> None:
+        """Search by words alone for a while, and say why."""
         self._paused_until = time.monotonic() + self._pause_s
         if str(error) != self._told:
             self._told = str(error)
@@ -199,6 +349,7 @@ class Meaning(AsyncResource):
 
 
 def embedded_text(row: Observation) -> str:
-    """What of a row is embedded: what it says, what a person said before what the bot replied."""
-    parts = (row.title, row.subtitle, row.narrative, *row.facts, row.user_text, row.assistant_text)
+    """Return the text that is embedded; for an exchange the bot's question, the user's line and the reply."""
+    question = str(row.metadata.get(QUESTION, ""))
+    parts = (row.title, row.subtitle, row.narrative, *row.facts, question, row.user_text, row.assistant_text)
     return "\n".join(dict.fromkeys(filter(None, parts)))

@@ -17,7 +17,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cache
 
-from stores.analysis import terms
+from chatbot.stores.analysis import terms
 
 GATE = 0.30
 TYPE_WEIGHTS: Mapping[str, float] = {
@@ -38,6 +38,18 @@ _ASKED_WORDS = 2
 _WORDS = 6
 """As many content words make a substance of a half: of a message, and of anything else."""
 _ABOUT_ONESELF = re.compile(r"\b(?:i|i'm|i’m|im|my|mine|we|we're|we’re|our|ours|me|us)\b", re.IGNORECASE)
+_NUMBER = re.compile(r"[\d.,:/*+^=%-]+")
+_OFFER = re.compile(
+    r"\W*(?:do you (?:want|need)|would you like|shall (?:i|we)|should (?:i|we)|may i|can i|want me to|anything else"
+    r"|how (?:are you|can i help))\b",
+    re.IGNORECASE,
+)
+"""A question about what to do next, or how one is: the answer says nothing that lasts."""
+_ERRAND = re.compile(
+    r"\W*(?:(?:please|can you|could you|would you|will you)\W+)*"
+    r"(?:tell|show|give|write|make|draw|sing|say|translate|repeat|count|calculate|compute|list|continue|go on|stop)\b",
+    re.IGNORECASE,
+)
 _QUESTION_MARKS = ("?", "？")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])")
 
@@ -64,12 +76,22 @@ class Memorability:
     gate: float = GATE
     type_weights: Mapping[str, float] = field(default_factory=lambda: TYPE_WEIGHTS)
 
-    def of_exchange(self, text: str, reply: str, known: Iterable[str] = ()) -> Scores:
-        """An exchange; `known` are the texts that the prompt held, which a reply to a question may merely repeat."""
+    def of_exchange(self, text: str, reply: str, known: Iterable[str] = (), *, question: str = "") -> Scores:
+        """An exchange; `known` are the texts that the prompt held, which a reply to a question may merely repeat.
+
+        `question` is the bot's question that the text answers: a word that answers one says as much as a sentence.
+        A reply counts only beside a topic of the user's: an errand such as "tell me a joke" says nothing about anybody.
+        """
         asked, answered = _content(text), _content(reply)
-        states = bool(asked) and not _is_question(text) and _ABOUT_ONESELF.search(text) is not None
-        measure = max((len(asked) + states) / _ASKED_WORDS, len(answered) / _WORDS)
-        new = _share_unknown(answered, known) if _is_question(text) and answered else 1.0
+        if text and not _is_question(text) and not _OFFER.match(question):
+            asked |= _content(question)
+        asks, orders = _is_question(text), _ERRAND.match(text) is not None
+        states = bool(asked) and not asks and not orders and _ABOUT_ONESELF.search(text) is not None
+        topics = sum(not _NUMBER.fullmatch(word) for word in asked)
+        says = not (asks or orders)
+        replied = len(answered) if says or topics > orders else 0
+        measure = max(((len(asked) if says else topics) + states) / _ASKED_WORDS, replied / _WORDS)
+        new = _share_unknown(answered, known) if asks and answered else 1.0
         return Scores(saturated(measure), math.sqrt(new))
 
     def of_text(self, text: str, type_: str, *, known: Iterable[str] = (), about: Collection[str] = ()) -> Scores:
@@ -96,7 +118,8 @@ def _share_unknown(words: AbstractSet[str], known: Iterable[str]) -> float:
 
 
 def _content(text: str) -> AbstractSet[str]:
-    return set(terms(text)) - _pleasantries()
+    """The words with a topic; a sign such as an emoji is found, and yet says nothing that is worth keeping."""
+    return {term for term in terms(text) if any(map(str.isalnum, term))} - _pleasantries()
 
 
 def _is_question(text: str) -> bool:

@@ -6,18 +6,17 @@ That two names are one person is a fact like any other, with the predicate `also
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
 from chatbot.memory.facts import Facts
-from chatbot.memory.scope import PUBLIC, Scope
-from stores.access import Sensitivity
-from stores.observation import Triple, fold
-from stores.query import Facet, FactFilter
+from chatbot.memory.scope import PUBLIC, Scope, Sensitivities
+from chatbot.stores.fields import fold
+from chatbot.stores.observation import Triple
+from chatbot.stores.query import EVERY, Facet, FactFilter
 
 ALIAS = "also known as"
-_MOST = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +35,11 @@ class People(Facts):
 
     __slots__ = ()
 
-    async def people(self, query: str = "", *, ask: Collection[Sensitivity] = PUBLIC) -> list[Person]:
+    async def people(self, query: str = "", *, ask: Sensitivities = PUBLIC) -> list[Person]:
         """People whose name, or other name, holds `query`, whoever is mentioned most first."""
         scope = self._scope()
         view = scope.view(ask)
-        facets = await scope.store.facets(view, "people", limit=_MOST)
+        facets = await scope.store.facets(view, "people", limit=EVERY)
         groups = _groups(await _alias_facts(scope, ask))
         by_group: defaultdict[str, list[Facet]] = defaultdict(list)
         for facet in facets:
@@ -57,7 +56,7 @@ class People(Facts):
             stated = [
                 fact
                 for name in (*names.values(), *others.values())
-                for fact in await scope.store.facts(view, FactFilter(subject=name))
+                for fact in await scope.store.facts(view, FactFilter(subject=name), limit=EVERY)
                 if fold(fact.predicate) != ALIAS
             ]
             found.append(
@@ -87,8 +86,8 @@ async def other_names(scope: Scope, names: Iterable[str] | str) -> tuple[str, ..
     return tuple(found.values())
 
 
-async def _alias_facts(scope: Scope, ask: Collection[Sensitivity]) -> list[Triple]:
-    return await scope.store.facts(scope.view(ask), FactFilter(predicate=ALIAS), limit=_MOST)
+async def _alias_facts(scope: Scope, ask: Sensitivities) -> list[Triple]:
+    return await scope.store.facts(scope.view(ask), FactFilter(predicate=ALIAS), limit=EVERY)
 
 
 def _groups(facts: Iterable[Triple]) -> dict[str, dict[str, str]]:

@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from chatbot.memory.inputs import takes
 from chatbot.memory.people import other_names
-from chatbot.memory.scope import PUBLIC, Scope, Scoped
+from chatbot.memory.scope import PUBLIC, Scope, Scoped, Sensitivities
 from chatbot.memory.scoring import Scored
-from stores.access import VISIBILITIES, Sensitivity, View
-from stores.errors import InvalidValue, StoreError, UnknownObservation, UnsupportedOperation, did_you_mean
-from stores.events import Event
-from stores.observation import STATUSES, TYPES, Observation, is_observation_id
-from stores.query import MOST_AT_ONCE, Filter, Order, Page, Progress, Stats, VectorStats, Version, check_limit
-from stores.records import check_time, format_time
+from chatbot.stores.access import SENSITIVITIES, View
+from chatbot.stores.errors import (
+    InvalidValue,
+    ReadOnlyFolder,
+    StoreError,
+    UnknownObservation,
+    UnsupportedOperation,
+    did_you_mean,
+)
+from chatbot.stores.events import Event
+from chatbot.stores.fields import is_observation_id
+from chatbot.stores.observation import Observation
+from chatbot.stores.query import (
+    FILTER_FIELDS,
+    Filter,
+    Order,
+    Page,
+    Progress,
+    Stats,
+    VectorStats,
+    Version,
+    Wanted,
+    check_limit,
+)
+from chatbot.stores.records import format_time
 
 if TYPE_CHECKING:
     from chatbot.memory.recall import Recollection
@@ -24,7 +44,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DEFAULT_LIMIT = 10
-_ALIKE = 0.3
+_NO_FILTER = "observations cannot be filtered by"
+
+_WANTED = tuple(each.name for each in fields(Wanted))
+_ALIKE = 0.2
 """The cosine from which on a row that holds none of the words is listed for its meaning."""
 _CANDIDATES = 5
 """How many times the limit are looked at before the best are chosen."""
@@ -52,6 +75,85 @@ class Hit:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch(Filter):
+    """Several questions, and which rows may answer them."""
+
+    texts: Sequence[str] = field(kw_only=False)
+    limit: int = 0
+    """How many hits at most; 0 means 10."""
+    offset: int = 0
+    """How many of the best are passed over."""
+    max_tokens: int | None = None
+    """The list ends once it takes more than these; there is always one hit, if there is any."""
+    ask: Sensitivities = PUBLIC
+    count_use: bool = True
+    """Whether what is returned counts as used."""
+    as_of: datetime | None = None
+    """What was true at that time is asked for."""
+    known_at: datetime | None = None
+    """What was known at that time is asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search(Filter):
+    """A question, and which rows may answer it; see `Batch`."""
+
+    text: str = field(default="", kw_only=False)
+    limit: int = 0
+    offset: int = 0
+    max_tokens: int | None = None
+    ask: Sensitivities = PUBLIC
+    count_use: bool = True
+    as_of: datetime | None = None
+    known_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recall(Filter):
+    """The texts of a moment, the last of which is asked about, and which rows may be recalled."""
+
+    texts: str | Sequence[str] = field(kw_only=False)
+    limit: int = 5
+    profile: str = "inject"
+    exclude: Collection[str] = ()
+    """Ids of rows that are not recalled."""
+    ask: Sensitivities = PUBLIC
+    as_of: datetime | None = None
+    """What was true at that time is asked for."""
+    known_at: datetime | None = None
+    """What was known at that time is asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing(Filter):
+    """A page of rows by time."""
+
+    order: Order = "updated"
+    ascending: bool = False
+    limit: int = 20
+    cursor: str | None = None
+    """`after` of the page before."""
+    ask: Sensitivities = PUBLIC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline(Wanted):
+    """The rows around one: so many `before` it, and so many `after`."""
+
+    anchor: str = field(kw_only=False)
+    before: int = 5
+    after: int = 5
+    ask: Sensitivities = PUBLIC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Every(Filter):
+    """All rows that fit."""
+
+    ask: Sensitivities = PUBLIC
+
+
 class Reading(Scoped):
     """Every answer holds only what the caller may see; the gate is passed before limits, counts and uses.
 
@@ -61,49 +163,44 @@ class Reading(Scoped):
 
     __slots__ = ()
 
-    async def search(
-        self,
-        text: str = "",
-        *,
-        limit: int = 0,
-        offset: int = 0,
-        max_tokens: int | None = None,
-        ask: Collection[Sensitivity] = PUBLIC,
-        count_use: bool = True,
-        **wanted: Any,
-    ) -> list[Hit]:
+    @takes(Search, _NO_FILTER)
+    async def search(self, asked: Search) -> list[Hit]:
         """What is remembered about `text`, best first; without a text, or with stop words only, what is newest.
 
-        `wanted` are fields of `Filter`. A limit of 0 means 10; `offset` passes over the best. `max_tokens` ends the
-        list once it is exceeded, yet there is always one hit if there is any. What is returned counts as used unless
-        `count_use` is false.
+        The other parameters are those of `Search` and of `Filter`. A limit of 0 means 10; `offset` passes over the
+        best. `max_tokens` ends the list once it is exceeded, yet there is always one hit if there is any. What is
+        returned counts as used unless `count_use` is false.
         """
-        [hits] = await self.search_batch(
-            [text], limit=limit, offset=offset, max_tokens=max_tokens, ask=ask, count_use=count_use, **wanted
-        )
+        [hits] = await self._search(Batch([asked.text], **_fields_of(asked, besides="text")))
         return hits
 
-    async def search_batch(
-        self,
-        texts: Sequence[str],
-        *,
-        limit: int = 0,
-        offset: int = 0,
-        max_tokens: int | None = None,
-        ask: Collection[Sensitivity] = PUBLIC,
-        count_use: bool = True,
-        **wanted: Any,
-    ) -> list[list[Hit]]:
+    @takes(Batch, _NO_FILTER)
+    async def search_batch(self, asked: Batch) -> list[list[Hit]]:
         """The answers to several questions, in their order and each as `search` gives it.
 
         They take one call of the embedder, and what is returned, however often, counts as used once.
         """
+        return await self._search(asked)
+
+    async def _search_past(self, text: str, asked: Batch) -> list[Hit]:
+        """The answer as of a time; it counts as no use."""
+        offset = check_limit(asked.offset)
+        kept = {name: getattr(asked, name) for name in (*FILTER_FIELDS, "ask", "as_of", "known_at")}
+        limit = offset + (check_limit(asked.limit) or DEFAULT_LIMIT)
+        found = (await self._recall(Recall(text, limit=limit, profile="search", **kept))).hits
+        hits = [Hit(each.observation, each.score, each.parts) for each in found if each.observation]
+        return _within(hits[offset:], asked.max_tokens)
+
+    async def _search(self, asked: Batch) -> list[list[Hit]]:
         from chatbot.memory.recall import rows_about
 
+        if asked.as_of is not None or asked.known_at is not None:
+            return [await self._search_past(text, asked) for text in asked.texts]
         scope = self._scope()
-        view, limit, offset = scope.view(ask), check_limit(limit) or DEFAULT_LIMIT, check_limit(offset)
-        filtered = await self._filter(wanted)
-        vectors = await scope.meaning.vectors(texts) if scope.meaning else [None] * len(texts)
+        view, texts = scope.view(asked.ask), asked.texts
+        limit, offset = check_limit(asked.limit) or DEFAULT_LIMIT, check_limit(asked.offset)
+        filtered = await self._filter(asked)
+        vectors = await scope.meaning.questions_of(texts) if scope.meaning else [[] for _ in texts]
         answers = []
         for text, vector in zip(texts, vectors, strict=True):
             found = await rows_about(
@@ -113,70 +210,92 @@ class Reading(Scoped):
                 filtered,
                 profile=scope.profiles["search"],
                 limit=(offset + limit) * _CANDIDATES,
-                vectors=[vector] if vector else [],
+                reach=offset + limit,
+                vectors=vector,
             )
-            answers.append(_within(await _hits(scope, view, found, slice(offset, offset + limit)), max_tokens))
+            answers.append(_within(await _hits(scope, view, found, slice(offset, offset + limit)), asked.max_tokens))
         found_ids = list(dict.fromkeys(hit.observation.id for hits in answers for hit in hits))
         scope.retrieved("search", found_ids)
-        if count_use:
+        if asked.count_use:
             await self.note_use(found_ids)
         return answers
 
-    async def recall(
-        self,
-        texts: str | Sequence[str],
-        *,
-        limit: int = 5,
-        profile: str = "inject",
-        exclude: Collection[str] = (),
-        ask: Collection[Sensitivity] = PUBLIC,
-        **wanted: Any,
-    ) -> Recollection:
+    @takes(Recall, _NO_FILTER)
+    async def recall(self, asked: Recall) -> Recollection:
         """What is remembered about the last of `texts` and, a little, about those before it: for a prompt.
 
-        Rows in `exclude` are not recalled. Everything that was looked at is told, with the parts of its score and what
-        became of it. Counts as no use: `note_use` does. Raises `InvalidValue` for an unknown profile.
+        The other parameters are those of `Recall` and of `Filter`. Rows in `exclude` are not recalled. Everything that
+        was looked at is told, with the parts of its score and what became of it. A statement stands before what it has
+        changed, which is told as `changed_at`. Counts as no use: `note_use` does. Raises `InvalidValue` for an unknown
+        profile.
         """
-        from chatbot.memory.recall import RECALLED, Recalled, Recollection, judged, rows_about
+        return await self._recall(asked)
+
+    async def _recall(self, asked: Recall) -> Recollection:
+        from chatbot.memory.past import known, left_since, moment, scored_past, until
+        from chatbot.memory.profile_lines import changed_sources, slot_rows
+        from chatbot.memory.recall import RECALLED, Recalled, Recollection, eligible, judged, latest_first, rows_about
 
         scope = self._scope()
-        if profile not in scope.profiles:
-            raise InvalidValue(f"no profile of scores is called {profile!r}{did_you_mean(profile, scope.profiles)}")
-        weighed = scope.profiles[profile]
-        view, limit = scope.view(ask), check_limit(limit)
-        texts = [texts] if isinstance(texts, str) else texts
-        wanted_rows = await self._filter(wanted)
-        found = await rows_about(scope, view, texts, wanted_rows, profile=weighed, limit=limit + len(exclude))
-        verdicts = judged(found, weighed, limit, frozenset(exclude))
-        ids = [row.match.id for row, verdict in verdicts if verdict == RECALLED]
-        rows = {row.id: row for row in await scope.store.get(view, ids)}
-        considered = tuple(Recalled(row, rows.get(row.match.id), verdict) for row, verdict in verdicts)
-        hits = tuple(each for each in considered if each.verdict == RECALLED and each.observation)
+        if asked.profile not in scope.profiles:
+            raise InvalidValue(
+                f"no profile of scores is called {asked.profile!r}{did_you_mean(asked.profile, scope.profiles)}"
+            )
+        weighed, exclude = scope.profiles[asked.profile], frozenset(asked.exclude)
+        view, limit = scope.view(asked.ask), check_limit(asked.limit)
+        texts = [asked.texts] if isinstance(asked.texts, str) else asked.texts
+        wanted = await self._filter(asked)
+        at = moment(asked.as_of, asked.known_at, view.now)
+        past: dict[str, Observation] = {}
+        if at is not None:
+            past = {row.id: row for row in await left_since(scope, view, wanted, at)}
+            wanted = until(wanted, at)
+        found = await rows_about(scope, view, texts, wanted, profile=weighed, limit=limit + len(exclude))
+        if past:
+            before = scored_past(list(past.values()), texts[-1] if texts else "", weighed, view.now)
+            found = sorted([*found, *before], key=lambda row: -row.score)
+        verdicts = judged(found, weighed, limit, exclude)
+        choice, most = eligible(verdicts)
+        rows = {row.id: row for row in await scope.store.get(view, [row.match.id for row in choice])}
+        rows |= {row.match.id: past[row.match.id] for row in choice if row.match.id in past}
+        if asked.known_at is not None:
+            written = await known(scope, view, list(rows.values()), asked.known_at)
+            rows = {each: row for each, row in rows.items() if each in written}
+        changed = changed_sources(await slot_rows(scope)) if choice else {}
+        if at is not None:
+            changed = {each: when for each, when in changed.items() if when <= at}
+        arranged = latest_first(choice, rows, most, changed, view.now)
+        hits = tuple(each for each in arranged if each.verdict == RECALLED)
+        told = {each.id: each for each in arranged}
+        considered = tuple(
+            told.get(row.match.id) or Recalled(row, None, _left_out(verdict, rows.get(row.match.id)))
+            for row, verdict in verdicts
+        )
         scope.retrieved("recall", [each.id for each in hits])
         return Recollection(hits, considered)
 
     async def like(
-        self, texts: Sequence[tuple[str, Mapping[str, Any]]], *, limit: int = 10, ask: Collection[Sensitivity] = PUBLIC
+        self, texts: Sequence[tuple[str, Filter]], *, limit: int = 10, ask: Sensitivities = PUBLIC
     ) -> list[list[Hit]]:
         """For each text, the rows whose meaning is nearest, with the cosine as score; words do not count.
 
-        With each text come the fields of `Filter` that rows must fit. Nothing without an embedder, and no row that has
+        With each text comes the filter that rows must fit. Nothing without an embedder, and no row that has
         not been embedded yet. Counts as no use.
         """
         scope = self._scope()
+        view, limit = scope.view(ask), check_limit(limit)
         if scope.meaning is None:
             return [[] for _ in texts]
-        view, limit = scope.view(ask), check_limit(limit)
         answers = []
         for vector, (_, wanted) in zip(await scope.meaning.vectors([text for text, _ in texts]), texts, strict=True):
-            filtered = await self._filter(dict(wanted))
+            filtered = await self._filter(wanted)
             found = await scope.meaning.nearest_to(view, [vector] if vector else [], filtered, limit=limit)
             rows = {row.id: row for row in await scope.store.get(view, [match.id for match in found])}
             answers.append([Hit(rows[match.id], match.score) for match in found if match.id in rows])
         return answers
 
     async def get(
-        self, ids: Sequence[str], *, ask: Collection[Sensitivity] = PUBLIC, count_use: bool = True
+        self, ids: Sequence[str], *, ask: Sensitivities = PUBLIC, count_use: bool = True
     ) -> list[Observation]:
         """Observations in full, in the order asked for; what is missing, forgotten or hidden is left out."""
         scope = self._scope()
@@ -186,40 +305,39 @@ class Reading(Scoped):
             await self.note_use([row.id for row in rows])
         return rows
 
-    async def list_observations(
-        self,
-        *,
-        order: Order = "updated",
-        ascending: bool = False,
-        limit: int = 20,
-        cursor: str | None = None,
-        ask: Collection[Sensitivity] = PUBLIC,
-        **wanted: Any,
-    ) -> Page:
-        """A page of observations by time; `cursor` is `after` of the page before. `wanted` are fields of `Filter`."""
+    @takes(Listing, _NO_FILTER)
+    async def list_observations(self, asked: Listing) -> Page:
+        """A page of observations by time; the parameters are those of `Listing` and of `Filter`."""
         scope = self._scope()
         return await scope.store.find(
-            scope.view(ask), await self._filter(wanted), order=order, ascending=ascending, limit=limit, after=cursor
+            scope.view(asked.ask),
+            await self._filter(asked),
+            order=asked.order,
+            ascending=asked.ascending,
+            limit=asked.limit,
+            after=asked.cursor,
         )
 
-    async def timeline(
-        self, anchor: str, *, before: int = 5, after: int = 5, ask: Collection[Sensitivity] = PUBLIC, **wanted: Any
-    ) -> list[Observation]:
+    @takes(Timeline, _NO_FILTER)
+    async def timeline(self, asked: Timeline) -> list[Observation]:
         """What was remembered just before and after an observation, which stands among them, oldest first.
 
-        Raises `UnknownObservation` where there is no such observation.
+        The parameters are those of `Timeline` and of `Wanted`. Raises `UnknownObservation` where there is no such
+        observation.
         """
-        scope = self._scope()
-        view, filter_ = scope.view(ask), await self._filter(wanted)
+        scope, anchor = self._scope(), asked.anchor
+        view, wanted = scope.view(asked.ask), await self._filter(asked)
         found = await scope.store.get(view, [anchor])
         if not found:
             raise UnknownObservation(f"there is no observation {anchor}")
-        older = await scope.store.find(view, filter_, order="created", after=anchor, limit=before)
-        newer = await scope.store.find(view, filter_, order="created", after=anchor, limit=after, ascending=True)
-        return [*older.rows[::-1], *found, *newer.rows]
+        older = await scope.rows(wanted, view=view, after=anchor, limit=check_limit(asked.before))
+        newer = await scope.rows(wanted, view=view, after=anchor, limit=check_limit(asked.after), ascending=True)
+        return [*older[::-1], *found, *newer]
 
-    async def history(self, observation_id: str, *, ask: Collection[Sensitivity] = PUBLIC) -> list[Version]:
+    async def history(self, observation_id: str, *, ask: Sensitivities = PUBLIC) -> list[Version]:
         """What the observation took the place of, what took its, and what happened to each, oldest first.
+
+        Where another took its place, `changes` tell the text of both.
 
         Raises `UnknownObservation` where there is no such observation.
         """
@@ -227,9 +345,10 @@ class Reading(Scoped):
         line = await scope.store.history(scope.view(ask), observation_id)
         if not line:
             raise UnknownObservation(f"there is no observation {observation_id}")
-        return line
+        texts = {version.observation.id: version.observation.text() for version in line}
+        return [_with_texts(version, texts) for version in line]
 
-    async def resolve(self, prefix: str, *, ask: Collection[Sensitivity] = PUBLIC) -> str:
+    async def resolve(self, prefix: str, *, ask: Sensitivities = PUBLIC) -> str:
         """The one id that begins with `prefix`. Raises `UnknownObservation` where there is none, or more than one."""
         scope = self._scope()
         found = await scope.store.resolve(scope.view(ask), prefix.lower()) if prefix else []
@@ -239,44 +358,45 @@ class Reading(Scoped):
             raise UnknownObservation(f"several observations begin with {prefix!r}: {', '.join(found)}")
         raise UnknownObservation(f"there is no observation {prefix if is_observation_id(prefix) else repr(prefix)}")
 
-    async def stats(self, *, ask: Collection[Sensitivity] = PUBLIC) -> Stats:
+    async def stats(self, *, ask: Sensitivities = PUBLIC) -> Stats:
         """How much there is, by status, type and visibility, and what it takes on the disk."""
         scope = self._scope()
         return await scope.store.stats(scope.view(ask))
 
-    async def vector_stats(self, *, ask: Collection[Sensitivity] = PUBLIC) -> VectorStats:
+    async def vector_stats(self, *, ask: Sensitivities = PUBLIC) -> VectorStats:
         """Which model made the vectors, and how many rows have one. Raises `UnsupportedOperation` without vectors."""
         scope = self._scope()
         return await scope.store.vector_stats(scope.view(ask))
 
-    async def reindex(self, progress: Progress | None = None, *, embed: bool = False) -> int:
-        """Build the store's caches again from what is kept; how many observations there are.
+    async def reindex(self, progress: Progress | None = None, *, embed: bool = False, anew: bool = False) -> int:
+        """Build the store's caches again from what is kept; how many observations the caller may see.
 
-        `embed` also makes all vectors anew, with the embedder at hand; raises `UnsupportedOperation` without one.
+        `embed` also makes the vectors that are missing, and with `anew` all of them, with the embedder at hand; raises
+        `UnsupportedOperation` without one.
         """
         scope = self._scope()
-        rows = await scope.store.reindex(progress)
-        if embed and scope.meaning is None:
+        scope.check("curate")
+        await scope.store.reindex(progress)
+        if (embed or anew) and scope.meaning is None:
             raise UnsupportedOperation("there is no embedder: set model in [embedding]")
-        if embed and scope.meaning is not None:
+        if scope.meaning is not None and anew:
             await scope.meaning.embed_again()
-        return rows
+        elif scope.meaning is not None and embed:
+            await scope.meaning.embed_all()
+        return sum((await scope.store.stats(scope.acting(SENSITIVITIES))).by_status.values())
 
-    async def every(self, *, ask: Collection[Sensitivity] = PUBLIC, **wanted: Any) -> list[Observation]:
-        """All that fits, the one made last first, however many there are; `wanted` are fields of `Filter`."""
-        rows: list[Observation] = []
-        cursor: str | None = None
-        while True:
-            page = await self.list_observations(order="created", limit=MOST_AT_ONCE, cursor=cursor, ask=ask, **wanted)
-            rows += page.rows
-            cursor = page.after
-            if cursor is None:
-                return rows
+    @takes(Every, _NO_FILTER)
+    async def every(self, asked: Every) -> list[Observation]:
+        """All that fits, the one made last first, however many there are; the parameters are those of `Filter`."""
+        scope = self._scope()
+        return await scope.rows(await self._filter(asked), view=scope.view(asked.ask))
 
-    async def _filter(self, wanted: dict[str, Any]) -> Filter:
-        if people := wanted.get("people"):
-            wanted = wanted | {"people": await other_names(self._scope(), _several("people", people))}
-        return _filter(wanted)
+    async def _filter(self, asked: Wanted) -> Filter:
+        """The filter by itself, with all names of the people that it asks for."""
+        given = {name: getattr(asked, name) for name in (FILTER_FIELDS if isinstance(asked, Filter) else _WANTED)}
+        if asked.people:
+            given["people"] = await other_names(self._scope(), asked.people)
+        return Filter(**given)
 
     async def note_use(self, ids: Sequence[str]) -> None:
         """Count uses, where that is possible: a disk that is full or read-only keeps nobody from reading."""
@@ -284,35 +404,15 @@ class Reading(Scoped):
             return
         scope = self._scope()
         try:
-            await scope.store.commit(scope.view().asking_all(), [Event(kind="use", at=scope.clock(), ids=tuple(ids))])
+            await scope.store.commit(scope.acting().asking_all(), [Event(kind="use", at=scope.clock(), ids=tuple(ids))])
+        except ReadOnlyFolder:
+            logger.info("%d uses were not counted: the memory can only be read", len(ids))
         except StoreError as error:
             logger.warning("%d uses were not counted: %s", len(ids), error)
 
 
-def _filter(wanted: Mapping[str, Any]) -> Filter:
-    given: dict[str, Any] = {}
-    for name, value in wanted.items():
-        if name not in _FILTERED:
-            raise InvalidValue(f"observations cannot be filtered by {name!r}{did_you_mean(name, _FILTERED)}")
-        given[name] = _several(name, value) if name in _SEVERAL else _one(name, value)
-        for unknown in [each for each in given[name] if each not in _WORDS[name]] if name in _WORDS else ():
-            raise InvalidValue(f"{name} has {unknown!r:.80}{did_you_mean(unknown, _WORDS[name])}")
-    return Filter(**given)
-
-
-def _several(name: str, value: Any) -> tuple[str, ...]:
-    values = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (value,)
-    for each in values:
-        if not isinstance(each, str):
-            raise InvalidValue(f"{name} is {value!r:.80}: it must be one text, or a list of texts")
-    return values
-
-
-def _one(name: str, value: object) -> object:
-    wanted = _KINDS.get(name, str)
-    if not isinstance(value, wanted) and not (value is None and name not in {"metadata", "min_importance"}):
-        raise InvalidValue(f"{name} is {value!r:.80}: observations cannot be filtered by that")
-    return check_time(value) if isinstance(value, datetime) else value
+def _fields_of(asked: Search, *, besides: str) -> dict[str, Any]:
+    return {each.name: getattr(asked, each.name) for each in fields(asked) if each.name != besides}
 
 
 async def _hits(scope: Scope, view: View, found: Sequence[Scored], part: slice) -> list[Hit]:
@@ -320,6 +420,28 @@ async def _hits(scope: Scope, view: View, found: Sequence[Scored], part: slice) 
     holding = [each for each in found if each.match.score > 0 or (each.meaning or 0.0) >= _ALIKE]
     best = {each.match.id: each for each in (holding or found)[part]}
     return [Hit(row, best[row.id].score, best[row.id].parts) for row in await scope.store.get(view, list(best))]
+
+
+def _left_out(verdict: str, row: Observation | None) -> str:
+    """Why a row is not recalled that was good enough: it is a line of the profile, or others came before it."""
+    from chatbot.memory.profile_lines import is_proposable
+    from chatbot.memory.recall import OVER_LIMIT, PROFILE_LINE, RECALLED
+
+    if row is not None and is_proposable(row):
+        return PROFILE_LINE
+    return OVER_LIMIT if verdict == RECALLED else verdict
+
+
+def _with_texts(version: Version, texts: Mapping[str, str]) -> Version:
+    """The version with its text and that of the row that took its place, as a change of the event by which it did."""
+    own = version.observation.text()
+    changes = [
+        {**changed, "text": (own, texts[event.by])}
+        if event.kind == "supersede" and event.by is not None and event.by in texts
+        else changed
+        for event, changed in version.steps()
+    ]
+    return replace(version, changes=tuple(changes))
 
 
 def _within(hits: list[Hit], max_tokens: int | None) -> list[Hit]:
@@ -333,14 +455,3 @@ def _within(hits: list[Hit], max_tokens: int | None) -> list[Hit]:
             break
         kept.append(hit)
     return kept
-
-
-_FILTERED = frozenset(found.name for found in fields(Filter))
-_KINDS: dict[str, Any] = {
-    "metadata": Mapping,
-    "after": datetime,
-    "before": datetime,
-    "min_importance": int | float,
-}
-_WORDS: Mapping[str, Sequence[str]] = {"types": TYPES, "statuses": STATUSES, "visibilities": VISIBILITIES}
-_SEVERAL = frozenset({"types", "tags", "concepts", "people", "files", "derived_from", "visibilities", "statuses"})

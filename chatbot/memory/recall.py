@@ -4,30 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
+from chatbot.memory.changes import outdated, said_at
+from chatbot.memory.ordinals import rows_of_named_sessions
+from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.scope import Scope
 from chatbot.memory.scoring import Profile, Scored, scored
-from stores.access import View
-from stores.analysis import terms
-from stores.dates import date_terms
-from stores.observation import Observation
-from stores.query import Filter, Match
-from stores.vectors import Vector
+from chatbot.stores.access import View
+from chatbot.stores.analysis import terms
+from chatbot.stores.candidates import Candidates, Question
+from chatbot.stores.dates import date_terms
+from chatbot.stores.errors import StoreError
+from chatbot.stores.observation import Observation
+from chatbot.stores.query import Filter, Match
+from chatbot.stores.vectors import Vector
 
 RESCORED = 300
-"""How many lexical hits are looked at again."""
-_SPILLING = 100
-"""How many of them, the best, and of those most alike, raise the rows beside them."""
-_MOST_BESIDE = 100
-"""How many rows that hold none of the words may come in that way."""
-_MOST_TERMS = 32
-"""How many words of a message are searched for: of a long one, the rarest."""
+"""How many lexical hits are looked at again, unless more are asked for."""
 _MOST_WEIGHED = 128
 """How many words of a message are thought of at all, at its beginning and again at its end."""
 RECALLED = "recalled"
 OVER_LIMIT = "over limit"
 IN_FULL = "told in full"
+OUTDATED = "changed since"
+PROFILE_LINE = "in the profile"
+_COMPARED = 8
+"""How many rows beside those that are recalled are looked through for what changed one of these."""
 SUMMARIES = frozenset({"session_summary"})
+UNSURE, MOST_UNSURE = 0.22, 2
+"""Where meaning alone found rows, and the best has less evidence than this, few are recalled: it may be an accident."""
+_LINES = 3
+"""How many of the last lines are one question, where meaning is concerned."""
 _EARLIER = 0.4
 """What a word of an earlier message counts, beside one of the last."""
 
@@ -39,6 +47,8 @@ class Recalled:
     row: Scored
     observation: Observation | None
     verdict: str
+    changed_at: datetime | None = None
+    """When a later statement of the same person made it outdated."""
 
     @property
     def id(self) -> str:
@@ -72,55 +82,56 @@ async def rows_about(
     *,
     profile: Profile,
     limit: int,
+    reach: int = 0,
     vectors: Sequence[Vector] | None = None,
 ) -> list[Scored]:
     """Rows about the last of `texts`, and a little about those before it; without any words, the newest rows.
 
-    `vectors` are those of the last text, where they are known already.
+    `limit` is how many of the newest rows are looked at, and `reach` how many of those that match at least. `vectors`
+    are those of the last text, where they are known already.
     """
-    asked = _asked(texts, view)
-    if not any(asked):
-        page = await scope.store.find(view, wanted, limit=max(limit, 1))
-        newest = {row.id: Match.of(row) for row in page.rows}
-        return scored(newest, {}, {}, scope.profiles["recent"], view.now)
-    last, earlier = [await _rarest(scope, view, words) for words in asked]
-    candidates: dict[str, Match] = {}
-    for words, weight in ((last, 1.0), (earlier, _EARLIER)):
-        for match in await scope.store.match(view, words, wanted, limit=RESCORED) if words else ():
-            before = candidates[match.id].score if match.id in candidates else 0.0
-            score = before + weight * match.score
-            candidates[match.id] = match if score == match.score else replace(match, score=score)
-    similar: dict[str, float] = {}
-    for match in await _alike(scope, view, texts[-1], wanted, vectors):
-        similar[match.id] = match.score
-        candidates.setdefault(match.id, replace(match, score=0.0))
-    best = sorted(candidates.values(), key=lambda each: (-each.score, each.id))[:_SPILLING]
-    alike = sorted(similar, key=lambda each: (-similar[each], each))[:_SPILLING]
-    neighbours = await scope.store.neighbours(view, [*dict.fromkeys([*(each.id for each in best), *alike])])
-    await _add_beside(scope, view, wanted, candidates, neighbours)
-    neighbours = _in_full(candidates, neighbours)
-    has_sessions = any(each.session_id for each in candidates.values())
-    sessions = await scope.store.sessions_about(view, last or earlier) if has_sessions else {}
-    weight = scope.meaning.weight if scope.meaning else 0.0
+    last, dates, earlier = _asked(texts, view)
+    if not (last or dates or earlier):
+        rows = await scope.rows(wanted, view=view, order="updated", limit=max(limit, 1))
+        newest = {row.id: Match.of(row) for row in rows}
+        return scored(Candidates(newest), scope.profiles["recent"], view.now)
+    question = Question(
+        terms=tuple(last),
+        dates=tuple(dates),
+        earlier=tuple(earlier),
+        earlier_weight=_EARLIER,
+        limit=max(reach, RESCORED),
+        apart=SUMMARIES,
+    )
+    if vectors is None and scope.meaning is not None:
+        vectors = await scope.meaning.questions(["\n".join(texts[-_LINES:])])
+    found = await _candidates(scope, view, question, wanted, vectors or ())
+    named = {match.id: match for match in await rows_of_named_sessions(scope, view, texts[-1], wanted)}
+    found.rows |= {each: match for each, match in named.items() if each not in found.rows}
+    found.dated = {**found.dated, **dict.fromkeys(named, 1.0)}
     return scored(
-        candidates,
-        neighbours,
-        sessions,
+        found,
         profile,
         view.now,
-        similar=similar,
-        unknown=min(similar.values()) if len(similar) >= RESCORED else 0.0,
-        meaning_weight=weight,
+        unknown=min(found.similar.values()) if len(found.similar) >= question.limit else 0.0,
+        meaning_weight=scope.meaning.weight if scope.meaning else 0.0,
     )
 
 
-async def _alike(scope: Scope, view: View, text: str, wanted: Filter, vectors: Sequence[Vector] | None) -> list[Match]:
-    """The rows that mean something like the text; none without an embedder."""
+async def _candidates(
+    scope: Scope, view: View, question: Question, wanted: Filter, vectors: Sequence[Vector]
+) -> Candidates:
+    """What may answer, by words and, where there is an embedder, by meaning."""
     if scope.meaning is None:
-        return []
-    if vectors is None:
-        return await scope.meaning.nearest(view, [text], wanted, limit=RESCORED)
-    return await scope.meaning.nearest_to(view, vectors, wanted, limit=RESCORED)
+        return await scope.store.candidates(view, question, wanted)
+    try:
+        meant = replace(question, vectors=tuple(vectors), model=scope.meaning.model)
+        return await scope.store.candidates(view, meant, wanted)
+    except StoreError as error:
+        if not vectors:
+            raise
+        scope.meaning.pause(error)
+        return await scope.store.candidates(view, question, wanted)
 
 
 def judged(rows: Sequence[Scored], profile: Profile, limit: int, exclude: frozenset[str]) -> list[tuple[Scored, str]]:
@@ -128,16 +139,25 @@ def judged(rows: Sequence[Scored], profile: Profile, limit: int, exclude: frozen
 
     What was said tells more than the summary of its session: where the one is recalled, the other takes no place.
     """
-    floor = profile.relative_floor * max((row.evidence for row in rows), default=0.0)
-    least = max(floor, profile.absolute_floor)
-    said = [row for row in rows if row.match.id not in exclude and row.evidence >= least and not _is_summary(row)]
+    best = max((row.evidence for row in rows), default=0.0)
+    floor = profile.relative_floor * best
+    if best < UNSURE and not any(row.holds_words for row in rows):
+        limit = min(limit, MOST_UNSURE)
+    said = [
+        row
+        for row in rows
+        if row.match.id not in exclude
+        and not _is_summary(row)
+        and not row.is_below(profile.absolute_floor)
+        and row.evidence >= floor
+    ]
     in_full = {row.match.session_id for row in said[:limit]} - {None}
     verdicts = []
     recalled = 0
     for row in rows:
         if row.match.id in exclude:
             verdict = "seen already"
-        elif row.evidence < profile.absolute_floor:
+        elif row.is_below(profile.absolute_floor):
             verdict = "below absolute floor"
         elif row.evidence < floor:
             verdict = "below relative floor"
@@ -152,52 +172,68 @@ def judged(rows: Sequence[Scored], profile: Profile, limit: int, exclude: frozen
     return verdicts
 
 
+def eligible(verdicts: Sequence[tuple[Scored, str]]) -> tuple[list[Scored], int]:
+    """The rows to choose from, best first, and how many of them are to be recalled."""
+    chosen = sum(verdict == RECALLED for _, verdict in verdicts)
+    rows = [row for row, verdict in verdicts if verdict in (RECALLED, OVER_LIMIT)]
+    return rows[: chosen + _COMPARED] if chosen else [], chosen
+
+
+def latest_first(
+    rows: Sequence[Scored],
+    observations: Mapping[str, Observation],
+    limit: int,
+    changed: Mapping[str, datetime],
+    now: datetime,
+) -> list[Recalled]:
+    """What is recalled, and of the rest what is left out for it: a statement stands before what it has changed.
+
+    `changed` are rows that are known to be outdated, with the time of the change. Where there is no room for both, the
+    outdated one is left out; a row that names the date that was asked for keeps its place.
+    """
+    found = [(row, observations[row.match.id]) for row in rows if row.match.id in observations]
+    found = [(row, each) for row, each in found if not is_proposable(each)]
+    later = outdated([each for _, each in found], now)
+    by_id = {each.id: (row, each) for row, each in found}
+    when = {old: said_at(new) for old, new in later.items()} | dict(changed)
+    order: list[str] = []
+    behind: list[str] = []
+    for row, each in found[:limit]:
+        if each.id in when and not row.dated:
+            newest = later.get(each.id)
+            if newest is not None and newest.id not in order:
+                order.append(newest.id)
+            behind.append(each.id)
+        if each.id not in order:
+            order.append(each.id)
+    too_many = max(0, len(order) - limit)
+    left = behind[::-1][:too_many]
+    chosen = [each for each in order if each not in left][:limit]
+    return [
+        Recalled(by_id[each][0], by_id[each][1], OUTDATED if each in left else RECALLED, when.get(each))
+        for each in (*chosen, *left)
+    ]
+
+
 def _is_summary(row: Scored) -> bool:
     return row.match.type in SUMMARIES
 
 
-def _asked(texts: Sequence[str], view: View) -> tuple[list[str], list[str]]:
-    """The terms of the last text, and those that only earlier ones have."""
-    found = [dict.fromkeys([*date_terms(text, view.now, exact=True), *terms(text)]) for text in texts]
-    last = found.pop() if found else {}
-    earlier = dict.fromkeys(term for each in found for term in each if term not in last)
-    return list(last), list(earlier)
+def _asked(texts: Sequence[str], view: View) -> tuple[list[str], list[str], list[str]]:
+    """The terms of the last text, the dates that it names, and the terms that only earlier ones have."""
+    if not texts:
+        return [], [], []
+    *before, last = texts
+    words, dates = dict.fromkeys(terms(last)), dict.fromkeys(date_terms(last, view.now, exact=True))
+    earlier = dict.fromkeys(term for text in before for term in _terms(text, view) if term not in words)
+    return _ends(list(words)), list(dates), _ends(list(earlier))
 
 
-async def _rarest(scope: Scope, view: View, words: list[str]) -> list[str]:
-    """The words that tell rows apart best, in their order, where there are too many to search for."""
-    if len(words) <= _MOST_TERMS:
+def _terms(text: str, view: View) -> list[str]:
+    return [*date_terms(text, view.now, exact=True), *terms(text)]
+
+
+def _ends(words: list[str]) -> list[str]:
+    if len(words) <= 2 * _MOST_WEIGHED:
         return words
-    if len(words) > 2 * _MOST_WEIGHED:
-        words = [*words[:_MOST_WEIGHED], *words[-_MOST_WEIGHED:]]
-    held = await scope.store.frequencies(view, words)
-    rarest = {*sorted(held, key=held.__getitem__)[:_MOST_TERMS]}
-    return [word for word in words if word in rarest]
-
-
-def _in_full(candidates: Mapping[str, Match], neighbours: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
-    """What stands beside what, without summaries: they repeat words, and stand beside nothing of a conversation."""
-    short = {each for each, match in candidates.items() if match.type in SUMMARIES}
-    return {
-        each: {other: off for other, off in others.items() if other not in short}
-        for each, others in neighbours.items()
-        if each not in short
-    }
-
-
-async def _add_beside(
-    scope: Scope,
-    view: View,
-    wanted: Filter,
-    candidates: dict[str, Match],
-    neighbours: Mapping[str, Mapping[str, int]],
-) -> None:
-    """Rows that hold none of the words, and stand next to those that do."""
-    beside: dict[str, float] = {}
-    for each, others in neighbours.items():
-        for other, off in others.items():
-            if other not in candidates:
-                beside[other] = beside.get(other, 0.0) + candidates[each].score / (1 + abs(off))
-    chosen = sorted(beside, key=lambda each: (-beside[each], each))[:_MOST_BESIDE]
-    for match in await scope.store.outline(view, chosen, wanted):
-        candidates[match.id] = match
+    return [*words[:_MOST_WEIGHED], *words[-_MOST_WEIGHED:]]

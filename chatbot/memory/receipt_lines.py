@@ -1,4 +1,4 @@
-"""The lines of `receipts.jsonl`: what each turn of a session did, and what was done beside turns.
+"""Receipts of a session: what each turn did, and what was done beside turns, one record each.
 
 A receipt tells what its turn was asked, and what it called the session. Where that is taken back or erased, its line
 stays, for what it cost, and tells none of it any more.
@@ -7,57 +7,14 @@ stays, for what it cost, and tells none of it any more.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import takewhile
-from pathlib import Path
 from typing import Any
 
-from stores import json_lines
-from stores.errors import InvalidValue, StoreError
-from stores.files import locked, opened
-from stores.records import format_time
+from chatbot.stores.records import format_time
 
-RECEIPTS_NAME = "receipts.jsonl"
+LINES = "receipts"
 Receipt = dict[str, Any]
-
-
-def append(path: Path, receipt: Receipt) -> None:
-    """Add a line to the receipts in a session's folder. Durable on return."""
-    with locked(path) as folder:
-        folder.append(RECEIPTS_NAME, json_lines.encode(receipt))
-
-
-def read(path: Path) -> list[Receipt]:
-    """Every receipt in a session's folder, oldest first."""
-    with opened(path) as folder:
-        return json_lines.read(folder, RECEIPTS_NAME)
-
-
-def read_since(path: Path, moment: datetime) -> list[Receipt]:
-    """Every receipt from `moment` on, newest first; reads no further back."""
-    with opened(path) as folder:
-        return list(takewhile(since(moment), json_lines.read_backwards(folder, RECEIPTS_NAME)))
-
-
-def remembers(path: Path, ids: Collection[str]) -> bool:
-    """Whether what was said in a session is remembered under one of these ids; not where that cannot be read."""
-    try:
-        with opened(path) as folder:
-            data = folder.read(RECEIPTS_NAME) if folder.stamp(RECEIPTS_NAME) else b""
-    except StoreError:
-        return False
-    return any(f'"remembered":"{each}"'.encode() in data for each in ids)
-
-
-def rewrite(path: Path, change: Callable[[Receipt], Receipt], *, holding: str = "") -> None:
-    """Change receipts, of the lines that hold a text those that can be read."""
-    with locked(path) as folder:
-        old = folder.read(RECEIPTS_NAME).split(b"\n") if folder.stamp(RECEIPTS_NAME) else []
-        new = [_rewritten(line, change) if line and holding.encode() in line else line for line in old]
-        if new != old:
-            folder.replace(RECEIPTS_NAME, b"\n".join(new))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +56,6 @@ def since(moment: datetime) -> Callable[[Receipt], bool]:
     """Whether a receipt is of that moment or later: times in UTC sort as they are written."""
     earliest = format_time(moment)
     return lambda receipt: str(receipt.get("at", "")) >= earliest
-
-
-def _rewritten(line: bytes, change: Callable[[Receipt], Receipt]) -> bytes:
-    with suppress(InvalidValue):
-        receipt = json_lines.record_of(line)
-        if (changed := change(receipt)) != receipt:
-            return json_lines.encode(changed).rstrip(b"\n")
-    return line
 
 
 def _asked(receipt: Receipt) -> list[str]:

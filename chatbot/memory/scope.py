@@ -2,24 +2,48 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from functools import wraps
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from uuid import UUID
 
+from chatbot.memory.namespaces import check_entry, check_namespace, may_cross, user_of
 from chatbot.memory.scoring import PROFILES, Profile
-from chatbot.memory.told import MemoryEvent, Tell
-from stores.access import Clearance, Sensitivity, View
-from stores.base import ObservationStore
-from stores.events import Event, Outcome
-from stores.observation import Observation
+from chatbot.stores.access import (
+    EVERY_RIGHT,
+    OWNER,
+    Clearance,
+    Owned,
+    Right,
+    Sensitivity,
+    View,
+    check_may,
+    least_clearance,
+)
+from chatbot.stores.base import ObservationStore
+from chatbot.stores.errors import AccessDenied, StoreFailed
+from chatbot.stores.events import Event, Outcome
+from chatbot.stores.fields import LONGEST_LINE
+from chatbot.stores.observation import Observation
+from chatbot.stores.query import EVERY, Filter, Order
+from chatbot.stores.span import Observer, count, observed, span
 
 if TYPE_CHECKING:
     from chatbot.memory.meaning import Meaning
+    from chatbot.memory.origins import Mark
+    from chatbot.memory.tombstones import Tombstones
+
+logger = logging.getLogger(__name__)
 
 PUBLIC: tuple[Sensitivity, ...] = ("public",)
+Sensitivities: TypeAlias = "tuple[Sensitivity, ...] | Collection[Sensitivity]"
+"""Which sensitivities are asked for. A tuple is a collection, but mypy takes `("private",)` for one of any words."""
 Untell = Callable[[Collection[str], Collection[str], Collection[str]], Awaitable[None]]
 """Makes sessions, by their ids, forget what they made of their transcripts, and what they tell of these erased rows.
 
@@ -28,8 +52,31 @@ So does whatever other session says that it remembered one of the last rows, for
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryEvent:
+    """An operation on memory. The ids are those of the rows that it changed or returned, in its order."""
+
+    action: Literal["update", "retrieve"]
+    operation: str
+    """Its name: remember, update, supersede, forget, search, recall, get, …"""
+    session_id: str
+    """Empty for a caller without a session."""
+    agent_id: str
+    ids: tuple[str, ...]
+    at: datetime
+
+    @property
+    def topic(self) -> str:
+        """The topic of the hooks that hear it: `memory.<session id>.update`, or `.retrieve`."""
+        return f"memory.{self.session_id}.{self.action}"
+
+
+Tell = Callable[[MemoryEvent], None]
+"""Called after each operation, with its event."""
+
+
+@dataclass(frozen=True, slots=True)
 class Caller:
-    """Who holds a handle: what they may see, where they write, and their clock and source of ids."""
+    """Who holds a handle: what they may see and do, where they write, and their clock and source of ids."""
 
     clearance: Clearance
     namespace: str
@@ -40,8 +87,52 @@ class Caller:
     profiles: Mapping[str, Profile] = field(default_factory=lambda: PROFILES)
     tell: Tell | None = None
     """Who is told of each operation."""
+    observer: Observer | None = None
+    """Who is given spans and counts of each operation."""
     untell: Untell | None = None
     """What takes back what sessions keep of the exchanges in them."""
+    tombstones: Tombstones | None = None
+    """What was purged, and shall not come back with an import."""
+    principal: str = OWNER
+    """In whose name they write; see `chatbot.stores.access`."""
+    rights: frozenset[Right] = EVERY_RIGHT
+
+    def check(self, right: Right, row: Owned | None = None) -> None:
+        """Raise `MissingRight` where they may not do that with the row."""
+        check_may(self, right, row)
+
+    def narrowed(
+        self,
+        clearance: Clearance | None = None,
+        *,
+        rights: Collection[Right] | None = None,
+        principal: str | None = None,
+        namespace: str | None = None,
+    ) -> Caller:
+        """The caller with less: of clearances and rights what both allow, in a namespace that this one may enter.
+
+        Only the owner may act in another principal's name. Where none is named, a user's namespace is entered in the
+        name of that user. Raises `AccessDenied`, or `InvalidValue` for an impossible namespace.
+        """
+        space = self.namespace if namespace is None else check_namespace(namespace, LONGEST_LINE)
+        check_entry(space, at=self.namespace, principal=self.principal, rights=self.rights)
+        if principal is None:
+            principal = self.principal if space == self.namespace or user_of(space) is None else space
+        is_further_in = bool(self.namespace) and space.startswith(f"{self.namespace}/") and principal != OWNER
+        if principal != self.principal and not (is_further_in or may_cross(self.principal, self.rights)):
+            raise AccessDenied(f"{self.principal!r} may not act in the name of {principal!r:.80}")
+        return replace(
+            self,
+            clearance=least_clearance(self.clearance, clearance or self.clearance),
+            rights=self.rights if rights is None else self.rights & frozenset(rights),
+            principal=principal,
+            namespace=space,
+        )
+
+    def scope_view(self, clearance: Clearance) -> View:
+        """What they see now with that clearance, of no more than public sensitivity."""
+        spaces = frozenset({self.namespace})
+        return View(clearance, self.clock(), frozenset(PUBLIC), spaces, self.principal, self.rights)
 
     def scope(
         self,
@@ -63,7 +154,11 @@ class Caller:
             meaning=self.meaning_of(store),
             profiles=self.profiles,
             tell=self.tell,
+            observer=self.observer,
             untell=self.untell,
+            tombstones=self.tombstones,
+            principal=self.principal,
+            rights=self.rights,
         )
 
 
@@ -81,14 +176,70 @@ class Scope:
     meaning: Meaning | None = None
     profiles: Mapping[str, Profile] = field(default_factory=lambda: PROFILES)
     tell: Tell | None = None
+    observer: Observer | None = None
     untell: Untell | None = None
+    tombstones: Tombstones | None = None
     across: bool = False
     """Whether rows of all namespaces are read, not only those of `namespace`."""
+    principal: str = OWNER
+    rights: frozenset[Right] = EVERY_RIGHT
+    erasing: bool = False
+    """Whether rows without a class, and facts of sources that are not current, are found too, to be deleted."""
 
-    def view(self, ask: Collection[Sensitivity] = PUBLIC) -> View:
-        """What the caller sees now, asking for these sensitivities."""
+    def check(self, right: Right) -> None:
+        """Raise `MissingRight` where the caller may not do that at all."""
+        check_may(self, right)
+
+    def view(self, ask: Sensitivities = PUBLIC) -> View:
+        """What the caller sees now, asking for these sensitivities. Raises `MissingRight` without the right to read."""
+        self.check("read")
+        return self.acting(ask)
+
+    def acting(self, ask: Sensitivities = PUBLIC) -> View:
+        """The caller's view for a change, which the store allows or refuses."""
         spaces = None if self.across else frozenset({self.namespace})
-        return View(self.clearance, self.clock(), frozenset(ask), spaces)
+        return View(self.clearance, self.clock(), frozenset(ask), spaces, self.principal, self.rights, self.erasing)
+
+    def elsewhere(self, *, namespace: str | None, across: bool | None, clearance: Clearance | None) -> Scope:
+        """The scope in another namespace, or across all of them, or with less clearance. Raises `AccessDenied`."""
+        space = self.namespace if namespace is None else check_namespace(namespace, LONGEST_LINE)
+        check_entry(space, at=self.namespace, principal=self.principal, rights=self.rights)
+        if across and not may_cross(self.principal, self.rights):
+            raise AccessDenied("only the owner may look across all namespaces")
+        return replace(
+            self,
+            namespace=space,
+            across=self.across if across is None else across,
+            clearance=least_clearance(self.clearance, clearance or self.clearance),
+        )
+
+    async def rows(
+        self,
+        wanted: Filter,
+        *,
+        view: View,
+        limit: int = EVERY,
+        order: Order = "created",
+        ascending: bool = False,
+        after: str | None = None,
+    ) -> list[Observation]:
+        """The rows that fit, by time, at most `limit` of them: page after page, however many there are."""
+        found: list[Observation] = []
+        while True:
+            page = await self.store.find(
+                view, wanted, order=order, ascending=ascending, limit=limit - len(found), after=after
+            )
+            found += page.rows
+            after = page.after
+            if after is None or len(found) >= limit:
+                return found
+
+    async def bar(self, marks: Sequence[Mark]) -> None:
+        """Keep what has these marks from coming back with an import. Durable on return.
+
+        On a disk that is full it is only warned: what is to be erased makes room.
+        """
+        await bar(self.tombstones, marks, self.clock())
 
     async def unsaid(self, rows: Iterable[Observation], *, erased: Collection[str] = ()) -> None:
         """Exchanges and captures among these rows are gone from memory: their sessions shall not tell of them again.
@@ -110,13 +261,14 @@ class Scope:
         self._tell("retrieve", operation, ids)
 
     def _tell(self, action: Literal["update", "retrieve"], operation: str, ids: Iterable[str]) -> None:
+        found = tuple(ids)
+        count(action, len(found), operation=operation)
         if self.tell is not None:
-            at = self.clock()
-            self.tell(MemoryEvent(action, operation, self.session_id or "", self.agent_id, tuple(ids), at))
+            self.tell(MemoryEvent(action, operation, self.session_id or "", self.agent_id, found, self.clock()))
 
     async def commit(self, *events: Event) -> list[Outcome]:
         """Make changes; raises the error of the first that was refused."""
-        outcomes = await self.store.commit(self.view().asking_all(), events)
+        outcomes = await self.store.commit(self.acting().asking_all(), events)
         for outcome in outcomes:
             if outcome.error is not None:
                 raise outcome.error
@@ -125,11 +277,49 @@ class Scope:
         return outcomes
 
 
+async def bar(tombstones: Tombstones | None, marks: Sequence[Mark], at: datetime) -> None:
+    """See `Scope.bar`."""
+    try:
+        if tombstones is not None and marks:
+            await asyncio.to_thread(tombstones.add, marks, at)
+    except StoreFailed as error:
+        logger.warning("an import can bring back what is erased now: %s", error)
+
+
 class Scoped(ABC):
-    """What the operations on memory are built upon."""
+    """The base of the operations on memory: each public coroutine of a subclass is a span.
+
+    Not those of a subclass that is declared with `spans=False`: what it does by itself is done by stores, which have
+    spans of their own.
+    """
 
     __slots__ = ()
 
+    def __init_subclass__(cls, *, spans: bool = True, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name, operation in list(vars(cls).items()) if spans else ():
+            if iscoroutinefunction(operation) and not name.startswith("_") and name != "aclose":
+                setattr(cls, name, _entered(operation))
+
+    @property
+    @abstractmethod
+    def observer(self) -> Observer | None:
+        """Who is given spans and counts."""
+
     @abstractmethod
     def _scope(self) -> Scope:
-        """The caller's scope. Raises `UnsupportedOperation` where no store keeps observations."""
+        """Return the caller's scope. Raises `UnsupportedOperation` where no store keeps observations."""
+
+
+def _entered(operation: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """Return the operation as a span, which sets the observer for all that is done within."""
+
+    @wraps(operation)
+    async def entered(self: Scoped, *arguments: Any, **options: Any) -> Any:
+        observer = self.observer
+        if observer is None:
+            return await operation(self, *arguments, **options)
+        with observed(observer), span("memory", operation=operation.__name__):
+            return await operation(self, *arguments, **options)
+
+    return entered

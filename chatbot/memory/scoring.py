@@ -1,11 +1,21 @@
 """How well a row answers a question: one number from what matched, age, mentions, importance and credibility. Pure.
 
-A lexical score is first raised by the rows beside it in the same session and by the score of that session, for what
-belongs to an answer often stands next to the words that were asked for. It is then made a share between 0 and 1 that
-does not depend on what else was found, and weighed with the rest by a profile:
+The match is a sum of three parts, none of which depends on what else was found:
 
-    search   0.6 match, 0.2 recency by days, 0.2 mentions; without a text 0.7 recency, 0.3 mentions (Coop)
-    inject   0.55 match, 0.20 recency by half-lives, 0.15 importance, 0.10 credibility, and floors (LetsGo)
+    words     WORDS * (own + spread * (spill + session)) / (weight of the question + ROOM)
+    dates     DATED * share of the asked dates that the row names
+    meaning   cosine of the question and the row, together with the rows beside it
+
+`own` is the row's BM25 score, `spill` what the rows beside it have, `session` what its session has. The weight of a
+question is the sum of its terms' inverse frequencies, so a question of one weak word is judged by its meaning and one
+of ten rare words by these (`ROOM` is the weight at which words count half of what they can). `spread` falls where rows
+are long: a long row needs no context. The match is then made a share between 0 and 1 and weighed with the rest by a
+profile; age and mentions only break ties:
+
+    search   0.96 match, 0.02 recency by days, 0.02 mentions; without a text 0.7 recency, 0.3 mentions
+    inject   0.90 match, 0.01 recency by half-lives, 0.06 importance, 0.03 credibility, and floors
+
+The constants were chosen on half of the questions of five sets (`benchmarks/quality.py`) and lie on a plateau.
 """
 
 from __future__ import annotations
@@ -18,18 +28,26 @@ from datetime import datetime
 from operator import mul
 from typing import Any, NamedTuple
 
-from stores.errors import InvalidValue, did_you_mean
-from stores.observation import LASTING_IN_RANK, TYPES
-from stores.query import Match
+from chatbot.stores.candidates import Candidates
+from chatbot.stores.errors import InvalidValue, did_you_mean
+from chatbot.stores.observation import LASTING_IN_RANK, TYPES
+from chatbot.stores.query import Match
 
-WEIGHT = 0.3
-"""How much meaning counts beside words: from 0.2 to 0.35 it makes little difference."""
-SPILL = {1: 0.3, 2: 0.15}
+WEIGHT = 1.0
+"""How much meaning counts: 1 as it was measured, 0 not at all."""
+WORDS = 0.9
+ROOM = 40.0
+DATED = 0.5
+SPILL = {1: 0.45, 2: 0.225}
 """What of a row's lexical score its neighbours get, by how far off they stand."""
-SESSION_SHARE = 1.0
+SESSION_SHARE = 1.5
 """What of its session's own score each row gets."""
-HALF_MATCH = 5.0
-"""The lexical score that counts as half a match: about one rare word."""
+WINDOW = {1: 0.1, 2: 0.05}
+"""How much the rows beside a row count for its meaning."""
+SHORT = 60.0
+"""The average length of rows, in terms, at which context counts half."""
+HALF_MATCH = 0.5
+"""The match that counts as a half."""
 CONFIRMATION = 5.0
 USE = 0.005
 """What makes credible: that someone said that it is so, and hardly that it was found before. Else what was shown once
@@ -42,6 +60,7 @@ HALF_LIVES: Mapping[str, float] = {
     "identity": math.inf,
     "decision": math.inf,
     "exchange": math.inf,
+    "compressed_summary": math.inf,
     OTHER: 21.0,
 }
 """Days after which a type counts half as recent. What was said stays said: an exchange does not grow old."""
@@ -61,20 +80,20 @@ class Profile:
     relative_floor: float = 0.0
     """Share of the best evidence that a row must have."""
     absolute_floor: float = 0.0
-    """The least evidence that counts at all."""
+    """The least evidence of a row that meaning alone found; a word that is found is no accident."""
 
 
 PROFILES: Mapping[str, Profile] = {
-    "search": Profile(match=0.6, recency=0.2, mention=0.2),
+    "search": Profile(match=0.96, recency=0.02, mention=0.02),
     "recent": Profile(match=0.0, recency=0.7, mention=0.3),
     "inject": Profile(
-        match=0.55,
-        recency=0.20,
-        importance=0.15,
-        credibility=0.10,
+        match=0.90,
+        recency=0.01,
+        importance=0.06,
+        credibility=0.03,
         half_lives=HALF_LIVES,
-        relative_floor=0.2,
-        absolute_floor=0.15,
+        relative_floor=0.1,
+        absolute_floor=0.1,
     ),
 }
 
@@ -104,25 +123,38 @@ class Raised(NamedTuple):
 _WEIGHED = ("match", "recency", "mention", "importance", "credibility")
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
+class Scored(NamedTuple):
     """Something found, with its score from 0 to 1, and what that is made of."""
 
     match: Match
     score: float
     evidence: float
-    """The lexical score that floors are about: its own and its neighbours', without its session's."""
+    """The match that floors are about: without the part of the session."""
     raised: Raised
     weighed: tuple[float, ...]
     weights: tuple[float, ...]
+    dated: float = 0.0
+    """The share of the asked dates that the row names."""
     meaning: float | None = None
     """The cosine, where meaning was asked for."""
+
+    @property
+    def holds_words(self) -> bool:
+        """Whether the row, or one beside it, holds a word or a date that was asked for."""
+        return self.raised.lexical > 0 or self.raised.spill > 0 or self.dated > 0
+
+    def is_below(self, absolute_floor: float) -> bool:
+        """Whether there is too little evidence to recall it at all."""
+        return not self.holds_words and self.evidence < absolute_floor
 
     @property
     def parts(self) -> dict[str, float]:
         """The parts of the score that count, by name, and what the match is made of."""
         counted = zip(_WEIGHED, self.weighed, self.weights, strict=True)
         parts = {name: part for name, part, weight in counted if weight} | self.raised._asdict()
+        parts["evidence"] = self.evidence
+        if self.dated:
+            parts["dates"] = self.dated
         return parts if self.meaning is None else parts | {"meaning": self.meaning}
 
 
@@ -139,75 +171,67 @@ def raised(
                 spill[other] += SPILL.get(abs(off), 0.0) * own
     shares = {name: SESSION_SHARE * score for name, score in sessions.items()}
     return {
-        each.id: Raised(each.score, spill.get(each.id, 0.0), shares.get(each.session_id or "", 0.0))
-        for each in candidates.values()
+        each: Raised(match.score, spill.get(each, 0.0), shares.get(match.session_id or "", 0.0))
+        for each, match in candidates.items()
     }
 
 
 def windowed(
-    candidates: Mapping[str, Match],
+    rows: Mapping[str, Match],
     neighbours: Mapping[str, Mapping[str, int]],
     similar: Mapping[str, float],
     unknown: float = 0.0,
 ) -> dict[str, float]:
-    """For each candidate: how alike it is together with the rows beside it, a mean that `SPILL` weighs.
+    """For each row: how alike it is together with the rows beside it, a mean that `WINDOW` weighs.
 
     That stands for a vector of the whole window, and needs none. Rows that are not in `similar` count as `unknown`.
     """
     windows = {}
-    for each in candidates:
-        beside = {other: SPILL.get(abs(off), 0.0) for other, off in neighbours.get(each, {}).items()}
+    for each in rows:
+        beside = {other: WINDOW.get(abs(off), 0.0) for other, off in neighbours.get(each, {}).items()}
         around = sum(weight * similar.get(other, unknown) for other, weight in beside.items())
         windows[each] = (similar.get(each, unknown) + around) / (1 + sum(beside.values()))
     return windows
 
 
 def scored(
-    candidates: Mapping[str, Match],
-    neighbours: Mapping[str, Mapping[str, int]],
-    sessions: Mapping[str, float],
-    profile: Profile,
-    now: datetime,
-    *,
-    similar: Mapping[str, float] | None = None,
-    unknown: float = 0.0,
-    meaning_weight: float = WEIGHT,
+    found: Candidates, profile: Profile, now: datetime, *, unknown: float = 0.0, meaning_weight: float = WEIGHT
 ) -> list[Scored]:
     """All candidates, best first; of equals, the one created later.
 
-    `similar` are cosines; as `windowed`, they are fused with the lexical scores, on the scale of these: see
-    `fuse`. Rows that are not among them are as alike as `unknown`, at most.
+    Rows that are not among those alike count as alike as `unknown`, at most.
     """
-    raises = raised(candidates, neighbours, sessions)
-    totals = {each: sum(parts) for each, parts in raises.items()}
-    if similar:
-        top = max(totals.values(), default=0.0) or HALF_MATCH
-        windows = windowed(candidates, neighbours, similar, unknown)
-        totals = {each: top * share for each, share in fuse(totals, windows, meaning_weight).items()}
+    raises = raised(found.rows, found.neighbours, found.sessions)
+    windows = windowed(found.rows, found.neighbours, found.similar, unknown) if found.similar else {}
+    spread = 1 / (1 + found.average_length / SHORT)
+    scale = WORDS / (found.weight + ROOM)
     weights = tuple(getattr(profile, name) for name in _WEIGHED)
-    found = []
-    for candidate in candidates.values():
-        own, total = raises[candidate.id], totals[candidate.id]
+    rows = []
+    for each, candidate in found.rows.items():
+        own, dated = raises[each], found.dated.get(each, 0.0)
+        evidence = scale * (own.lexical + spread * own.spill) + DATED * dated
+        evidence += meaning_weight * windows.get(each, 0.0)
         weighed = (
-            saturated(total),
-            recency(candidate, profile, now),
+            saturated(evidence + scale * spread * own.session),
+            recency(candidate, profile, now) if profile.recency else 0.0,  # what counts nothing is not computed
             min(candidate.mention_count / 10, 1.0),
             candidate.importance,
-            credibility(candidate),
+            credibility(candidate) if profile.credibility else 0.0,
         )
-        evidence = own.lexical + own.spill
-        meaning = None
-        if similar:
-            evidence = max(evidence, total - own.session)
-            meaning = similar.get(candidate.id, 0.0)
+        meaning = found.similar.get(each, 0.0) if found.similar else None
         score = sum(map(mul, weights, weighed))
-        found.append(Scored(candidate, score, evidence, own, weighed, weights, meaning))
-    return sorted(found, key=lambda each: (each.score, each.match.created_at, each.match.id), reverse=True)
+        rows.append(Scored(candidate, score, evidence, own, weighed, weights, dated, meaning))
+    rows.sort(key=_in_order, reverse=True)
+    return rows
 
 
-def saturated(lexical: float) -> float:
-    """A lexical score as a number from 0 to 1 that does not depend on what else was found."""
-    return lexical / (lexical + HALF_MATCH)
+def _in_order(each: Scored) -> tuple[float, datetime, str]:
+    return each.score, each.match.created_at, each.match.id
+
+
+def saturated(match: float) -> float:
+    """A match as a number from 0 to 1 that does not depend on what else was found."""
+    return match / (match + HALF_MATCH) if match > 0 else 0.0
 
 
 def recency(candidate: Match, profile: Profile, now: datetime) -> float:
@@ -229,26 +253,3 @@ def credibility(candidate: Match) -> float:
 
 def _days(then: datetime, now: datetime) -> float:
     return max(0.0, (now - then).total_seconds()) / 86_400
-
-
-def fuse(lexical: Mapping[str, float], vector: Mapping[str, float], weight: float = WEIGHT) -> dict[str, float]:
-    """One score from 0 to 1 for each id in either: `(1 - weight)` of words and `weight` of meaning.
-
-    Each side is spread over 0 to 1, from its least to its greatest score, where what a side does not hold counts as 0;
-    so a side whose scores are all the same counts fully. A side that is empty counts nothing, and the other one whole.
-    """
-    if not 0 <= weight <= 1:
-        raise ValueError(f"the weight is {weight}: it lies in 0 to 1")
-    if not lexical or not vector:
-        return _spread(lexical or vector, lexical or vector)
-    ids = dict.fromkeys((*lexical, *vector))
-    words, meaning = _spread(lexical, ids), _spread(vector, ids)
-    return {each: (1 - weight) * words[each] + weight * meaning[each] for each in ids}
-
-
-def _spread(scores: Mapping[str, float], ids: Mapping[str, object]) -> dict[str, float]:
-    given = {each: scores.get(each, 0.0) for each in ids}
-    low, high = min(given.values(), default=0.0), max(given.values(), default=0.0)
-    if high == low:
-        return dict.fromkeys(given, 1.0 if high > 0 else 0.0)
-    return {each: (score - low) / (high - low) for each, score in given.items()}

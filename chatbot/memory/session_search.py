@@ -2,7 +2,7 @@
 
 First the sessions are ranked by how many of their entries hold the terms, which `session_terms` knows without reading
 any; of the best few the entries are read and ranked. So a search reads as many transcripts as it answers with, and
-those that have changed since the last one. A score is that of `stores.bm25` for the entry, and half of its session's.
+those that have changed since the last one. A score is that of `bm25` for the entry, and half of its session's.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from chatbot.memory.handle import SessionHandle
 from chatbot.memory.record import SessionRecord
 from chatbot.memory.redaction import redact
 from chatbot.memory.scope import Scope
-from chatbot.memory.session_terms import Row, SessionTerms, pack
 from chatbot.memory.snippets import Range, snippet
-from stores.analysis import terms
-from stores.base import TranscriptStore
-from stores.bm25 import about, rank
-from stores.errors import StoreError
-from stores.observation import Observation
-from stores.query import Filter
-from stores.records import TranscriptEntry, format_time
+from chatbot.stores.analysis import terms
+from chatbot.stores.base import TranscriptStore
+from chatbot.stores.bm25 import about, rank
+from chatbot.stores.errors import MissingFolder, StoreError
+from chatbot.stores.observation import Observation
+from chatbot.stores.query import Filter
+from chatbot.stores.records import TranscriptEntry, format_time
+from chatbot.stores.session_terms import Row, SessionTerms, pack
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,8 @@ _SESSIONS_PART = 0.5
 _READ_FOR_EACH = 2
 """How many sessions are read for each that is asked for."""
 _LEAST_READ = 10
-_MATCHES = 500
+_MATCHES = 100
+"""How many memories are looked at for each session that is asked for."""
 _BATCH = 100
 
 
@@ -108,19 +109,26 @@ async def search(
     asked = list(dict.fromkeys(terms(query)))
     if not asked or not sessions:
         return []
-    found = await _candidates(sessions, asked, known, progress or (lambda _done, _total: None))
-    await _add_remembered(found, sessions, asked, memories)
+    unread: dict[str, Exception] = {}
+    found = await _candidates(sessions, asked, known, progress or (lambda _done, _total: None), unread)
+    if len(unread) == len(sessions):
+        raise next(iter(unread.values()))  # that nothing can be read is not that nothing was said
+    await _add_remembered(found, sessions, asked, memories, limit)
     best = sorted(found.values(), key=lambda each: (each.about, each.remembered), reverse=True)
     best = best[: max(limit * _READ_FOR_EACH, _LEAST_READ)]
     for each in best:
-        each.entries = await _entries(each.session) or ()
+        each.entries = await _entries(each.session, unread) or ()
     rows = await _rows(memories, [each.remembered[1] for each in best if each.remembered[1]])
     hits = await asyncio.to_thread(_ranked, best, asked, rows)
     return hits[:limit]
 
 
 async def _candidates(
-    sessions: Sequence[SessionHandle], asked: Sequence[str], known: SessionTerms, progress: Progress
+    sessions: Sequence[SessionHandle],
+    asked: Sequence[str],
+    known: SessionTerms,
+    progress: Progress,
+    unread: dict[str, Exception],
 ) -> dict[str, _Found]:
     """The sessions whose entries or titles hold any of the terms, with how much they are about them."""
     looked = await asyncio.to_thread(known.look, asked)
@@ -135,7 +143,7 @@ async def _candidates(
     for begin in range(0, len(changed), _BATCH):
         if len(changed) > _BATCH:  # else it is done at once
             progress(begin, len(changed))
-        counts |= await _learn(changed[begin : begin + _BATCH], asked, known)
+        counts |= await _learn(changed[begin : begin + _BATCH], asked, known, unread)
     held = {session.id: _with_title(session, asked, counts.get(session.id, ())) for session in sessions}
     scores = about([{each: held[each][place] for each in held if held[each][place]} for place in range(len(asked))])
     return {
@@ -146,10 +154,13 @@ async def _candidates(
 
 
 async def _learn(
-    changed: Sequence[tuple[SessionHandle, str]], asked: Sequence[str], known: SessionTerms
+    changed: Sequence[tuple[SessionHandle, str]],
+    asked: Sequence[str],
+    known: SessionTerms,
+    unread: dict[str, Exception],
 ) -> dict[str, tuple[int, ...]]:
     """Read sessions that are not known as they are now, and keep what they speak of."""
-    read = [(session.id, stamp, await _entries(session)) for session, stamp in changed]
+    read = [(session.id, stamp, await _entries(session, unread)) for session, stamp in changed]
     return await asyncio.to_thread(_keep, [each for each in read if each[2] is not None], asked, known)
 
 
@@ -175,12 +186,16 @@ async def _stamp(session: SessionHandle) -> str:
         return ""
 
 
-async def _entries(session: SessionHandle) -> Sequence[TranscriptEntry] | None:
-    """All that was said; None where that cannot be read: it is damaged, or being deleted, and harms no other."""
+async def _entries(session: SessionHandle, unread: dict[str, Exception]) -> Sequence[TranscriptEntry] | None:
+    """All that was said; None where that cannot be read: it is being deleted, or damaged, and then is noted."""
     try:
         return await session.transcript_read_all() if session.supports(TranscriptStore) else ()
+    except MissingFolder:
+        return None
     except (StoreError, OSError) as error:
-        logger.warning("session %s was passed over: %s", session.id, error)
+        if session.id not in unread:
+            logger.warning("session %s was passed over: %s", session.id, error)
+        unread[session.id] = error
         return None
 
 
@@ -190,13 +205,17 @@ def _with_title(session: SessionHandle, asked: Sequence[str], counts: tuple[int,
 
 
 async def _add_remembered(
-    found: dict[str, _Found], sessions: Sequence[SessionHandle], asked: Sequence[str], memories: Scope | None
+    found: dict[str, _Found],
+    sessions: Sequence[SessionHandle],
+    asked: Sequence[str],
+    memories: Scope | None,
+    limit: int,
 ) -> None:
     """Note for each session what is remembered of it that fits best, as far as the caller may see it."""
     if memories is None:
         return
     wanted = {session.id: session for session in sessions}
-    matches = await memories.store.match(memories.view(), asked, Filter(agent_id=None), limit=_MATCHES)
+    matches = await memories.store.match(memories.view(), asked, Filter(), limit=_MATCHES * max(1, limit))
     summaries = await _rows(memories, [match.id for match in matches if match.type == "session_summary"])
     for match in matches:
         of = summaries[match.id].subject if match.id in summaries else match.session_id

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
-from stores.analysis import terms
+from chatbot.stores.analysis import terms
 
 Range = tuple[int, int]
 """Where a match begins, and where it ends, in characters."""
 
 LONGEST = 240
-_WORD = re.compile(r"\w+(?:['’.:/\\@&_-]+\w+)*(?:\+\+|#)?")
+_WORD = re.compile(r"\w+(?:['’.:/\\@&_-]+\w+)*(?:\+\+|#)?|[^\w\s\x00-\x7f]+")
 _LINES_LOOKED_AT = 2_000
 
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from chatbot.memory.redaction import redact_all
-from chatbot.memory.scope import PUBLIC, Scope
+from chatbot.memory.scope import PUBLIC, Scope, Sensitivities
 from chatbot.memory.writing import Remembered, Writing
-from stores.access import SENSITIVITIES, Sensitivity
-from stores.errors import InvalidValue
-from stores.observation import Observation
-from stores.query import Filter
-
-_MOST = 1_000
+from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.errors import InvalidValue
+from chatbot.stores.observation import Observation
+from chatbot.stores.query import EVERY, Filter, check_limit
 
 
 class Summaries(Writing):
@@ -31,12 +29,11 @@ class Summaries(Writing):
         decisions: Sequence[str] = (),
         open_items: Sequence[str] = (),
         session_id: str | None = None,
-        besides: Sequence[tuple[str, datetime]] = (),
     ) -> Remembered:
         """Keep what was asked for in a session, what came of it, what was decided, and what is still open.
 
         The session is the scope's own, unless another is named; an earlier summary of it is brought up to date. It is
-        made from what was remembered in the session, and in others `besides`, of each until a time.
+        derived from what was remembered in the session; that of a fork also from its ancestors, until it was made.
         """
         scope = self._scope()
         session = session_id or scope.session_id
@@ -45,6 +42,7 @@ class Summaries(Writing):
         (request, outcome, decisions, open_items), redacted = redact_all(
             (request, outcome, tuple(decisions), tuple(open_items))
         )  # before anything is cut, and half a secret with it
+        besides = () if session_id else await self._ancestors()
         said_in = [Filter(session_id=session), *(Filter(session_id=each, before=until) for each, until in besides)]
         sources = [each for wanted in said_in for each in await _said_in(scope, wanted)]
         said: dict[str, Any] = {
@@ -60,7 +58,8 @@ class Summaries(Writing):
             },
             "derived_from": sources,
         }
-        earlier = await self.session_summaries(session_id=session, limit=1, ask=SENSITIVITIES)
+        found = await self.session_summaries(session_id=session, limit=EVERY, ask=SENSITIVITIES)
+        earlier = [row for row in found if row.principal == scope.principal]
         if earlier:
             said["derived_from"] = list(dict.fromkeys((*earlier[0].derived_from, *sources)))
             kept = await self.update(earlier[0].id, **said)
@@ -70,12 +69,16 @@ class Summaries(Writing):
         return replace(kept, redacted=redacted)
 
     async def session_summaries(
-        self, *, session_id: str | None = None, limit: int = 20, ask: Collection[Sensitivity] = PUBLIC
+        self, *, session_id: str | None = None, limit: int = 20, ask: Sensitivities = PUBLIC
     ) -> list[Observation]:
         """Summaries, newest first; of one session, or of all."""
         scope = self._scope()
         wanted = Filter(types=("session_summary",), subject=session_id)
-        return list((await scope.store.find(scope.view(ask), wanted, order="created", limit=limit)).rows)
+        return await scope.rows(wanted, view=scope.view(ask), limit=check_limit(limit))
+
+    async def _ancestors(self) -> Sequence[tuple[str, datetime]]:
+        """Return the sessions that the scope's own was forked from, each with the time of the fork."""
+        return ()
 
     async def _keep_first(self, session: str) -> None:
         """Where two processes have summed a session up for the first time at once, the summary made first stands."""
@@ -86,12 +89,5 @@ class Summaries(Writing):
 
 async def _said_in(scope: Scope, wanted: Filter) -> list[str]:
     """The ids of what was remembered there, as far as the caller may see it."""
-    view = scope.view(SENSITIVITIES)
-    found: list[str] = []
-    after = None
-    while True:
-        page = await scope.store.find(view, wanted, order="created", limit=_MOST, after=after)
-        found += [row.id for row in page.rows if row.type != "session_summary"]
-        after = page.after
-        if after is None:
-            return found
+    rows = await scope.rows(wanted, view=scope.view(SENSITIVITIES))
+    return [row.id for row in rows if row.type != "session_summary"]

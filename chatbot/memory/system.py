@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,28 +16,36 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from chatbot.errors import AmbiguousSession, ChatbotError, SessionError, SessionExpired, SessionNotFound, WrongAgent
-from chatbot.memory.catalog import EphemeralCatalog, FolderCatalog, SessionCatalog
+from chatbot.memory.catalog import SessionCatalog
 from chatbot.memory.comparison import Comparison, compare
-from chatbot.memory.handle import TOLD_KEYS, SessionHandle
+from chatbot.memory.erasure import Erasure, Target, erase, erasure, joined
+from chatbot.memory.handle import SUMMARY_KEYS, SessionHandle
+from chatbot.memory.namespaces import check_namespace, may_cross, usual_principal
+from chatbot.memory.origins import marks_of_session
 from chatbot.memory.record import SessionRecord, is_session_id, new_id, utc_now
 from chatbot.memory.remembering import Memories, Remembering
-from chatbot.memory.scope import Caller, Scope
+from chatbot.memory.scope import Caller, Scope, Tell, bar
 from chatbot.memory.scoring import PROFILES, WEIGHT, Profile
 from chatbot.memory.session_filter import MESSAGES, SessionFilter
-from chatbot.memory.session_terms import SessionTerms
-from chatbot.memory.told import Tell
-from stores.access import Clearance, least_clearance
-from stores.base import KeyValueStore, ObservationStore, Store
-from stores.cache import Cache
-from stores.errors import InvalidValue, StoreError, UnsupportedOperation
-from stores.lifecycle import AsyncResource
-from stores.plugins import open_store
-from stores.records import KeyValue, TranscriptEntry
+from chatbot.memory.tombstones import Tombstones
+from chatbot.memory.turn_order import TurnOrder
+from chatbot.stores.access import EVERY_RIGHT, OWNER, Clearance, Right, least_clearance
+from chatbot.stores.backend import Backend
+from chatbot.stores.backends import open_backend
+from chatbot.stores.base import KeyValueStore, ObservationStore, Store
+from chatbot.stores.errors import InvalidValue, ReadOnlyFolder, StoreError, UnknownStore, UnsupportedOperation
+from chatbot.stores.fields import LONGEST_LINE
+from chatbot.stores.lifecycle import Closable
+from chatbot.stores.plugin_point import present_name
+from chatbot.stores.plugins import open_store
+from chatbot.stores.records import KeyValue, TranscriptEntry, check_text
+from chatbot.stores.session_terms import SessionTerms
+from chatbot.stores.span import Observer, count, observed, span
 
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from chatbot.embedding import Embedder
+    from chatbot.embedding import Embedded, Embedder
     from chatbot.memory.maintenance.policy import Part, Policy
     from chatbot.memory.maintenance.report import Report
     from chatbot.memory.maintenance.upkeep import UpkeepFile
@@ -47,20 +58,21 @@ _SHOWN_MATCHES = 5
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class MemorySystem(AsyncResource, Remembering):
+class MemorySystem(Closable, Remembering):
     """Issues sessions of one identity and hands out `SessionHandle`s over pluggable stores.
 
     What is remembered can also be asked and changed without a session, through the store `observations`.
 
     `home` is the identity's memory folder, made when first needed; None keeps everything in memory and writes nothing.
+    `namespace` is the part of memory that is read and written; a user's is used in the name of that user, see
+    `chatbot.memory.namespaces`.
     `embedder` lets rows be found by their meaning too, and is closed along; `bill` is told of its calls.
-    `profiles` weigh what was found: `search`, `recent`, `inject` and any of one's own. `tell` hears of each operation.
-    `settings` configures stores by name, `ttl` lets sessions expire that long after their last use. Open with
-    `async with`; any number of processes may share one `home`.
+    `profiles` weigh what was found: `search`, `recent`, `inject` and any of one's own. `tell` hears of each operation;
+    `observer` is given its span. `settings` configures stores by name, `ttl` lets sessions expire that long after
+    their last use; what is remembered of them stays, unless `ttl_keeps_memory` is false. A session on the disk names
+    its stores: as `module:Class` only those that `settings` or `plugins` name, or that were used to create one. Open
+    with `async with`; any number of processes may share one `home`.
     """
-
-    handle_type: type[SessionHandle] = SessionHandle
-    """What sessions are handed out as."""
 
     def __init__(
         self,
@@ -71,6 +83,7 @@ class MemorySystem(AsyncResource, Remembering):
         clock: Callable[[], datetime] = utc_now,
         new_id: Callable[[], UUID] = new_id,
         plugins_beside: Path | None = None,
+        plugins: Collection[str] = (),
         clearance: Clearance = "full",
         namespace: str = "",
         observations: str | None = None,
@@ -79,6 +92,8 @@ class MemorySystem(AsyncResource, Remembering):
         bill: Billing | None = None,
         profiles: Mapping[str, Profile] = PROFILES,
         tell: Tell | None = None,
+        observer: Observer | None = None,
+        ttl_keeps_memory: bool = True,
     ) -> None:
         self.home = None if home is None else Path(home)
         self._settings = settings or {}
@@ -86,33 +101,92 @@ class MemorySystem(AsyncResource, Remembering):
         self._clock = clock
         self._new_id = new_id
         self._plugins_beside = plugins_beside
-        self._caller = Caller(clearance, namespace, clock, new_id, self._meaning_of, profiles, tell, self._untell)
+        self._ttl_keeps_memory = ttl_keeps_memory
+        self._chosen = {*self._settings, *plugins}
+        """The stores that whoever made this has named: a record on the disk may have come from anybody."""
+        self.backend: Backend = open_backend(self.home)
+        self.tombstones = Tombstones(self.backend)
+        self._caller = Caller(
+            clearance,
+            check_namespace(namespace, LONGEST_LINE),
+            clock,
+            new_id,
+            self._meaning_of,
+            profiles,
+            tell,
+            observer,
+            self._untell,
+            self.tombstones,
+            principal=usual_principal(namespace),
+        )
         self._embedder = embedder
         self._meaning_weight = meaning_weight
         self._bill = bill
         self._meanings: dict[int, Meaning] = {}
         self._observations = observations or ("in_memory" if home is None else "observations")
-        self._catalog: SessionCatalog = EphemeralCatalog() if self.home is None else FolderCatalog(self.home)
-        self._terms = SessionTerms(None if self.home is None else Cache(self.home, self._cache_root()))
+        self._catalog = SessionCatalog(self.backend)
+        self._terms = SessionTerms.of(self.home, self._cache_root())
         self._stores: dict[str, Store] = {}
+        self._opening_stores = threading.Lock()
         self._upkeep: UpkeepFile | None = None
-        self._turn_orders: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._turn_orders: WeakValueDictionary[str, TurnOrder] = WeakValueDictionary()
 
     @property
     def clearance(self) -> Clearance:
         """What whoever holds this may see at most."""
         return self._caller.clearance
 
-    def cleared_for(self, clearance: Clearance) -> MemorySystem:
-        """The same memory, for someone of less clearance: what others said, and remember, is not there for them.
+    async def embed(self, texts: Sequence[str]) -> tuple[str, Embedded]:
+        """The name of the memory's own embedder, and its vectors of these texts; billed as those of memories are.
 
-        It is closed along with this one.
+        Raises `UnsupportedOperation` where there is none, or whatever `ModelError` it raises.
         """
-        clearance = least_clearance(self.clearance, clearance)
-        if clearance == "full":
+        if self._embedder is None:
+            raise UnsupportedOperation("this identity has no embedding model: see model in [embedding]")
+        begun = time.monotonic()
+        found = await self._embedder.embed(texts)
+        if self._bill is not None:
+            await self._bill(self._embedder.name, found.usage, time.monotonic() - begun)
+        return self._embedder.name, found
+
+    @property
+    def observer(self) -> Observer | None:
+        """Who is given spans and counts."""
+        return self._caller.observer
+
+    @property
+    def namespace(self) -> str:
+        """The part of memory that is read and written."""
+        return self._caller.namespace
+
+    @property
+    def principal(self) -> str:
+        """In whose name whoever holds this writes."""
+        return self._caller.principal
+
+    @property
+    def rights(self) -> frozenset[Right]:
+        """What whoever holds this may do."""
+        return self._caller.rights
+
+    def cleared_for(
+        self,
+        clearance: Clearance = "full",
+        *,
+        rights: Collection[Right] | None = None,
+        principal: str | None = None,
+        namespace: str | None = None,
+    ) -> MemorySystem:
+        """The same memory, for a caller who may see or do less, in a namespace that this one may enter.
+
+        Rows and sessions that they make belong to `principal`; in a user's namespace that is the user. Raises
+        `AccessDenied` for what would be more than this one may. It is closed along with this one.
+        """
+        caller = self._caller.narrowed(clearance, rights=rights, principal=principal, namespace=namespace)
+        if caller == self._caller:
             return self
         seen = copy(self)
-        seen._caller = replace(self._caller, clearance=clearance)  # noqa: SLF001 - it is one of us
+        seen._caller = caller  # noqa: SLF001 - it is one of us
         return seen
 
     async def create_session(
@@ -123,12 +197,20 @@ class MemorySystem(AsyncResource, Remembering):
         title: str = "",
         parent: str | None = None,
         clearance: Clearance = "full",
+        namespace: str | None = None,
     ) -> SessionHandle:
         """A new session that uses the stores of these names. It is on the disk, whole, on return.
 
-        Nobody sees more through it than `clearance` allows, now or later.
+        Nobody sees more through it than `clearance` allows, now or later. With `namespace` it is opened again by
+        `cleared_for(namespace=…)`, and by nobody outside of that namespace.
         """
-        stores = self._open_stores(store_types)
+        names = _names(store_types)
+        self._chosen.update(names)
+        if namespace is not None and namespace != self.namespace:
+            inside = self.cleared_for(namespace=namespace)
+            return await inside.create_session(names, agent_id, title=title, parent=parent, clearance=clearance)
+        self._caller.check("chat")
+        stores = self._open_stores(names)
         clearance = least_clearance(self._caller.clearance, clearance)
         record = replace(self._new_record(tuple(store_types), agent_id, title, parent), clearance=clearance)
         async with self._catalog.making(record):
@@ -156,8 +238,11 @@ class MemorySystem(AsyncResource, Remembering):
             raise SessionExpired(f"session {session_id} expired at {record.expires_at}")
         if self._ttl is not None:
             until = now + self._ttl
-            record = await self._catalog.change(session_id, lambda record: replace(record, expires_at=until).used(now))
-        return self._handle(record, self._open_stores(record.store_types), clearance)
+            with suppress(ReadOnlyFolder):  # then it is not used, only looked at
+                record = await self._catalog.change(
+                    session_id, lambda record: replace(record, expires_at=until).used(now)
+                )
+        return self._handle(record, self._stores_of(record), clearance)
 
     async def list_sessions(
         self,
@@ -172,6 +257,7 @@ class MemorySystem(AsyncResource, Remembering):
         Archived ones are among them. Open are those that were begun with no more than the system's clearance, and no
         more than this one.
         """
+        self._caller.check("read")
         return await self._find_open(
             lambda record: agent_id in {None, record.agent_id} and wanted(record), limit, clearance=clearance
         )
@@ -181,6 +267,7 @@ class MemorySystem(AsyncResource, Remembering):
 
         Raises `SessionNotFound` where the session that the page should begin behind is gone.
         """
+        self._caller.check("read")
         if wanted.behind is not None:
             await self._open_record(wanted.behind, clearance)
         limit = None if wanted.looks_inside else wanted.limit
@@ -212,6 +299,7 @@ class MemorySystem(AsyncResource, Remembering):
         """
         from chatbot.memory.session_search import search
 
+        self._caller.check("read")
         every = await self._catalog.find(lambda _: True)
         await asyncio.to_thread(self._terms.forget_others, {record.id for record in every})
         wanted = replace(wanted or SessionFilter(), limit=None)
@@ -237,6 +325,7 @@ class MemorySystem(AsyncResource, Remembering):
 
         Raises `SessionNotFound`, or `AmbiguousSession` naming what matches.
         """
+        self._caller.check("read")
         if is_session_id(text):
             return await self._open_record(text, clearance)
         wanted = text.casefold()
@@ -253,13 +342,13 @@ class MemorySystem(AsyncResource, Remembering):
     async def rename_session(self, session_id: str, title: str) -> SessionRecord:
         """Give a session a title; an empty one takes it away."""
         now = self._clock()
-        await self._open_record(session_id)
+        self._caller.check("write", await self._open_record(session_id))
         return await self._catalog.change(session_id, lambda record: record.renamed(title).used(now))
 
     async def archive_session(self, session_id: str, *, undo: bool = False) -> SessionRecord:
         """Put a session away: it is not offered any more, and still opened and searched by who asks; or undo that."""
         now = self._clock()
-        await self._open_record(session_id)
+        self._caller.check("write", await self._open_record(session_id))
         return await self._catalog.change(
             session_id, lambda record: replace(record, archived_at=None if undo else record.archived_at or now)
         )
@@ -271,15 +360,16 @@ class MemorySystem(AsyncResource, Remembering):
 
         With `at`, of what was said only the first entries up to that number, archived ones counted too; raises
         `InvalidValue` where there are fewer. It belongs to `agent_id`, or to the old one's agent. Receipts stay behind:
-        what they bill was spent only once.
+        what they bill was spent only once. A session of another principal takes the right `curate`.
         """
         source = await self.load_session(session_id, any_agent=True)
+        source.check("write")
         old = source.record
         record = self._new_record(old.store_types, agent_id or old.agent_id, title or old.title, old.id)
         record = replace(record, clearance=old.clearance)
         async with self._catalog.making(record) as draft:
             await source.copy_to(draft, entries=at)
-        return self._handle(record, self._open_stores(record.store_types))
+        return self._handle(record, self._stores_of(record))
 
     async def compare_sessions(self, left: str, right: str) -> Comparison:
         """What two sessions have in common, and how they go on from there."""
@@ -304,39 +394,112 @@ class MemorySystem(AsyncResource, Remembering):
         """
         if await self.is_taken(record.id):
             raise InvalidValue(f"there is a session {record.id} already")
+        self._caller.check("write")
         clearance = least_clearance(self._caller.clearance, record.clearance)
         record = replace(record, clearance=clearance, expires_at=self._expiry())
-        stores = self._open_stores(record.store_types)
+        record = replace(record, namespace=self.namespace, principal=self.principal)
+        stores = self._stores_of(record)
         async with self._catalog.making(record) as draft:
-            handle = SessionHandle(record, draft, stores, self._catalog, caller=self._caller, turn_order=asyncio.Lock())
+            order = TurnOrder(self._catalog.turn_lease(draft))
+            handle = SessionHandle(record, draft, stores, self._catalog, caller=self._caller, turn_order=order)
             await handle.take_in(entries, key_values, receipts)
         return self._handle(record, stores)
+
+    async def mend_session(self, session_id: str) -> None:
+        """Write a damaged `session.json` anew from the index, the damaged one kept beside it, as any change would.
+
+        Also of a session that is not open to the caller. Raises `SessionNotFound`, or `DamagedSession` where nothing
+        else knows the session, or `MissingRight`: it takes `curate`.
+        """
+        self._caller.check("curate")
+        await self._catalog.mend(session_id)
 
     async def reorder_sessions(self) -> None:
         """Bring adopted sessions into the order of their last use: the index is built anew when it is next read."""
         await self._catalog.reorder()
 
-    async def delete_session(self, session_id: str) -> None:
-        """Erase a session, its files included. Raises `SessionNotFound`."""
-        await self._erase(await self._open_record(session_id))
+    async def delete_session(self, session_id: str, *, keep_memory: bool = False) -> Erasure:
+        """Erase a session with its files and, unless `keep_memory` says otherwise, with what is remembered of it.
+
+        That is every observation and fact of the session that the caller may see, with all that was derived from them.
+        An import does not bring back what was erased. Forks keep their copy of what was said, and what is remembered
+        of them: the answer names them. The session goes last: after a kill midway it can be deleted again. Raises
+        `SessionNotFound`, or `MissingRight`: it takes `erase`.
+        """
+        record = await self._open_record(session_id)
+        self._caller.check("erase", record)
+        return await self._erase(record, self._caller, keep_memory=keep_memory)
+
+    async def deleting(self, session_id: str) -> Erasure:
+        """What `delete_session` would erase; nothing is changed. It takes `read` and `erase`.
+
+        Raises `SessionNotFound`, or `MissingRight`.
+        """
+        record = await self._open_record(session_id)
+        self._caller.check("erase", record)
+        found = [await erasure(scope, Target(session=record.id)) for scope in self._scopes_of(record, self._caller)]
+        return joined(found, forks=await self._forks_of(record.id))
+
+    async def sessions_anywhere(self) -> list[SessionRecord]:
+        """Records of the sessions in this namespace and in those that may be entered from it, expired ones too.
+
+        For those who manage users: whether a session is open to the caller is not asked.
+        """
+        own = self._caller
+        return await self._catalog.find(
+            lambda record: (
+                record.namespace == own.namespace
+                or (bool(own.namespace) and record.namespace.startswith(f"{own.namespace}/"))
+                or may_cross(own.principal, own.rights)
+            )
+        )
+
+    async def erase_session(self, record: SessionRecord) -> Erasure:
+        """Delete a session of this namespace, with its memory, whatever clearance it needs. It takes `erase`.
+
+        Raises `SessionNotFound` for one of another namespace, and where another process was faster.
+        """
+        self._caller.check("erase")
+        if record.namespace != self.namespace:
+            raise SessionNotFound(f"there is no session {record.id}")
+        return await self._erase(record, replace(self._caller, clearance="full"), keep_memory=False)
+
+    def unlimited(self) -> MemorySystem:
+        """The same memory seen with full clearance, to delete all of a namespace. It takes `erase`."""
+        self._caller.check("erase")
+        seen = copy(self)
+        seen._caller = replace(self._caller, clearance="full")  # noqa: SLF001 - it is one of us
+        return seen
 
     async def expired_sessions(self) -> list[SessionRecord]:
-        """The sessions whose time to live is over, and that are not erased yet."""
+        """The sessions whose time to live is over and that are not erased yet, as far as the caller may know of them.
+
+        The owner may know of those of every namespace.
+        """
+        return [record for record in await self._expired() if self._may_know(record)]
+
+    def _may_know(self, record: SessionRecord) -> bool:
+        own = self._caller
+        crosses = may_cross(own.principal, own.rights)
+        return record.is_open_to(own.clearance, record.namespace if crosses else own.namespace)
+
+    async def _expired(self) -> list[SessionRecord]:
         now = self._clock()
         return await self._catalog.find(lambda record: record.is_expired(now))
 
     async def expire_sessions(self) -> list[str]:
-        """Erase the sessions whose time to live is over, and return their ids. One that resists stops no other.
+        """Erase the sessions whose time to live is over. One that resists stops no other.
 
-        The time is over for all of them, whoever asks.
+        The time is over for all of them, whoever asks; returned are the ids of those that the caller may know of. What
+        is remembered of them stays, unless `ttl_keeps_memory` is false: then all of it goes, whoever may see it.
         """
         now = self._clock()
         erased = []
-        for record in await self.expired_sessions():
+        for record in await self._expired():
             try:
                 if (await self._catalog.get(record.id)).is_expired(now):  # the index can lag behind
-                    await self._erase(record)
-                    erased.append(record.id)
+                    await self._erase(record, self._owner_in(record.namespace), keep_memory=self._ttl_keeps_memory)
+                    erased.extend([record.id] * self._may_know(record))
             except SessionNotFound:
                 continue  # another process was faster
             except (SessionError, StoreError) as error:
@@ -362,23 +525,44 @@ class MemorySystem(AsyncResource, Remembering):
         from chatbot.memory.maintenance.policy import Policy
         from chatbot.memory.maintenance.upkeep import UpkeepFile, Wish, maintain, not_due
 
-        self._upkeep = self._upkeep or UpkeepFile(self.home)
+        self._caller.check("curate")
+        self._upkeep = self._upkeep or UpkeepFile(self.backend)
         if not self._upkeep.may_be_due(part, self._clock(), unless_within):
             return not_due(dry_run=dry_run)
         wish = Wish(part=part, dry_run=dry_run, unless_within=unless_within, whole=whole)
-        return await maintain(self._scope(stores), self._upkeep, policy or Policy(), wish)
+        report = await maintain(self._scope(stores), self._upkeep, policy or Policy(), wish)
+        for deed, rows in () if report.dry_run else report.counts().items():
+            count("maintained", rows, deed=deed)
+        return report
+
+    def unobserved(self) -> Memories | None:
+        """Return the memory of all namespaces without spans, to measure it; None before it was used."""
+        if not any(isinstance(store, ObservationStore) for store in self._stores.values()):
+            return None
+        return Memories(replace(self._scope(), across=True, observer=None))
 
     async def aclose(self) -> None:
         """Close every store. May be called twice."""
+        if self.observer is not None:
+            self.observer.closed(self)
         while self._meanings:
             _, meaning = self._meanings.popitem()
-            await meaning.aclose()
+            with observed(self.observer):
+                await meaning.aclose()
         if self._embedder is not None:
             await self._embedder.aclose()
-        while self._stores:
-            _, store = self._stores.popitem()
+        self._catalog.is_closed = True
+        with self._opening_stores:
+            stores = list(self._stores.values())
+            self._stores.clear()
+        for store in stores:
             await store.aclose()
         await self._catalog.aclose()
+
+    def check_open(self) -> None:
+        """Raise `Closed` after `aclose`, also of the memory that this one is a lesser view of."""
+        super().check_open()
+        self._catalog.check_open()
 
     async def _open_record(self, session_id: str, clearance: Clearance = "full") -> SessionRecord:
         """Raises `SessionNotFound`: one that is not open does not exist, and is refused by the same steps."""
@@ -386,10 +570,10 @@ class MemorySystem(AsyncResource, Remembering):
         try:
             record = await self._catalog.get(session_id)
         except SessionNotFound:
-            if clearance != "full":  # to whom nothing is closed
+            if clearance != "full" or self.principal != OWNER:  # to whom nothing is closed
                 await self._catalog.get_another(is_there=True)
             raise
-        if not record.is_open_to(clearance):
+        if not record.is_open_to(clearance, self.namespace):
             await self._catalog.get_another(is_there=False)
             raise SessionNotFound(f"there is no session {session_id}")
         return record
@@ -409,14 +593,42 @@ class MemorySystem(AsyncResource, Remembering):
         """Whether a session is there now for a caller of that clearance."""
         now = self._clock()
         clearance = least_clearance(self._caller.clearance, clearance)
-        return lambda record: not record.is_expired(now) and record.is_open_to(clearance)
+        return lambda record: not record.is_expired(now) and record.is_open_to(clearance, self.namespace)
 
-    async def _erase(self, record: SessionRecord) -> None:
+    async def _erase(self, record: SessionRecord, caller: Caller, *, keep_memory: bool) -> Erasure:
+        """Erase a session, and of what is remembered of it what that caller may see."""
+        forks = await self._forks_of(record.id)
+        erased = [] if keep_memory else await self._erase_memory(record, caller)
         ref = self._catalog.ref(record.id)
-        for store in self._open_stores(record.store_types).values():
+        for store in self._stores_of(record).values():
             await store.forget_session(ref)
         await self._catalog.delete(record.id)
         await asyncio.to_thread(self._terms.forget, [record.id])
+        if not keep_memory:  # a hook of its last turn may have remembered something meanwhile
+            erased += [await erase(scope, Target(session=record.id)) for scope in self._scopes_of(record, caller)]
+        return joined(erased, forks=forks, kept=keep_memory)
+
+    async def _erase_memory(self, record: SessionRecord, caller: Caller) -> list[Erasure]:
+        """Erase what is remembered of a session, having barred it from imports."""
+        scopes = self._scopes_of(record, caller)
+        await bar(self.tombstones, list(marks_of_session(record.id, record.origin)), self._clock())
+        return [await erase(scope, Target(session=record.id)) for scope in scopes]
+
+    def _scopes_of(self, record: SessionRecord, caller: Caller) -> list[Scope]:
+        """The places in which something may be remembered of a session, for the owner across all namespaces."""
+        names = list(dict.fromkeys([*record.store_types, self._observations]))
+        stores = self._open_stores(names).values()
+        scopes = [caller.scope(store) for store in stores if isinstance(store, ObservationStore)]
+        return [replace(scope, across=may_cross(caller.principal, caller.rights)) for scope in scopes]
+
+    async def _forks_of(self, session_id: str) -> list[str]:
+        """The forks of a session, and theirs, that are open to the caller."""
+        forks = (await self._with_forks([session_id]))[1:]
+        if not forks:
+            return []
+        is_open = self._opening("full")
+        found = await self._catalog.find(lambda record: record.id in forks and is_open(record))
+        return sorted((record.id for record in found), key=forks.index)
 
     async def is_taken(self, session_id: str) -> bool:
         """Whether there is a session of that id, open or not."""
@@ -431,7 +643,7 @@ class MemorySystem(AsyncResource, Remembering):
     async def _is_filled_as(self, record: SessionRecord, wanted: SessionFilter) -> bool:
         """Whether as much was said in a session as is wanted. One that cannot be read fits nothing."""
         try:
-            session = self._handle(record, self._open_stores(record.store_types))
+            session = self._handle(record, self._stores_of(record))
             messages = await session.transcript_count(MESSAGES)
             is_empty = not messages and not await session.transcript_count()
         except (SessionError, StoreError) as error:
@@ -441,7 +653,7 @@ class MemorySystem(AsyncResource, Remembering):
 
     def _openable(self, record: SessionRecord) -> SessionHandle | None:
         try:
-            return self._handle(record, self._open_stores(record.store_types))
+            return self._handle(record, self._stores_of(record))
         except StoreError as error:
             logger.warning("session %s was passed over: %s", record.id, error)
             return None
@@ -467,6 +679,7 @@ class MemorySystem(AsyncResource, Remembering):
 
         A time in the future is not believed, lest the session pass for the one that was used last.
         """
+        self._chosen.update(store_types)
         record = self._new_record(store_types, agent_id, title, None)
         used_at = next((told for told in (used_at, created_at) if told <= record.created_at), _LONG_AGO)
         return replace(record, created_at=min(created_at, used_at), used_at=used_at, origin=origin)
@@ -481,6 +694,8 @@ class MemorySystem(AsyncResource, Remembering):
             used_at=now,
             parent=parent,
             expires_at=self._expiry(),
+            namespace=self.namespace,
+            principal=self.principal,
         )
         return record.renamed(title)
 
@@ -491,14 +706,23 @@ class MemorySystem(AsyncResource, Remembering):
         self, record: SessionRecord, stores: Mapping[str, Store], clearance: Clearance = "full"
     ) -> SessionHandle:
         clearance = least_clearance(self._caller.clearance, clearance)
-        return self.handle_type(
+        return SessionHandle(
             record,
             self._catalog.ref(record.id),
             stores,
             self._catalog,
             caller=replace(self._caller, clearance=clearance),
-            turn_order=self._turn_orders.setdefault(record.id, asyncio.Lock()),
+            turn_order=self._turn_order(record.id),
         )
+
+    def _turn_order(self, session_id: str) -> TurnOrder:
+        """The order of turns of a session, the same for all its handles."""
+        with self._opening_stores:
+            order = self._turn_orders.get(session_id)
+            if order is None:
+                order = TurnOrder(self._catalog.turn_lease(self._catalog.ref(session_id)))
+                self._turn_orders[session_id] = order
+            return order
 
     def memories(self, agent_id: str = "", *, session_id: str | None = None) -> Memories:
         """What is remembered, for a caller without a session; what they write is of the agent `agent_id`.
@@ -527,13 +751,27 @@ class MemorySystem(AsyncResource, Remembering):
             await self._catalog.unsay([self._catalog.ref(each) for each in all_of_them], erased)
         for each in all_of_them:
             try:
-                session = await self.load_session(each, any_agent=True)
-                for key in TOLD_KEYS if session.supports(KeyValueStore) else ():
+                session = await self._of_anyone(each)
+                for key in SUMMARY_KEYS if session.supports(KeyValueStore) else ():
                     await session.kv_delete(key)
-            except SessionNotFound:
+            except (SessionNotFound, SessionExpired):
                 continue
             except (StoreError, ChatbotError) as error:
                 logger.warning("what session %s keeps in short of its transcript stays: %s", each, error)
+
+    async def _of_anyone(self, session_id: str) -> SessionHandle:
+        """A session of whichever namespace and principal, to set right what was derived from erased rows."""
+        record = await self._catalog.get(session_id)
+        caller = replace(self._owner_in(record.namespace), clearance=self._caller.clearance)
+        stores = self._open_stores(record.store_types)
+        order = self._turn_order(record.id)
+        return SessionHandle(
+            record, self._catalog.ref(record.id), stores, self._catalog, caller=caller, turn_order=order
+        )
+
+    def _owner_in(self, namespace: str) -> Caller:
+        """The caller as the owner, to whom nothing in that namespace is closed: for what is done whoever asks."""
+        return replace(self._caller, clearance="full", namespace=namespace, principal=OWNER, rights=EVERY_RIGHT)
 
     async def _with_forks(self, sessions: Collection[str]) -> list[str]:
         forks = await self._catalog.find(lambda record: record.parent is not None)
@@ -547,9 +785,8 @@ class MemorySystem(AsyncResource, Remembering):
         if self._embedder is not None and id(store) not in self._meanings:
             from chatbot.memory.meaning import Meaning
 
-            self._meanings[id(store)] = Meaning(
-                self._embedder, store, weight=self._meaning_weight, bill=self._bill, clock=self._clock
-            )
+            meaning = Meaning(self._embedder, store, weight=self._meaning_weight, bill=self._bill, clock=self._clock)
+            self._meanings.setdefault(id(store), meaning)
         return self._meanings.get(id(store))
 
     def _cache_root(self) -> Path | None:
@@ -557,12 +794,37 @@ class MemorySystem(AsyncResource, Remembering):
         root = self._settings.get(self._observations, {}).get("cache")
         return Path(root).expanduser() if isinstance(root, str) and root else None
 
+    def _stores_of(self, record: SessionRecord) -> dict[str, Store]:
+        """The stores that a session uses. Raises `UnknownStore` for one that would run code that nobody has named."""
+        for name in record.store_types:
+            if ":" in name and present_name(name) not in set(map(present_name, self._chosen)):
+                raise UnknownStore(
+                    f"session {record.id} uses the store {name!r}, which is not configured: "
+                    "review it, then name it in memory of an [agents.<id>] table"
+                )
+        return self._open_stores(record.store_types)
+
     def _open_stores(self, names: Sequence[str]) -> dict[str, Store]:
-        return {name: self._stores.get(name) or self._open_store(name) for name in names}
+        with self._opening_stores:  # two threads that opened one each would leave one open
+            self._catalog.check_open()
+            return {name: self._stores.get(name) or self._open_store(name) for name in names}
 
     def _open_store(self, name: str) -> Store:
-        store = open_store(name, self.home or Path(), self._settings.get(name, {}), beside=self._plugins_beside)
+        logger.info("initializing memory store %s in %s", name, self.home or "memory")
+        with span("store", store=name, operation="open", access="open"):
+            store = open_store(name, self.home or Path(), self._settings.get(name, {}), beside=self._plugins_beside)
         if self.home is None and store.keeps_files:
             raise UnsupportedOperation(f"the store {name!r} keeps files, and this memory system may write none")
         self._stores[name] = store
+        if self.observer is not None:
+            store.observer = self.observer
+            self.observer.opened(self)
         return store
+
+
+def _names(store_types: Sequence[str]) -> Sequence[str]:
+    if isinstance(store_types, str | bytes) or not isinstance(store_types, Sequence):
+        raise InvalidValue(f"the stores are {store_types!r:.80}: they must be a list of names")
+    for name in store_types:
+        check_text(name, "a store's name")
+    return store_types

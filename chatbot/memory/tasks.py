@@ -1,23 +1,26 @@
-"""Tasks: observations with the metadata `kind = "task"`. Those that surface at start-up greet a new session."""
+"""Tasks: observations with the metadata `kind = "task"`. Open ones surface when a session begins, unless told not to.
+
+A task that is completed or cancelled surfaces no more, and one that is opened again does. Every surface goes through
+`Tasks`, and describes a task by `Task.details`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
-from chatbot.memory.scope import PUBLIC
+from chatbot.memory.scope import PUBLIC, Sensitivities
 from chatbot.memory.writing import DEFAULT_TYPE, Writing
-from stores.access import SENSITIVITIES, Sensitivity
-from stores.errors import InvalidValue, UnknownObservation, did_you_mean
-from stores.observation import Observation, one_line
-from stores.query import Filter
+from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.errors import InvalidValue, UnknownObservation, did_you_mean
+from chatbot.stores.fields import one_line
+from chatbot.stores.observation import Observation
+from chatbot.stores.query import Filter
+from chatbot.words import Priority, TaskScope, TaskStatus
 
 KIND = "task"
 STARTUP = "startup"
-TaskStatus = Literal["pending", "in_progress", "completed", "cancelled"]
-TaskScope = Literal["user", "agent", "collaborative"]
-Priority = Literal["high", "normal", "low"]
 
 OPEN: tuple[TaskStatus, ...] = ("pending", "in_progress")
 _WORDS: dict[str, tuple[str, ...]] = {
@@ -25,10 +28,10 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "scope": get_args(TaskScope),
     "priority": get_args(Priority),
 }
-_DETAILS = ("scope", "priority", "surface", "due", "note")
+_USUAL = {"status": "pending", "scope": "collaborative", "priority": "normal", "surface": STARTUP}
+"""What a task is where nothing else is said."""
 _PLAIN = frozenset({"note", DEFAULT_TYPE})
 """What is not said to be anything in particular, and so can become a task."""
-_MOST = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,17 @@ class Task:
     due: str
     note: str
 
+    def details(self) -> str:
+        """What there is to know beside the title, on one line; empty for a plain pending task."""
+        said = (
+            f"due {self.due}" if self.due else "",
+            f"{self.priority} priority" if self.priority != _USUAL["priority"] else "",
+            self.status.replace("_", " ") if self.status != _USUAL["status"] else "",
+            f"project {self.project}" if self.project else "",
+            self.note,
+        )
+        return " · ".join(filter(None, said))
+
 
 class Tasks(Writing):
     """Writing tasks down, and ticking them off."""
@@ -57,33 +71,50 @@ class Tasks(Writing):
         *,
         scope: TaskScope = "collaborative",
         priority: Priority = "normal",
-        surface: str = "",
+        surface: str = STARTUP,
         project: str = "",
         due: str = "",
         note: str = "",
     ) -> Task:
-        """Write a task down, as pending. `surface="startup"` shows it whenever a session begins.
+        """Write a task down, as pending. It is shown whenever a session begins, unless `surface` is empty.
 
-        One that is open in the same words stays as it is; one that was done, or any other memory, is to be done now.
+        One that is open in the same words takes the details that are given, and keeps the others; one that was closed,
+        or any other memory, becomes a task to do.
         """
         details = {"scope": scope, "priority": priority, "surface": surface, "due": due, "note": note}
         _check(details)
-        metadata = {"kind": KIND, "status": "pending", **{key: value for key, value in details.items() if value}}
         remembered = await self.remember(
-            title, type="task", subject="todo", project=project, metadata=metadata, source="agent"
+            title,
+            type="task",
+            subject="todo",
+            project=project,
+            metadata={
+                "kind": KIND,
+                "status": "pending",
+                **{k: v for k, v in _written(details).items() if v is not None},
+            },
+            source="agent",
         )
         if remembered.outcome == "exact_dup":
-            await self._take_up(remembered.id, metadata)
+            await self._take_up(remembered.id, details | {"project": project})
         return await self._task(remembered.id)
 
     async def update_task(self, task_id: str, **changes: str) -> Task:
-        """Set `status`, `priority`, `scope`, `surface`, `due` or `note`. What is searched stays as it is.
+        """Set `status`, `priority`, `scope`, `surface`, `project`, `due` or `note`. What is searched stays as it is.
 
+        A task that is closed surfaces no more; one that is opened again does, unless `surface` says otherwise.
         Raises `UnknownObservation` for what is no task, or `InvalidValue`.
         """
         _check(changes)
-        await self._task(task_id)
-        await self.update(task_id, metadata={key: value or None for key, value in changes.items()})
+        task = await self._task(task_id)
+        plain: dict[str, Any] = {"project": changes.pop("project")} if "project" in changes else {}
+        status = changes.get("status", task.status)
+        if status not in OPEN:
+            changes.pop("surface", None)
+        elif task.status not in OPEN:
+            changes.setdefault("surface", STARTUP)
+        quiet = {} if status in OPEN else {"surface": None}
+        await self.update(task_id, metadata=_written(changes) | quiet, **plain)
         return await self._task(task_id)
 
     async def tasks(
@@ -93,17 +124,17 @@ class Tasks(Writing):
         surface: str | None = None,
         project: str | None = None,
         scope: TaskScope | None = None,
-        ask: Collection[Sensitivity] = PUBLIC,
+        ask: Sensitivities = PUBLIC,
     ) -> list[Task]:
         """Tasks of these statuses: by priority, then by when they are due, then oldest first."""
         bound = self._scope()
-        asked = {"surface": surface, "scope": scope}
-        metadata = {"kind": KIND, **{key: value for key, value in asked.items() if value is not None}}
+        metadata = {"kind": KIND} if scope is None else {"kind": KIND, "scope": scope}
         found: list[Task] = []
         for status in statuses:
             wanted = Filter(metadata=metadata | {"status": status}, project=project)
-            page = await bound.store.find(bound.view(ask), wanted, order="created", ascending=True, limit=_MOST)
-            found += map(_task_of, page.rows)
+            found += map(task_of, await bound.rows(wanted, view=bound.view(ask), ascending=True))
+        if surface is not None:
+            found = [task for task in found if task.surface == surface]
         priorities = _WORDS["priority"]
         return sorted(found, key=lambda task: (priorities.index(task.priority), task.due or "9999"))
 
@@ -111,44 +142,59 @@ class Tasks(Writing):
         """What is to be brought up when a session begins."""
         return await self.tasks(surface=STARTUP)
 
-    async def _take_up(self, known_id: str, metadata: dict[str, str]) -> None:
-        """Let what is remembered in the same words be a task to do, unless it is one."""
+    async def _take_up(self, known_id: str, given: dict[str, str]) -> None:
+        """Let what is remembered in the same words be a task to do; an open one takes what is `given` beside it."""
         scope = self._scope()
-        [known] = await scope.store.get(scope.view(SENSITIVITIES), [known_id])
-        if not (known.metadata.get("kind") == KIND and known.metadata.get("status") in OPEN):
-            details = {key: metadata.get(key) for key in _DETAILS}  # None takes away what was said when it was done
-            plain = {"type": "task", "subject": "todo"} if known.type in _PLAIN else {}
-            await self.update(known_id, metadata={**details, **metadata}, **plain)
+        [known] = await scope.store.get(scope.acting(SENSITIVITIES), [known_id])
+        if known.metadata.get("kind") == KIND and known.metadata.get("status") in OPEN:
+            if said := {name: value for name, value in given.items() if value != _USUAL.get(name, "")}:
+                await self.update_task(known_id, **said)
+            return
+        plain: dict[str, Any] = {"type": "task", "subject": "todo"} if known.type in _PLAIN else {}
+        plain |= {"project": given["project"]} if given["project"] else {}
+        del given["project"]
+        details = {"kind": KIND, "status": "pending", **_written(given)}  # None drops what was said when it was done
+        await self.update(known_id, metadata=details, **plain)
 
     async def _task(self, task_id: str) -> Task:
         scope = self._scope()
-        rows = await scope.store.get(scope.view(SENSITIVITIES), [task_id])
+        rows = await scope.store.get(scope.acting(SENSITIVITIES), [task_id])
         if not rows or rows[0].metadata.get("kind") != KIND:
             raise UnknownObservation(f"there is no task {task_id}")
-        return _task_of(rows[0])
+        return task_of(rows[0])
 
 
-def _task_of(row: Observation) -> Task:
+def task_of(row: Observation) -> Task:
+    """Return the task that an observation is."""
     kept: dict[str, Any] = dict(row.metadata)
+    status = _known("status", kept)
     return Task(
         id=row.id,
         title=row.title,
-        status=_known("status", kept, "pending"),
-        priority=_known("priority", kept, "normal"),
-        scope=_known("scope", kept, "collaborative"),
-        surface=str(kept.get("surface", "")),
+        status=status,
+        priority=_known("priority", kept),
+        scope=_known("scope", kept),
+        surface=str(kept.get("surface", STARTUP)) if status in OPEN else "",
         project=row.project,
         due=str(kept.get("due", "")),
         note=str(kept.get("note", "")),
     )
 
 
-def _known(name: str, kept: dict[str, Any], usual: str) -> Any:
-    return kept[name] if kept.get(name) in _WORDS[name] else usual
+def _written(details: dict[str, str]) -> dict[str, str | None]:
+    """The details as metadata: None takes one away. An empty `surface` says something, for without one a task surfaces.
+
+    Rows of earlier releases have none.
+    """
+    return {name: value if name == "surface" else value or None for name, value in details.items()}
+
+
+def _known(name: str, kept: dict[str, Any]) -> Any:
+    return kept[name] if kept.get(name) in _WORDS[name] else _USUAL[name]
 
 
 def _check(details: dict[str, Any]) -> None:
-    known = {*_WORDS, "surface", "due", "note"}
+    known = {*_WORDS, "surface", "project", "due", "note"}
     for name, value in details.items():
         if name not in known:
             raise InvalidValue(f"a task has no {name!r}{did_you_mean(name, known)}")

@@ -2,62 +2,52 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from chatbot.memory.inputs import sets, takes
 from chatbot.memory.redaction import redact_all
 from chatbot.memory.scope import Scope, Scoped
-from stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility, default_visibility, is_stricter
-from stores.analysis import terms
-from stores.errors import ConflictingChange, InvalidValue, StoreError, did_you_mean
-from stores.events import Event, Outcome
-from stores.observation import LONGEST_TEXT, TYPES, Observation, Triple, Type, check_depth
-from stores.query import FactFilter, Filter
-from stores.records import check_time, format_time, parse_time
+from chatbot.stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility, default_visibility, is_stricter
+from chatbot.stores.errors import ConflictingChange, InvalidValue, StoreError
+from chatbot.stores.events import Event, Outcome
+from chatbot.stores.fields import LONGEST_TEXT, Line, check_depth, declared
+from chatbot.stores.observation import TYPES, Content, Observation, Type
+from chatbot.stores.query import Filter
+from chatbot.stores.records import check_time, format_time, parse_time
+
+if TYPE_CHECKING:
+    from chatbot.memory.erasure import Erasure
 
 DEFAULT_TYPE: Type = "discovery"
 """What a thing is that someone chose to remember, unless they say otherwise."""
 _BATCH = 500
-_MOST_FACTS = 1_000
 _GUARDED = frozenset({"visibility", "sensitivity", "min_clearance"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class Change(Content[list[str] | tuple[str, ...]]):
+    """Fields of an observation to set to other values."""
+
+    visibility: Visibility | None = None
+    sensitivity: Sensitivity = "public"
+    min_clearance: Clearance = "public"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft(Change):
     """What is to be remembered. Only a title, a narrative or a fact is needed.
 
     A `type` that is not known becomes `note`. `visibility` None takes the one that the caller's clearance gives: full
     private, inner shared, familiar social.
     """
 
-    title: str = ""
-    subtitle: str = ""
-    narrative: str = ""
-    facts: Sequence[str] = ()
-    type: Type | str = DEFAULT_TYPE
-    tags: Sequence[str] = ()
-    concepts: Sequence[str] = ()
-    people: Sequence[str] = ()
-    subject: str = ""
-    category: str = ""
-    project: str = ""
-    metadata: Mapping[str, Any] | None = None
-    files_read: Sequence[str] = ()
-    files_modified: Sequence[str] = ()
-    user_text: str = ""
-    assistant_text: str = ""
-    source: str = "agent"
-    importance: float = 0.5
-    token_count: int = 0
-    visibility: Visibility | None = None
-    sensitivity: Sensitivity = "public"
-    min_clearance: Clearance = "public"
-    expires_at: datetime | None = None
+    title: Line = field(default="", kw_only=False)
+    type: Type = DEFAULT_TYPE
+    source: Line = "agent"
     created_at: datetime | None = None
-    derived_from: Sequence[str] = ()
     supersedes: str | None = None
     """The observation whose place it takes."""
     forgets: str | None = None
@@ -80,13 +70,14 @@ class Writing(Scoped):
 
     __slots__ = ()
 
-    async def remember(self, title: str = "", **draft: Any) -> Remembered:
-        """Keep one thing; the other fields are those of `Draft`.
+    @takes(Draft, "an observation has no field")
+    async def remember(self, draft: Draft) -> Remembered:
+        """Keep one thing; the parameters are the fields of `Draft`, the title first.
 
         Raises `InvalidValue`, `AccessDenied`, or `ConflictingChange` where it cannot supersede what it should, or would
         be past its time as it comes.
         """
-        [remembered] = await self.remember_all([_draft(title=title, **draft)])
+        [remembered] = await self.remember_all([draft])
         return remembered
 
     async def remember_all(self, drafts: Iterable[Draft], *, keep_going: bool = False) -> list[Remembered]:
@@ -95,7 +86,11 @@ class Writing(Scoped):
         remembered: list[Remembered] = []
         waiting = list(drafts)
         for begin in range(0, len(waiting), _BATCH):
-            remembered += await _remember(scope, waiting[begin : begin + _BATCH], keep_going=keep_going)
+            remembered += await keep(scope, waiting[begin : begin + _BATCH], keep_going=keep_going)
+        if any(draft.type == "exchange" for draft in waiting):
+            from chatbot.memory.profile_learning import learn
+
+            await learn(scope, waiting, remembered)
         if scope.meaning is not None:
             scope.meaning.begin()
         return remembered
@@ -108,15 +103,14 @@ class Writing(Scoped):
         row, _, redacted, _ = _row(self._scope(), draft)
         return row, redacted
 
+    @sets(Change, "`update` cannot set")
     async def update(self, observation_id: str, **changes: Any) -> Remembered:
         """Set fields to other values. Keys of `metadata` are set one by one; None takes a key away.
 
         Raises `UnknownObservation`, `InvalidValue`, or `AccessDenied`. What is derived stays as strict as its sources.
+        To lower the sensitivity, widen the visibility or lower the clearance takes the right `declassify`.
         """
         scope = self._scope()
-        _check_fields(changes)
-        if given := {"supersedes", "forgets"} & changes.keys():
-            raise InvalidValue(f"what an observation {given.pop()} is not changed: use `supersede` or `forget`")
         changes, redacted = redact_all(_within_bounds(changes))
         _check_expiry(changes.get("expires_at"), scope.clock())
         if isinstance(expires := changes.get("expires_at"), datetime):
@@ -125,8 +119,10 @@ class Writing(Scoped):
         [outcome] = await scope.commit(event)
         if not _GUARDED.isdisjoint(changes):
             rows = await self._named([observation_id])
-            if too_loose := [fact.id for fact in await _turns_told(scope, rows) if not is_stricter(fact, rows[0])]:
-                scope.changed("purge", await scope.store.purge(scope.view(), too_loose))
+            from chatbot.memory.erasure import turns_told
+
+            if too_loose := [fact.id for fact in await turns_told(scope, rows) if not is_stricter(fact, rows[0])]:
+                scope.changed("purge", await scope.store.purge(scope.acting(), too_loose))
         return Remembered(outcome.kind, outcome.id, outcome.reason, redacted)
 
     async def supersede(self, old: str, new: str) -> None:
@@ -146,6 +142,10 @@ class Writing(Scoped):
         """Take observations out of memory; `restore` brings them back. Better supersede what has changed."""
         rows = await self._named(ids)
         await self._change("delete", ids)
+        if any(row.type == "exchange" for row in rows):
+            from chatbot.memory.profile_learning import forget_with
+
+            await forget_with(self._scope(), ids)
         await self._scope().unsaid(rows)
 
     async def archive(self, *ids: str) -> None:
@@ -156,26 +156,50 @@ class Writing(Scoped):
         """Make observations active again, whatever became of them, but for those purged."""
         await self._change("restore", ids)
 
-    async def purge(self, *ids: str, untell: bool = True) -> list[str]:
+    async def purge(
+        self,
+        *ids: str,
+        session: str | None = None,
+        person: str | None = None,
+        source: str | None = None,
+        untell: bool = True,
+    ) -> list[str]:
         """Erase observations, and facts, for good, with what was derived from them; the ids that are gone.
+
+        Either those of these ids, or all of a session, about a person, or from a source: see `Target`. Raises
+        `UnknownObservation` where none of the ids exists, and `InvalidValue` unless one way is named. An import does
+        not bring back what was purged: see `chatbot.memory.tombstones`.
 
         A transcript that holds the same words is not touched: that belongs to its session. But no receipt of its
         session and its forks tells of a purged exchange, and no title that it gave. No summary is made of an exchange
         again once it was purged or forgotten, and what was told of its session in short is made anew; unless `untell`
-        is false, for callers who see to all that.
+        is false, for callers who see to all that. Raises `MissingRight` without the right `erase`.
         """
+        from chatbot.memory.erasure import Target, erase
+
         scope = self._scope()
-        rows = await self._named(ids) if untell else []
-        gone = await scope.store.purge(scope.view(), [*ids, *(fact.id for fact in await _turns_told(scope, rows))])
-        scope.changed("purge", gone)
-        await scope.unsaid(rows, erased=gone)
-        return gone
+        target = Target(ids=ids, session=session, person=person, source=source)
+        return list((await erase(scope, target, untell=untell)).erased)
+
+    async def purging(
+        self, *ids: str, session: str | None = None, person: str | None = None, source: str | None = None
+    ) -> Erasure:
+        """What `purge` would erase, as far as the caller may see it; nothing is changed.
+
+        Raises `MissingRight` without the rights `read` and `erase`.
+        """
+        from chatbot.memory.erasure import Target, erasure
+
+        scope = self._scope()
+        scope.check("erase")
+        return await erasure(scope, Target(ids=ids, session=session, person=person, source=source))
 
     async def purge_expired(self) -> list[str]:
         """Erase what is past its time, as far as the caller can see; the ids that are gone."""
-        scope = self._scope()
+        scope = replace(self._scope(), erasing=True)
+        scope.check("erase")
         gone: list[str] = []
-        view = scope.view(SENSITIVITIES)
+        view = scope.acting(SENSITIVITIES)
         while rows := (await scope.store.find(view, Filter(statuses=("expired",)), limit=_BATCH)).rows:
             erased = await scope.store.purge(view, [row.id for row in rows])
             gone += erased
@@ -186,7 +210,7 @@ class Writing(Scoped):
     async def _named(self, ids: Sequence[str]) -> list[Observation]:
         """The observations of these ids, whatever became of them, as far as the caller may name them."""
         scope = self._scope()
-        lines = [await scope.store.history(scope.view(SENSITIVITIES), each) for each in ids]
+        lines = [await scope.store.history(scope.acting(SENSITIVITIES), each) for each in ids]
         return [version.observation for each, line in zip(ids, lines, strict=True) for version in line
                 if version.observation.id == each]  # fmt: skip
 
@@ -196,7 +220,7 @@ class Writing(Scoped):
         return outcome
 
 
-async def _remember(scope: Scope, drafts: Sequence[Draft], *, keep_going: bool) -> list[Remembered]:
+async def keep(scope: Scope, drafts: Sequence[Draft], *, keep_going: bool = False) -> list[Remembered]:
     """One batch: what cannot be an observation is sorted out first, the rest is committed together."""
     answers: list[Remembered | None] = [None] * len(drafts)
     events: dict[int, tuple[Event, tuple[str, ...], str]] = {}
@@ -207,7 +231,7 @@ async def _remember(scope: Scope, drafts: Sequence[Draft], *, keep_going: bool) 
             if not keep_going:
                 raise
             answers[number] = Remembered("skipped", "", str(error))
-    outcomes = await scope.store.commit(scope.view().asking_all(), [event for event, *_ in events.values()])
+    outcomes = await scope.store.commit(scope.acting().asking_all(), [event for event, *_ in events.values()])
     for (number, (_, redacted, warning)), outcome in zip(events.items(), outcomes, strict=True):
         if outcome.error is not None and not keep_going:
             raise outcome.error
@@ -215,23 +239,6 @@ async def _remember(scope: Scope, drafts: Sequence[Draft], *, keep_going: bool) 
     kept = [answer for answer in answers if answer is not None]
     scope.changed("remember", [answer.id for answer in kept if answer.outcome != "skipped"])
     return kept
-
-
-async def _turns_told(scope: Scope, rows: Sequence[Observation]) -> list[Triple]:
-    """The facts about where a session turned to something else that take a word from one of these rows of it."""
-    said: defaultdict[str, set[str]] = defaultdict(set)
-    for row in rows:
-        if row.session_id is not None:
-            said[row.session_id].update(terms(row.text()))
-    found = []
-    for session, words in said.items():
-        wanted = FactFilter(subject=f"session:{session}")
-        found += [
-            fact
-            for fact in await scope.store.facts(scope.view(SENSITIVITIES), wanted, limit=_MOST_FACTS)
-            if not words.isdisjoint(terms(fact.object.partition(" ")[2]))
-        ]
-    return found
 
 
 def _event(scope: Scope, draft: Draft) -> tuple[Event, tuple[str, ...], str]:
@@ -243,7 +250,11 @@ def _event(scope: Scope, draft: Draft) -> tuple[Event, tuple[str, ...], str]:
 def _row(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None, str | None], tuple[str, ...], str]:
     """The row of a draft, what is to go as it comes, the kinds of secrets that it lost, and a warning."""
     now = scope.clock()
-    given = {name: getattr(draft, name) for name in _FIELDS if getattr(draft, name) != _DEFAULTS[name]}
+    given = {
+        name: value
+        for name, default in _DEFAULTS.items()
+        if (value := getattr(draft, name)) != default and (name, value) != ("metadata", None)
+    }
     given, redacted = redact_all(_within_bounds(given))
     _check_expiry(given.get("expires_at"), now)
     leaving = given.pop("supersedes", None), given.pop("forgets", None)
@@ -256,6 +267,7 @@ def _row(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None, str
         agent_id=scope.agent_id,
         session_id=scope.session_id,
         namespace=scope.namespace,
+        principal=scope.principal,
         updated_at=now,
         **{
             "created_at": now,
@@ -266,17 +278,6 @@ def _row(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None, str
         },
     )
     return row, leaving, redacted, warning
-
-
-def _draft(**given: Any) -> Draft:
-    _check_fields(given)
-    return Draft(**given)
-
-
-def _check_fields(given: Mapping[str, Any]) -> None:
-    for name in given:
-        if name not in _FIELDS:
-            raise InvalidValue(f"an observation has no field {name!r}{did_you_mean(name, _FIELDS)}")
 
 
 def _within_bounds(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -313,6 +314,5 @@ def _length(value: object) -> int:
     return len(value) if isinstance(value, str) else 0
 
 
-_DEFAULTS = {found.name: found.default for found in fields(Draft)}
-_FIELDS = tuple(_DEFAULTS)
-_LISTS = frozenset({"facts", "tags", "concepts", "people", "files_read", "files_modified", "derived_from"})
+_DEFAULTS = {name: each.default for name, each in declared(Draft).items()}
+_LISTS = frozenset(name for name, default in _DEFAULTS.items() if default == ())

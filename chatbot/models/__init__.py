@@ -1,4 +1,4 @@
-"""Models: the contract, LiteLLM behind it, the embedded local model, the scripted one. Importing them loads none."""
+"""Models: the contract, LiteLLM, the embedded local model, the scripted one. Importing this package loads none."""
 
 from chatbot.models.base import Model, Price
 from chatbot.models.opening import open_model

@@ -1,4 +1,4 @@
-"""The model contract: what the chat loop may ask of any model, and nothing about how it is called."""
+"""Contract of models: everything that the chat needs from a model."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from chatbot.messages import Delta, Message, ToolSpec, Usage
-from stores.lifecycle import AsyncResource
+from chatbot.messages import CallOptions, Delta, Message, ToolSpec, Usage
+from chatbot.models.disclosure import Disclosure
+from chatbot.stores.lifecycle import AsyncResource
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,19 +21,21 @@ class Price:
 
 
 JsonMode = Literal["schema", "object", ""]
-"""How a model can be held to JSON: to a schema, to any object, or not at all."""
+"""Support for JSON output: by schema, as any object, or none."""
 
 
 class Model(AsyncResource):
     """One model, ready to be called. Open with `async with`; safe to share between tasks."""
 
     name: str
-    """What it is called in receipts, on bills and to guests: the name that the user gave, without folders of files."""
+    """Name in receipts and bills, shown to guests: the configured name, without folders of files."""
     supports_tools: bool = True
-    """Whether the model can be offered tools."""
+    """True if the model supports tools."""
+    disclosure: Disclosure = Disclosure()
+    """Limits on memories sent to the provider."""
 
     def warm(self) -> None:
-        """Begin whatever makes the first call slow, in the background. Returns at once, never raises."""
+        """Prepare the first call in the background. Returns at once, never raises."""
         return
 
     async def check(self) -> None:
@@ -45,18 +48,22 @@ class Model(AsyncResource):
 
     @abstractmethod
     async def count_tokens(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> int:
-        """Tokens that this prompt takes: exact where the tokenizer is at hand, else a cautious estimate."""
+        """Count the tokens of a prompt: exact with the model's tokenizer, else a cautious estimate."""
 
     async def price(self) -> Price | None:
-        """What a token costs; None where it is not known."""
+        """Return the price of tokens; None if unknown."""
         return None
 
     async def json_mode(self) -> JsonMode:
-        """How replies can be held to JSON; where not at all, asking for it in words is what is left."""
+        """Return the support for JSON output; with none, only the prompt can ask for it."""
         return ""
 
+    async def unknown_options(self, options: CallOptions) -> tuple[str, ...]:  # noqa: ARG002 - most know them all
+        """The names of those that the model does not know, though they change what a reply means."""
+        return ()
+
     async def usage_of(self, prompt_tokens: int, reply: str) -> Usage:
-        """What a call took by our own count: for one that broke off before the provider said it."""
+        """Count the usage of a call that ended before the provider reported it."""
         written = await self.count_tokens([Message("assistant", reply)])
         price = await self.price()
         cost = None if price is None else prompt_tokens * price.input_usd + written * price.output_usd
@@ -70,15 +77,17 @@ class Model(AsyncResource):
         tools: Sequence[ToolSpec] = (),
         max_output_tokens: int | None = None,
         json_schema: Mapping[str, Any] | None = None,
+        options: CallOptions | None = None,
     ) -> AsyncGenerator[Delta, None]:
         """Ask for a reply. Yields deltas, and `Finished` last.
 
-        With `json_schema`, of type object, the reply is held to it as far as `json_mode` says; it may break it still.
+        `options` are stronger than the settings; those of `unknown_options` are passed over.
+        `json_schema`, of type object, constrains the reply as far as `json_mode` says; the reply may still violate it.
 
         Closing the generator, or cancelling the task that reads it, stops the model. Failures raise a `ModelError`;
         a call is retried only as long as nothing has been yielded.
         """
 
     async def aclose(self) -> None:
-        """Let go of connections and memory. May be called twice."""
+        """Release connections and memory. May be called twice."""
         return

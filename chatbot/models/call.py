@@ -1,4 +1,4 @@
-"""One call through LiteLLM: a time limit on every step, failures in our own words, and nothing left open."""
+"""One call through LiteLLM, with a time limit on every step, own errors, and no connection left open."""
 
 from __future__ import annotations
 
@@ -23,11 +23,16 @@ class Call:
     """
 
     def __init__(
-        self, litellm: ModuleType, request: dict[str, Any], timeout_s: float, secrets: Callable[[], Sequence[str]]
+        self,
+        litellm: ModuleType,
+        request: dict[str, Any],
+        timeout_s: float,
+        secrets: Callable[[], Sequence[str]],
+        name: str,
     ) -> None:
         self._litellm = litellm
         self._request = {**request, "timeout": timeout_s + _PATIENCE_S}
-        self._name = str(request["model"])
+        self._name = name
         self._timeout_s = timeout_s
         self._secrets = secrets
         self.stream: Any = None
@@ -43,10 +48,10 @@ class Call:
                 return await anext(self.stream, None)
         except TimeoutError:
             failure = ModelTimeout(f"{self._name}: nothing came for {self._timeout_s:g} s")
-        except Exception as error:  # noqa: BLE001 - LiteLLM raises what its many providers raise
+        except Exception as error:  # noqa: BLE001 - LiteLLM raises any exception of its many providers
             said_of = self._name if self.stream is None else f"{self._name}: the reply broke off"
             failure = translate(error, said_of, self._secrets())
-        # Raised out here, so that the provider's exception, which may hold the key, is nowhere in its traceback.
+        # Raised outside the handler: the provider's exception, which may hold the key, must not be in the traceback.
         raise failure
 
     async def __aenter__(self) -> Self:
@@ -59,7 +64,7 @@ class Call:
         """Stop the provider, however far it got."""
         close = getattr(self.stream, "aclose", None)
         if close is not None:
-            with suppress(Exception):  # the connection may be gone already, which is what we want
+            with suppress(Exception):  # the connection may be closed already
                 outcome = close()
                 if inspect.isawaitable(outcome):
                     await outcome

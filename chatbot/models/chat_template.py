@@ -1,8 +1,8 @@
-"""Chat templates of local models, rendered so that no message can forge what the template says.
+"""Chat templates of local models, rendered so that no message can forge a role.
 
-A template turns messages into one text in which special tokens mark who speaks. Rendered naively, a user who writes
-such a marker would speak as the system. So the template is rendered with placeholders in place of the contents, and
-cut there: its own parts may hold special tokens, the contents are plain text, whatever the template does to them.
+A template turns messages into one text in which special tokens mark the speaker. Rendered naively, a user could write
+such a marker and speak as the system. Therefore the template is rendered with placeholders instead of the contents and
+split there: its own parts may contain special tokens, the contents are always plain text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CHATML = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-"""For a model file without a template of its own."""
+"""Template for model files without one."""
 
 Entry = dict[str, str]
 
@@ -116,7 +116,7 @@ def _text_of(message: dict[str, Any]) -> str:
 
 
 def _role_of(message: dict[str, Any]) -> str:
-    """Small models know three roles; what a tool answered comes from outside, like what the user says."""
+    """Map roles to the three that small models know; tool results come from outside, like user messages."""
     role = str(message.get("role", "user"))
     return role if role in {"system", "assistant"} else "user"
 

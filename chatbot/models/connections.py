@@ -14,18 +14,18 @@ from types import ModuleType
 from typing import Any
 
 _users: Counter[int] = Counter()
-"""How many models use LiteLLM, by the id of their event loop."""
+"""Number of models that use LiteLLM, by the id of their event loop."""
 
 
 class Connections:
-    """One model's share in the connections of its event loop."""
+    """Use of the shared connections of an event loop by one model."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._litellm: ModuleType | None = None
 
     def use(self, litellm: ModuleType) -> None:
-        """Say that calls are made in this loop. Doing it again changes nothing."""
+        """Register calls in this loop. A second call changes nothing."""
         if self._loop is None:
             self._litellm, self._loop = litellm, asyncio.get_running_loop()
             _users[id(self._loop)] += 1
@@ -48,7 +48,7 @@ async def _close_clients(litellm: Any, loop_id: int) -> None:
         client = clients.pop(name)
         close = getattr(client, "aclose", None) or getattr(client, "close", None)
         if close is not None:
-            with suppress(Exception):  # whatever a connection that nobody uses any more still has to say
+            with suppress(Exception):  # errors of a closing connection do not matter
                 outcome = close()
                 if inspect.isawaitable(outcome):
                     await outcome

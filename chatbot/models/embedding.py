@@ -1,26 +1,28 @@
-"""Any embedding model that LiteLLM can call, behind the `Embedder` contract, and the way from a name to an embedder."""
+"""Embedding models of LiteLLM behind the `Embedder` contract, and the choice of an embedder by name."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
-from chatbot.config import EmbeddingSettings
+from chatbot.config import EmbeddingSettings, ProviderSettings
 from chatbot.embedding import Embedded, Embedder
-from chatbot.errors import ModelError, ModelTimeout, ProviderFailed, UnknownModel
+from chatbot.errors import AccessDenied, ConfigError, ModelError, ModelTimeout, ProviderFailed, UnknownModel
 from chatbot.messages import Usage
 from chatbot.models import late
 from chatbot.models.connections import Connections
 from chatbot.models.failures import TRANSIENT, translate
-from chatbot.models.keys import key_for, secrets_of
+from chatbot.models.local_encoder import NAME as LOCAL
+from chatbot.models.local_encoder import LocalEmbedder
 from chatbot.models.minilm import NAME as MINILM
 from chatbot.models.minilm import MiniLMEmbedder
+from chatbot.models.provider import Provider
 from chatbot.models.retries import FIRST_PAUSE_S, LONGEST_PAUSE_S, pause_before
 from chatbot.models.tokens import estimate_text
-from stores.vectors import Vector, vector
+from chatbot.stores.vectors import Vector, vector
 
 _RETRIES = 2
 _TIMEOUT_S = 60.0
@@ -38,22 +40,44 @@ class _TrueZero(int):
 _NO_RETRIES = _TrueZero(0)
 
 
-def open_embedder(settings: EmbeddingSettings) -> Embedder | None:
-    """The embedder that the settings name, None where they name none. Nothing is loaded or called before it is used."""
+def open_embedder(
+    settings: EmbeddingSettings, providers: Mapping[str, ProviderSettings] | None = None
+) -> Embedder | None:
+    """The embedder that the settings name, None where they name none or `local/auto` is not installed.
+
+    Nothing is loaded or called before it is used.
+
+    Raises `UnknownModel`, and `ConfigError` for one whose provider may be sent nothing from memory.
+    """
     if not settings.model:
         return None
+    disclosure = Provider.of(settings, providers).disclosure
+    if not disclosure.memory:
+        raise ConfigError(
+            f"[embedding] model = {settings.model!r} would send memories to {disclosure.provider}, and [providers."
+            f"{disclosure.provider}] memory = false forbids it: choose another embedding model, such as local/minilm"
+        )
+    if settings.model == LOCAL:
+        return LocalEmbedder() if LocalEmbedder.is_installed() else None
     if settings.model == MINILM:
         return MiniLMEmbedder()
     if settings.model.startswith("local/"):
-        raise UnknownModel(f"there is no local embedder {settings.model!r}: there is {MINILM}")
-    return LiteLLMEmbedder(settings)
+        raise UnknownModel(f"unknown local embedder {settings.model!r}: choose {LOCAL} or {MINILM}")
+    return LiteLLMEmbedder(settings, providers)
 
 
 class LiteLLMEmbedder(Embedder):
-    """One embedding model by its LiteLLM name. `first_pause_s` is how long to wait before the second try, about."""
+    """An embedding model by its LiteLLM name. `first_pause_s` is the approximate wait before the second try."""
 
-    def __init__(self, settings: EmbeddingSettings, *, first_pause_s: float = FIRST_PAUSE_S) -> None:
+    def __init__(
+        self,
+        settings: EmbeddingSettings,
+        providers: Mapping[str, ProviderSettings] | None = None,
+        *,
+        first_pause_s: float = FIRST_PAUSE_S,
+    ) -> None:
         self.name = settings.model
+        self.provider = Provider.of(settings, providers)
         self.batch = settings.batch
         self._settings = settings
         self._first_pause_s = first_pause_s
@@ -62,11 +86,15 @@ class LiteLLMEmbedder(Embedder):
 
     @property
     def dimension(self) -> int:
-        """See `Embedder`."""
+        """Length of the vectors, if configured."""
         return self._dimension
 
+    async def check(self) -> None:
+        """Raise an error if the provider is unknown or its key is missing."""
+        self.provider.check(await late.litellm())
+
     async def embed(self, texts: Sequence[str]) -> Embedded:
-        """See `Embedder`; in calls of `batch` texts, each tried three times before it fails."""
+        """Embed the texts in calls of `batch`, each tried three times."""
         vectors: list[Vector] = []
         usages: list[Usage] = []
         for start in range(0, len(texts), self.batch):
@@ -77,7 +105,7 @@ class LiteLLMEmbedder(Embedder):
         return Embedded(vectors, _sum(usages))
 
     async def aclose(self) -> None:
-        """See `Embedder`."""
+        """Close the connections of this model."""
         await self._connections.aclose()
 
     async def _patiently(self, texts: Sequence[str]) -> Embedded:
@@ -93,7 +121,7 @@ class LiteLLMEmbedder(Embedder):
             tried += 1
 
     async def _call(self, texts: Sequence[str]) -> Embedded:
-        """One call. No message of its failure holds a key, and no traceback the provider's exception."""
+        """Make one call. Its errors never contain a key or the provider's exception."""
         request = self._request(texts)
         litellm = await late.litellm()
         self._connections.use(litellm)
@@ -104,21 +132,20 @@ class LiteLLMEmbedder(Embedder):
             return Embedded(self._vectors(response, len(texts)), self._usage(litellm, response, texts))
         except TimeoutError:
             failure = ModelTimeout(f"{self.name}: nothing came for {_TIMEOUT_S:g} s")
-        except Exception as error:  # noqa: BLE001 - LiteLLM raises what its many providers raise
-            settings = self._settings
-            failure = translate(error, self.name, secrets_of(self.name, settings.api_key, settings.api_base))
+        except Exception as error:  # noqa: BLE001 - LiteLLM raises any exception of its many providers
+            failure = translate(error, self.name, self.provider.secrets())
+            if isinstance(failure, AccessDenied):
+                failure.args = (f"{failure}{self.provider.hint()}",)
         raise failure
 
     def _request(self, texts: Sequence[str]) -> dict[str, Any]:
         settings = self._settings
         optional = {
-            "api_key": key_for(self.name, settings.api_key, settings.api_base),
-            "api_base": settings.api_base or None,
             "dimensions": settings.dimensions or None,
             "allowed_openai_params": ["dimensions"] if settings.dimensions else None,  # whatever the model is called
         }
         return {
-            "model": self.name,
+            **self.provider.arguments(),
             "input": [text or " " for text in texts],  # providers refuse an empty text
             "encoding_format": "float",
             "timeout": _TIMEOUT_S + _PATIENCE_S,
@@ -144,12 +171,12 @@ class LiteLLMEmbedder(Embedder):
         return Usage(tokens, cost_usd=self._cost(litellm, tokens), estimated=not read)
 
     def _cost(self, litellm: Any, tokens: int) -> float | None:
-        own = self._settings.usd_per_million
+        own = self.provider.input_usd_per_million
         if own is not None:
             return tokens * own / 1e6
         with suppress(Exception):  # a model that the table does not hold raises a bare Exception
             costs = litellm.cost_calculator.cost_per_token(
-                model=self.name, prompt_tokens=tokens, call_type="aembedding"
+                model=self.provider.priced_as, prompt_tokens=tokens, call_type="aembedding"
             )
             return float(sum(costs))
         return None

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Engine:
-    """One model in its own thread. `users` says how many models have opened it."""
+    """One loaded model in its own thread. `users` counts the models that have opened it."""
 
     def __init__(self, name: str, window: int) -> None:
         self.users = 0
@@ -79,7 +79,7 @@ class Engine:
             return
         if self._llama is not None:
             self._llama.cancel()
-        with suppress(ModelError):  # nobody waits for it any more
+        with suppress(ModelError):  # the waiter was cancelled
             await asyncio.wrap_future(work)
 
     async def _run(self, work: Callable[[], T]) -> T:
@@ -132,13 +132,13 @@ class Engines:
         return self._engines[key]
 
     def open(self, name: str, window: int = 0) -> Engine:
-        """The same, held until it is let go of."""
+        """Hold an engine until the context ends."""
         engine = self.get(name, window)
         engine.users += 1
         return engine
 
     async def let_go(self, engine: Engine) -> None:
-        """Close the engine if nobody else has it open."""
+        """Close the engine if no other model uses it."""
         engine.users -= 1
         if engine.users == 0:
             self._engines = {key: other for key, other in self._engines.items() if other is not engine}
@@ -146,4 +146,4 @@ class Engines:
 
 
 ENGINES = Engines()
-"""Those of this process."""
+"""The engines of this process."""

@@ -1,4 +1,4 @@
-"""From what LiteLLM and its providers raise to our own errors. The provider's message is kept, keys are not."""
+"""Conversion of exceptions of LiteLLM and providers to own errors: messages are kept, keys are removed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from chatbot.errors import (
     RequestRefused,
     UnknownModel,
 )
-from chatbot.models.redaction import redact
+from chatbot.providers import known_providers, nearest_to
+from chatbot.redaction import without_secrets
 
 TRANSIENT = (RateLimited, ModelTimeout, ProviderFailed)
 """Worth another try, as long as nothing has arrived."""
@@ -50,7 +51,7 @@ _LONGEST_MESSAGE = 1000
 
 
 def translate(error: Exception, model: str, secrets: Iterable[str] = ()) -> ModelError:
-    """Our error for what a call to `model` raised."""
+    """Return the error for an exception of a call to `model`."""
     own = _own_cause(error)
     if own is not None:
         return own
@@ -59,15 +60,17 @@ def translate(error: Exception, model: str, secrets: Iterable[str] = ()) -> Mode
     message = _message(original)
     if "Provider NOT provided" in message or "LiteLLMUnknownProvider" in message:
         return unknown_provider(model)
-    failure = _kind(original, message)(f"{model}: {redact(message, secrets)[:_LONGEST_MESSAGE]}")
+    failure = _kind(original, message)(f"{model}: {without_secrets(message, secrets)[:_LONGEST_MESSAGE]}")
     failure.retry_after_s = _retry_after(original)
     return failure
 
 
 def unknown_provider(model: str) -> UnknownModel:
-    """The error for a name that says no provider, or one that LiteLLM does not know."""
+    """Return the error for a name without a provider, or with one that LiteLLM does not know."""
+    name, slash, _ = model.partition("/")
+    nearest = nearest_to(name) if slash and name not in known_providers() else ""
     return UnknownModel(
-        f"no provider is known for the model {model!r}: write provider/model as LiteLLM does, "
+        f"no provider is known for the model {model!r}{nearest}: write provider/model as LiteLLM does, "
         "such as anthropic/…, openai/… or ollama/…, or local/smollm2-135m"
     )
 
@@ -87,7 +90,7 @@ def _by_status(status: Any) -> type[ModelError]:
 
 
 def _own_cause(error: BaseException) -> ModelError | None:
-    """What our own provider for local models raised, and LiteLLM wrapped."""
+    """Return the error of the local provider that LiteLLM has wrapped."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, ModelError):
@@ -103,7 +106,7 @@ def _message(error: Exception) -> str:
 
 
 def _retry_after(error: Exception) -> float | None:
-    """The seconds that the provider asked to wait, if it said so."""
+    """Return the seconds to wait that the provider asked for, if any."""
     response = getattr(error, "response", None)
     headers: Any = getattr(response, "headers", None) or getattr(error, "litellm_response_headers", None) or {}
     asked = headers.get("retry-after") if hasattr(headers, "get") else None

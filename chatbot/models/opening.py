@@ -1,21 +1,25 @@
-"""From a model's name to the model."""
+"""Choice of the model class by the model's name."""
 
 from __future__ import annotations
 
-from chatbot.config import ModelSettings
+from collections.abc import Mapping
+
+from chatbot.config import ModelSettings, ProviderSettings
 from chatbot.models.base import Model
 from chatbot.models.gateway import LiteLLMModel
+from chatbot.models.provider import Provider
 from chatbot.models.scripted import ScriptedModel
+from chatbot.providers import SCRIPTED
 
-SCRIPTED = "scripted"
 
-
-def open_model(settings: ModelSettings) -> Model:
-    """The model that the settings name. Nothing is loaded or called before it is used."""
+def open_model(settings: ModelSettings, providers: Mapping[str, ProviderSettings] | None = None) -> Model:
+    """The model that the settings name, by `[providers]`. Nothing is loaded or called before it is used."""
     if settings.name == SCRIPTED:
-        return ScriptedModel(settings.script, window=settings.context_window or 8192)
+        model = ScriptedModel(settings.script, window=settings.context_window or 8192)
+        model.disclosure = Provider(SCRIPTED, providers).disclosure
+        return model
     if settings.name.startswith("local/"):
         from chatbot.models.local_model import LocalModel
 
-        return LocalModel(settings)
-    return LiteLLMModel(settings)
+        return LocalModel(settings, providers)
+    return LiteLLMModel(settings, providers)

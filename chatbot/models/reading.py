@@ -1,10 +1,10 @@
-"""Reading a reply as LiteLLM streams it: chunks in, deltas out, and what is known once it has ended."""
+"""Parsing of LiteLLM's stream: chunks in, deltas out, and the facts known at its end."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from chatbot.messages import Delta, FinishReason, TextDelta, ToolCallDelta
+from chatbot.messages import Delta, FinishReason, ReasoningDelta, TextDelta, ToolCallDelta
 
 _REASONS: dict[str, FinishReason] = {
     "length": "length",
@@ -15,16 +15,17 @@ _REASONS: dict[str, FinishReason] = {
 
 
 class Reading:
-    """What has arrived so far."""
+    """What has arrived so far. With `tells_all` also what the model thinks, and how sure it is of its words."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, tells_all: bool = False) -> None:
+        self._tells_all = tells_all
         self.written = ""
         """All that the model wrote, the arguments of tool calls included."""
         self.model = ""
         """The model that answered, as the provider names it."""
         self.reason: FinishReason = "stop"
         self.usage: Any = None
-        """LiteLLM's sum of what was reported; or its own guess, where nothing was."""
+        """Return LiteLLM's sum of the reported usage, or its own estimate."""
 
     def take(self, chunk: Any) -> list[Delta]:
         """The deltas that a chunk holds, often none."""
@@ -34,9 +35,11 @@ class Reading:
         for choice in chunk.choices[:1]:
             if choice.finish_reason:
                 self.reason = _REASONS.get(choice.finish_reason, "stop")
+            if self._tells_all and (thought := getattr(choice.delta, "reasoning_content", None)):
+                deltas.append(ReasoningDelta(thought))
             if text := choice.delta.content:
                 self.written += text
-                deltas.append(TextDelta(text))
+                deltas.append(TextDelta(text, _logprobs(choice) if self._tells_all else ()))
             deltas += [self._take_call(call) for call in getattr(choice.delta, "tool_calls", None) or ()]
         return deltas
 
@@ -46,11 +49,17 @@ class Reading:
         return ToolCallDelta(call.index or 0, call.id, name, arguments)
 
 
+def _logprobs(choice: Any) -> tuple[dict[str, Any], ...]:
+    told = getattr(choice, "logprobs", None)
+    listed = told.get("content") if isinstance(told, dict) else getattr(told, "content", None)
+    return tuple(each if isinstance(each, dict) else each.model_dump() for each in listed or ())
+
+
 def is_whole(response: Any) -> bool:
-    """Whether the provider said that its reply has ended; LiteLLM ends every stream as if it had."""
+    """Return True if the provider reported the end; LiteLLM ends every stream as if it had."""
     return getattr(response, "received_finish_reason", "") is not None
 
 
 def has_reported_usage(response: Any) -> bool:
-    """Whether the provider itself said what the reply took."""
+    """Return True if the provider itself reported the usage."""
     return any(getattr(chunk, "usage", None) for chunk in getattr(response, "chunks", ()))

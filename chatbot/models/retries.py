@@ -1,4 +1,4 @@
-"""How long to wait before a call is tried again."""
+"""Waiting times between tries."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from chatbot.errors import ModelError
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
-"""Whoever is asked to wait for longer gives up."""
+"""Longest wait that is accepted."""
 
 
 def pause_before(tried: int, error: ModelError, first_pause_s: float = FIRST_PAUSE_S) -> float:
-    """Seconds until the next try: what the provider asks for, or exponential back-off with jitter."""
+    """Return the seconds until the next try: as the provider asks, or exponential back-off with jitter."""
     if error.retry_after_s is not None:
         return error.retry_after_s
     backoff = first_pause_s * 2**tried * random.uniform(0.75, 1.25)  # noqa: S311 - jitter needs no secrecy

@@ -1,4 +1,4 @@
-"""The scripted model: replays what it was told to, for tests and demos. Needs nothing and costs nothing."""
+"""The scripted model: replays fixed replies, for tests and demos. Free and offline."""
 
 from __future__ import annotations
 
@@ -7,7 +7,18 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence
 from typing import Any
 
-from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCall, ToolCallDelta, ToolSpec, Usage
+from chatbot.messages import (
+    CallOptions,
+    Delta,
+    Finished,
+    Message,
+    ReasoningDelta,
+    TextDelta,
+    ToolCall,
+    ToolCallDelta,
+    ToolSpec,
+    Usage,
+)
 from chatbot.models.base import Model, Price
 from chatbot.models.tokens import estimate, estimate_text
 
@@ -22,9 +33,9 @@ _WORD = re.compile(r"\S+\s*|\s+")
 
 
 class ScriptedModel(Model):
-    """Gives its replies in turn, then again from the first. Without any it repeats what it was told.
+    """A model that gives its replies in turn, again from the first at the end. Without any it repeats the message.
 
-    `delay_s` is the time that it takes for a word, for demos.
+    `delay_s` is the time for each word, for demos.
     """
 
     def __init__(
@@ -39,24 +50,26 @@ class ScriptedModel(Model):
         self.prompts: list[tuple[Message, ...]] = []
         """Every prompt that it was given."""
         self.tools: list[tuple[ToolSpec, ...]] = []
-        """The tools that it was told of with each prompt."""
+        """The tools offered with each prompt."""
         self.limits: list[int | None] = []
         """The limit on the reply that came with each prompt, in tokens."""
+        self.options: list[CallOptions] = []
+        """How each reply was to be made."""
         self._replies = replies
         self._window = window
         self._price = price or Price(0.0, 0.0)
         self._delay_s = delay_s
 
     async def context_window(self) -> int:
-        """See `Model`."""
+        """Return the configured window."""
         return self._window
 
     async def count_tokens(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> int:
-        """See `Model`."""
+        """Estimate the tokens of a prompt."""
         return estimate(messages, tools)
 
     async def price(self) -> Price:
-        """See `Model`."""
+        """Return a price of 0."""
         return self._price
 
     async def stream(
@@ -65,18 +78,22 @@ class ScriptedModel(Model):
         *,
         tools: Sequence[ToolSpec] = (),
         max_output_tokens: int | None = None,
-        json_schema: Mapping[str, Any] | None = None,  # noqa: ARG002 - a script is what it is
+        json_schema: Mapping[str, Any] | None = None,  # noqa: ARG002 - the replies are fixed
+        options: CallOptions | None = None,
     ) -> AsyncGenerator[Delta, None]:
-        """See `Model`; streams word by word."""
+        """Stream the next reply word by word."""
         reply = self._next_reply(messages)
         self.prompts.append(tuple(messages))
         self.tools.append(tuple(tools))
         self.limits.append(max_output_tokens)
+        self.options.append(options or CallOptions())
         written, reason = "", "stop"
         async for delta in _deltas(reply):
             yield delta
             if isinstance(delta, Finished):
                 return
+            if isinstance(delta, ReasoningDelta):
+                continue
             if isinstance(delta, TextDelta):
                 written += delta.text
                 await asyncio.sleep(self._delay_s)

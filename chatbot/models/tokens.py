@@ -1,9 +1,9 @@
-"""How many tokens a prompt takes, where the model's tokenizer is not at hand: a cautious estimate.
+"""Cautious estimate of the tokens of a prompt, for models without a tokenizer here.
 
-Fitted to cl100k, one of the less frugal tokenizers in wide use, so that prose of any language, code, hashes and emoji
-are counted too high rather than too low. A word is a token for four letters and at least one; what is not a word
-to anybody (`a3f5e8c9…`) takes two for three characters; scripts and symbols have a weight for each character. A message
-adds 4 for its role and separators.
+It is fitted to cl100k, one of the less efficient common tokenizers, so that prose in any language, code, hashes and
+emoji are rather overestimated. A word counts one token per four letters, at least one; other strings (`a3f5e8c9…`)
+count two per three characters; scripts and symbols have a weight per character. A message adds 4 for role and
+separators.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from functools import lru_cache
 from chatbot.messages import Message, ToolSpec
 
 _MESSAGE_TOKENS = 4
+_IMAGE_TOKENS = 1_100
+"""About as many as OpenAI counts for a large image at high detail, and others for a whole one."""
 _LONGEST_KEPT = 4_000
 """Characters up to which it is worth remembering how many tokens a text takes."""
 _WEIGHTS = {
@@ -48,7 +50,7 @@ def estimate_text(text: str) -> int:
 
 @lru_cache(maxsize=2048)
 def _remembered(text: str) -> int:
-    """The same for what the next prompt will hold again."""
+    """Cached estimate for text that the next prompt contains again."""
     return _estimated(text)
 
 
@@ -63,7 +65,10 @@ def _estimated(text: str) -> int:
 
 def estimate(messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> int:
     """The tokens of a prompt, tool schemas included."""
-    total = sum(_MESSAGE_TOKENS + estimate_text(_all_text(message)) for message in messages)
+    total = sum(
+        _MESSAGE_TOKENS + estimate_text(_all_text(message)) + _IMAGE_TOKENS * len(message.images)
+        for message in messages
+    )
     return total + sum(map(_estimated_tool, tools))
 
 

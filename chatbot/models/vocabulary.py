@@ -27,7 +27,7 @@ class Vocabulary:
         return int(self._vocab.n_vocab)
 
     def tokenize(self, parts: Sequence[Part]) -> list[int]:
-        """The tokens of a prompt. No content becomes a token that could mean something to the template."""
+        """Tokenize a prompt. Contents never become special tokens."""
         source = "".join(part.text for part in parts if part.is_template)
         tokens = [token for part in parts for token in self._tokens_of(part, source)]
         if self._vocab.get_add_bos() and tokens[:1] != [self.bos]:
@@ -35,15 +35,15 @@ class Vocabulary:
         return tokens
 
     def is_end(self, token: int) -> bool:
-        """Whether the model says with this token that it has finished."""
+        """Return True for an end token."""
         return bool(self._vocab.is_eog(token))
 
     def name(self, token: int) -> str:
-        """How a special token is written; empty for a model that has none."""
+        """Return the text of a special token; empty if the model has none."""
         return str(self._vocab.token_to_piece(token, special=True)) if token >= 0 else ""
 
     def bytes_of(self, token: int) -> bytes:
-        """What a token stands for, which may be a part of a character; nothing for a special token."""
+        """Return the bytes of a token, possibly a part of a character; empty for a special token."""
         piece = str(self._vocab.token_to_piece(token, special=False))
         if _REPLACEMENT not in piece:
             return piece.encode()
@@ -71,9 +71,9 @@ class Vocabulary:
 
 
 class Decoder:
-    """From tokens to text, piece by piece: a character that is split over tokens is held back until it is whole.
+    """Decoder of tokens to text. A character that is split over tokens is held back until it is complete.
 
-    One that is still unfinished when the model stops is never shown.
+    A character that is incomplete when the model stops is dropped.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:

@@ -1,4 +1,4 @@
-"""Puts the parts together: routes, doors, and one way to tell of errors."""
+"""The application: routes, access checks, and error handlers."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ from chatbot.server.bodies import Bodies
 from chatbot.server.dependencies import known_parameters_only
 from chatbot.server.document import DocumentedApi, methods_of
 from chatbot.server.doors import OPEN_PATHS, Doors, shows_page
+from chatbot.server.envelope import Envelope
 from chatbot.server.errors import INVALID, UNKNOWN, UNSUPPORTED, Problem, invalid, problem_of, unexpected
 from chatbot.server.house import House
 from chatbot.server.idempotency import Idempotency
-from chatbot.server.native import ROUTERS
-from chatbot.server.openai import completions, models
+from chatbot.server.native import routers
+from chatbot.server.openai import completions, embeddings, models, responses
 from chatbot.server.page import OPEN_PATHS as PAGE_PATHS
 from chatbot.server.page import add_page
 from chatbot.server.page.routes import told
 from chatbot.server.values import VISIBLE
-from stores.errors import StoreError
+from chatbot.stores.errors import StoreError
 
 _DESCRIPTION = """\
-A chat bot that remembers. Send a token as `Authorization: Bearer …`; whoever is at this machine needs none as long as
-there are no tokens. `identity` picks who answers; without it the first that the token opens does.
+A chat bot that remembers. Send a token as `Authorization: Bearer …`; on this machine none is needed while no tokens
+exist. `identity` selects the identity; the default is the first that the token opens.
 """
 
 
@@ -50,14 +51,14 @@ def create_app(house: House, *, open_paths: Collection[str] = OPEN_PATHS | PAGE_
         redoc_url=None,
     )
     app.state.house = house
-    for router in (models.router, completions.router, *ROUTERS):
+    for router in (models.router, completions.router, responses.router, embeddings.router, *routers()):
         app.include_router(router, dependencies=[Depends(known_parameters_only)])
     if house.telemetry is not None and house.telemetry.can_be_read:
         from chatbot.server.metrics import router_for  # needs the extra
 
         app.include_router(router_for(house.telemetry))
     add_page(app)
-    app.add_api_route("/health", _health, summary="Whether the server runs", tags=["server"])
+    app.add_api_route("/health", _health, summary="Health check", tags=["server"])
     _tell_of_errors(app)
     # The last one added is the first one asked.
     app.add_middleware(
@@ -72,6 +73,7 @@ def create_app(house: House, *, open_paths: Collection[str] = OPEN_PATHS | PAGE_
 
         app.add_middleware(Joining)
     app.add_middleware(Doors, settings=settings, tokens=house.tokens, open_paths=open_paths)
+    app.add_middleware(Envelope)
     if settings.allowed_origins:
         app.add_middleware(
             CORSMiddleware, allow_origins=settings.allowed_origins, allow_methods=["*"], allow_headers=["*"]
@@ -80,7 +82,7 @@ def create_app(house: House, *, open_paths: Collection[str] = OPEN_PATHS | PAGE_
 
 
 async def _health() -> dict[str, str]:
-    """Tells nothing else, for nobody needs a token for it."""
+    """Return only the status: no token is needed."""
     return {"status": "ok"}
 
 
@@ -99,32 +101,33 @@ def _tell_of_errors(app: FastAPI) -> None:
 
 
 async def _known(request: Request, error: Any) -> JSONResponse:
-    return problem_of(error, getattr(request.state, "caller", None)).response()
+    return problem_of(error, getattr(request.state, "caller", None)).told_at(request.url.path).response()
 
 
-async def _invalid(_: Request, error: Any) -> JSONResponse:
+async def _invalid(request: Request, error: Any) -> JSONResponse:
     first = error.errors()[0]
     if first["type"] == "json_invalid":
-        return invalid(
-            f"the body is no JSON: {first['ctx']['error'].lower()}, at character {first['loc'][-1]}"
-        ).response()
+        why = f"the body is not valid JSON: {first['ctx']['error'].lower()}, at character {first['loc'][-1]}"
+        return invalid(why).told_at(request.url.path).response()
     place = ".".join(str(part) for part in first["loc"] if part not in {"body", "query", "path"})
     code = UNSUPPORTED if first["type"] == UNSUPPORTED else "invalid_value"
-    return invalid(_why(first, place), place or None, code).response()
+    return invalid(_why(first, place), place or None, code).told_at(request.url.path).response()
 
 
 def _why(error: dict[str, Any], place: str) -> str:
     if error["type"] == "extra_forbidden":
         return "no such field is known"
     if error["type"] == "string_pattern_mismatch":
-        return "it cannot be empty" if error["ctx"]["pattern"] == VISIBLE else f"that is no {place} that was given here"
+        return (
+            "it must not be empty" if error["ctx"]["pattern"] == VISIBLE else f"that is no {place} that was given here"
+        )
     why = error["msg"].removeprefix("Value error, ")
     return f"{why[:1].lower()}{why[1:]}"
 
 
 async def _http(request: Request, error: Any) -> Response:
     if error.status_code == 400:
-        return invalid("the body is no JSON that can be read").response()
+        return invalid("the body is not valid JSON").response()
     headers = {name.lower(): value for name, value in (error.headers or {}).items()}
     if error.status_code == 405 and (methods := await methods_of(request.app, request.scope["route"].path)):
         headers["allow"] = ", ".join(methods)  # a route of its own knows but its method

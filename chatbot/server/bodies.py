@@ -1,6 +1,6 @@
-"""What may be sent: JSON to the API and over MCP, forms to the page, nothing too large and nothing too slowly.
+"""Limits on request bodies: JSON for the API and MCP, forms for the page, bounded in size and time.
 
-The app gets a body when all of it is there.
+The app gets a body when it is complete.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
 _JSON = "application/json"
 _FORM = "application/x-www-form-urlencoded"
 _TAKEN = {"/v1/": _JSON, "/mcp": _JSON, "/i/": _FORM, "/log": _FORM}
-"""What a body must be, by where paths begin."""
+"""Required media types by start of the path."""
 
 
 class Bodies:
@@ -28,7 +28,7 @@ class Bodies:
         self._timeout_s = timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
+        """Read and check the body of one request."""
         taken = _taken(scope["path"]) if scope["type"] == "http" else None
         if taken is None:
             return await self._app(scope, receive, send)

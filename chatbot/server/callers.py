@@ -1,35 +1,81 @@
-"""Who comes in."""
+"""Callers of the server."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, get_args
 
-from stores.access import Clearance
+from chatbot.memory.namespaces import digest_of, joined, user_namespace
+from chatbot.stores.access import EVERY_RIGHT, GUEST_RIGHTS, Clearance, Right
+from chatbot.stores.access import OWNER as OWNER_PRINCIPAL
+from chatbot.stores.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from chatbot.memory import MemorySystem
+
+Users = Literal["apart", "shared"]
+"""Memory of a caller's users: one each, or the caller's."""
+USERS: tuple[Users, ...] = get_args(Users)
+Remembers = Literal["on", "off"]
+"""Whether calls of clients that name no session are remembered."""
+REMEMBERS: tuple[Remembers, ...] = get_args(Remembers)
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Someone who was let in: to which identities, with what clearance, and how often a minute they may ask."""
+    """An authorised caller, with identities, clearance, rights and rate."""
 
     key: str
-    """What tells callers apart: the id of their token."""
+    """Key of a caller: the id of the token, and a digest of the user that it names."""
     identities: frozenset[str] | None = frozenset()
-    """None stands for all of them."""
+    """None: all identities."""
     clearance: Clearance = "public"
     rate_per_minute: int = 0
     """0 leaves it to the server's settings."""
     reads_metrics: bool = False
-    """Whether their token is for the metrics, which are those of all identities together."""
+    """True for a metrics token, which covers all identities."""
+    rights: frozenset[Right] = GUEST_RIGHTS
+    principal: str = ""
+    """Principal of their rows, unless they name a user."""
+    namespace: str = ""
+    """The part of each identity's memory that they use."""
+    users: Users = "apart"
+    memory: Remembers = "off"
+    """Whether their calls as a client of OpenAI are remembered where they name no session."""
+    user: str | None = None
+    """The user that the request names, where users are apart."""
 
     @property
     def is_owner(self) -> bool:
-        """Whether it is the person at this machine, to whom nothing needs to be hidden."""
-        return self.identities is None
+        """True for the owner on this machine."""
+        return self.identities is None and self.user is None
 
     def may_enter(self, identity: str) -> bool:
-        """Whether that identity may be known to them at all."""
+        """Return True if the caller may know the identity."""
         return self.identities is None or identity in self.identities
 
+    def for_user(self, label: str) -> Caller:
+        """The caller as they speak for that user; the same caller where users are shared.
 
-OWNER = Caller("owner", None, "full")
-"""Who comes from this machine, as long as there are no tokens."""
+        Raises `InvalidValue` for a name that cannot be used, and for a second one.
+        """
+        namespace = user_namespace(label, self.namespace if self.user is None else "")
+        if self.users == "shared" or label == self.user:
+            return self
+        if self.user is not None:
+            raise InvalidValue("the request names two users: name one")
+        return replace(self, key=f"{self.key}/{digest_of(namespace)}", namespace=namespace, user=label)
+
+    def memory_of(self, memory: MemorySystem, rights: frozenset[Right] = EVERY_RIGHT) -> MemorySystem:
+        """The memory of an identity as the caller may use it, with no more than these rights."""
+        is_named = self.user is not None or memory.principal != OWNER_PRINCIPAL  # then it is the user who writes
+        return memory.cleared_for(
+            self.clearance,
+            rights=self.rights & rights,
+            principal=None if is_named else self.principal,
+            namespace=joined(memory.namespace, self.namespace),
+        )
+
+
+OWNER = Caller("owner", None, "full", rights=EVERY_RIGHT, principal=OWNER_PRINCIPAL)
+"""The caller on this machine while no tokens exist."""

@@ -1,4 +1,4 @@
-"""Conversations in use: one object for each session, for it knows what the model was given a turn ago."""
+"""Open conversations: one object per session, because it knows what the model got in the last turn."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from collections.abc import Callable
 from chatbot.chat import Chat
 from chatbot.memory import SessionHandle
 from chatbot.runtime import Runtime
+from chatbot.stores.access import Right
 
 IDLE_S = 1_800.0
 """After that long without a turn, a conversation counts as left."""
 _MOST = 512
 
-Key = tuple[str, str, str]
+Key = tuple[str, str, str, str, frozenset[Right]]
 
 
 class Chats:
@@ -26,7 +27,7 @@ class Chats:
 
     def of(self, runtime: Runtime, session: SessionHandle) -> Chat:
         """The conversation in a session, as the holder of that handle sees it."""
-        key = (runtime.setup.identity.name, session.id, session.clearance)
+        key = (runtime.setup.identity.name, session.id, session.clearance, session.principal, session.rights)
         known = self._chats.pop(key, None)
         chat = known[2] if known is not None else runtime.chat(session)
         if chat.session is not None:
@@ -34,10 +35,16 @@ class Chats:
         self._chats[key] = (self._clock(), runtime, chat)
         return chat
 
-    async def let_go(self, is_busy: Callable[[str, str], bool]) -> int:
-        """Leave those not used for long, and of very many those not used for longest; how many.
+    async def leave(self, runtime: Runtime, session_id: str) -> None:
+        """Close the conversation of a session before its deletion, so that nothing is written afterwards."""
+        for key in [each for each in self._chats if each[:2] == (runtime.setup.identity.name, session_id)]:
+            del self._chats[key]
+        await runtime.hooks.end(session_id)
 
-        `is_busy` tells of an identity and a session whether a turn is under way there: it stays.
+    async def let_go(self, is_busy: Callable[[str, str], bool]) -> int:
+        """Close conversations that have been idle, or the longest idle of too many; return how many.
+
+        Those for which `is_busy` returns True have a running turn and stay.
         """
         since = self._clock() - IDLE_S
         surplus = len(self._chats) - _MOST
@@ -52,5 +59,5 @@ class Chats:
         return len(leaving)
 
     def clear(self) -> None:
-        """Let go of them all; whoever closes their runtimes ends their sessions."""
+        """Forget all conversations; closing the runtimes ends their sessions."""
         self._chats.clear()

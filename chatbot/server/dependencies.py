@@ -1,4 +1,4 @@
-"""What routes are given: who asks, and where they are. All are coroutines: for others FastAPI takes a thread each."""
+"""Dependencies of routes: the caller and the identity. All are coroutines: FastAPI runs others in threads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chatbot.server.document import parameters_of
 from chatbot.server.errors import Refused, invalid
 from chatbot.server.house import House
 from chatbot.server.visit import Visit
-from stores.errors import did_you_mean
+from chatbot.stores.errors import did_you_mean
 
 
 async def _house(request: Request) -> House:
@@ -42,7 +42,7 @@ async def _visit(
     house: HouseHere,
     caller: CallerHere,
     identity: Annotated[
-        str | None, Query(max_length=100, description="Who is asked; default: the first that the token opens.")
+        str | None, Query(max_length=100, description="Identity to use; default: the first that the token opens.")
     ] = None,
 ) -> Visit:
     return await house.visit(caller, identity)

@@ -1,4 +1,4 @@
-"""The OpenAPI document: what FastAPI finds in the routes, and what holds for many of them at once."""
+"""The OpenAPI document: FastAPI's, with common parts added."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from chatbot.server.idempotency import HEADER, KEY_PATTERN, LONGEST_KEY
 from chatbot.server.responses import OF_WRITES
 
 _API = "/v1/"
-_WRITES = frozenset({"post", "patch", "delete"})
+_WRITES = frozenset({"post", "put", "patch", "delete"})
 _KEY = "IdempotencyKey"
 _TAGS = {
-    "openai": "What clients of OpenAI ask for.",
+    "openai": "Endpoints for OpenAI clients.",
     "sessions": "Conversations: to begin, find, rename, fork and erase.",
-    "conversation": "What was said in a session, and saying something.",
-    "memory": "What is remembered: memories, people, tasks and facts.",
+    "conversation": "Messages of a session, and chatting.",
+    "users": "End users that requests name: list, export and delete.",
+    "memory": "Memories, people, tasks and facts.",
     "server": "The server itself.",
 }
 _FOUND_AT = {
@@ -29,13 +30,14 @@ _FOUND_AT = {
     ("/v1/tasks", "post", "201"): ("task_id", "/id"),
     ("/v1/facts", "post", "201"): ("fact_id", "/id"),
     ("/v1/people", "post", "201"): ("fact_id", "/id"),
+    ("/v1/responses", "post", "200"): ("response", "/id"),
     ("/v1/models", "get", "200"): ("name", "/data/0/id"),
 }
-"""Which answer gives the value of which parameter of other routes, and where in its body."""
+"""Links: which field of which answer is a parameter of other routes."""
 
 
 class DocumentedApi(FastAPI):
-    """An app whose document tells of tokens, of `Idempotency-Key`, and which answers lead to which routes."""
+    """App whose document includes tokens, `Idempotency-Key`, and links between routes."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -56,7 +58,7 @@ async def parameters_of(app: FastAPI, path: str, method: str) -> frozenset[str]:
 
 
 async def methods_of(app: FastAPI, path: str) -> list[str]:
-    """What the document knows to be done there; empty for a path that it does not know."""
+    """Return the operations of a path; empty for an unknown one."""
     return sorted(map(str.upper, (await asyncio.to_thread(app.openapi))["paths"].get(path, ())))
 
 
@@ -66,15 +68,14 @@ def _completed(document: dict[str, Any]) -> dict[str, Any]:
         "token": {
             "type": "http",
             "scheme": "bearer",
-            "description": "From `chatbot token add`. As long as there are no tokens, whoever is at this machine "
-            "needs none.",
+            "description": "From `chatbot token add`. While no tokens exist, everyone on this machine needs none.",
         }
     }
     components["parameters"] = {
         _KEY: {
             "name": HEADER,
             "in": "header",
-            "description": "What is sent again with the same key is done once, and answered as before.",
+            "description": "A request with the same key is done once and gets the same answer.",
             "schema": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY, "pattern": KEY_PATTERN},
         }
     }

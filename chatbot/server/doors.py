@@ -1,7 +1,7 @@
-"""The doors: who comes in. Every request passes them, whatever route it is for, and so does every web socket.
+"""Access checks of every request and web socket, for all routes.
 
-A browser can be made to send requests by any page that it shows, so a request must name this server by a name that it
-goes by (else a stranger's domain could be pointed at it) and may not come from another site's page.
+Any page can make a browser send requests. So the Host header must be a known name of this server (otherwise a foreign
+domain could point to it), and requests from pages of other sites are refused.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import math
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
@@ -22,20 +23,21 @@ from chatbot.server.callers import OWNER, Caller
 from chatbot.server.errors import DENIED, INVALID, SLOW_DOWN, UNAUTHENTICATED, Problem, Refused, problem_of
 from chatbot.server.rates import Rates
 from chatbot.server.tokens import Tokens
-from stores.errors import StoreError
+from chatbot.server.users import named_in_headers
+from chatbot.stores.errors import StoreError
 
 COOKIE = "chatbot_token"
 LOGIN = "/login"
-"""Where the page asks for a token."""
+"""Path of the login page."""
 OPEN_PATHS = frozenset({"/health"})
-"""What needs no token. It still needs the right Host and Origin."""
+"""Paths that need no token; Host and Origin are still checked."""
 _FAILURES_PER_MINUTE = 60
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _HARMLESS_SITES = frozenset({None, "same-origin", "none"})
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach that address."""
+    """Return True if only this machine can reach the address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -43,11 +45,10 @@ def is_loopback(host: str) -> bool:
 
 
 class Doors:
-    """ASGI middleware that finds the `Caller`, as `scope["state"]["caller"]`, or turns the request away.
+    """ASGI middleware that sets the `Caller` in `scope["state"]["caller"]` or refuses the request.
 
-    The owner needs no token where `settings.host` is loopback and there is not a single one. `open_paths` are open to
-    everyone; one that ends with a slash opens all below it. Where there is but one `identity` to come in to, a token
-    for another is no valid one.
+    The owner needs no token if `settings.host` is loopback and no token exists. `open_paths` need no token; one that
+    ends with a slash covers all paths below. If only one `identity` is served, tokens for others are invalid.
     """
 
     def __init__(
@@ -70,13 +71,13 @@ class Doors:
         self._owner_may_enter = is_loopback(settings.host) and not tokens.all()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
+        """Check one request or web socket."""
         if scope["type"] == "lifespan":
             return await self._app(scope, receive, send)
         try:
             scope.setdefault("state", {})["caller"] = self._let_in(scope, Headers(scope=scope))
         except (ChatbotError, StoreError) as error:
-            return await _turn_away(problem_of(error), scope, receive, send)
+            return await _turn_away(problem_of(error).told_at(scope["path"]), scope, receive, send)
         return await self._app(scope, receive, send)
 
     def _let_in(self, scope: Scope, headers: Headers) -> Caller | None:
@@ -86,7 +87,7 @@ class Doors:
             return None
         caller = self._caller(headers, (scope.get("client") or ("", 0))[0])
         self._check_rate(caller.key, caller.rate_per_minute or self._settings.rate_per_minute)
-        return caller
+        return named_in_headers(caller, headers)
 
     def _check_host(self, headers: Headers) -> None:
         values = headers.getlist("host")
@@ -97,7 +98,7 @@ class Doors:
             )
 
     def _check_site(self, scope: Scope, headers: Headers) -> None:
-        """Refuse what another site's page asks for, but for following a link to here."""
+        """Refuse requests of other sites' pages, except following a link to this server."""
         origin = headers.get("origin")
         if origin is not None:
             is_own = origin.lower() in {f"{scheme}://{headers['host'].lower()}" for scheme in ("http", "https")}
@@ -110,7 +111,9 @@ class Doors:
 
     def _caller(self, headers: Headers, address: str) -> Caller:
         if self._owner_may_enter and not self._tokens.all():
-            return OWNER  # whatever key their client sends, for some cannot do without
+            return replace(
+                OWNER, users=self._settings.users, memory=self._settings.memory
+            )  # any key is accepted: some clients need one
         token = self._tokens.find(token_in(headers))
         if token is None or not (self._identity is None or token.caller().may_enter(self._identity)):
             self._check_rate(f"failed {address}", _FAILURES_PER_MINUTE)
@@ -155,7 +158,7 @@ def token_in(headers: Mapping[str, str]) -> str:
 
 
 def _host_name(host: str) -> str | None:
-    """The name in a Host header, without the port; None for what is none."""
+    """Return the name in a Host header without the port; None if it is invalid."""
     try:
         parts = urlsplit(f"//{host}")
     except ValueError:
@@ -173,7 +176,7 @@ def _is_address(name: str) -> bool:
 
 
 def shows_page(scope: Scope) -> bool:
-    """Whether someone looks at the page, and so can be asked for a token."""
+    """Return True for a browser on the page, which can be asked for a token."""
     return scope["method"] == "GET" and "text/html" in Headers(scope=scope).get("accept", "")
 
 

@@ -1,8 +1,8 @@
-"""What went wrong, as HTTP tells it: the one place that knows status codes, and the one shape of an error.
+"""Mapping of errors to HTTP: the only place with status codes, and the only form of an error.
 
     {"error": {"message": …, "type": …, "code": …, "param": …}}
 
-It is also the shape that clients of OpenAI understand.
+OpenAI clients understand this form.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from starlette.responses import JSONResponse
 
 import chatbot.errors as app
-import stores.errors as kept
+import chatbot.stores.errors as kept
 from chatbot.server.callers import Caller
 from chatbot.server.turns import TurnGone, TurnStopped
 
@@ -30,13 +30,14 @@ BROKEN = "server_error"
 UPSTREAM = "model_error"
 SLOW_DOWN = "rate_limit_error"
 UNAUTHENTICATED = "authentication_error"
+OPENAI_PATHS = ("/v1/chat/completions", "/v1/responses", "/v1/embeddings", "/v1/models")
 UNSUPPORTED = "unsupported_value"
-"""The code of what others understand and we do not."""
+"""Code for values that other servers support and this one does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An error as a client is told of it."""
+    """An error as sent to a client."""
 
     status: int
     type: str
@@ -48,6 +49,10 @@ class Problem:
     def as_json(self) -> dict[str, Any]:
         """The body of the answer."""
         return {"error": {"message": self.message, "type": self.type, "code": self.code, "param": self.param}}
+
+    def told_at(self, path: str) -> Problem:
+        """The problem as clients of that path know it: to those of OpenAI a value that cannot be used is a 400."""
+        return replace(self, status=400) if self.status == 422 and path.startswith(OPENAI_PATHS) else self
 
     def response(self) -> JSONResponse:
         """The answer."""
@@ -103,6 +108,7 @@ _KINDS: dict[type[Exception], tuple[int, str, str]] = {
     kept.UnknownObservation: (404, UNKNOWN, "memory_not_found"),
     kept.ConflictingChange: (409, CONFLICT, "conflicting_change"),
     kept.AccessDenied: (403, DENIED, "clearance"),
+    kept.MissingRight: (403, DENIED, "missing_right"),
     kept.StoreBusy: (503, BROKEN, "busy"),
     kept.DamagedFile: (500, BROKEN, "damaged_file"),
     kept.LaterFormat: (500, BROKEN, "later_format"),
@@ -115,9 +121,9 @@ _RETRY_BUSY_S = 1
 
 
 def problem_of(error: app.ChatbotError | kept.StoreError, caller: Caller | None = None) -> Problem:
-    """The problem for an error: that of the nearest class which has one.
+    """Return the problem for an error: that of its nearest class.
 
-    Whoever is not the owner is not told which of the server's files is in trouble; the log is.
+    Only the owner and the log get the names of files on the server.
     """
     if isinstance(error, Refused):
         return error.problem
@@ -126,9 +132,9 @@ def problem_of(error: app.ChatbotError | kept.StoreError, caller: Caller | None 
 
 
 def unexpected(error: BaseException) -> Problem:
-    """The problem for an error that nobody foresaw."""
+    """Return the problem for an unexpected error."""
     logger.error("a request failed", exc_info=error)
-    return Problem(500, BROKEN, "internal", "the server failed: its log says more")
+    return Problem(500, BROKEN, "internal", "the server failed: see its log")
 
 
 def _message(error: Exception, code: str, caller: Caller | None) -> str:
@@ -138,7 +144,7 @@ def _message(error: Exception, code: str, caller: Caller | None) -> str:
     if not hides:
         return app.without_folders(str(error)) if isinstance(error, app.ModelError) else str(error)
     logger.error("%s", error)
-    return f"the server cannot do that ({code.replace('_', ' ')}): its log says more"
+    return f"the server cannot do that ({code.replace('_', ' ')}); see the server's log"
 
 
 def _is_access(error: Exception) -> bool:

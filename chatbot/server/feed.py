@@ -1,9 +1,9 @@
-"""What happens, in order, for any number of readers: each sees all of it, however late they come."""
+"""Event feed for any number of readers: each reads it from the start, whenever they join."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -17,13 +17,18 @@ class Feed(Generic[Item]):
         self._has_ended = False
         self._grown = asyncio.Event()
 
+    @property
+    def items(self) -> Sequence[Item]:
+        """All that has come so far."""
+        return self._items
+
     def add(self, item: Item) -> None:
-        """Tell every reader."""
+        """Add an event for every reader."""
         self._items.append(item)
         self._wake()
 
     def end(self) -> None:
-        """Nothing comes any more."""
+        """End the feed."""
         self._has_ended = True
         self._wake()
 

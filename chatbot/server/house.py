@@ -11,17 +11,16 @@ from dataclasses import replace
 from chatbot.errors import ChatbotError, IdentityError, ToolError
 from chatbot.identity import FILE_NAME, list_identities
 from chatbot.messages import ToolCall
-from chatbot.runtime import Runtime
+from chatbot.runtime import Options, Runtime, Setup
 from chatbot.server.callers import Caller
 from chatbot.server.chats import Chats
 from chatbot.server.requests import Requests
 from chatbot.server.tokens import Tokens
 from chatbot.server.turns import Turns, cancelled
 from chatbot.server.visit import Visit
-from chatbot.setup import Options, Setup
+from chatbot.stores.errors import StoreError, did_you_mean
+from chatbot.stores.lifecycle import AsyncResource
 from chatbot.telemetry import open_telemetry
-from stores.errors import StoreError, did_you_mean
-from stores.lifecycle import AsyncResource
 
 logger = logging.getLogger(__name__)
 
@@ -39,12 +38,11 @@ class House(AsyncResource):
         self._open_runtime = open_runtime
         self.setup = Setup.resolve(options)
         self._only = options.identity
-        path = self.setup.settings.path
         config = self.setup.settings.combined()
         self.settings = config.server
         self._own_telemetry = None if options.telemetry else open_telemetry(config.telemetry, serves=True)
         self.telemetry = options.telemetry or self._own_telemetry
-        self._options = replace(options, config=path and path.resolve(), telemetry=self.telemetry)
+        self._options = replace(options, settings=self.setup.settings, telemetry=self.telemetry)
         self.tokens = Tokens.of(self.setup.identities)
         self.requests = Requests.of(self.setup.identities)
         self.turns = Turns()
@@ -60,9 +58,14 @@ class House(AsyncResource):
         return [name for name in self._served() if caller.may_enter(name)]
 
     def may_read_metrics(self, caller: Caller) -> bool:
-        """Whether it is who may see everything of every identity, or who was given a token for it."""
-        sees_all = caller.clearance == "full" and all(map(caller.may_enter, self._served()))
+        """Return True for a caller who may see everything of every identity, or has a metrics token."""
+        sees_all = caller.clearance == "full" and not caller.namespace and all(map(caller.may_enter, self._served()))
         return caller.reads_metrics or sees_all
+
+    def written_at(self, identity: str) -> int:
+        """When the identity's file was last written, in seconds since 1970; 0 where it has none."""
+        file = self.setup.identities / identity / FILE_NAME
+        return int(file.stat().st_mtime) if file.is_file() else 0
 
     async def visit(self, caller: Caller, identity: str | None = None) -> Visit:
         """Let the caller in to an identity, or to the first that they may know.
@@ -70,7 +73,7 @@ class House(AsyncResource):
         Raises `IdentityError`, in the same words for one that is not there and one that they may not know.
         """
         name = self.setup.identity.name if identity is None else identity
-        # One that is open needs no list of them all, which takes the longer the more there are.
+        # An open identity needs no listing of all, which takes longer the more there are.
         if name in self._runtimes and caller.may_enter(name) and self._is_there(name):
             return Visit(caller, self._runtimes[name], self._chats, self.turns)
         known = self.identities(caller)
@@ -82,11 +85,11 @@ class House(AsyncResource):
         return Visit(caller, await self.runtime(name), self._chats, self.turns)
 
     async def runtime(self, identity: str) -> Runtime:
-        """The identity, open. Asks nobody whether it may be: that is what `visit` is for."""
+        """Open an identity without an access check; `visit` makes that."""
         if identity not in self._runtimes:
             async with self._opening:
                 if identity not in self._runtimes:
-                    # Whoever asks first: what lives as long as the house is no part of what they do.
+                    # The identity outlives the first request, so it must not be part of its trace.
                     self._runtimes[identity] = await asyncio.create_task(self._open(identity), context=Context())
         return self._runtimes[identity]
 
@@ -110,7 +113,7 @@ class House(AsyncResource):
         return name == self.setup.identity.name or (self.setup.identities / name / FILE_NAME).is_file()
 
     async def _tidy(self) -> None:
-        """End, from time to time, the sessions that nobody uses any more."""
+        """Close idle sessions periodically."""
         while True:
             await asyncio.sleep(_TIDIED_EVERY_S)
             try:
@@ -119,7 +122,7 @@ class House(AsyncResource):
                 logger.warning("a session could not be left: %s", error)
 
     async def _is_listed(self, call: ToolCall) -> bool:
-        """Stands in for the user, who cannot be asked: a caller may be a program, and may have left. See `Confirm`."""
+        """Consent over HTTP, where no user can be asked: the caller may be a program, or have left."""
         if call.name in self.settings.unasked_tools:
             return True
         raise ToolError(

@@ -1,9 +1,9 @@
-"""`Idempotency-Key`: a write that is sent again, because its answer was lost, is done once.
+"""`Idempotency-Key`: a write that is sent again because its answer was lost is done once.
 
-The first request with a key does the work, and goes on when its client leaves; whoever comes meanwhile with the same
-key gets the same answer, from its beginning. Whoever comes later is answered by the same route, which finds what was
-made then by its ids and makes nothing: no text is kept for it, and what was erased meanwhile is gone from the answer.
-What failed is not kept, so that it can be tried again. See `Requests` for what a crash leaves.
+The first request with a key does the work and continues if its client leaves; concurrent requests with the same key
+get the same answer from its start. Later ones are answered by the same route, which finds the created items by their
+ids and creates nothing: no text is stored, and items erased meanwhile are missing in the answer. Failed requests are
+not stored, so that they can be sent again. `Requests` describes crashes.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from chatbot.server.callers import Caller
 from chatbot.server.errors import CONFLICT, INVALID, Problem, problem_of
 from chatbot.server.feed import Feed
 from chatbot.server.requests import Known, Requests
+from chatbot.server.users import named_in_body
 from chatbot.server.writing import Writing
-from stores.errors import StoreError
+from chatbot.stores.errors import StoreError
 
 HEADER = "idempotency-key"
 _MOST_BYTES = 1024 * 1024
@@ -31,14 +32,14 @@ _MOST_KEPT = 100
 LONGEST_KEY = 255
 KEY_PATTERN = "^[!-~]([ -~]*[!-~])?$"
 _NO_CONTENT = 204
-_WRITES = frozenset({"POST", "PATCH", "DELETE"})
+_WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 Name = tuple[str, str]
 
 
 @dataclass(slots=True)
 class _Answer:
-    """What one request with a key is answered, while it comes; and after, where nothing was made that could tell it."""
+    """Answer to a request with a key, while it arrives, and afterwards if no stored item can reproduce it."""
 
     request: str
     writing: Writing = field(default_factory=Writing)
@@ -54,15 +55,15 @@ class _Answer:
 
     @property
     def is_kept(self) -> bool:
-        """Whether this process alone can give it again, and does."""
+        """True if only this process can repeat the answer."""
         return self.is_done and self.writing.made is None and self.size <= _MOST_BYTES and not self.is_replayed
 
 
 class Idempotency:
-    """ASGI middleware. Stands behind `Doors` and `Bodies`, which find the caller and the body.
+    """ASGI middleware after `Doors` and `Bodies`, which provide caller and body.
 
-    What goes on without a client is in `at_work`, for whoever closes things to wait for. `is_known` says whether there
-    is anything to do at all: what is not there is told so, whatever its key.
+    Work that continues without a client is in `at_work`, which shutdown waits for. `is_known` returns False for paths
+    that do not exist, whose requests are passed on.
     """
 
     def __init__(
@@ -78,9 +79,10 @@ class Idempotency:
         self._at_work = at_work
         self._requests = requests
         self._answers: OrderedDict[Name, _Answer] = OrderedDict()
+        requests.when_forgotten.append(self._forget)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
+        """Handle one request."""
         key = Headers(scope=scope).get(HEADER) if scope["type"] == "http" else None
         if key is None or scope["method"] not in _WRITES or "body" not in scope.get("state", {}):
             return await self._app(scope, receive, send)
@@ -88,7 +90,7 @@ class Idempotency:
             return await self._app(scope, receive, send)
         if len(key) > LONGEST_KEY or not re.fullmatch(KEY_PATTERN, key):
             return await _bad_key().response()(scope, receive, send)
-        caller: Caller = scope["state"]["caller"]
+        caller: Caller = named_in_body(scope["state"]["caller"], scope)
         name, request = (caller.key, key), _request(scope, key)
         answer, is_new = self._answers.get(name), False
         if answer is None:
@@ -96,6 +98,11 @@ class Idempotency:
         if answer.request != request:
             return await _other_request().response()(scope, receive, send)
         return await _replay(answer, send, is_first=is_new)
+
+    def _forget(self, ends: tuple[str, ...]) -> None:
+        for name in [each for each in self._answers if each[0].endswith(ends)]:
+            if self._answers[name].is_done:
+                del self._answers[name]
 
     def _begin(self, scope: Scope, name: Name, request: str) -> _Answer:
         answer = self._answers[name] = _Answer(request)
@@ -121,7 +128,7 @@ class Idempotency:
             answer.messages.end()
 
     async def _do(self, scope: Scope, name: Name, answer: _Answer) -> None:
-        """Do it, and write down that it is done before the last piece of the answer is sent."""
+        """Do the work, and record its completion before the last part of the answer is sent."""
 
         async def send(message: Message) -> None:
             answer.status = message.get("status", answer.status)
@@ -146,7 +153,7 @@ class Idempotency:
             await asyncio.to_thread(self._requests.fail, *name)
 
     async def _tell(self, scope: Scope, known: Known, answer: _Answer) -> None:
-        """Answer again what was done before."""
+        """Answer a repeated request."""
         send = _into(answer)
         if known.request != answer.request:
             return await _other_request().response()(scope, _nothing, send)
@@ -197,20 +204,20 @@ async def _nothing() -> Message:
 
 
 def _never_leaving(body: bytes) -> Receive:
-    """What the app reads: the body, and then nothing, for a client that leaves does not stop the work."""
+    """Receive channel of the app: the body, then nothing, because a disconnect must not stop the work."""
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive() -> Message:
         if waiting:
             return waiting.pop()
         await asyncio.Event().wait()
-        raise AssertionError("nothing sets that event")
+        raise AssertionError("this event is never set")
 
     return receive
 
 
 def _request(scope: Scope, key: str) -> str:
-    """What makes two requests the same. The key, which is hard to guess, hides what the body says."""
+    """Return the hash that identifies a request. The key, which is hard to guess, hides the body."""
     parts = (key.encode(), scope["method"].encode(), scope["path"].encode(), scope["query_string"])
     return hashlib.sha256(
         b"\0".join(hashlib.sha256(part).digest() for part in (*parts, scope["state"]["body"]))
@@ -223,7 +230,7 @@ def _bad_key() -> Problem:
 
 
 def _other_request() -> Problem:
-    message = "that Idempotency-Key was used for another request: take a new one for each"
+    message = "this Idempotency-Key was used for another request: use a new key for each request"
     return Problem(409, CONFLICT, "idempotency_key_reused", message, HEADER)
 
 
@@ -236,5 +243,5 @@ def _cut_off() -> Problem:
 
 
 def _not_kept() -> Problem:
-    message = "that was done, and is not done again; its answer was not kept"
+    message = "this request was completed before; its answer was not stored"
     return Problem(409, CONFLICT, "idempotency_answer_gone", message, HEADER)

@@ -1,4 +1,4 @@
-"""Where a server listens, and with how much patience: the same for everything that speaks HTTP."""
+"""Listening address and time limits, for all HTTP servers."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _LONGEST_HEAD = 32 * 1024
 
 
 def check_doors(host: str, tokens: Tokens) -> None:
-    """Raise `ConfigError` where others could reach the server and nobody has a token."""
+    """Raise `ConfigError` if other machines can reach the server and no token exists."""
     if not is_loopback(host) and not tokens.all():
         raise ConfigError(
-            f"{host} can be reached from other machines, so whoever comes needs a token: make one with "
+            f"{host} can be reached from other machines, which requires a token: create one with "
             "`chatbot token add LABEL --clearance familiar`, or listen on 127.0.0.1"
         )
 
@@ -48,7 +48,7 @@ def address_of(host: str, sock: socket.socket) -> str:
 
 
 def uvicorn_config(app: ASGIApp, settings: ServerSettings, *, farewell_s: int) -> uvicorn.Config:
-    """How uvicorn serves it; requests under way get `farewell_s` when it is told to stop."""
+    """Return uvicorn's configuration; running requests get `farewell_s` at shutdown."""
     return uvicorn.Config(
         app,
         http=impatient(settings.request_timeout_s),
@@ -56,7 +56,7 @@ def uvicorn_config(app: ASGIApp, settings: ServerSettings, *, farewell_s: int) -
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # nobody may claim to come from elsewhere
+        proxy_headers=False,  # forwarded addresses are not trusted
         limit_concurrency=settings.connections,
         timeout_keep_alive=math.ceil(settings.request_timeout_s),
         timeout_graceful_shutdown=farewell_s,

@@ -1,4 +1,4 @@
-"""What Prometheus reads: numbers about all identities together, so not for everyone who may enter one of them."""
+"""Prometheus metrics of all identities, which not every token may read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def router_for(telemetry: Telemetry) -> APIRouter:
         responses={200: {"content": {"text/plain": {}}, "description": "All of them."}},
     )
     async def metrics(request: Request, house: HouseHere, caller: CallerHere) -> Response:
-        """For a token made with `--metrics`, or one that opens every identity with full clearance."""
+        """Return the metrics to a metrics token, or one that opens every identity with full clearance."""
         if not house.may_read_metrics(caller):
             raise Refused(
                 Problem(

@@ -1,4 +1,4 @@
-"""How often someone may ask: a bucket of requests for each, that fills up evenly."""
+"""Rate limits: a bucket of requests per caller, refilled evenly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Rates:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, key: str, per_minute: int) -> float:
-        """Take one request out of the bucket: 0, or the seconds to wait where it is empty. 0 a minute is no limit."""
+        """Take one request; return 0, or the seconds to wait if the bucket is empty. A rate of 0 is no limit."""
         if per_minute <= 0:
             return 0.0
         now = self._clock()

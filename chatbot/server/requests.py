@@ -1,11 +1,11 @@
-"""The requests with an `Idempotency-Key`, on the disk: what was begun, what was done, and what it made.
+"""Stored requests with an `Idempotency-Key`: started, completed, and the ids of what they created.
 
 identities/.server/requests.jsonl    {"key", "caller", "request", "at"}, then {"key", "status", "made"}
                                      or {"key", "failed"}
 
-Keys and requests stand there as hashes, what was made as ids: nothing that was said or remembered is kept here, so
-there is nothing to erase. A request is on the disk as begun before anything of it is done. One that was begun and never
-ended was cut off: nobody knows how much of it was done, so it is never done again.
+Keys and requests are stored as hashes, created items as ids: no messages or memories, so nothing needs erasing. A
+request is stored as started before any work. One that was started and never completed was interrupted: it may be partly
+done, so it is never repeated.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from chatbot.memory.namespaces import digest_of
 from chatbot.memory.record import utc_now
 from chatbot.server.tokens import FOLDER
-from stores import json_lines
-from stores.files import Folder, Stamp, locked, make_folder
-from stores.records import format_time, parse_time
+from chatbot.stores.backend import Mark, Pen, Place
+from chatbot.stores.backends import open_place
+from chatbot.stores.records import format_time, parse_time
 
-NAME = "requests.jsonl"
+_LINES = "requests"
 MOST_FOR_EACH = 200
-"""How many are known of each caller."""
+"""Requests stored per caller."""
 _MOST = 20_000
 _KNOWN_FOR = timedelta(days=1)
-_LOCK = "requests.lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Known:
 
     caller: str
     request: str
-    """What tells it from others: a hash of all of it."""
+    """Return the hash that identifies a request."""
     at: datetime
     status: int | None = None
     """None where it was cut off."""
@@ -48,76 +48,86 @@ class Known:
 
 
 class Requests:
-    """The requests of all callers, in a folder. Blocking; safe between processes."""
+    """The requests of all callers, in a place. Blocking; safe between processes."""
 
-    def __init__(self, folder: Path, *, clock: Callable[[], datetime] = utc_now) -> None:
-        self._folder = folder
+    def __init__(self, place: Place, *, clock: Callable[[], datetime] = utc_now) -> None:
+        self._all = place.lines(_LINES)
         self._clock = clock
         self._known: dict[str, Known] = {}
         self._lines = 0
-        self._stamp: Stamp | None = None
+        self._mark: Mark | None = None
+        self.when_forgotten: list[Callable[[tuple[str, ...]], None]] = []
+        """Suffixes of the callers whose records were deleted."""
 
     @classmethod
     def of(cls, identities: Path) -> Requests:
-        """Those to the identities in that folder."""
-        return cls(identities / FOLDER)
+        """The requests to the identities in that folder."""
+        return cls(open_place(identities / FOLDER))
 
     def begin(self, caller: str, key: str, request: str) -> Known | None:
-        """What is known of the request; None where it is new, and then it is on the disk as begun on return."""
+        """Return the stored request; if it is new, store it as started and return None."""
         name = _name(caller, key)
-        make_folder(self._folder)
-        with locked(self._folder, name=_LOCK) as folder:
-            self._read(folder)
+        with self._all.alone() as pen:
+            self._read()
             known = self._known.get(name)
             if known is not None and known.at > self._clock() - _KNOWN_FOR:
                 return known
-            self._tidy(folder, caller)
+            self._tidy(pen, caller)
             begun = Known(caller, request, self._clock())
-            self._append(folder, {"key": name, **_as_json(begun)})
+            pen.append([{"key": name, **_as_json(begun)}])
         return None
 
     def end(self, caller: str, key: str, status: int, made: Mapping[str, str] | None) -> None:
-        """It was done, and that is on the disk on return."""
-        self._change({"key": _name(caller, key), "status": status, "made": None if made is None else dict(made)})
+        """Store the request as completed. Durable on return."""
+        record = {"key": _name(caller, key), "status": status, "made": None if made is None else dict(made)}
+        self._all.append([record])
 
     def fail(self, caller: str, key: str) -> None:
-        """It was not done, and may be tried again."""
-        self._change({"key": _name(caller, key), "failed": True})
+        """Store the request as failed; it may be sent again."""
+        self._all.append([{"key": _name(caller, key), "failed": True}])
 
-    def _change(self, record: dict[str, Any]) -> None:
-        with locked(self._folder, name=_LOCK) as folder:
-            self._read(folder)
-            self._append(folder, record)
+    def forget(self, namespace: str) -> int:
+        """Delete the records of requests for the user of that namespace; how many. Durable on return."""
+        ends = tuple(f"/{digest_of(each)}" for each in _ways_to(namespace))
+        if next(self._all.newest_first(), None) is None:
+            return 0
+        with self._all.alone() as pen:
+            self._read()
+            gone = [key for key, known in self._known.items() if known.caller.endswith(ends)]
+            for key in gone:
+                del self._known[key]
+            if gone:
+                self._write_anew(pen)
+        for told in self.when_forgotten:
+            told(ends)
+        return len(gone)
 
-    def _read(self, folder: Folder) -> None:
-        """Take in what other processes have written meanwhile."""
-        now = folder.stamp(NAME)
-        if now == self._stamp and now is not None:
-            return
-        self._known, self._lines = {}, 0
-        for record in json_lines.read(folder, NAME):
-            with suppress(KeyError, TypeError, ValueError):  # a line that someone broke tells of nothing
-                self._take(record)
-        self._stamp = now
-
-    def _append(self, folder: Folder, record: dict[str, Any]) -> None:
-        folder.append(NAME, json_lines.encode(record))
-        self._take(record)
-        self._stamp = folder.stamp(NAME)
+    def _read(self) -> None:
+        """Take in what was written since, by us or by other processes. Needs the right to change the lines."""
+        while True:
+            reading = self._all.since(self._mark)
+            if reading.starts_over:
+                self._known, self._lines = {}, 0
+            self._mark = reading.mark
+            for record in reading.records:
+                with suppress(KeyError, TypeError, ValueError):  # skip a damaged line
+                    self._take(record)
+            if not reading.records:
+                return
 
     def _take(self, record: dict[str, Any]) -> None:
         self._lines += 1
         key = str(record.get("key"))
         if "at" in record:
-            self._known.pop(key, None)  # so that the latest stand last
+            self._known.pop(key, None)  # keeps the latest last
             self._known[key] = _parse(record)
         elif record.get("failed"):
             self._known.pop(key, None)
         elif key in self._known:
             self._known[key] = replace(self._known[key], status=int(record["status"]), made=record.get("made"))
 
-    def _tidy(self, folder: Folder, caller: str) -> None:
-        """Forget what is old or too much, and write the file anew where most of it is forgotten."""
+    def _tidy(self, pen: Pen, caller: str) -> None:
+        """Forget what is old or too much, and write the lines anew where most of it is forgotten."""
         since = self._clock() - _KNOWN_FOR
         surplus = Counter(each.caller for each in self._known.values())
         surplus[caller] += 1
@@ -127,9 +137,30 @@ class Requests:
                 surplus[known.caller] -= 1
                 del self._known[key]
         if self._lines > 2 * len(self._known) + MOST_FOR_EACH:
-            kept = [{"key": key, **_as_json(known)} for key, known in self._known.items()]
-            folder.replace(NAME, b"".join(map(json_lines.encode, kept)))
-            self._lines, self._stamp = len(kept), folder.stamp(NAME)
+            self._write_anew(pen)
+
+    def _write_anew(self, pen: Pen) -> None:
+        """Leave one line of each request that is known, where it was begun last."""
+        begun = Counter[str]()
+        for record in self._all.newest_first():
+            begun[str(record.get("key"))] += "at" in record
+
+        def merged(record: dict[str, Any]) -> dict[str, Any] | None:
+            key = str(record.get("key"))
+            if "at" not in record:
+                return None
+            begun[key] -= 1
+            known = self._known.get(key)
+            return None if known is None or begun[key] else {"key": key, **_as_json(known)}
+
+        pen.rewrite(merged)
+        self._mark = None
+
+
+def _ways_to(namespace: str) -> list[str]:
+    """The namespace as tokens name it: whole, or from within the one that the server was started in."""
+    parts = namespace.split("/")
+    return ["/".join(parts[begin:]) for begin in range(len(parts))]
 
 
 def _name(caller: str, key: str) -> str:

@@ -1,4 +1,4 @@
-"""Runs the server of a house until it is told to stop."""
+"""Run the server until it is stopped."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _FAREWELL_S = 10
 
 
 async def serve(house: House, *, ready: Callable[[str], None] = lambda _: None) -> None:
-    """Listen as the settings say, and tell `ready` the address. Stops in order on SIGTERM and Ctrl-C.
+    """Listen on the configured address and pass it to `ready`. Stops cleanly on SIGTERM and Ctrl-C.
 
-    Raises `ConfigError` where the address cannot be listened on, or where others could reach it and nobody has a token.
+    Raises `ConfigError` if the address is not available, or other machines can reach it and no token exists.
     """
     settings = house.settings
     check_doors(settings.host, house.tokens)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
@@ -12,6 +13,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 PING_S = 15.0
+_MOST_WAITING = 64 * 1024
+_LEAST_PAUSE_S = 0.01
+"""Between two pieces: nobody sees it, and a piece costs more than the chunk of a model that is in it."""
 _encoded = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _HEADERS = {
     "cache-control": "no-store",
@@ -20,7 +24,7 @@ _HEADERS = {
 
 
 def event(data: Any, name: str | None = None) -> bytes:
-    """One event; `data` is JSON unless it is text."""
+    """Format one event; `data` that is not text becomes JSON."""
     text = data if isinstance(data, str) else _encoded(data)
     head = f"event: {name}\n" if name else ""
     lines = "".join(f"data: {line}\n" for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
@@ -52,9 +56,10 @@ def data(**properties: dict[str, Any]) -> dict[str, Any]:
 
 
 class EventStream(Response):
-    """Sends events as they come, and a comment now and then, lest someone on the way hangs up.
+    """Response that streams events, with periodic comments that keep proxies from closing the connection.
 
-    The source is closed whenever sending ends.
+    What arrives while a piece is being sent goes into the next one, so that a burst or a slow client takes fewer of
+    them. The source is closed when sending ends.
     """
 
     media_type = "text/event-stream"
@@ -65,7 +70,7 @@ class EventStream(Response):
         self._events = events
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - its contract
-        """See ASGI."""
+        """Send the events."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         sending = asyncio.create_task(self._send_all(send))
         others = [asyncio.create_task(_left(receive)), asyncio.create_task(_ping(send))]
@@ -79,10 +84,59 @@ class EventStream(Response):
             raise error
 
     async def _send_all(self, send: Send) -> None:
-        async with aclosing(self._events) as events:
-            async for data in events:
+        waiting = _Waiting()
+        reading = asyncio.create_task(waiting.read(self._events))
+        try:
+            while data := await waiting.take():
                 await send({"type": "http.response.body", "body": data, "more_body": True})
+        finally:
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+        if not reading.cancelled() and (error := reading.exception()):
+            raise error
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class _Waiting:
+    """Events that were read and not sent yet; no more of them than `_MOST_WAITING`."""
+
+    def __init__(self) -> None:
+        self._events: list[bytes] = []
+        self._size = 0
+        self._sent_at = 0.0
+        self._has_ended = False
+        self._changed = asyncio.Event()
+        self._has_room = asyncio.Event()
+
+    async def read(self, events: AsyncGenerator[bytes, None]) -> None:
+        """Read all events, as fast as they are sent."""
+        try:
+            async with aclosing(events):
+                async for data in events:
+                    self._events.append(data)
+                    self._size += len(data)
+                    self._changed.set()
+                    if self._size > _MOST_WAITING:
+                        self._has_room.clear()
+                        await self._has_room.wait()
+        finally:
+            self._has_ended = True
+            self._changed.set()
+
+    async def take(self) -> bytes:
+        """All that waits, once there is something; empty at the end."""
+        while not self._events and not self._has_ended:
+            self._changed.clear()
+            await self._changed.wait()
+        pause = self._sent_at + _LEAST_PAUSE_S - time.monotonic()
+        if pause > 0 and not self._has_ended:
+            await asyncio.sleep(pause)
+        self._sent_at = time.monotonic()
+        data = b"".join(self._events)
+        self._events.clear()
+        self._size = 0
+        self._has_room.set()
+        return data
 
 
 async def _left(receive: Receive) -> None:

@@ -1,8 +1,8 @@
-"""Tokens: what lets a caller in from afar. Only their hashes are kept, in a file that others cannot read.
+"""Tokens of the server. Only their hashes are stored, in a private file.
 
 identities/.server/tokens.json    {"version": 1, "tokens": [{"id", "sha256", "label", "identities", …}]}
 
-A token is 256 random bits, so a plain SHA-256 of it tells nothing that could be guessed.
+A token is 256 random bits, so its plain SHA-256 cannot be guessed.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from chatbot.errors import UnknownToken
+from chatbot.memory.namespaces import check_namespace
 from chatbot.memory.record import utc_now
-from chatbot.server.callers import Caller
-from stores.access import CLEARANCES, Clearance
-from stores.errors import DamagedFile, InvalidValue, LaterFormat, MissingFolder
-from stores.files import Stamp, locked, make_folder, opened, stamp
-from stores.observation import one_line
-from stores.records import format_time, parse_time
+from chatbot.server.callers import REMEMBERS, USERS, Caller, Remembers, Users
+from chatbot.stores.access import CLEARANCES, GUEST_RIGHTS, RIGHTS, Clearance, Right
+from chatbot.stores.backend import Place
+from chatbot.stores.backends import open_place
+from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat
+from chatbot.stores.fields import one_line
+from chatbot.stores.records import format_time, parse_time
 
 FOLDER = ".server"
 NAME = "tokens.json"
@@ -37,7 +39,7 @@ _FORM = re.compile(r"cbt_[A-Za-z0-9_-]{43}")
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is known of a token; not the token itself."""
+    """Stored data of a token, without the token itself."""
 
     id: str
     sha256: str
@@ -48,40 +50,58 @@ class Token:
     """0 leaves it to the server's settings."""
     created_at: datetime
     metrics: bool = False
-    """Whether it opens the metrics."""
+    """True for a metrics token."""
+    rights: frozenset[Right] = GUEST_RIGHTS
+    """Rights of its holder (`chatbot.stores.access`)."""
+    namespace: str = ""
+    """The part of each identity's memory that it opens; no request can leave it."""
+    users: Users = "apart"
+    """Memory of users named in its requests: one each, or the token's."""
+    memory: Remembers = "off"
+    """Whether calls of clients of OpenAI are remembered that name no session."""
 
     def as_json(self) -> dict[str, Any]:
         """The token as the file holds it."""
-        return asdict(self) | {"identities": list(self.identities), "created_at": format_time(self.created_at)}
+        lists = {"identities": list(self.identities), "rights": [each for each in RIGHTS if each in self.rights]}
+        return asdict(self) | lists | {"created_at": format_time(self.created_at)}
 
     def caller(self) -> Caller:
-        """Who comes in with it."""
-        return Caller(self.id, frozenset(self.identities), self.clearance, self.rate_per_minute, self.metrics)
+        """Return the caller of this token."""
+        return Caller(
+            self.id,
+            frozenset(self.identities),
+            self.clearance,
+            self.rate_per_minute,
+            self.metrics,
+            rights=self.rights,
+            principal=f"token:{self.id}",
+            namespace=self.namespace,
+            users=self.users,
+            memory=self.memory,
+        )
 
 
 class Tokens:
-    """The tokens in a folder. A change, by whichever process, holds from the next request on."""
+    """The tokens in a place. A change, by whichever process, holds from the next request on."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._read: tuple[Stamp | None, tuple[Token, ...]] = (None, ())
+    def __init__(self, place: Place) -> None:
+        self._document = place.document(NAME)
+        self._read: tuple[bytes | None, tuple[Token, ...]] = (None, ())
 
     @classmethod
     def of(cls, identities: Path) -> Tokens:
-        """Those that open the identities in that folder."""
-        return cls(identities / FOLDER)
+        """The tokens for the identities in that folder."""
+        return cls(open_place(identities / FOLDER))
 
     def all(self) -> tuple[Token, ...]:
-        """Every token, oldest first. Raises `DamagedFile` or `LaterFormat`: then nobody gets in."""
-        now = stamp(self._folder / NAME)
-        if now is None:
-            self._read = (None, ())
-        elif now != self._read[0] or not now.is_settled():
-            self._read = (now, self._load())
+        """Return every token, oldest first. Raises `DamagedFile` or `LaterFormat`, which refuses all requests."""
+        data = self._document.read()
+        if data is not self._read[0]:
+            self._read = (data, self._parsed(data))
         return self._read[1]
 
     def find(self, text: str) -> Token | None:
-        """The token of that text, or None. Takes the same time for any text, whatever there is."""
+        """Return the token with that text, or None, in constant time."""
         asked = _hash(text)
         found = None
         for token in self.all():
@@ -97,6 +117,10 @@ class Tokens:
         *,
         rate_per_minute: int = 0,
         metrics: bool = False,
+        rights: Iterable[str] = GUEST_RIGHTS,
+        namespace: str = "",
+        users: Users = "apart",
+        memory: Remembers = "off",
     ) -> tuple[str, Token]:
         """Make a token; its text is known only now. Raises `InvalidValue`, also for a label that is taken.
 
@@ -117,6 +141,10 @@ class Tokens:
             rate_per_minute=rate_per_minute,
             created_at=utc_now(),
             metrics=metrics,
+            rights=_rights(rights),
+            namespace=check_namespace(namespace),
+            users=users,
+            memory=memory,
         )
         self._change(lambda tokens: _with(tokens, token))
         return text, token
@@ -138,36 +166,38 @@ class Tokens:
         return revoked[0]
 
     def _change(self, change: Callable[[tuple[Token, ...]], tuple[Token, ...]]) -> None:
-        make_folder(self._folder)
-        with locked(self._folder) as folder:
-            tokens = change(self._load())
+        def changed(data: bytes | None) -> bytes:
+            tokens = change(self._parsed(data))
             if len(tokens) > _MOST:
-                raise InvalidValue(f"there are {_MOST:,} tokens: revoke some")
+                raise InvalidValue(f"{_MOST:,} tokens exist, the most allowed: revoke some")
             written = {"version": VERSION, "tokens": [token.as_json() for token in tokens]}
-            folder.replace(NAME, json.dumps(written, indent=2, ensure_ascii=False).encode() + b"\n")
+            return json.dumps(written, indent=2, ensure_ascii=False).encode() + b"\n"
 
-    def _load(self) -> tuple[Token, ...]:
-        try:
-            with opened(self._folder) as folder:
-                data = folder.read(NAME)
-        except (FileNotFoundError, MissingFolder):
-            return ()
-        return _parse(data, self._folder / NAME)
+        self._document.change(changed)
+
+    def _parsed(self, data: bytes | None) -> tuple[Token, ...]:
+        return () if data is None else _parse(data, self._document.name)
 
 
 def _with(tokens: tuple[Token, ...], token: Token) -> tuple[Token, ...]:
     if token.label in {each.label for each in tokens}:
-        raise InvalidValue(
-            f"there is a token called {token.label!r:.80} already: give another label, or revoke that one"
-        )
+        raise InvalidValue(f"a token called {token.label!r:.80} already exists: choose another label, or revoke it")
     return (*tokens, token)
+
+
+def _rights(names: Iterable[str]) -> frozenset[Right]:
+    """Return the rights of these names. Raises `InvalidValue` for an unknown one."""
+    wanted = frozenset(names)
+    if unknown := sorted(wanted - set(RIGHTS)):
+        raise InvalidValue(f"unknown right {unknown[0]!r:.80}: use {', '.join(RIGHTS)}")
+    return frozenset(each for each in RIGHTS if each in wanted)
 
 
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _parse(data: bytes, path: Path) -> tuple[Token, ...]:
+def _parse(data: bytes, path: str) -> tuple[Token, ...]:
     try:
         written = json.loads(data)
         if written["version"] > VERSION:
@@ -176,12 +206,20 @@ def _parse(data: bytes, path: Path) -> tuple[Token, ...]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         if isinstance(error, LaterFormat):
             raise
-        raise DamagedFile(f"{path} cannot be read, so nobody is let in: mend it, or delete it ({error})") from error
+        raise DamagedFile(
+            f"{path} cannot be read, so all requests are refused: repair or delete it ({error})"
+        ) from error
 
 
 def _parse_token(written: dict[str, Any]) -> Token:
     if written["clearance"] not in CLEARANCES or not isinstance(written["identities"], list):
         raise InvalidValue(f"the token {written['id']!r} has no valid clearance or identities")
+    users = written.get("users", "apart")
+    if users not in USERS:
+        raise InvalidValue(f"the token {written['id']!r} has no valid users: use {' or '.join(USERS)}")
+    memory = written.get("memory", "off")
+    if memory not in REMEMBERS:
+        raise InvalidValue(f"the token {written['id']!r} has no valid memory: use {' or '.join(REMEMBERS)}")
     return Token(
         id=str(written["id"]),
         sha256=str(written["sha256"]),
@@ -191,4 +229,8 @@ def _parse_token(written: dict[str, Any]) -> Token:
         rate_per_minute=int(written["rate_per_minute"]),
         created_at=parse_time(written["created_at"]),
         metrics=written.get("metrics") is True,
+        rights=_rights(written.get("rights", GUEST_RIGHTS)),
+        namespace=check_namespace(written.get("namespace", "")),
+        users=users,
+        memory=memory,
     )

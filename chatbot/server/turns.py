@@ -1,35 +1,39 @@
-"""Turns under way. A turn belongs to its session, not to whoever asked: it goes on when they leave."""
+"""Running turns. A turn belongs to its session: it continues when the caller leaves."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from chatbot.chat import Chat, Event, Receipt
-from chatbot.chat.dialogue import ASSISTANT, USER
+from chatbot.chat import NO_CLIENT, Chat, ClientCall, ClientRequest, Event, Receipt
+from chatbot.chat.dialogue import ASSISTANT, TOOL, USER, unanswered
 from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle
 from chatbot.memory.record import utc_now
-from chatbot.messages import TextDelta
+from chatbot.messages import TextDelta, ToolCall
 from chatbot.server.feed import Feed
-from stores.errors import StoreError
-from stores.lifecycle import AsyncResource
-from stores.records import TranscriptEntry, parse_time
+from chatbot.stores.errors import StoreError
+from chatbot.stores.lifecycle import AsyncResource
+from chatbot.stores.records import TranscriptEntry, parse_time
 
 logger = logging.getLogger(__name__)
 
-_GONE = "that was said, and taken back since: it is not said again"
+_GONE = "this message was undone meanwhile: it is not sent again"
 _ENTRIES = 64
 _ROUNDED_S = 0.001
 
 
+Then = Callable[[Sequence[Event]], Awaitable[None]]
+"""What is done when a turn has ended well, before whoever waits for it hears so; told all that happened."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What came of a turn; `receipt` is the line that the session keeps."""
+    """Result of a turn; `receipt` is the stored line."""
 
     reply: str
     receipt: dict[str, Any]
@@ -41,40 +45,52 @@ class Ended:
 
 
 class RunningTurn:
-    """One turn, on its way to its end whoever listens."""
+    """One running turn, independent of its listeners."""
 
-    def __init__(self, chat: Chat, text: str, *, max_output_tokens: int | None = None) -> None:
+    def __init__(
+        self,
+        chat: Chat,
+        text: str,
+        *,
+        max_output_tokens: int | None = None,
+        client: ClientRequest = NO_CLIENT,
+        then: Then | None = None,
+    ) -> None:
         self.text = text
         self.begun_at = utc_now()
         self._feed: Feed[Event] = Feed()
         self._receipt: Receipt | None = None
         self._error: BaseException | None = None
-        self.task = asyncio.create_task(self._run(chat, text, max_output_tokens))
+        self._then = then
+        self.task = asyncio.create_task(self._run(chat, text, max_output_tokens, client))
 
     async def events(self) -> AsyncIterator[Event]:
-        """What happens, from the beginning on; ends with the turn, and never raises what the turn raised."""
+        """Yield the events from the start to the end of the turn; its errors are not raised here."""
         async for event in self._feed.read():
             yield event
 
     async def ended(self) -> Ended:
-        """What came of the turn, once it has ended. Raises what it raised; cancelling who waits stops no turn."""
+        """Wait for the result of the turn. Raises its error; cancelling the wait does not stop the turn."""
         await asyncio.wait([self.task])
         if self._error is not None:
             raise self._error
         if self._receipt is None:
-            raise TurnStopped("the turn was stopped; what had been said is kept")
+            raise TurnStopped("the turn was stopped; the text so far is kept")
         return Ended(self._receipt.reply, self._receipt.as_json())
 
     def stop(self) -> None:
-        """Stop the model; what it has said so far is kept."""
+        """Stop the model; the text so far is kept."""
         self.task.cancel()
 
-    async def _run(self, chat: Chat, text: str, max_output_tokens: int | None) -> None:
+    async def _run(self, chat: Chat, text: str, max_output_tokens: int | None, client: ClientRequest) -> None:
         try:
-            self._receipt = await chat.turn(text, self._feed.add, max_output_tokens=max_output_tokens)
+            receipt = await chat.turn(text, self._feed.add, max_output_tokens=max_output_tokens, client=client)
+            if self._then is not None:
+                await self._then(self._feed.items)
+            self._receipt = receipt
         except (ChatbotError, StoreError) as error:
             self._error = error
-        except Exception as error:  # models and stores may be a stranger's; whoever waits shall know
+        except Exception as error:  # plug-ins may raise anything; the waiting caller gets the error
             logger.exception("a turn failed")
             self._error = error
         finally:
@@ -82,36 +98,43 @@ class RunningTurn:
 
 
 class KeptTurn:
-    """A turn that ended some time ago, told again from what the session keeps of it."""
+    """A completed turn, reproduced from the stored session."""
 
-    def __init__(self, ended: Ended) -> None:
+    def __init__(self, ended: Ended, calls: Sequence[ToolCall] = ()) -> None:
         self._ended = ended
+        self._calls = calls
+        self.begun_at = parse_time(ended.receipt.get("resumed_at") or ended.receipt["at"])
 
     @classmethod
     async def of(cls, session: SessionHandle, turn: str) -> KeptTurn:
         """The turn of that id. Raises `TurnGone` where it was taken back."""
         for receipt in reversed(await session.receipts()):
             if receipt["turn"] == turn:
-                return cls(Ended(await _reply_of(session, receipt), receipt))
+                reply, calls = await _reply_of(session, receipt)
+                return cls(Ended(reply, receipt), calls)
         raise TurnGone(_GONE)
 
     async def events(self) -> AsyncIterator[Event]:
-        """The reply, in one piece."""
+        """The reply, in one piece, and the calls that its client was to make."""
         if self._ended.reply:
             yield TextDelta(self._ended.reply)
+        for call in self._calls:
+            yield ClientCall(call)
 
     async def ended(self) -> Ended:
-        """What came of it."""
+        """Return the result."""
         return self._ended
 
 
-async def _reply_of(session: SessionHandle, receipt: Mapping[str, Any]) -> str:
-    begun = parse_time(receipt["at"])
+async def _reply_of(session: SessionHandle, receipt: Mapping[str, Any]) -> tuple[str, list[ToolCall]]:
+    """What was said, and the tools that the client was asked to run."""
+    begun = parse_time(receipt.get("resumed_at") or receipt["at"])
     until = begun + timedelta(seconds=receipt["seconds"] + _ROUNDED_S)
     entries = [each for each in await _entries_since(session, begun) if each.at <= until]
-    if not any(each.role == USER for each in entries):
+    if not any(each.role in {USER, TOOL} for each in entries):
         raise TurnGone(_GONE)
-    return next((each.content for each in reversed(entries) if each.role == ASSISTANT), "")
+    said = next((each.content for each in reversed(entries) if each.role == ASSISTANT), "")
+    return said, unanswered(entries) if receipt["finish"] == "tool_calls" else []
 
 
 async def _entries_since(session: SessionHandle, moment: datetime) -> list[TranscriptEntry]:
@@ -124,7 +147,7 @@ async def _entries_since(session: SessionHandle, moment: datetime) -> list[Trans
 
 
 class TurnGone(ChatbotError):
-    """A turn was done, and what was said was taken back since."""
+    """A completed turn was undone meanwhile."""
 
 
 class TurnStopped(ChatbotError):
@@ -138,10 +161,17 @@ class Turns(AsyncResource):
         self._running: dict[RunningTurn, tuple[str, str]] = {}
 
     def begin(
-        self, place: tuple[str, str], chat: Chat, text: str, *, max_output_tokens: int | None = None
+        self,
+        place: tuple[str, str],
+        chat: Chat,
+        text: str,
+        *,
+        max_output_tokens: int | None = None,
+        client: ClientRequest = NO_CLIENT,
+        then: Then | None = None,
     ) -> RunningTurn:
         """Begin a turn of the session at `place`: its identity and its id. Turns of one session take their order."""
-        turn = RunningTurn(chat, text, max_output_tokens=max_output_tokens)
+        turn = RunningTurn(chat, text, max_output_tokens=max_output_tokens, client=client, then=then)
         self._running[turn] = place
         turn.task.add_done_callback(lambda _: self._running.pop(turn, None))
         return turn

@@ -1,6 +1,6 @@
-"""What a value must be in a request: just what the document says, so that a slip is told and never guessed at.
+"""Strict values of requests, exactly as documented: mistakes are reported, never guessed.
 
-Pydantic would take "yes" for true, " 5" for 5 and 0.5 for a moment in 1970.
+Pydantic alone would accept "yes" as true, " 5" as 5 and 0.5 as a time in 1970.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from annotated_types import Interval
 from pydantic import BeforeValidator, Field, Strict, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from stores.observation import LONGEST_LINE, LONGEST_TEXT
-from stores.records import read_time
+from chatbot.stores.fields import LONGEST_LINE, LONGEST_TEXT
+from chatbot.stores.records import read_time
 
 _MOST_TOKENS = 1_000_000_000
 _WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
@@ -37,13 +37,13 @@ def _whole_in_body(value: object) -> object:
 
 def _whole_in_address(value: object) -> object:
     if isinstance(value, str) and not _WHOLE.fullmatch(value):
-        raise PydanticCustomError("whole", "it should be a whole number")
+        raise PydanticCustomError("whole", "it must be a whole number")
     return value
 
 
 def _switch(value: object) -> object:
     if isinstance(value, str) and value not in {"true", "false"}:
-        raise PydanticCustomError("switch", "it should be true or false")
+        raise PydanticCustomError("switch", "it must be true or false")
     return value
 
 
@@ -65,7 +65,7 @@ MOST = 200
 TokensAsked = Annotated[int, Interval(ge=1, le=_MOST_TOKENS), BeforeValidator(_whole_in_address)]
 """A number of tokens in an address."""
 Limit = Annotated[int, Interval(ge=1, le=MOST), BeforeValidator(_whole_in_address)]
-"""How many of a list, in an address."""
+"""Limit of a list, as a query parameter."""
 LimitOrNone = Annotated[int, Interval(ge=0, le=MOST), BeforeValidator(_whole_in_address)]
 """The same, or 0."""
 Switch = Annotated[bool, BeforeValidator(_switch)]

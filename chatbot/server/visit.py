@@ -1,31 +1,34 @@
-"""A visit: one caller at one identity. Whatever they see of it, they see through this."""
+"""Access of one caller to one identity: everything that the caller sees goes through it."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import datetime
 
-from chatbot.chat import Bill, Chat
+from chatbot.chat import NO_CLIENT, Bill, Chat, ClientRequest
 from chatbot.errors import ConfigError, SessionNotFound
-from chatbot.memory import SessionHandle, SessionRecord
+from chatbot.memory import MemorySystem, SessionHandle, SessionRecord
 from chatbot.memory.record import is_session_id
 from chatbot.memory.remembering import Memories
 from chatbot.memory.session_search import SessionHit
+from chatbot.memory.users import Erased, erase_user
+from chatbot.operations import Context
 from chatbot.runtime import Runtime
 from chatbot.server.callers import Caller
 from chatbot.server.chats import Chats
-from chatbot.server.turns import KeptTurn, RunningTurn, Turns
-from stores.access import Clearance, least_clearance
-from stores.errors import UnsupportedOperation
+from chatbot.server.turns import KeptTurn, RunningTurn, Then, Turns
+from chatbot.stores.access import Clearance, check_may, least_clearance
+from chatbot.stores.errors import UnsupportedOperation
 
 _ALL = sys.maxsize
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """What a caller may see and do at an identity. A session that is not open to them does not exist, to them."""
+    """View of a caller on an identity. A session that is hidden from the caller does not exist for it."""
 
     caller: Caller
     runtime: Runtime
@@ -43,36 +46,61 @@ class Visit:
         return least_clearance(self.caller.clearance, self.runtime.setup.identity.clearance)
 
     @property
+    def memory(self) -> MemorySystem:
+        """The identity's memory as the caller may use it: with their clearance and rights, in their namespace."""
+        return self.caller.memory_of(self.runtime.memory)
+
+    @property
     def memories(self) -> Memories:
-        """What is remembered, as the caller sees it. Raises `UnsupportedOperation` where the agent keeps none."""
+        """Return the memories that the caller sees. Raises `UnsupportedOperation` if the agent keeps none."""
         try:
-            return self.runtime.memories().within(clearance=self.clearance)
+            self.runtime.check_memories()
         except ConfigError as error:
             raise UnsupportedOperation(str(error)) from error
+        return self.memory.memories(self.runtime.agent).within(clearance=self.clearance)
+
+    @property
+    def context(self) -> Context:
+        """The context of operations."""
+        return Context(
+            lambda: self.memories,
+            self.memory,
+            self.runtime.agent,
+            self.clearance,
+            store_types=self.runtime.store_types,
+            leave=lambda session_id: self.turns.stop((self.identity, session_id)),
+        )
+
+    def for_user(self, label: str) -> Visit:
+        """The visit of that user of the caller's. Raises `InvalidValue` for a name that cannot be used."""
+        return replace(self, caller=self.caller.for_user(label))
 
     async def sessions(self, *, limit: int, before: tuple[datetime, str] | None = None) -> list[SessionRecord]:
-        """Sessions that are open to the caller, the one used last first, from behind `before`: its last use and id."""
-        return await self.runtime.memory.list_sessions(
+        """Return visible sessions, last used first, after `before`: a last use and an id."""
+        return await self.memory.list_sessions(
             limit=limit,
             wanted=lambda record: before is None or (record.used_at, record.id) < before,
             clearance=self.clearance,
         )
 
     async def bills(self) -> Mapping[str, Bill]:
-        """What each session that is open to the caller has cost; with full clearance also those that are gone."""
+        """Return the cost of each visible session.
+
+        With full clearance this includes deleted sessions, unless the caller is in a namespace.
+        """
         bills = await self.runtime.ledger.by_session()
-        if self.caller.clearance == "full":
+        if self.caller.clearance == "full" and not self.caller.namespace:
             return bills
         return {record.id: bills[record.id] for record in await self.sessions(limit=_ALL) if record.id in bills}
 
     async def search_sessions(self, text: str, *, limit: int) -> list[SessionHit]:
         """Sessions that are open to the caller and speak of `text`, best first, each with the line that does."""
-        return await self.runtime.memory.search_sessions(text, limit=limit, clearance=self.clearance)
+        return await self.memory.search_sessions(text, limit=limit, clearance=self.clearance)
 
     async def session(self, session_id: str, *, any_agent: bool = True) -> SessionHandle:
         """Open a session. Raises `SessionNotFound`, also for one that is not open to the caller; see `load_session`."""
         try:
-            return await self.runtime.memory.load_session(
+            return await self.memory.load_session(
                 session_id, self.runtime.agent, any_agent=any_agent, clearance=self.clearance
             )
         except SessionNotFound:
@@ -84,41 +112,67 @@ class Visit:
         runtime = self.runtime
         if not runtime.store_types:
             raise UnsupportedOperation(f"the agent {runtime.agent!r} keeps no sessions: it has no stores")
-        return await runtime.memory.create_session(
+        return await self.memory.create_session(
             runtime.store_types, runtime.agent, title=title, clearance=self.caller.clearance
         )
 
-    async def fork(self, session_id: str, title: str = "") -> SessionHandle:
-        """A copy of a session, to go on another way. Raises like `session`."""
+    async def fork(self, session_id: str, title: str = "", *, at: int | None = None) -> SessionHandle:
+        """A copy of a session, or of its first `at` entries, to go on another way. Raises like `session`."""
         session = await self.session(session_id)
-        copy = await self.runtime.memory.fork_session(session.id, title=title)
+        copy = await self.memory.fork_session(session.id, title=title, at=at)
         return await self.session(copy.id)
 
-    async def delete(self, session_id: str) -> None:
-        """Erase a session for good, its turns under way stopped first. Raises like `session`."""
-        session = await self.session(session_id)
-        await self.turns.stop((self.identity, session.id))
-        await self.runtime.memory.delete_session(session.id)
+    async def erase_user(self) -> Erased:
+        """Delete all that is kept of the user whom the caller speaks for, their turns under way stopped first."""
+        memory = self.memory
+        check_may(memory, "erase")
+        for record in await memory.sessions_anywhere():
+            if record.namespace == memory.namespace:
+                await self.turns.stop((self.identity, record.id))
+                await self.chats.leave(self.runtime, record.id)
+        return await erase_user(memory)
 
     async def chat(self, session_id: str) -> Chat:
         """The conversation in a session. Raises like `session`, and `WrongAgent` for one of another agent."""
-        return self.chats.of(self.runtime, await self.session(session_id, any_agent=False))
+        session = await self.session(session_id, any_agent=False)
+        session.check("chat")
+        return self.chats.of(self.runtime, session)
 
-    async def begin_turn(self, session_id: str, text: str, *, max_output_tokens: int | None = None) -> RunningTurn:
-        """Say something in a session. The turn goes on to its end, whoever listens."""
+    def check_chat(self) -> None:
+        """Raise `MissingRight` where the caller may not ask for replies."""
+        check_may(self.caller, "chat")
+
+    async def begin_turn(
+        self,
+        session_id: str,
+        text: str,
+        *,
+        max_output_tokens: int | None = None,
+        client: ClientRequest = NO_CLIENT,
+        then: Then | None = None,
+    ) -> RunningTurn:
+        """Start a turn in a session. It continues to its end without listeners."""
         chat = await self.chat(session_id)
-        return self.turns.begin((self.identity, session_id), chat, text, max_output_tokens=max_output_tokens)
+        place = (self.identity, session_id)
+        return self.turns.begin(place, chat, text, max_output_tokens=max_output_tokens, client=client, then=then)
 
     async def kept_turn(self, session_id: str, turn: str) -> KeptTurn:
         """A turn that has ended, by its id. Raises like `session`, and `TurnGone` where it was taken back."""
         return await KeptTurn.of(await self.session(session_id), turn)
 
+    async def forget_new(self, session: SessionHandle) -> None:
+        """Delete a session whose first turn has failed, where nobody asked for it."""
+        await self.chats.leave(self.runtime, session.id)
+        with suppress(SessionNotFound):
+            memory = self.runtime.memory.cleared_for(namespace=session.record.namespace)
+            await memory.delete_session(session.id)
+
     async def turns_under_way(self, session_id: str) -> list[RunningTurn]:
         """The turns of a session that have not ended. Raises like `session`."""
-        await self.session(session_id)
+        (await self.session(session_id)).check("read")
         return self.turns.under_way((self.identity, session_id))
 
     async def stop(self, session_id: str) -> int:
-        """Stop the turns of a session; how many there were. What was said is kept. Raises like `session`."""
-        await self.session(session_id)
+        """Stop the turns of a session; return how many. The text so far is kept. Raises like `session`."""
+        (await self.session(session_id)).check("chat")
         return await self.turns.stop((self.identity, session_id))

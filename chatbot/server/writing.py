@@ -1,4 +1,4 @@
-"""What a write with an `Idempotency-Key` has made, by ids alone: enough to find it again, and no text of anybody's."""
+"""Ids created by a write with an `Idempotency-Key`: enough to find the items again, without any text."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Made = Mapping[str, str]
 
 @dataclass(slots=True)
 class Writing:
-    """One write. Where it was done `before`, its route looks up what it made then, and does nothing again."""
+    """One write. If it was done `before`, its route looks up the created items and does nothing."""
 
     before: Made | None = None
     made: Made | None = None
 
     def note(self, **made: str) -> None:
-        """What was made; nothing at all counts, too. Without a note the answer can be given by this process alone."""
+        """Record the created ids, possibly none. Without a record only this process can repeat the answer."""
         self.made = made
 
 

@@ -1,7 +1,7 @@
-"""Spans and metrics by OpenTelemetry. Nothing of it is imported before settings ask for it.
+"""Spans and metrics by OpenTelemetry. Its packages are imported only when the settings ask for it.
 
-No text, no name of anybody and no id stands in a metric, and no text in a span: what is counted is what was done, how
-long it took, and which store, model, tool or hook did it. Of an error only its type is told, for messages quote.
+Metrics hold no texts, names or ids, and spans hold no texts: they say what was done, how long it took, and which store,
+model, tool or hook did it. Of an error they hold the type, because messages quote texts.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _HOW_TO_INSTALL = "[telemetry] needs the extra `otel`: uv pip install 'chatbot-r
 
 
 def open_telemetry(settings: TelemetrySettings, *, serves: bool = False) -> Telemetry | None:
-    """What the settings ask for, None where that is nothing. Only who `serves` can be asked for metrics by others.
+    """Open the telemetry that the settings ask for; None where they ask for none. Only a server is asked for metrics.
 
-    Raises `ConfigError` where the extra is not installed, or a header names a variable that is not set.
+    Raises `ConfigError` if the extra is not installed, or a header names an unset variable.
     """
     if not (settings.endpoint or (serves and settings.prometheus)):
         return None
@@ -32,7 +32,7 @@ def open_telemetry(settings: TelemetrySettings, *, serves: bool = False) -> Tele
 
 
 def check_telemetry(settings: TelemetrySettings, *, network: bool = False) -> str:
-    """What the collector has against taking it; it is asked only where `network` says so. Blocking.
+    """Return why the collector refuses data; empty if it accepts. Asks it only where `network` is true. Blocking.
 
     Raises `ConfigError` like `open_telemetry`.
     """

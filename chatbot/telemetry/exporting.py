@@ -1,6 +1,6 @@
-"""From settings to providers: what is sent where, by threads that nobody waits for.
+"""Make providers from settings: they send spans and metrics on threads that nobody waits for.
 
-A collector that cannot be reached costs what was to be sent, and one line in the log.
+If a collector cannot be reached, its data is lost and one line is logged.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import Any
 
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -23,7 +24,7 @@ from opentelemetry.trace import TracerProvider as AnyTracerProvider
 from prometheus_client import CollectorRegistry
 
 from chatbot.config import TelemetrySettings, from_variable
-from chatbot.models.redaction import redact
+from chatbot.redaction import without_secrets
 from chatbot.telemetry.joining import sampler
 from chatbot.telemetry.telemetry import Telemetry
 
@@ -33,9 +34,9 @@ _REASON = re.compile(r"\[Errno -?\d+\] ([^\"')]+)|code: (\d+), reason: (.+)")
 
 
 def telemetry_of(settings: TelemetrySettings, *, serves: bool) -> Telemetry:
-    """Collects what the settings ask for. Raises `ConfigError` where a header names a variable that is not set."""
-    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it logs every try, into the terminal of a chat
-    resource = Resource.create({"service.name": settings.service})
+    """Collect what the settings ask for. Raises `ConfigError` where a header names a variable that is not set."""
+    logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it logs every try into the terminal of a chat
+    resource = Resource.create({"service.name": settings.service, "service.version": version("chatbot-runtime")})
     registry = CollectorRegistry() if serves and settings.prometheus else None
     readers: list[MetricReader] = []
     if registry is not None:
@@ -57,8 +58,8 @@ def check(settings: TelemetrySettings) -> None:
 
 
 def refusal(settings: TelemetrySettings) -> str:
-    """Send the collector nothing: why it does not take that, empty where it does. Blocking."""
-    heard = _Heard(logging.WARNING)
+    """Send the collector empty data; return why it refuses, empty if it accepts. Blocking."""
+    heard = _FirstWarning(logging.WARNING)
     library = logging.getLogger("opentelemetry")
     library.addHandler(heard)
     library.propagate = False
@@ -97,24 +98,24 @@ def _all(endings: list[Callable[[], None]]) -> None:
     for end in endings:
         try:
             end()
-        except Exception as error:  # noqa: BLE001 - whatever the library raises, the program ends all the same
+        except Exception as error:  # noqa: BLE001 - the library must not keep the program from ending
             logger.info("telemetry did not end in order: %s", type(error).__name__)
 
 
-class _Heard(logging.Handler):
-    """Keeps the first complaint of the library, in short where it is of a known form."""
+class _FirstWarning(logging.Handler):
+    """Keeps the first warning of the library, shortened where it has a known form."""
 
     said = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """See `Handler`."""
+        """Keep the first message."""
         text = record.getMessage()
         found = _REASON.search(text)
         self.said = self.said or (" ".join(filter(None, found.groups())) if found else text)
 
 
-class _Telling:
-    """Says once that nothing arrives, and again after something has."""
+class _Warning:
+    """Warns once that nothing arrives, and again after something has."""
 
     _has_failed = False
     _endpoint: str
@@ -123,14 +124,14 @@ class _Telling:
         result = super().export(*arguments, **options)  # type: ignore[misc]
         failed = result.name != "SUCCESS"
         if failed and not self._has_failed:
-            logger.warning("%s takes no telemetry: see endpoint in [telemetry]", redact(self._endpoint))
+            logger.warning("%s takes no telemetry: see endpoint in [telemetry]", without_secrets(self._endpoint))
         self._has_failed = failed
         return result
 
 
-class _SpanExporter(_Telling, OTLPSpanExporter):
+class _SpanExporter(_Warning, OTLPSpanExporter):
     """Sends spans."""
 
 
-class _MetricExporter(_Telling, OTLPMetricExporter):
+class _MetricExporter(_Warning, OTLPMetricExporter):
     """Sends metrics."""

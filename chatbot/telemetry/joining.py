@@ -1,7 +1,7 @@
-"""Traces that begin elsewhere: what a request does joins the one that its `traceparent` names.
+"""Traces that begin elsewhere: the spans of a request join the trace that its `traceparent` names.
 
-Whoever sends it chose the id and the flag, and their word can leave their spans out, but never get more of them sent
-than `sample` lets through. Nothing else of the header, and nothing of `tracestate` or `baggage`, is read or told.
+The sender chose the id and the flag: the flag can leave spans out, but never send more of them than `sample` allows.
+Nothing else of the header, and nothing of `tracestate` or `baggage`, is read or sent.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _ASGI = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 class Joining:
-    """ASGI middleware; it belongs behind the doors, where only those come who were let in."""
+    """ASGI middleware. It comes after authentication, so that only known callers join traces."""
 
     def __init__(self, app: _ASGI) -> None:
         self._app = app
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """See ASGI."""
-        if scope["type"] != "http" or get_current_span().get_span_context().is_valid:  # or whoever embeds us did it
+        """Handle a request within the trace that it names."""
+        if scope["type"] != "http" or get_current_span().get_span_context().is_valid:  # or an embedding program did it
             return await self._app(scope, receive, send)
         token = attach(_parent(scope["headers"]))
         try:
@@ -37,20 +37,20 @@ class Joining:
 
 
 def sampler(share: float) -> Sampler:
-    """Takes that share of traces, and no larger one of those that began elsewhere and of which their flag says so."""
+    """Return a sampler of that share of traces, also of those that began elsewhere and are flagged as sampled."""
     return ParentBased(TraceIdRatioBased(share), remote_parent_sampled=_Drawn(share))
 
 
 def _parent(headers: Iterable[tuple[bytes, bytes]]) -> Context:
-    """With the span that is named; as it is where it is malformed, or there is not exactly one."""
+    """Return the context of the named span; the present one if the header is malformed, missing or repeated."""
     named = [value for name, value in headers if name == _HEADER.encode()]
     carrier = {_HEADER: named[0].decode("latin-1")} if len(named) == 1 else {}
     return TraceContextTextMapPropagator().extract(carrier, get_current())
 
 
 class _Drawn(TraceIdRatioBased):
-    """Draws a lot for each: an id that came from elsewhere may have been chosen for being taken always."""
+    """Decides at random, because the id of a foreign trace may have been chosen to be sampled always."""
 
     def should_sample(self, parent_context: Context | None, trace_id: int, *more: Any, **named: Any) -> SamplingResult:
-        del parent_context, trace_id  # which a stranger chose
+        del parent_context, trace_id  # chosen by the sender
         return super().should_sample(None, random.getrandbits(64), *more, **named)

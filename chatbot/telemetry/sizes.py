@@ -1,6 +1,6 @@
-"""How much is remembered, and what it takes on the disk: measured when somebody asks, at most once a minute.
+"""The number of rows and their size on the disk: measured on request, at most once a minute.
 
-The sums are over all identities that are open, so that no name has to stand in a metric.
+The sums are over all open identities, so that no metric names one.
 """
 
 from __future__ import annotations
@@ -8,20 +8,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import os
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
-from chatbot.telemetry import names
-
-if TYPE_CHECKING:
-    from chatbot.telemetry.memory import WatchedMemory
+from chatbot.memory import MemorySystem
+from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.query import Stats
 
 logger = logging.getLogger(__name__)
 
@@ -34,29 +30,29 @@ class Sizes:
 
     def __init__(self, meter: Meter) -> None:
         self._lock = threading.Lock()
-        self._open: dict[WatchedMemory, asyncio.AbstractEventLoop] = {}
+        self._open: dict[MemorySystem, asyncio.AbstractEventLoop] = {}
         self._measured_at = -math.inf
         self._rows: Counter[str] = Counter()
         self._bytes: Counter[str] = Counter()
-        meter.create_observable_gauge("chatbot.memory.rows", [self._tell_rows], description="What is remembered")
-        meter.create_observable_gauge("chatbot.memory.storage", [self._tell_bytes], "By", "What memory takes")
+        meter.create_observable_gauge("chatbot.memory.rows", [self._rows_by_status], description="Rows by status")
+        meter.create_observable_gauge("chatbot.memory.storage", [self._bytes_by_part], "By", "Size of memory")
 
-    def add(self, system: WatchedMemory, loop: asyncio.AbstractEventLoop) -> None:
+    def add(self, system: MemorySystem, loop: asyncio.AbstractEventLoop) -> None:
         """Count that one too."""
         self._open[system] = loop
         self._measured_at = -math.inf
 
-    def remove(self, system: WatchedMemory) -> None:
-        """It is about to be closed."""
+    def remove(self, system: MemorySystem) -> None:
+        """Stop counting one that is about to be closed."""
         self._open.pop(system, None)
 
-    def _tell_rows(self, _: CallbackOptions) -> Iterable[Observation]:
+    def _rows_by_status(self, _: CallbackOptions) -> Iterable[Observation]:
         self._measure()
-        return [Observation(rows, {names.STATUS: status}) for status, rows in self._rows.items()]
+        return [Observation(rows, {"chatbot.status": status}) for status, rows in self._rows.items()]
 
-    def _tell_bytes(self, _: CallbackOptions) -> Iterable[Observation]:
+    def _bytes_by_part(self, _: CallbackOptions) -> Iterable[Observation]:
         self._measure()
-        return [Observation(taken, {names.PART: part}) for part, taken in self._bytes.items()]
+        return [Observation(taken, {"chatbot.part": part}) for part, taken in self._bytes.items()]
 
     def _measure(self) -> None:
         if _is_in_a_loop():
@@ -79,26 +75,18 @@ def _is_in_a_loop() -> bool:
     return True
 
 
-def _add(system: WatchedMemory, loop: asyncio.AbstractEventLoop, rows: Counter[str], taken: Counter[str]) -> None:
+def _add(system: MemorySystem, loop: asyncio.AbstractEventLoop, rows: Counter[str], taken: Counter[str]) -> None:
     try:
-        stats = asyncio.run_coroutine_threadsafe(system.stats_of_all(), loop).result(_PATIENCE_S)
-    except Exception as error:  # noqa: BLE001 - a stranger's store, or a loop that has ended: the others shall count
+        stats = asyncio.run_coroutine_threadsafe(_stats(system), loop).result(_PATIENCE_S)
+    except Exception as error:  # noqa: BLE001 - a plug-in store, or a loop that has ended: the others still count
         logger.info("one memory could not be measured: %s", type(error).__name__)
         return
     if stats is not None:
         rows.update(stats.by_status)
-        taken.update({"observations": stats.journal_bytes, "cache": stats.cache_bytes})
-    if system.home is not None:
-        taken["sessions"] += _size(system.home / "sessions")
+        taken.update({"observations": stats.journal_bytes or 0, "cache": stats.cache_bytes or 0})
+    taken.update(system.backend.sizes())
 
 
-def _size(folder: Path) -> int:
-    """What the files in a folder take; of one that changes meanwhile, about."""
-    found = 0
-    for parent, _, files in os.walk(folder):
-        for name in files:
-            try:
-                found += os.stat(os.path.join(parent, name), follow_symlinks=False).st_size  # noqa: PTH116, PTH118 - there may be many
-            except OSError:
-                continue
-    return found
+async def _stats(system: MemorySystem) -> Stats | None:
+    memories = system.unobserved()
+    return None if memories is None else await memories.stats(ask=SENSITIVITIES)

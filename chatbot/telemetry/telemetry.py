@@ -1,4 +1,4 @@
-"""The parts of a runtime as they are when they are watched, and the end of it."""
+"""Telemetry of any number of runtimes, and its end."""
 
 from __future__ import annotations
 
@@ -7,21 +7,14 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 
 from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import TracerProvider
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from chatbot.parts import Parts
-from chatbot.telemetry.instruments import Instruments
-from chatbot.telemetry.memory import watched_memory
-from chatbot.telemetry.models import WatchedLedger, WatchedModel
-from chatbot.telemetry.sizes import Sizes
-from chatbot.telemetry.turns import WatchedChat, WatchedToolbox, watched_hook
-from chatbot.telemetry.watch import Watch
-from stores.lifecycle import AsyncResource
+from chatbot.stores.lifecycle import AsyncResource
+from chatbot.telemetry.otel import OtelObserver
 
 logger = logging.getLogger(__name__)
 
@@ -30,10 +23,10 @@ _FAREWELL_S = 2.0
 
 
 class Telemetry(AsyncResource):
-    """Watches any number of runtimes, and tells these providers, which may be one's own.
+    """Sends spans and metrics of any number of runtimes to these providers, which may be the caller's.
 
-    `registry` is where metrics are read from in the format of Prometheus. `shut_down` sends what was not sent yet; it
-    is called at the end, on a thread, and waited for two seconds at most.
+    `registry` is the source of metrics in the format of Prometheus. `shut_down` sends the rest; it is called at the
+    end, on a thread, and waited for two seconds at most.
     """
 
     def __init__(
@@ -45,26 +38,18 @@ class Telemetry(AsyncResource):
         shut_down: Callable[[], None] = lambda: None,
     ) -> None:
         meter = meters.get_meter(_SCOPE)
-        watch = Watch(tracers.get_tracer(_SCOPE), Instruments(meter))
-        self.parts = Parts(
-            memory=watched_memory(watch, Sizes(meter)),
-            chat=partial(WatchedChat, watch=watch),
-            toolbox=partial(WatchedToolbox, watch=watch),
-            ledger=partial(WatchedLedger, watch=watch),
-            model=partial(WatchedModel, watch=watch),
-            hook=partial(watched_hook, watch=watch),
-        )
+        self.observer = OtelObserver(tracers.get_tracer(_SCOPE), meter)
         self._registry = registry
         self._reading = threading.Lock()
         self._shut_down: Callable[[], None] | None = shut_down
 
     @property
     def can_be_read(self) -> bool:
-        """Whether there are metrics to `read`."""
+        """True where there are metrics to `read`."""
         return self._registry is not None
 
     def read(self, accept: str = "") -> tuple[bytes, str]:
-        """All metrics, in the form that an `Accept` header asks for, and its media type. Call it on a thread."""
+        """Return all metrics, in the form that an `Accept` header asks for, and its media type. Call it on a thread."""
         if self._registry is None:
             raise RuntimeError("metrics are not collected for Prometheus")
         encode, media_type = choose_encoder(accept)
@@ -72,7 +57,7 @@ class Telemetry(AsyncResource):
             return encode(self._registry), media_type
 
     async def aclose(self) -> None:
-        """Send what was not sent yet, as far as that is quickly done. May be called twice."""
+        """Send the rest, within two seconds. May be called twice."""
         shut_down, self._shut_down = self._shut_down, None
         if shut_down is None:
             return
@@ -80,7 +65,7 @@ class Telemetry(AsyncResource):
 
         def end() -> None:
             shut_down()
-            with suppress(RuntimeError):  # nobody waits any more, and the loop is closed
+            with suppress(RuntimeError):  # the loop is closed already
                 loop.call_soon_threadsafe(done.set)
 
         threading.Thread(target=end, name="telemetry ends", daemon=True).start()

@@ -1,4 +1,4 @@
-"""Tools that a model may call: what a tool is, and how calls are run. `function` makes them of plain functions."""
+"""Tools that a model may call: the contract, and running calls. `function` makes tools of plain functions."""
 
 from chatbot.tools.toolbox import Confirm, Effect, Tool, Toolbox, ToolResult, ToolSource
 

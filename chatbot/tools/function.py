@@ -1,6 +1,6 @@
-"""A plain async function as a tool: its signature is the schema, its docstring is what the model is told.
+"""Tools made of plain async functions: the signature is the schema, the docstring is the description.
 
-The arguments are checked strictly against the annotations before the function runs, so it never sees a wrong type.
+Arguments are checked strictly against the annotations before the function runs.
 """
 
 from __future__ import annotations
@@ -18,36 +18,37 @@ from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
 from chatbot.errors import ToolError
 from chatbot.messages import ToolSpec
+from chatbot.stores.errors import did_you_mean
 from chatbot.tools.toolbox import Effect, Tool
-from stores.errors import did_you_mean
 
 _ARGUMENTS = re.compile(r"^Args:\n((?:[ \t]+.*\n?|\n)+)", re.MULTILINE)
 _ARGUMENT = re.compile(r"^\s+(\w+)(?: \([^)]*\))?: (.+)")
+_WHOLE = re.compile(r"-?[0-9]{1,9}")
 _SHOWN_MISTAKES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """The bounds of a whole number, for `Annotated`. What lies outside is brought to the bound, and the model told.
+    """Bounds of a whole number, for `Annotated`. A number outside is set to the bound, and the model is informed.
 
-    But what is below nothing is a mistake, here as at every door.
+    A negative number is an error, as everywhere.
     """
 
     lowest: int
     highest: int
 
     def __get_pydantic_json_schema__(self, core_schema: Any, handler: Any) -> dict[str, Any]:
-        """The schema with the bounds, but for what goes without saying; they are not enforced by validation."""
+        """Add the bounds to the schema, except trivial ones; validation does not enforce them."""
         lowest = {} if self.lowest in {0, 1} else {"minimum": self.lowest}
         return {**handler(core_schema), **lowest, "maximum": self.highest}
 
 
 class FunctionTool(Tool):
-    """The tool that an async function is.
+    """Tool made of an async function.
 
-    It goes by the function's name. Its docstring describes it; a line `name: text` under `Args:` describes an
-    argument, and so does `Annotated[..., Field(description=...)]`. What it returns goes to the model as text, or else
-    as JSON. Raises `TypeError` for a function whose signature cannot be a schema.
+    Its name is the function's. The docstring describes it; a line `name: text` under `Args:` describes an argument,
+    and so does `Annotated[..., Field(description=...)]`. The result goes to the model as text or JSON. Raises
+    `TypeError` if the signature cannot be a schema.
     """
 
     def __init__(self, function: Callable[..., Awaitable[Any]], effect: Effect | None = None) -> None:
@@ -57,13 +58,13 @@ class FunctionTool(Tool):
         self.spec = self._arguments.spec
 
     async def run(self, arguments: dict[str, Any]) -> str:
-        """See `Tool`. Raises `ToolError` for arguments that do not fit."""
+        """Check the arguments and call the function. Raises `ToolError` for invalid arguments."""
         given, notes = self._arguments.check(arguments)
-        return _text_of(await self._function(**given), notes)
+        return text_of(await self._function(**given), notes)
 
 
-class _Arguments:
-    """What a function takes, and the check that it is given just that."""
+class Arguments:
+    """Parameters of a function, and the check of arguments."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._name = function.__name__
@@ -85,8 +86,8 @@ class _Arguments:
         self.spec = ToolSpec(self._name, about, _simplified(self._checked.json_schema(), described))
 
     def check(self, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-        """The arguments as the function takes them, and what the model is to be told of them."""
-        given, notes = self._clamped(self._known(arguments))
+        """Return the checked arguments, and notes for the model."""
+        given, notes = self._clamped(self._coerced(self._known(arguments)))
         try:
             checked: dict[str, Any] = self._checked.validate_json(json.dumps(given))
         except ValidationError as error:
@@ -94,7 +95,7 @@ class _Arguments:
         return checked, notes
 
     def _known(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments; null stands for one that was left out."""
+        """Drop arguments that are null, which means left out."""
         for name in arguments:
             if name not in self._parameters:
                 raise ToolError(f"{self._name} has no argument {name!r}{did_you_mean(name, self._parameters)}")
@@ -103,6 +104,11 @@ class _Arguments:
             for name, value in arguments.items()
             if value is not None or self._parameters[name].default is inspect.Parameter.empty
         }
+
+    def _coerced(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments as they were meant: a number that came as text, or one text where several are taken."""
+        schemas = self.spec.parameters["properties"]
+        return {name: meant(value, schemas[name].get("type")) for name, value in arguments.items()}
 
     def _clamped(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         notes = []
@@ -117,18 +123,18 @@ class _Arguments:
         return arguments, notes
 
 
-def _arguments_of(function: Callable[..., Any]) -> _Arguments:
+def _arguments_of(function: Callable[..., Any]) -> Arguments:
     """Made once for a method, however many objects it is bound to."""
     try:
         own = getattr(function, "__func__", None)
-        return _Arguments(function) if own is None else _arguments_of_method(own)
+        return Arguments(function) if own is None else _arguments_of_method(own)
     except (NameError, ValueError, PydanticUserError) as error:
         raise TypeError(f"the signature of {function.__name__} cannot be made a schema: {error}") from error
 
 
 @lru_cache
-def _arguments_of_method(method: Callable[..., Any]) -> _Arguments:
-    return _Arguments(MethodType(method, method))  # bound to anything, so that `self` is no argument
+def _arguments_of_method(method: Callable[..., Any]) -> Arguments:
+    return Arguments(MethodType(method, method))  # bound, so that `self` is not an argument
 
 
 def _echo_of(function: Callable[..., Any], hints: Mapping[str, Any]) -> Any:
@@ -143,7 +149,7 @@ def _echo_of(function: Callable[..., Any], hints: Mapping[str, Any]) -> Any:
 
 
 def _described(text: str) -> tuple[str, dict[str, str]]:
-    """What a docstring says of the function, and of its arguments."""
+    """Parse the descriptions of a function and its arguments from its docstring."""
     found = _ARGUMENTS.search(text)
     if not found:
         return text, {}
@@ -176,6 +182,23 @@ def _property(schema: dict[str, Any]) -> dict[str, Any]:
     return schema
 
 
+def meant(value: Any, kind: object) -> Any:
+    """Return a text as the number, list or object that it was meant to be; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    if kind == "integer" and _WHOLE.fullmatch(value):
+        return int(value)
+    if kind in {"array", "object"}:
+        try:
+            read = json.loads(value)
+        except ValueError:
+            read = value
+        if kind == "array":
+            return read if isinstance(read, list) else [value]
+        return read if isinstance(read, dict) else value
+    return value
+
+
 def _explain(error: ValidationError) -> str:
     told = []
     for mistake in error.errors(include_url=False)[:_SHOWN_MISTAKES]:
@@ -185,7 +208,8 @@ def _explain(error: ValidationError) -> str:
     return "; ".join(told)
 
 
-def _text_of(answer: Any, notes: list[str]) -> str:
+def text_of(answer: Any, notes: list[str]) -> str:
+    """Return what the model reads: text as it is, anything else as JSON, with the notes."""
     if isinstance(answer, str):
         return "\n".join([answer, *notes])
     if notes and isinstance(answer, dict):

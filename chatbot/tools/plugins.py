@@ -1,8 +1,7 @@
-"""From a name in the configuration to tools.
+"""Tools by their name in the configuration.
 
-A name is that of an entry point in the group `chatbot.tools`, or `package.module:name`. Either leads to a plain async
-function, which is one tool, to a `Tool`, or to a function that is called with the context of a session and returns any
-number of both.
+A name is an entry point of the group `chatbot.tools`, or `package.module:name`. It refers to a plain async function,
+which is one tool, to a `Tool`, or to a function that takes the context of a session and returns any number of both.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from chatbot.errors import ChatbotError, ConfigError
+from chatbot.stores.errors import StoreError
+from chatbot.stores.plugin_point import PluginPoint, told
 from chatbot.tools.toolbox import Tool
-from stores.errors import StoreError
-from stores.plugin_point import PluginPoint, told
 
 TOOLS = PluginPoint(
     group="chatbot.tools",
@@ -28,9 +27,9 @@ TOOLS = PluginPoint(
 
 
 def load(name: str, *, beside: Path | None = None) -> Any:
-    """What the name leads to. Modules that are not installed are also looked for in the folder `beside`.
+    """Load the object of that name; the folder `beside` is searched for modules that are not installed.
 
-    Raises `ConfigError` where there is nothing, or nothing that can be called.
+    Raises `ConfigError` if nothing is found, or nothing callable.
     """
     found = TOOLS.load(name, beside=beside)
     if not (isinstance(found, Tool) or callable(found)):
@@ -71,4 +70,4 @@ def _tool(found: Any) -> Tool:
         from chatbot.tools.function import FunctionTool
 
         return FunctionTool(found)
-    raise TypeError(f"{found!r:.80} is no tool and no async function")
+    raise TypeError(f"{found!r:.80} is neither a tool nor an async function")

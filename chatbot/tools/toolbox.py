@@ -1,4 +1,4 @@
-"""Running what a model asks for. What goes wrong in a tool becomes text that the model can read, never a lost turn."""
+"""Running of tool calls. A failing tool becomes text that the model can read, never a failed turn."""
 
 from __future__ import annotations
 
@@ -12,43 +12,44 @@ from typing import Any
 
 from chatbot.errors import ChatbotError, ConfigError, ToolError, without_folders
 from chatbot.messages import ToolCall, ToolSpec
-from stores.errors import StoreError, did_you_mean
+from chatbot.stores.errors import StoreError, did_you_mean
+from chatbot.stores.span import span
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a call may do to the world, in the words of the Model Context Protocol. The defaults assume the worst."""
+    """Effect of a call, in the terms of the Model Context Protocol. The defaults assume the worst."""
 
     reads_only: bool = False
-    """It changes nothing."""
+    """Changes nothing."""
     destroys: bool = True
-    """It may change or take away what is there, and not only add to it."""
+    """May change or delete existing data, not only add."""
     repeats_safely: bool = False
     """A second call with the same arguments changes nothing more."""
     reaches_out: bool = True
-    """It deals with an open world, such as the web, and not only with what is kept here."""
+    """Works on an open world such as the web, not only on data kept here."""
 
 
 class Tool(ABC):
-    """Something that a model may do. `spec` is what the model is told of it."""
+    """Tool that a model can call; `spec` is its description for the model."""
 
     spec: ToolSpec
     effect: Effect = Effect()
     asks_first: bool = False
-    """Whether the user is asked before each call."""
+    """Ask the user before each call."""
     timeout_s: float | None = None
-    """How long a call may take; None leaves it to the toolbox."""
+    """Time limit of a call; None: the toolbox's."""
 
     @abstractmethod
     async def run(self, arguments: dict[str, Any]) -> str:
-        """Do it, and return what the model shall read. A `ToolError` tells it what was wrong: `{"error": …}`."""
+        """Run the tool and return the text for the model. A `ToolError` is passed to it as `{"error": …}`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What came of one call."""
+    """Result of one call."""
 
     call: ToolCall
     content: str
@@ -56,15 +57,15 @@ class ToolResult:
 
 
 class ToolSource(ABC):
-    """Where tools come from that take a while to be there, such as those of another process."""
+    """Source of tools that take time to start, such as another process."""
 
     @abstractmethod
     async def tools(self) -> Sequence[Tool]:
-        """Those that are to be had, as soon as that is known. Never fails: what is wrong is a complaint."""
+        """Return the available tools once they are known. Never raises: errors are complaints."""
 
     @abstractmethod
     def complaints(self) -> list[str]:
-        """What the user should know of; each is told once."""
+        """Return the problems to report; each is reported once."""
 
 
 Confirm = Callable[[ToolCall], Awaitable[bool]]
@@ -95,7 +96,7 @@ class Toolbox:
         self._timeout_s = timeout_s
 
     async def complete(self) -> list[str]:
-        """Wait for the tools that were not there yet; returns what the user should know about them."""
+        """Wait for tools that are still starting; return problems to report."""
         later, self._later = self._later, None
         self._add(later() if later else ())
         complaints = []
@@ -110,11 +111,11 @@ class Toolbox:
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
-        """What the model is told."""
+        """The descriptions for the model."""
         return tuple(tool.spec for tool in self._tools.values())
 
     async def run(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
-        """Run all calls side by side; the results stand in the order of the calls."""
+        """Run all calls concurrently; results have the order of the calls."""
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._run_one(call)) for call in calls]
         return [task.result() for task in tasks]
@@ -126,6 +127,14 @@ class Toolbox:
             self._tools[tool.spec.name] = tool
 
     async def _run_one(self, call: ToolCall) -> ToolResult:
+        known = call.name if call.name in self._tools else "unknown"  # any other name is the model's own text
+        with span("tool", tool=known, call=call.id) as work:
+            result = await self._result_of(call)
+            if result.is_error:
+                work.fail("ToolError")
+            return result
+
+    async def _result_of(self, call: ToolCall) -> ToolResult:
         try:
             tool, arguments = self._tool(call), _arguments(call)
             if tool.asks_first:
@@ -150,7 +159,7 @@ class Toolbox:
     async def _ask(self, call: ToolCall) -> None:
         if self._confirm is None:
             raise ToolError(
-                f"{call.name!r} needs the user's consent, and there is nobody to ask: "
+                f"{call.name!r} needs the user's consent, which cannot be asked for here: "
                 "call it in a chat in the terminal, or change `confirm` of its server"
             )
         if not await self._confirm(call):
@@ -170,7 +179,7 @@ def _arguments(call: ToolCall) -> dict[str, Any]:
     try:
         arguments = json.loads(call.arguments or "{}")
     except ValueError as error:
-        raise ToolError(f"the arguments of {call.name!r} are no valid JSON: {error}") from error
+        raise ToolError(f"the arguments of {call.name!r} are not valid JSON: {error}") from error
     if not isinstance(arguments, dict):
         raise ToolError(f"the arguments of {call.name!r} should be an object")
     return arguments

@@ -1,10 +1,14 @@
-"""The store of what is remembered: `observations.jsonl` is the truth, and a Whoosh index in the cache finds it again.
+"""The store of what is remembered: `observations.jsonl` is the truth, an index of arrays in the cache finds it.
 
-store      the contract, for async callers          keeper     the same, blocking: journal, table and search as one
-journal    the file of events                       rewriting  what compaction and erasing leave of it
-table      what is known of every row in memory     snapshot   the table as a file in the cache
-ids        from rows to their ids, and back         visible    which rows a caller may see
-search     rows by their words, over                text_index, overlay, segments
-sealing    what is checked as it is read            whoosh_files  the only one to know Whoosh
-cache      the private folder of all caches
+store      the contract, for async callers          keeper     the same, blocking: log, table and search as one
+log        the journal, a file of events            rewriting  what compaction and erasing leave of it
+table      the columns: what is known of every row  snapshot   the table as a file in the cache
+ids        from rows to their ids, and back         labels     from labels to rows
+search     rows by their words: what is indexed when, over
+index      the segments that count and what is in memory only (overlay), ranked by `ranking` over what is `visible`
+segments   the arrays of one segment                manifest   which segments count, and who may write
+codec      Whoosh, which writes and reads segments  arrays     the format of every cache, with checksums
+columns    questions over whole columns             vectors    vectors of meaning
+
+To follow a search: store, keeper, search, index, ranking, segments.
 """

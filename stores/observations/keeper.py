@@ -9,20 +9,21 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from heapq import nlargest
 from itertools import compress, islice
+from weakref import WeakMethod
 
-from stores.access import View, may_see
-from stores.bm25 import about
-from stores.cache import Cache
-from stores.caps import archiving, is_overfull, surplus, with_time_to_live
-from stores.errors import InvalidValue, StoreError, UnknownObservation
-from stores.events import (
+from chatbot.stores.access import Guard, View, may_see
+from chatbot.stores.cache import Cache
+from chatbot.stores.candidates import Candidates, Question, gathered, without_waiting
+from chatbot.stores.caps import archiving, is_overfull, surplus, with_time_to_live
+from chatbot.stores.descriptors import OPEN
+from chatbot.stores.errors import Closed, InvalidValue, ReadOnlyFolder, StoreError, UnknownObservation
+from chatbot.stores.events import (
     STATUS_AFTER,
     Event,
     Outcome,
@@ -36,15 +37,18 @@ from stores.events import (
     may_name,
     strength_in,
 )
-from stores.files import Folder
-from stores.observation import Observation, Status, Triple, fold
-from stores.observations import snapshot
-from stores.observations.journal import Journal, Writer, event_of
-from stores.observations.rewriting import Change, erasing, uncounted
-from stores.observations.search import Search
-from stores.observations.table import Place, Table, always, is_few, text_digest
-from stores.observations.vectors import Vectors
-from stores.query import (
+from chatbot.stores.fields import fold
+from chatbot.stores.history import naming, shown, version
+from chatbot.stores.log import Change, Log, Place, Writing
+from chatbot.stores.observation import STATUSES, Observation, Status, Triple
+from chatbot.stores.observations import snapshot
+from chatbot.stores.observations.log import event_of
+from chatbot.stores.observations.rewriting import erasing, uncounted
+from chatbot.stores.observations.search import Search
+from chatbot.stores.observations.table import Table, always, is_few, text_digest
+from chatbot.stores.observations.vectors import Vectors
+from chatbot.stores.query import (
+    Corpus,
     Facet,
     FactFilter,
     Filter,
@@ -58,11 +62,12 @@ from stores.query import (
     Version,
     check_limit,
     fact_fits,
+    page_limit,
     values_of,
 )
-from stores.records import micros, moment
-from stores.row_state import RowState
-from stores.vectors import one_dimension, unit
+from chatbot.stores.records import micros, moment
+from chatbot.stores.row_state import RowState
+from chatbot.stores.vectors import one_dimension, unit
 
 logger = logging.getLogger(__name__)
 
@@ -87,8 +92,8 @@ class Request:
 class Keeper:
     """All that is known of an identity's observations."""
 
-    def __init__(self, journal: Journal, cache: Cache, *, max_observations: int, ttl_days: float) -> None:
-        self._journal = journal
+    def __init__(self, log: Log, cache: Cache, *, max_observations: int, ttl_days: float) -> None:
+        self._log = log
         self._cache = cache
         self._max_observations = max_observations
         self._ttl_days = ttl_days
@@ -96,26 +101,27 @@ class Keeper:
         self._table = Table()
         self._bodies: OrderedDict[int, Observation] = OrderedDict()
         self._is_open = False
+        self._is_closed = False
+        self._rest = _resting(WeakMethod(self.rest))
         self._snapshot_lines = 0
         self._vectors = Vectors(cache)
-        self.search = Search(
-            cache, self._lock, lambda: self._table.texts, self._document_row, self._journal.is_replaced
-        )
+        self.search = Search(cache, self._lock, lambda: self._table.texts, self._document_row, self._log.is_replaced)
 
     def commit(self, requests: Sequence[Request]) -> bool:
         """Decide and write; durable on return, which tells whether `compact` is due.
 
         Nobody waits for our disk: what is written is the truth for all who read, and is reported once it is durable.
         """
-        with self._journal.locked() as folder, self._journal.appending(folder) as writer:
+        with self._log.locked() as writing:
+            writing.mend()
             with self._lock:
                 self._catch_up()
                 for request in requests:
-                    request.outcomes = [self._commit_one(event, request.view, writer) for event in request.events]
-                self._keep_cap(requests, writer)
+                    request.outcomes = [self._commit_one(event, request.view, writing) for event in request.events]
+                self._keep_cap(requests, writing)
                 is_due = self._is_compaction_due()
-            folder.unlock()
-            writer.sync()
+            writing.release()
+            writing.sync()
         return is_due
 
     def get(self, view: View, ids: Sequence[str]) -> list[Observation]:
@@ -123,14 +129,14 @@ class Keeper:
         with self._lock:
             flags = self._seen(view)
             numbers = [number for each in ids if (number := self._table.ids.number(each)) is not None]
-            return [self._row(number) for number in numbers if flags[number]]
+            return self._rows([number for number in numbers if flags[number]], view)
 
     def find(self, view: View, wanted: Filter, *, order: Order, ascending: bool, limit: int, after: str | None) -> Page:
         """See `ObservationStore`."""
-        limit = check_limit(limit)
+        limit = page_limit(limit)
         with self._lock:
             found = self._found(view, wanted, order, limit=limit + 1, ascending=ascending, after=after)
-            rows = tuple(self._row(number) for number in found[:limit])
+            rows = tuple(self._rows(found[:limit], view))
             return Page(rows, rows[-1].id if rows and len(found) > limit else None)
 
     def states(self, view: View, wanted: Filter, *, limit: int, after: str | None) -> list[RowState]:
@@ -148,32 +154,38 @@ class Keeper:
             table = self._table
             if "active" not in wanted.statuses or not terms:
                 return []
-            scores = self.search.match(terms, table.visible(view))
-            numbers = table.fitting(wanted)
-            if numbers is not None:
-                scores = {number: score for number, score in scores.items() if number in numbers}
-            if (fits := table.test(wanted)) is not always:
-                scores = {number: score for number, score in scores.items() if fits(number)}
-            return [table.match(number, score) for score, number in best(scores, limit)]
+            from chatbot.stores.observations.columns import wanted_rows
+
+            found = self.search.ranked(terms, table.visible(view), limit, wanted_rows(table, wanted))
+            return table.matches(found.rows.tolist(), found.scores.tolist())
+
+    def candidates(self, view: View, question: Question, wanted: Filter) -> Candidates:
+        """See `ObservationStore`."""
+        with self._lock:
+            return without_waiting(gathered(_AtOnce(self), view, question, wanted))
 
     def frequencies(self, view: View, terms: Sequence[str]) -> dict[str, int]:
         """See `ObservationStore`."""
         with self._lock:
             self._catch_up()
-            visible = self._table.visible(view)
-            return {term: count for term in terms if (count := len(self.search.holders(term, visible)))}
+            terms = list(dict.fromkeys(terms))
+            found = self.search.holders(terms, self._table.visible(view))
+            return {term: count for term, rows in zip(terms, found, strict=True) if (count := len(rows))}
+
+    def corpus(self, view: View) -> Corpus:
+        """See `ObservationStore`."""
+        with self._lock:
+            self._catch_up()
+            return self.search.corpus(self._table.visible(view))
 
     def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]:
         """See `ObservationStore`."""
         with self._lock:
             self._catch_up()
-            visible = self._table.visible(view)
-            session_of, sessions = self._table.session_of, self._table.sessions
-            counts = []
-            for term in dict.fromkeys(terms):
-                held = Counter(map(session_of.__getitem__, self.search.holders(term, visible)))
-                counts.append({name: count for number, count in held.items() if (name := sessions[number]) is not None})
-        return about(counts)
+            from chatbot.stores.observations.columns import sessions_about
+
+            held = self.search.holders(list(dict.fromkeys(terms)), self._table.visible(view))
+            return sessions_about(self._table, held)
 
     def neighbours(self, view: View, ids: Sequence[str], *, reach: int) -> dict[str, dict[str, int]]:
         """See `ObservationStore`."""
@@ -200,11 +212,12 @@ class Keeper:
             table = self._table
             numbers, fits = table.fitting(wanted), table.test(wanted)
             found = (
-                table.match(number, cosine)
+                (number, cosine)
                 for cosine, number in self._vectors.nearest(unit(vector), table.texts, flags)
                 if (numbers is None or number in numbers) and fits(number)
             )
-            return list(islice(found, limit))
+            best = list(islice(found, limit))
+            return table.matches([number for number, _ in best], [cosine for _, cosine in best])
 
     def missing_vectors(self, view: View, *, model: str, limit: int) -> list[Observation]:
         """See `ObservationStore`."""
@@ -263,11 +276,8 @@ class Keeper:
                 return []
             fitting = table.fitting(wanted)
             numbers = [number for each in ids if (number := table.ids.number(each)) is not None and flags[number]]
-            return [
-                table.match(number, 0.0)
-                for number in filter(table.test(wanted), numbers)
-                if fitting is None or number in fitting
-            ]
+            chosen = [number for number in filter(table.test(wanted), numbers) if fitting is None or number in fitting]
+            return table.matches(chosen, [0.0] * len(chosen))
 
     def history(self, view: View, observation_id: str) -> list[Version]:
         """See `ObservationStore`."""
@@ -288,13 +298,14 @@ class Keeper:
                 )
 
             line = [table.numbers[each] for each in line_of(observation_id, after, before)]
-            return [Version(self._row(number), tuple(self._events(number))) for number in line]
+            sees = naming(view, self._guard_of)
+            return [version(self._row(number), self._events(number), view, sees) for number in line]
 
     def facets(self, view: View, name: Labelled, *, limit: int) -> list[Facet]:
         """See `ObservationStore`."""
         with self._lock:
             flags = self._seen(view)
-            created = self._table.created
+            created = self._table.created_at
             found = sorted(
                 ((-len(numbers), value, numbers) for value, numbers in self._table.holders(name, flags)),
                 key=lambda each: each[:2],
@@ -323,7 +334,7 @@ class Keeper:
     def purge(self, view: View, ids: Sequence[str], *, who: str = "", why: str = "", alone: bool = False) -> list[str]:
         """See `ObservationStore`."""
         everything = view.asking_all()
-        with self._alone() as folder:
+        with self._alone() as writing:
             asked = [each for each in dict.fromkeys(ids) if self._is_seen_or_behind(each, everything)]
             facts = [each for each in dict.fromkeys(ids) if (fact := self.triple(each)) and may_name(fact, view, self)]
             derived = [] if alone else made_from(asked, self.derived_from)
@@ -338,7 +349,7 @@ class Keeper:
             self._vectors.erase(numbers)
             begun = {self._table.starts[number]: (number, self._table.ids[number]) for number in numbers}
             change = erasing(begun, view.now, who=who, why=why, facts=facts, before=self._table.ids.erased)
-            self._rewrite(folder, change, besides=numbers)
+            self._rewrite(writing, change, besides=numbers)
             for number in numbers:
                 self._bodies.pop(number, None)
             self._table.erase(numbers)
@@ -363,7 +374,7 @@ class Keeper:
                     status = "expired"
                 by_status[status] += 1
                 if status == "active":
-                    by_type[table.type(number)] += 1
+                    by_type[table.type_of(number)] += 1
                     by_visibility[guard.visibility] += 1
             facts = len(self._facts(view, FactFilter()))
             return Stats(
@@ -371,8 +382,8 @@ class Keeper:
                 by_type=by_type,
                 by_visibility=by_visibility,
                 facts=facts,
-                journal_bytes=self._journal.position,
-                cache_bytes=self._cache.size(),
+                journal_bytes=self._log.position if view.is_owners else None,
+                cache_bytes=self._cache.size() if view.is_owners else None,
             )
 
     def reindex(self, progress: Progress | None = None) -> int:
@@ -389,11 +400,11 @@ class Keeper:
     def compact(self) -> None:
         """Put one line in the place of all that count for a row. History is kept. Failures are for later."""
         try:
-            with self._alone() as folder:
+            with self._alone() as writing:
                 if self._is_compaction_due():
-                    self._rewrite(folder)
+                    self._rewrite(writing)
         except (OSError, StoreError) as error:
-            logger.warning("%s could not be compacted and stays whole: %s", self._journal.path, error)
+            logger.warning("%s could not be compacted and stays whole: %s", self._log.name, error)
 
     def save(self, *, always: bool = True) -> None:
         """Write a snapshot of the table, if it is worth it. It is only a cache: a failure is told, and no more."""
@@ -401,15 +412,17 @@ class Keeper:
             if not self._is_open or not (always or self._table.lines - self._snapshot_lines >= _SNAPSHOT_AFTER):
                 return
             self._snapshot_lines = self._table.lines
-            inode, size = self._journal.inode, self._journal.position
+            mark = self._log.mark()
+        if not self._log.was_written():
+            return  # nobody wrote here: it is a copy, which is read and left as it is
         try:
-            with self._journal.locked(), self._lock:
-                if (inode, size) == (self._journal.inode, self._journal.position) and not self._journal.is_replaced():
-                    position = snapshot.Position(inode, size, self._journal.tail_digest())
-                    self._cache.prepare()  # or there is no place for the key
-                    self._cache.write(snapshot.NAME, snapshot.dump(self._table, position, self._cache.key()))
+            with self._log.locked(), self._lock:
+                if mark == self._log.mark() and not self._log.is_replaced():
+                    self._cache.write(snapshot.NAME, snapshot.dump(self._table, mark))
+        except ReadOnlyFolder:
+            logger.info("no snapshot of %s is kept: it can only be read", self._log.name)
         except (OSError, StoreError) as error:
-            logger.warning("no snapshot of %s could be written: %s", self._journal.path, error)
+            logger.warning("no snapshot of %s could be written: %s", self._log.name, error)
 
     def has_batch(self) -> bool:
         """Whether enough is in memory only to be worth indexing."""
@@ -423,30 +436,30 @@ class Keeper:
     def close(self) -> None:
         """Save what is worth it, one batch of the index at most, and let go of files."""
         self.save(always=False)
-        if self.has_batch():
-            self.search.index_batch()
+        self.search.leave()
         with self._lock:
-            self.search.leave_analysed()
+            self._is_closed = True
+            OPEN.closed(id(self))
             self.search.close()
             self._vectors.close()
-            self._journal.close()
+            self._log.close()
 
     def observation(self, observation_id: str) -> Observation | None:
-        """See `stores.events.Known`."""
+        """See `chatbot.stores.events.Known`."""
         number = self._table.ids.number(observation_id)
         return None if number is None else self._row(number)
 
     def state(self, observation_id: str) -> RowState | None:
-        """See `stores.events.Known`."""
+        """See `chatbot.stores.events.Known`."""
         number = self._table.ids.number(observation_id)
         return None if number is None else self._table.state(number)
 
     def settled(self, observation_id: str, at: datetime, decay_per_day: float) -> tuple[float, int] | None:
-        """See `stores.events.Known`."""
+        """See `chatbot.stores.events.Known`."""
         return self._table.settled(self._table.numbers[observation_id], micros(at), decay_per_day)
 
     def twin(self, row: Observation, view: View) -> Observation | None:
-        """See `stores.events.Known`."""
+        """See `chatbot.stores.events.Known`."""
         everything = view.asking_all()
         for number in self._table.twins(row):
             if self._table.is_current(number, view.now) and may_see(self._table.guard(number)[1], everything):
@@ -454,16 +467,12 @@ class Keeper:
         return None
 
     def triple(self, triple_id: str) -> Triple | None:
-        """See `stores.events.Known`."""
+        """See `chatbot.stores.events.Known`."""
         return self._table.triples.get(triple_id)
 
     def derived_from(self, observation_id: str) -> list[str]:
-        """See `stores.events.Known`."""
+        """See `chatbot.stores.events.Known`."""
         return [self._table.ids[number] for number in self._table.derived_from(observation_id)]
-
-    def is_erased(self, observation_id: str) -> bool:
-        """See `stores.events.Known`."""
-        return self._table.ids.is_erased(observation_id)
 
     def _found(
         self, view: View, wanted: Filter, order: Order, *, limit: int, ascending: bool, after: str | None
@@ -485,35 +494,56 @@ class Keeper:
         self._catch_up()
         return self._table.visible(view, statuses).flags
 
+    def rest(self) -> bool:
+        """Let go of open files until the next operation; false where one is under way."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            self._vectors.close()
+            self._log.rest()
+        finally:
+            self._lock.release()
+        return True
+
     def _catch_up(self) -> None:
+        if self._is_closed:
+            raise Closed("the store of observations is closed")
+        OPEN.used(id(self), self._rest)
         if not self._is_open:
             self._open()
-        elif self._journal.is_replaced():
-            logger.info("%s was replaced: reading it again", self._journal.path)
+        elif self._log.is_replaced():
+            logger.info("%s was replaced: reading it again", self._log.name)
             self._start_again()
             self._open()
-        for place, line in self._journal.read_new():
+        for place, line in self._log.read_new():
             self._table.lines += 1
-            event = event_of(line, self._journal.path)
+            event = event_of(line, self._log.name)
             if event is not None:
                 self._fold_safely(event, place)
 
     def _open(self) -> None:
-        self._journal.start_again()
+        self._log.start_again()
         self._is_open = True
-        data = self._cache.read(snapshot.NAME)
-        if data is None:
+        path = self._cache.folder / snapshot.NAME
+        try:
+            self._cache.check()
+            if not path.exists():
+                return
+        except (OSError, StoreError):
             return
         try:
-            table, position = snapshot.load(data, self._cache.key())
+            table, mark = snapshot.load(path)
         except (snapshot.BadSnapshot, OSError, StoreError) as error:
-            logger.warning("the snapshot of %s is damaged and is built again: %s", self._journal.path, error)
+            logger.warning("the snapshot of %s is damaged and is built again: %s", self._log.name, error)
         else:
-            if self._journal.skip_to(position.inode, position.size, position.digest):
+            if self._log.resume(mark):
                 self._table = table
                 self._snapshot_lines = table.lines
                 return
-        self._cache.remove(snapshot.NAME)
+        try:
+            self._cache.remove(snapshot.NAME)
+        except StoreError as error:
+            logger.warning("a snapshot that is of no use stays: %s", error)
 
     def _start_again(self) -> None:
         self._table = Table()
@@ -523,28 +553,28 @@ class Keeper:
         self._is_open = False
         self._snapshot_lines = 0
 
-    def _commit_one(self, event: Event, view: View, writer: Writer) -> Outcome:
+    def _commit_one(self, event: Event, view: View, writing: Writing) -> Outcome:
         kept, outcome = decide(with_time_to_live(event, self._ttl_days), view, self)
         for each in kept:
-            self._write(each, writer)
+            self._write(each, writing)
         return outcome
 
-    def _write(self, event: Event, writer: Writer) -> None:
-        place = writer.write(event)
+    def _write(self, event: Event, writing: Writing) -> None:
+        place = writing.append(event)
         self._table.lines += 1
         self._fold(event, place)
 
-    def _keep_cap(self, requests: Sequence[Request], writer: Writer) -> None:
+    def _keep_cap(self, requests: Sequence[Request], writing: Writing) -> None:
         cap = self._max_observations
         if is_overfull(self._table.count_active(), cap):
             weighed = map(self._table.weighed, self._table.active())
-            self._write(archiving(surplus(weighed, cap), requests[-1].events[-1].at, cap), writer)
+            self._write(archiving(surplus(weighed, cap), requests[-1].events[-1].at, cap), writing)
 
     def _fold_safely(self, event: Event, place: Place) -> None:
         try:
             self._fold(event, place)
         except StoreError as error:
-            logger.warning("%s holds an impossible change, which was passed over: %s", self._journal.path, error)
+            logger.warning("%s holds an impossible change, which was passed over: %s", self._log.name, error)
 
     def _fold(self, event: Event, place: Place) -> None:
         table = self._table
@@ -607,6 +637,15 @@ class Keeper:
         self.search.note(number)
         self._bodies.pop(number, None)
 
+    def _rows(self, numbers: Sequence[int], view: View) -> list[Observation]:
+        """The observations, for a caller who may see them."""
+        sees = naming(view, self._guard_of)
+        return [shown(self._row(number), sees) for number in numbers]
+
+    def _guard_of(self, observation_id: str) -> Guard | None:
+        number = self._table.ids.number(observation_id)
+        return None if number is None else self._table.guard(number)[1]
+
     def _row(self, number: int) -> Observation:
         """The observation, as it is now."""
         row = self._bodies.get(number)
@@ -629,14 +668,14 @@ class Keeper:
         first, *later = self._events(number)
         row = first.row
         if row is None or row.id != self._table.ids[number]:
-            raise InvalidValue(f"{self._journal.path} was changed in place: run `chatbot memory reindex`")
+            raise InvalidValue(f"{self._log.name} was changed in place: run `chatbot memory reindex`")
         for event in later:
             row = applied(row, event)
         return row
 
     def _events(self, number: int) -> list[Event]:
         """What happened to a row, counts aside."""
-        first, *later = map(self._journal.event_at, self._table.places(number))
+        first, *later = map(self._log.event_at, self._table.places(number))
         row_id = self._table.ids[number]
         return [first, *(_about(row_id, event) for event in later)]
 
@@ -645,7 +684,7 @@ class Keeper:
         return self._row(number) if self._table.texts[number] else None
 
     def _facts(self, view: View, wanted: FactFilter) -> list[Triple]:
-        flags = self._seen(view)
+        flags = self._seen(view, STATUSES if view.erasing else ("active",))
         numbers = self._table.numbers
         return [
             fact if fact.source is None else as_strict_as(fact, self._table.guard(numbers[fact.source])[1])
@@ -667,24 +706,24 @@ class Keeper:
         return any(table.number_seen(each, view) is not None for each in asked)
 
     def _rewrite(
-        self, folder: Folder, change: Change = lambda line, _: line, besides: AbstractSet[int] = frozenset()
+        self, writing: Writing, change: Change = lambda line, _: line, besides: AbstractSet[int] = frozenset()
     ) -> None:
         """Rewrite the journal, with few lines in the place of all that count uses and strength of rows."""
         table = self._table
         counts = table.counting(besides)
-        moved = self._journal.rewrite(folder, uncounted(change), counts)
+        moved = writing.rewrite(uncounted(change), counts)
         table.relocate(moved)
         table.lines = len(moved) + len(counts)
         table.use_lines = 0
         self._snapshot_lines = 0  # for there is none of this journal
 
     @contextmanager
-    def _alone(self) -> Iterator[Folder]:
+    def _alone(self) -> Iterator[Writing]:
         """Be the only one who reads and writes, with the journal sound and read to its end."""
-        with self._journal.locked() as folder, self._lock:
-            with self._journal.appending(folder):
-                self._catch_up()
-            yield folder
+        with self._log.locked() as writing, self._lock:
+            writing.mend()
+            self._catch_up()
+            yield writing
 
 
 def _about(row_id: str, event: Event) -> Event:
@@ -692,7 +731,35 @@ def _about(row_id: str, event: Event) -> Event:
     return next((each for each in implied(event) if row_id in each.ids), event)
 
 
-def best(scores: dict[int, float], limit: int) -> list[tuple[float, int]]:
-    """The `limit` best scores with their rows, the best first; of equals, the row added last."""
-    floor = nlargest(limit, scores.values())[-1] if 0 < limit < len(scores) else 0.0
-    return sorted(((score, number) for number, score in scores.items() if score >= floor), reverse=True)[:limit]
+def _resting(rest: WeakMethod[Callable[[], bool]]) -> Callable[[], bool]:
+    return lambda: (method := rest()) is None or method()
+
+
+class _AtOnce:
+    """The questions of `gathered`, answered by a keeper without waiting."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+
+    async def match(self, view: View, terms: Sequence[str], wanted: Filter, *, limit: int) -> list[Match]:
+        return self._keeper.match(view, terms, wanted, limit=limit)
+
+    async def nearest(
+        self, view: View, vector: Sequence[float], wanted: Filter, *, model: str, limit: int
+    ) -> list[Match]:
+        return self._keeper.nearest(view, vector, wanted, model=model, limit=limit)
+
+    async def frequencies(self, view: View, terms: Sequence[str]) -> dict[str, int]:
+        return self._keeper.frequencies(view, terms)
+
+    async def corpus(self, view: View) -> Corpus:
+        return self._keeper.corpus(view)
+
+    async def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]:
+        return self._keeper.sessions_about(view, terms)
+
+    async def neighbours(self, view: View, ids: Sequence[str]) -> dict[str, dict[str, int]]:
+        return self._keeper.neighbours(view, ids, reach=2)
+
+    async def outline(self, view: View, ids: Sequence[str], wanted: Filter) -> list[Match]:
+        return self._keeper.outline(view, ids, wanted)

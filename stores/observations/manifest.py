@@ -7,6 +7,8 @@ segment is made, until it is published or given up; `waiting` for the one proces
 from __future__ import annotations
 
 import json
+import os
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -14,10 +16,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from stores.errors import StoreBusy, StoreError
-from stores.files import Folder, Stamp, locked, make_folder, stamp
-from stores.observations import analysed
-from stores.observations.segments import FORMAT, Entry, is_ours, remove
+from chatbot.stores.errors import StoreBusy, StoreError
+from chatbot.stores.files import Folder, Stamp, locked, make_folder, stamp
+from chatbot.stores.observations.segments import FORMAT, Entry, remove
 
 NAME = "manifest.json"
 _WRITING = "writing"
@@ -56,7 +57,7 @@ def read(folder: Path) -> Manifest:
     """The manifest; an empty one where there is none, or none that we could have written."""
     path = folder / NAME
     try:
-        value: Any = json.loads(path.read_bytes()) if is_ours(path) else None
+        value: Any = json.loads(path.read_bytes()) if _is_ours(path) else None
         entries = tuple(map(Entry.parse, value["segments"]))
         ordered = all(a.end <= b.start for a, b in pairwise(entries))
         if value["format"] == FORMAT and ordered:
@@ -86,7 +87,7 @@ def write(place: Folder, manifest: Manifest) -> Stamp | None:
 
 
 def sweep(place: Folder, manifest: Manifest) -> None:
-    """Remove whatever the manifest does not list, what was analysed besides too. Needs the lock of `changing`."""
+    """Remove whatever the manifest does not list. Needs the lock of `changing`."""
     remove(place.path, _unlisted(place.names(), manifest))
 
 
@@ -118,9 +119,14 @@ def _queue(folder: Path) -> ExitStack | None:
 def try_sweep(folder: Path, known: Manifest) -> None:
     """Remove what is unlisted, where there is anything that is not `known`, unless somebody is just writing."""
     try:
-        names = {path.name for path in folder.iterdir()} - {analysed.NAME}
+        names = {path.name for path in folder.iterdir()}
         if _unlisted(names, known) and (right := begin_writing(folder, wait=False)):
             with right, changing(folder) as place:
                 sweep(place, read(folder))
     except StoreError:
         return
+
+
+def _is_ours(path: Path) -> bool:
+    status = path.lstat()
+    return stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()

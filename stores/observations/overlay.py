@@ -2,88 +2,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from array import array
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from stores.bm25 import FIELDS, LENGTHS, Document, frequencies, length_to_byte
+from chatbot.stores.bm25 import FIELDS, LENGTHS, Document, length_to_byte
 
-_NO_ROWS: Mapping[int, int] = {}
-_NOTHING: Sequence[Mapping[str, int]] = ({},) * len(FIELDS)
+FLUSH_ROWS = 512
+"""So many rows that are in memory only are worth a segment."""
+ROW, FIELD, COUNT = 32, 28, 8
+"""Where in a packed posting the row, the field and the count begin; the lowest byte is that of the field's length."""
+REPEATED = 1 << 27
+"""As in a segment: an earlier field of the row has the term too."""
+_MOST = (1 << 16) - 1
+_NO_COUNTS: Mapping[str, int] = {}
 
 
 class Text(NamedTuple):
     """What is searched of a row."""
 
-    seq: int
-    """Its version."""
-    postings: Sequence[Mapping[str, int]]
-    """For each of `FIELDS`: from a term to `frequency * 256 + byte of the field's length`."""
+    version: int
+    fields: Mapping[str, Mapping[str, int]]
+    """From the name of each field that has any to how often it holds each term."""
+    codes: Sequence[int]
+    """For each of `FIELDS`, the byte of its length."""
 
     @classmethod
-    def of(cls, seq: int, document: Document) -> Text:
+    def of(cls, version: int, document: Document) -> Text:
         """The text in terms."""
-        return cls(seq, [_postings(document.get(name, ())) for name in FIELDS] if document else _NOTHING)
+        counted = {name: Counter(terms) for name, terms in document.items() if terms}
+        codes = bytes(length_to_byte(len(document.get(name, ()))) for name in FIELDS)
+        return cls(version, counted, codes)
 
     @property
     def lengths(self) -> tuple[int, ...]:
         """The quantised length of each field."""
-        return tuple(LENGTHS[next(iter(each.values())) & 255] if each else 0 for each in self.postings)
+        return tuple(map(LENGTHS.__getitem__, self.codes))
 
 
 class Overlay:
-    """An inverted index from field and term to rows; a row is replaced as a whole, and dropped without a trace."""
+    """From a term to its postings, packed as numbers; a row is replaced as a whole, and dropped without a trace."""
 
     def __init__(self) -> None:
-        self._index: tuple[dict[str, dict[int, int]], ...] = tuple({} for _ in FIELDS)
-        self._texts: dict[int, Text] = {}
+        self._postings: dict[str, array[int]] = {}
+        self.texts: dict[int, Text] = {}
+        """What is here, by row."""
 
     def __len__(self) -> int:
-        return len(self._texts)
+        return len(self.texts)
 
     def __contains__(self, row: object) -> bool:
-        return row in self._texts
+        return row in self.texts
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._texts)
+        return iter(self.texts)
 
-    @property
-    def texts(self) -> Mapping[int, Text]:
-        """What is here, by row."""
-        return self._texts
-
-    def seq(self, row: int) -> int:
-        """The version of the row's text; -1 if the row is not here."""
-        text = self._texts.get(row)
-        return -1 if text is None else text.seq
-
-    def lengths(self, row: int) -> tuple[int, ...]:
-        """The quantised length of each field of a row that is here."""
-        return self._texts[row].lengths
+    def version(self, row: int) -> int | None:
+        """The version of the row's text, if it is here."""
+        text = self.texts.get(row)
+        return None if text is None else text.version
 
     def put(self, row: int, text: Text) -> None:
         """Hold this text of the row, in place of any other."""
-        self.drop((row,))
-        self._texts[row] = text
-        for index, postings in zip(self._index, text.postings, strict=True):
-            for term, code in postings.items():
-                index.setdefault(term, {})[row] = code
+        if row in self.texts:
+            self.drop((row,))
+        self.texts[row] = text
+        self._list(row, text)
 
-    def drop(self, rows: Iterable[int]) -> None:
+    def drop(self, rows: Collection[int]) -> None:
         """Forget these rows, where they are here."""
-        for row in rows:
-            if (text := self._texts.pop(row, None)) is None:
-                continue
-            for index, postings in zip(self._index, text.postings, strict=True):
-                for term in postings:
-                    del index[term][row]
-                    if not index[term]:
-                        del index[term]
+        gone = {row: self.texts.pop(row) for row in rows if row in self.texts}
+        if 4 * len(gone) > len(self.texts):
+            self._postings = {}
+            for row, text in self.texts.items():
+                self._list(row, text)
+            return
+        for term in {term for text in gone.values() for counts in text.fields.values() for term in counts}:
+            left = array("Q", [each for each in self._postings[term] if each >> ROW not in gone])
+            if left:
+                self._postings[term] = left
+            else:
+                del self._postings[term]
 
-    def postings(self, number: int, term: str) -> Mapping[int, int]:
-        """For the field of that number in `FIELDS`: from row to `frequency * 256 + byte of the field's length`."""
-        return self._index[number].get(term, _NO_ROWS)
+    def packed(self, term: str) -> bytes:
+        """The postings of a term: native 64-bit numbers, those of a row by field."""
+        found = self._postings.get(term)
+        return b"" if found is None else found.tobytes()
 
-
-def _postings(terms: Sequence[str]) -> dict[str, int]:
-    code = length_to_byte(len(terms))
-    return {term: count << 8 | code for term, count in frequencies(terms).items()}
+    def _list(self, row: int, text: Text) -> None:
+        postings = self._postings
+        seen: set[str] = set()
+        for number, name in enumerate(FIELDS):
+            counts = text.fields.get(name, _NO_COUNTS)
+            base = row << ROW | number << FIELD | text.codes[number]
+            for term, count in counts.items():
+                packed = base | min(count, _MOST) << COUNT | (REPEATED if term in seen else 0)
+                if (held := postings.get(term)) is None:
+                    postings[term] = array("Q", (packed,))
+                else:
+                    held.append(packed)
+            seen.update(counts)

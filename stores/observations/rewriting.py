@@ -4,30 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from stores.errors import InvalidValue
-from stores.events import Event, parse_event
-from stores.json_lines import encode, record_of
-from stores.observation import MOST_COUNTED
-from stores.observations.table import Place
+from chatbot.stores.errors import InvalidValue
+from chatbot.stores.events import Event, parse_event
+from chatbot.stores.fields import MOST_COUNTED
+from chatbot.stores.json_lines import encode, record_of
+from chatbot.stores.log import Change, Erased, Place
 
-
-@dataclass(frozen=True, slots=True)
-class Erased:
-    """What is left of the line that added a row: its number and its id."""
-
-    number: int
-    id: str
-    purge: Event
-    """The event that erases it, and others with it."""
-
-
-Change = Callable[[bytes, int], "bytes | Erased | None"]
-"""From a line, and where it began, to what is left of it."""
 _GATHERED = 1_000
 """How many rows that were erased are told of in one line."""
 _ID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")

@@ -1,30 +1,35 @@
-"""Rows by their words: over the index in the cache, or without it where there can be none.
+"""Rows by their words: over the index in the cache, or in memory where there can be none.
 
 What was remembered is in memory before it is in the index, so each search sees each write before it. The index catches
-up in the background, a batch at a time, while searches go on.
+up in the background, a batch at a time, while searches go on. NumPy is loaded with the first search.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from array import array
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from shutil import rmtree
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from stores.bm25 import Document
-from stores.cache import Cache
-from stores.documents import document_of
-from stores.errors import MissingFolder, StoreError
-from stores.files import translated
-from stores.observation import Observation
-from stores.observations.scan import Scan
-from stores.observations.text_index import FLUSH_ROWS, DamagedSegment, IndexUnusable, Plan, TextIndex, Written
-from stores.observations.visible import Visible
-from stores.query import Progress
+from chatbot.stores.bm25 import Document
+from chatbot.stores.cache import Cache
+from chatbot.stores.documents import document_of
+from chatbot.stores.errors import MissingFolder, StoreError
+from chatbot.stores.files import translated
+from chatbot.stores.observation import Observation
+from chatbot.stores.observations.overlay import FLUSH_ROWS
+from chatbot.stores.observations.visible import Visible
+from chatbot.stores.query import Corpus, Progress
+
+if TYPE_CHECKING:
+    from chatbot.stores.observations.index import Plan, TextIndex, Written
+    from chatbot.stores.observations.ranking import Ranked
+    from chatbot.stores.observations.segments import Ints
 
 logger = logging.getLogger(__name__)
 
@@ -33,10 +38,14 @@ RowOf = Callable[[int], Observation | None]
 """From a row's number to the row whose text is to be found, or None for one that was erased."""
 
 NAME = "index"
+LEAST_ROWS = 32
+"""Fewer rows than this are left to the next process when this one closes, so that no segment is made for each."""
 _AT_ONCE = 128
-"""Rows that are read while the lock is held, when a batch is made in the background."""
+"""Rows that are read while the lock is held, when the index is built again."""
 _PUT_AT_MOST = 4 * FLUSH_ROWS
 """More missing rows than this are written into the index before they are searched."""
+_PAUSE_S = 0.0001
+"""Between two rows of a batch, so that a search need not wait until Python takes the interpreter from us."""
 
 
 class Search:
@@ -58,7 +67,7 @@ class Search:
         self._versions = versions
         self._row_of = row_of
         self._is_replaced = is_replaced
-        self._index: TextIndex | Scan | None = None
+        self._index: TextIndex | None = None
         self._stale: set[int] = set()
         self._is_whole = False
         self.progress: Progress | None = None
@@ -68,91 +77,108 @@ class Search:
         if self._index is not None:
             self._stale.add(number)
 
-    def match(self, terms: Sequence[str], visible: Visible) -> dict[int, float]:
-        """The scores of all visible rows that hold any of the terms."""
-        return self._answered(lambda index: index.match(terms, visible))
+    def ranked(self, terms: Sequence[str], visible: Visible, limit: int, wanted: Ints | None) -> Ranked:
+        """The best of the visible rows that hold any of the terms, of those that are `wanted` where that is given."""
+        return self._answered(lambda index: index.ranked(terms, visible, limit=limit, wanted=wanted))
 
-    def holders(self, term: str, visible: Visible) -> Collection[int]:
-        """The visible rows that hold the term, in whatever field."""
-        return self._answered(lambda index: index.holders(term, visible))
+    def holders(self, terms: Sequence[str], visible: Visible) -> list[Ints]:
+        """For each term the visible rows that hold it, in whatever field."""
+        return self._answered(lambda index: index.holders(terms, visible))
+
+    def corpus(self, visible: Visible) -> Corpus:
+        """How many rows are visible, and their mean length."""
+        return self._answered(lambda index: index.corpus(visible))
 
     def erase(self, numbers: Collection[int]) -> None:
         """When this returns, nothing of the texts of these rows is in memory, or in any file of the index."""
         index = self._index or self._opened()
-        if isinstance(index, Scan):
+        self._is_whole = False  # whatever fails, what is still a row is found again
+        if not index.is_kept:
             self._remove_files()
         index.erase(numbers)
         self._stale.difference_update(numbers)
-        self._is_whole = False
 
     def rebuild(self, progress: Progress | None) -> None:
         """Throw the index away and write it again, however small it is."""
         self.close()
         index = self._opened()
-        if isinstance(index, TextIndex):
-            index.erase(range(len(self._versions())))
-            before, self.progress = self.progress, progress
-            try:
+        before, self.progress = self.progress, progress
+        try:
+            if index.is_kept:
+                index.erase(range(len(self._versions())))
                 self._write_all(index)
-            finally:
-                self.progress = before
+        except (OSError, StoreError) as error:
+            logger.warning("the index of %s cannot be written and stays in memory: %s", self._cache.folder, error)
+            self._index = self._in_memory()
+        finally:
+            self.progress = before
         self._caught_up()
 
     def has_batch(self) -> bool:
         """Whether enough is in memory only to be worth writing."""
         index = self._index
-        return isinstance(index, TextIndex) and index.pending + len(self._stale) >= FLUSH_ROWS
+        return index is not None and index.is_kept and index.pending + len(self._stale) >= FLUSH_ROWS
 
-    def index_batch(self) -> bool:
-        """Write one batch, beside everything else; whether there may be another one."""
+    def index_batch(self, least: int = FLUSH_ROWS, pause_s: float = _PAUSE_S) -> bool:
+        """Write one batch of at least so many rows, beside everything else; whether there may be another one."""
+        from chatbot.stores.observations.segments import DamagedSegment
+
+        index = self._index
         try:
             with self._lock:
                 index = self._caught_up() if self._index is not None else None
-                plan = index.plan() if isinstance(index, TextIndex) else None
-            if plan is None or not isinstance(index, TextIndex) or (written := self._write(index, plan)) is None:
+                plan = index.plan(least) if index is not None else None
+            if plan is None or index is None:
+                return False
+            written = index.write(plan, (), lambda: self._is_current(index), lambda: time.sleep(pause_s))
+            if written is None:
                 return False
             released = index.release(written)
             with self._lock:
                 if index is self._index:
                     index.adopt(released)
                     return True
+        except DamagedSegment as damage:
+            with self._lock:
+                if index is not None and index is self._index:
+                    index.drop(damage)
+                    self._is_whole = False
+        except MissingFolder:
+            return False  # another process has removed the index
         except (OSError, StoreError) as error:
             logger.warning("the index of %s stays behind, which costs memory alone: %s", self._cache.folder, error)
         return False
 
-    def leave_analysed(self) -> None:
-        """Keep what was analysed for the next process, if it is much. It is only a cache: a failure is told."""
-        try:
-            if isinstance(index := self._index, TextIndex):
-                index.leave_analysed(lambda: not self._is_replaced())
-        except MissingFolder:
-            return  # another process has removed the index
-        except (OSError, StoreError) as error:
-            logger.warning("what was analysed of %s is not kept, which costs time alone: %s", self._cache.folder, error)
+    def leave(self) -> None:
+        """Write what is in memory only for the next process, if it is much. A failure costs time alone."""
+        index = self._index
+        if index is not None and index.pending + len(self._stale) >= LEAST_ROWS:
+            self.index_batch(LEAST_ROWS, 0)
 
     def close(self) -> None:
         """Let go of everything; what is on the disk stays."""
-        if isinstance(self._index, TextIndex):
+        if self._index is not None:
             self._index.close()
         self._index = None
         self._stale.clear()
         self._is_whole = False
 
-    def _answered(self, ask: Callable[[TextIndex | Scan], Answer]) -> Answer:
+    def _answered(self, ask: Callable[[TextIndex], Answer]) -> Answer:
         """What the index answers, without what is damaged in it."""
+        from chatbot.stores.observations.segments import DamagedSegment
+
         while True:
             index = self._caught_up()
             try:
                 return ask(index)
             except DamagedSegment as damage:
-                if isinstance(index, TextIndex):
-                    index.drop(damage)
+                index.drop(damage)
                 self._is_whole = False
 
-    def _caught_up(self) -> TextIndex | Scan:
+    def _caught_up(self) -> TextIndex:
         """The index, with everything in it that there is."""
         index = self._index or self._opened()
-        if isinstance(index, TextIndex) and index.refresh():
+        if index.refresh():
             self._is_whole = False
         if not self._is_whole:
             self._fill(index)
@@ -161,22 +187,27 @@ class Search:
         self._stale.clear()
         return index
 
-    def _opened(self) -> TextIndex | Scan:
-        try:
-            index = TextIndex(self._cache.prepare() / NAME, self._cache.key())
-            index.open()
-            self._index = index
-        except (IndexUnusable, StoreError, OSError) as error:
-            logger.warning("there is no text index, so every search reads everything, which is slow: %s", error)
-            self._index = Scan()
-        self._is_whole = False
-        return self._index
+    def _opened(self) -> TextIndex:
+        from chatbot.stores.observations.index import IndexUnusable, TextIndex
 
-    def _fill(self, index: TextIndex | Scan) -> None:
+        try:
+            index = TextIndex(self._cache.prepare() / NAME)
+            index.open()
+        except (IndexUnusable, StoreError, OSError) as error:
+            logger.warning("no text index can be kept, so every process reads all rows anew: %s", error)
+            index = self._in_memory()
+        self._index = index
+        self._is_whole = False
+        return index
+
+    def _in_memory(self) -> TextIndex:
+        from chatbot.stores.observations.index import TextIndex
+
+        return TextIndex(None)
+
+    def _fill(self, index: TextIndex) -> None:
         missing = index.uncovered(self._versions())
-        if missing and isinstance(index, TextIndex):
-            missing = index.take_analysed(missing, self._versions())
-        if len(missing) > _PUT_AT_MOST and isinstance(index, TextIndex):
+        if len(missing) > _PUT_AT_MOST and index.is_kept:
             self._write_all(index)
             missing = index.uncovered(self._versions())
         for number in missing:
@@ -195,14 +226,20 @@ class Search:
                 index.publish(written)
             except MissingFolder:
                 return  # another process, which can keep no index, has removed ours: what is missing stays in memory
+            except (OSError, StoreError) as error:
+                logger.warning("the index of %s is not whole, which costs memory: %s", self._cache.folder, error)
+                return
             if self.progress is not None:
                 self.progress(plan.end, rows)
 
     def _write(self, index: TextIndex, plan: Plan) -> Written | None:
-        """Nothing, if rows were erased meanwhile: ours may be among them, for we read without the journal's lock."""
-        return index.write(plan, self._documents(plan), lambda: not self._is_replaced() and self._index is index)
+        return index.write(plan, self._documents(plan), lambda: self._is_current(index))
 
-    def _put(self, index: TextIndex | Scan, number: int) -> None:
+    def _is_current(self, index: TextIndex) -> bool:
+        """False once rows were erased: what was read may be among them, for that was without the journal's lock."""
+        return not self._is_replaced() and self._index is index
+
+    def _put(self, index: TextIndex, number: int) -> None:
         index.put(number, self._versions()[number], _document(self._row_of(number)))
 
     def _documents(self, plan: Plan) -> Iterator[tuple[int, int, Document]]:

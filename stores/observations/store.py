@@ -1,36 +1,62 @@
-"""The plug-in `observations`: the contract for async callers, each operation one hop into a thread."""
+"""Observations over any `Log`: the contract for async callers, each operation one hop into a thread.
+
+`LoggedObservations` is what an engine inherits that brings a log of its own; `ObservationFileStore` is the plug-in
+`observations`, whose log is a file.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 
-from stores.access import View
-from stores.base import ObservationStore
-from stores.cache import Cache
-from stores.events import Event, Outcome
-from stores.group_commit import GroupCommit
-from stores.observation import Observation, Triple
-from stores.observations.journal import Journal
-from stores.observations.keeper import Keeper, Request
-from stores.query import Facet, FactFilter, Filter, Labelled, Match, Order, Page, Progress, Stats, VectorStats, Version
-from stores.row_state import RowState
+from chatbot.stores.access import View
+from chatbot.stores.base import ObservationStore
+from chatbot.stores.cache import Cache
+from chatbot.stores.candidates import Candidates, Question
+from chatbot.stores.events import Event, Outcome
+from chatbot.stores.flaws import Flaw
+from chatbot.stores.group_commit import GroupCommit
+from chatbot.stores.log import Log
+from chatbot.stores.observation import Observation, Triple
+from chatbot.stores.observations.keeper import Keeper, Request
+from chatbot.stores.observations.log import FileLog
+from chatbot.stores.query import (
+    Corpus,
+    Facet,
+    FactFilter,
+    Filter,
+    Labelled,
+    Match,
+    Order,
+    Page,
+    Progress,
+    Stats,
+    VectorStats,
+    Version,
+)
+from chatbot.stores.row_state import RowState
 
 
-class ObservationFileStore(ObservationStore):
-    """Keeps observations in `observations.jsonl`, found through an index in the cache folder.
+class LoggedObservations(ObservationStore):
+    """Keeps observations in the log that `open_log` opens, found through an index in the cache folder.
 
-    `cache` is where caches are kept, the user's cache folder where it is empty. `max_observations` and `ttl_days` are
-    explained at `ObservationStore`.
+    `cache` is where caches are kept, the user's cache folder where it is empty: they belong to this machine, and can be
+    deleted. `max_observations` and `ttl_days` are explained at `ObservationStore`.
     """
 
     def __init__(self, home: Path, *, max_observations: int = 0, ttl_days: float = 0, cache: str = "") -> None:
         super().__init__(home, max_observations=max_observations, ttl_days=ttl_days)
         root = Path(cache).expanduser() if cache else None
-        self._keeper = Keeper(Journal(home), Cache(home, root), max_observations=max_observations, ttl_days=ttl_days)
+        self._cache = Cache(home, root)
+        self._keeper = Keeper(self.open_log(home), self._cache, max_observations=max_observations, ttl_days=ttl_days)
         self._commits: GroupCommit[Request] = GroupCommit(self._keeper.commit, self._keeper.compact)
-        self._indexing: asyncio.Future[None] | None = None
+        self._indexing: GroupCommit[None] = GroupCommit(lambda _: self._keeper.index())
+
+    @abstractmethod
+    def open_log(self, home: Path) -> Log:
+        """Return the log of the identity whose memory folder is `home`."""
 
     async def commit(self, view: View, events: Sequence[Event]) -> list[Outcome]:
         """See `ObservationStore`. Changes that meet are committed as a group."""
@@ -69,9 +95,18 @@ class ObservationFileStore(ObservationStore):
         self._keeper.search.progress = self.progress
         return await asyncio.to_thread(self._keeper.match, view, terms, wanted, limit=limit)
 
+    async def candidates(self, view: View, question: Question, wanted: Filter) -> Candidates:
+        """See `ObservationStore`. One hop into a thread, in which nothing changes."""
+        self._keeper.search.progress = self.progress
+        return await asyncio.to_thread(self._keeper.candidates, view, question, wanted)
+
     async def frequencies(self, view: View, terms: Sequence[str]) -> dict[str, int]:
         """See `ObservationStore`."""
         return await asyncio.to_thread(self._keeper.frequencies, view, terms)
+
+    async def corpus(self, view: View) -> Corpus:
+        """See `ObservationStore`."""
+        return await asyncio.to_thread(self._keeper.corpus, view)
 
     async def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]:
         """See `ObservationStore`."""
@@ -140,16 +175,28 @@ class ObservationFileStore(ObservationStore):
     async def aclose(self) -> None:
         """See `Store`. Waits for what is under way."""
         await self._commits.finish()
-        if self._indexing is not None:
-            await asyncio.wait([self._indexing])
+        await self._indexing.finish()
         await asyncio.to_thread(self._keeper.close)
+
+    def reindex_all(self) -> int:
+        """Build every cache again; how many rows there are. Blocking."""
+        return self._keeper.reindex()
 
     def _index_soon(self) -> None:
         """Index in the background, one batch at a time, while searches go on."""
-        if self._indexing is None and self._keeper.has_batch():
-            self._indexing = asyncio.get_running_loop().run_in_executor(None, self._keeper.index)
-            self._indexing.add_done_callback(self._indexed)
+        if self._indexing.idle and self._keeper.has_batch():
+            self._indexing.post(None)
 
-    def _indexed(self, done: asyncio.Future[None]) -> None:
-        self._indexing = None
-        done.result()
+
+class ObservationFileStore(LoggedObservations):
+    """Keeps observations in `observations.jsonl`; see `LoggedObservations`."""
+
+    def open_log(self, home: Path) -> Log:
+        """See `LoggedObservations`."""
+        return FileLog(home)
+
+    async def examine(self, *, verify: bool = False) -> list[Flaw]:
+        """See `Store`: the journal, and the index."""
+        from chatbot.stores.observations.examination import examine
+
+        return await asyncio.to_thread(examine, self.home, self._cache, self.reindex_all, verify=verify)

@@ -8,80 +8,131 @@ from __future__ import annotations
 
 import bisect
 import hashlib
+import json
+import sys
 from array import array
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from operator import attrgetter
+from typing import Any, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
-from stores.access import Guard, View, may_see
-from stores.caps import Weighed
-from stores.consolidation import LASTING_TYPES, settled
-from stores.documents import SEARCHED
-from stores.events import STATUS_AFTER, Event
-from stores.observation import TYPES, Observation, Status, Triple, counted, rank
-from stores.observations.ids import Ids
-from stores.observations.labels import Labels
-from stores.observations.visible import Lines, Visible
-from stores.query import EXACT, Filter, Labelled, Match, Order, key_of, values_of, written
-from stores.records import format_time, micros, moment
-from stores.row_state import RowState
+from chatbot.stores.access import OWNER, Guard, View, may_see
+from chatbot.stores.caps import Weighed
+from chatbot.stores.consolidation import LASTING_TYPES, settled
+from chatbot.stores.documents import SEARCHED
+from chatbot.stores.events import STATUS_AFTER, Event
+from chatbot.stores.fields import Field, Form, InTable
+from chatbot.stores.log import Place
+from chatbot.stores.observation import (
+    FIELDS,
+    NEVER,
+    TYPES,
+    Observation,
+    Status,
+    Triple,
+    Type,
+    counted,
+    parse_triple,
+    rank,
+)
+from chatbot.stores.observations.ids import Ids
+from chatbot.stores.observations.labels import Labels, Written
+from chatbot.stores.observations.visible import Lines, Visible
+from chatbot.stores.query import EMPTY, FILTERED, LABELS, Filter, Labelled, Match, Order, key_of, written
+from chatbot.stores.records import format_time, micros, moment
+from chatbot.stores.row_state import RowState
 
-NEVER = 2**62
 _UNCHANGED = -1.0
 _KEPT_MASKS = 8
-_FOLDED = ("type", "project", "subject", "category", "tags", "concepts", "people", "files")
-_FILTERED = {"types": "type", "agent_id": "agent_id", "session_id": "session_id"} | {
-    name: name for name in ("project", "subject", "category", "tags", "concepts", "people", "files", "derived_from")
-}
 PURGED = "purged"
 """The status of a number whose row was erased."""
 _NOBODYS = Guard("private", "unknown", "full", "")
 
-Place = tuple[int, int]
-"""Where a line of the journal stands: offset and length in bytes."""
+
+class Column(NamedTuple):
+    """A number that is kept for each row."""
+
+    code: str
+    """Its type code in an `array`."""
+    of: Callable[[Observation], float] | None = None
+    """From a row to its number, when it is added or changed; None where the table sets it by other means."""
+    blank: float = 0
+    """The number of a row that was erased before it was read."""
+    value: Callable[[Any], Any] | None = None
+    """From a number to the value of the row's field."""
+
+
+def _column_of(field: Field, mark: InTable) -> Column:
+    """The column of a field of a row, under the field's name."""
+    form = field.form or Form()
+    value_of, number, value = attrgetter(field.name), form.number, form.value
+    if field.default is not None:
+        return Column(form.code, lambda row: number(value_of(row)), mark.blank, value)
+    none = mark.none
+    return Column(
+        form.code,
+        lambda row: none if (found := value_of(row)) is None else number(found),
+        mark.blank,
+        lambda kept: None if kept == none else value(kept) if value else kept,
+    )
+
+
+COLUMNS: Mapping[str, Column] = {
+    "class_of": Column("H"),
+    "starts": Column("Q"),
+    "lengths": Column("I"),
+    "session_of": Column("I"),
+    "texts": Column("q", lambda row: text_digest(row) if row.status == "active" else 0),
+    "quiet": Column("q", lambda row: micros(row.quiet_since)),
+    **{name: _column_of(each, mark) for name, each in FIELDS.items() if (mark := each.mark(InTable))},
+}
+"""Every column, once: adding, erasing, changing and keeping a row go over these."""
+_OF_A_ROW = {name: column.of for name, column in COLUMNS.items() if column.of is not None}
+_COUNTS = ("use_count", "last_used_at", "quiet", "strength", "consolidated_at", "consolidated_touches")
+_NOTHING_LEFT: Mapping[str, memoryview] = {}
+_NO_BYTES = b""
 
 
 class Table:
-    """The columns. Not safe between threads; whoever holds it locks."""
+    """The columns. Not safe between threads; whoever holds it locks.
 
-    def __init__(self) -> None:
+    `left` are the parts of a snapshot that few callers want: each is read when it is first asked for.
+    """
+
+    class_of: array[int]
+    starts: array[int]
+    lengths: array[int]
+    session_of: array[int]
+    texts: array[int]
+    """Of each row, a digest of what is searched: 0 where that is nothing, for it is not active."""
+    created_at: array[int]
+    updated_at: array[int]
+    expires_at: array[int]
+    last_used_at: array[int]
+    quiet: array[int]
+    """When something last happened to each row."""
+    use_count: array[int]
+    mention_count: array[int]
+    confirmed_count: array[int]
+    importance: array[float]
+    strength: array[float]
+    """Importance as time and use have changed it, or below 0 where they have not."""
+    consolidated_at: array[int]
+    consolidated_touches: array[int]
+    type: array[int]
+
+    def __init__(self, left: Mapping[str, memoryview] = _NOTHING_LEFT) -> None:
+        self._left = left
         self.ids = Ids()
-        self._unread: dict[str, Callable[[], object]] = {}
         self.classes: list[tuple[str, Guard]] = []
-        self.class_of = array("H")
-        self.starts = array("Q")
-        self.lengths = array("I")
-        self.later: dict[int, list[Place]] = {}
-        """The lines of what happened to a row after it was added, uses aside."""
-        self.texts = array("q")
-        """Of each row, a digest of what is searched: 0 where that is nothing, for it is not active."""
-        self.created = array("q")
-        self.updated = array("q")
-        self.expires = array("q")
-        self.expiring: list[tuple[int, int]] = []
-        """When rows expire, with their numbers, soonest first."""
-        self.used = array("q")
-        self.quiet = array("q")
-        """When something last happened to each row."""
-        self.uses = array("I")
-        self.mentions = array("I")
-        self.confirms = array("I")
-        self.importance = array("d")
-        self.strength = array("d")
-        """Importance as time and use have changed it, or below 0 where they have not."""
-        self.consolidated = array("q")
-        self.consolidated_touches = array("I")
-        self.types = array("B")
-        self.twin_keys = bytearray()
+        for name, column in COLUMNS.items():
+            setattr(self, name, _numbers(column.code, left.get(name, _NO_BYTES)))
+        self.twin_keys = bytearray(left.get("twin_keys", _NO_BYTES))
         self.labels = Labels()
-        self.after: dict[str, str] = {}
-        self.triples: dict[str, Triple] = {}
-        self.sessions: list[str | None] = [None]
-        self.session_of = array("I")
         self.lines = 0
         """How many lines the journal has."""
         self.use_lines = 0
@@ -92,6 +143,76 @@ class Table:
         self._masks: OrderedDict[object, _Mask] = OrderedDict()
         self._lines: WeakKeyDictionary[Visible, Lines] = WeakKeyDictionary()
 
+    @cached_property
+    def later(self) -> dict[int, list[Place]]:
+        """The lines of what happened to a row after it was added, uses aside."""
+        return {number: [(start, size) for start, size in places] for number, places in self._read("later", [])}
+
+    @cached_property
+    def expiring(self) -> list[tuple[int, int]]:
+        """When rows expire, with their numbers, soonest first."""
+        rows = _numbers("I", self._left.get("expiring", _NO_BYTES))
+        return [(self.expires_at[number], number) for number in rows]
+
+    @cached_property
+    def after(self) -> dict[str, str]:
+        """From the id of a row to that of the one that took its place."""
+        found: dict[str, str] = self._read("after", {})
+        return found
+
+    @cached_property
+    def triples(self) -> dict[str, Triple]:
+        """The facts, by id."""
+        return {fact.id: fact for fact in map(parse_triple, self._read("triples", []))}
+
+    @cached_property
+    def sessions(self) -> list[str | None]:
+        """The ids of sessions by the numbers in `session_of`; the first stands for none."""
+        found: list[str | None] = self._read("sessions", [None])
+        return found
+
+    def _read(self, name: str, nothing: Any) -> Any:
+        part = self._left.get(name)
+        return nothing if part is None else json.loads(bytes(part))
+
+    def parts(self) -> dict[str, bytes]:
+        """All that is kept in a snapshot, besides `about`."""
+        labels = self.labels.written()
+        return {
+            **{name: little(getattr(self, name)).tobytes() for name in COLUMNS},
+            "ids": self.ids.text().encode(),
+            "gone": little(array("I", sorted(self.ids.gone))).tobytes(),
+            "order": little(array("I", self.ids.order())).tobytes(),
+            "twin_keys": bytes(self.twin_keys),
+            "expiring": little(array("I", [number for _, number in self.expiring])).tobytes(),
+            "labels": labels.texts.encode(),
+            "label_ends": little(labels.text_ends).tobytes(),
+            "holders": bytes(labels.rows),
+            "holder_ends": little(labels.row_ends).tobytes(),
+            "later": _json([[number, places] for number, places in self.later.items()]),
+            "after": _json(self.after),
+            "sessions": _json(self.sessions),
+            "triples": _json([fact.as_json() for fact in self.triples.values()]),
+        }
+
+    def about(self) -> dict[str, Any]:
+        """What a snapshot says of the table."""
+        classes = [[status, *guard] for status, guard in self.classes]
+        return {"columns": columns_told(), "classes": classes, "lines": [self.lines, self.use_lines]}
+
+    @classmethod
+    def of(cls, about: Mapping[str, Any], parts: Mapping[str, memoryview]) -> Table:
+        """The table that gave these. Raises `KeyError`, `TypeError` or `ValueError` where another release did."""
+        if about["columns"] != columns_told():
+            raise ValueError("it has other columns")
+        table = cls(parts)
+        table.ids = Ids(parts["ids"], _numbers("I", parts["gone"]), _numbers("I", parts["order"]))
+        table.classes = [(status, Guard(*guard)) for status, *guard in about["classes"]]
+        table.lines, table.use_lines = about["lines"]
+        ends, row_ends = _numbers("I", parts["label_ends"]), _numbers("I", parts["holder_ends"])
+        table.labels = Labels(Written(str(parts["labels"], "utf-8"), ends, parts["holders"], row_ends))
+        return table
+
     def __len__(self) -> int:
         return len(self.ids)
 
@@ -99,22 +220,6 @@ class Table:
     def numbers(self) -> Mapping[str, int]:
         """From the ids of all rows that were not erased to their numbers."""
         return self.ids.numbers
-
-    def leave(self, name: str, read: Callable[[], object]) -> None:
-        """Let `read` give this attribute when it is first asked for."""
-        delattr(self, name)
-        self._unread[name] = read
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> object:
-            """What was left."""
-            if name not in self.__dict__.get("_unread", ()):
-                raise AttributeError(f"a table has no {name}")
-            value = self._unread[name]()
-            setattr(self, name, value)
-            del self._unread[name]
-            return value
 
     @cached_property
     def before(self) -> dict[str, list[str]]:
@@ -127,25 +232,11 @@ class Table:
     def add(self, row: Observation, place: Place) -> int:
         """A new row at the end; its number."""
         number = self.ids.add(row.id)
-        self.class_of.append(self._class(row.status, Guard.of(row)))
-        self.starts.append(place[0])
-        self.lengths.append(place[1])
-        self.texts.append(_searched(row))
-        self.session_of.append(self._session(row.session_id))
-        self.created.append(micros(row.created_at))
-        self.updated.append(micros(row.updated_at))
-        self.expires.append(NEVER if row.expires_at is None else micros(row.expires_at))
-        self.used.append(0 if row.last_used_at is None else micros(row.last_used_at))
-        self.quiet.append(micros(row.quiet_since))
-        self.uses.append(row.use_count)
-        self.mentions.append(row.mention_count)
-        self.confirms.append(row.confirmed_count)
-        self.importance.append(row.importance)
-        self.strength.append(_UNCHANGED)
-        self.consolidated.append(0)
-        self.consolidated_touches.append(0)
-        self._set_strength(number, row)
-        self.types.append(TYPES.index(row.type))
+        fixed = (self._class(row.status, Guard.of(row)), *place, self._session(row.session_id))
+        for name, value in zip(COLUMNS, fixed, strict=False):
+            getattr(self, name).append(value)
+        for name, of in _OF_A_ROW.items():
+            getattr(self, name).append(of(row))
         self.twin_keys += twin_key(row)
         for label in labels_of(row):
             self.labels.add(label, number)
@@ -168,16 +259,10 @@ class Table:
 
     def _append_erased(self, observation_id: str) -> None:
         number = self.ids.add_erased(observation_id)
-        self.class_of.append(self._class(PURGED, _NOBODYS))
+        for name, column in COLUMNS.items():
+            blank = self._class(PURGED, _NOBODYS) if name == "class_of" else column.blank
+            getattr(self, name).append(blank)
         self.twin_keys += bytes(16)
-        counts = (self.uses, self.mentions, self.confirms, self.types, self.consolidated_touches)
-        for column in (*counts, self.starts, self.lengths, self.texts, self.session_of):
-            column.append(0)
-        for column in (self.created, self.updated, self.used, self.quiet, self.consolidated):
-            column.append(0)
-        self.strength.append(_UNCHANGED)
-        self.expires.append(NEVER)
-        self.importance.append(0)
         self._note_added(number)
 
     def change(self, before: Observation, after: Observation) -> None:
@@ -186,14 +271,8 @@ class Table:
         self._move(number, "updated", micros(after.updated_at))
         self._set_expiry(number, NEVER if after.expires_at is None else micros(after.expires_at))
         self._set_class(number, after.status, Guard.of(after))
-        self.uses[number], self.mentions[number] = after.use_count, after.mention_count
-        self.confirms[number] = after.confirmed_count
-        self.used[number] = 0 if after.last_used_at is None else micros(after.last_used_at)
-        self.quiet[number] = micros(after.quiet_since)
-        self.importance[number] = after.importance
-        self._set_strength(number, after)
-        self.types[number] = TYPES.index(after.type)
-        self.texts[number] = _searched(after)
+        for name, of in _OF_A_ROW.items():
+            getattr(self, name)[number] = of(after)
         self._set_twin_key(number, twin_key(after))
         self._relabel(number, set(labels_of(before)), set(labels_of(after)))
         self._unlink(before.id)
@@ -213,9 +292,9 @@ class Table:
 
     def use(self, number: int, at: datetime) -> None:
         """A row was handed out."""
-        self.uses[number] += 1
-        self.used[number] = micros(at)
-        self.quiet[number] = max(self.quiet[number], self.used[number])
+        self.use_count[number] += 1
+        self.last_used_at[number] = micros(at)
+        self.quiet[number] = max(self.quiet[number], self.last_used_at[number])
 
     def erase(self, numbers: AbstractSet[int]) -> None:
         """Forget everything about rows but their ids and their numbers."""
@@ -245,16 +324,16 @@ class Table:
 
     def counted(self, row: Observation, number: int) -> Observation:
         """The row with the uses and the strength that only the table knows."""
-        uses, strength = self.uses[number], self.strength[number]
+        uses, strength = self.use_count[number], self.strength[number]
         if uses == row.use_count and strength == (_UNCHANGED if row.strength is None else row.strength):
             return row  # which no count changes alone
-        used = (uses, moment(self.used[number]) if self.used[number] else None)
+        used = (uses, moment(self.last_used_at[number]) if self.last_used_at[number] else None)
         return counted(row, used, self._consolidation(number))
 
     def consolidate(self, number: int, strength: float, at: datetime, touches: int) -> None:
         """Time and use have changed how important a row is."""
         self.strength[number] = strength
-        self.consolidated[number] = micros(at)
+        self.consolidated_at[number] = micros(at)
         self.consolidated_touches[number] = max(0, touches)
 
     def standing(self, number: int) -> float:
@@ -263,7 +342,7 @@ class Table:
         return self.importance[number] if strength < 0 else strength
 
     def _rank(self, number: int) -> float:
-        return rank(TYPES[self.types[number]], self.importance[number], self.standing(number))
+        return rank(self.type_of(number), self.importance[number], self.standing(number))
 
     def guard(self, number: int) -> tuple[str, Guard]:
         """Status and guard of a row."""
@@ -272,10 +351,10 @@ class Table:
     def state(self, number: int) -> RowState:
         """Where the row stands."""
         status, guard = self.guard(number)
-        expires = self.expires[number]
+        expires = self.expires_at[number]
         return RowState(
             self.ids[number],
-            TYPES[self.types[number]],
+            self.type_of(number),
             guard,
             cast("Status", status),
             self.after.get(self.ids[number]),
@@ -305,7 +384,7 @@ class Table:
         """The rows that carry the labels that `wanted` names, or None where it names none."""
         groups = [
             [_label(name, value) for value in _values(getattr(wanted, asked))]
-            for asked, name in _FILTERED.items()
+            for asked, name in FILTERED.items()
             if getattr(wanted, asked) not in {None, ()}
         ]
         groups += [[_label(f"metadata.{key}", written(value))] for key, value in wanted.metadata.items()]
@@ -322,22 +401,27 @@ class Table:
         others = (numbers for label, numbers in self.labels.items() if label.startswith(empty))
         return set(range(len(self))).difference(*others)
 
-    def test(self, wanted: Filter) -> Callable[[int], bool]:
-        """What tells of a row whether it fits what of `wanted` is neither label nor status; `always` for nothing."""
-        checks = list(self._checks(wanted))
+    def test(self, wanted: Filter, *, without_ranges: bool = False) -> Callable[[int], bool]:
+        """What tells of a row whether it fits what of `wanted` is neither label nor status; `always` for nothing.
+
+        `without_ranges` leaves out what can be told of a whole column at once.
+        """
+        checks = [*(() if without_ranges else self._ranges(wanted)), *self._checks(wanted)]
         if len(checks) < 2:
             return checks[0] if checks else always
         return lambda number: all(check(number) for check in checks)
 
-    def _checks(self, wanted: Filter) -> Iterator[Callable[[int], bool]]:
+    def _ranges(self, wanted: Filter) -> Iterator[Callable[[int], bool]]:
         if wanted.after is not None:
             begin = micros(wanted.after)
-            yield lambda number: self.created[number] >= begin
+            yield lambda number: self.created_at[number] >= begin
         if wanted.before is not None:
             end = micros(wanted.before)
-            yield lambda number: self.created[number] < end
+            yield lambda number: self.created_at[number] < end
         if wanted.min_importance > 0:
             yield lambda number: self.importance[number] >= wanted.min_importance
+
+    def _checks(self, wanted: Filter) -> Iterator[Callable[[int], bool]]:
         if wanted.visibilities:
             yield lambda number: self.guard(number)[1].visibility in wanted.visibilities
         if wanted.quiet_since is not None:
@@ -348,22 +432,22 @@ class Table:
             yield lambda number: self.settled(number, at, per_day) is not None
 
     def settled(self, number: int, at: int, per_day: float) -> tuple[float, int] | None:
-        """What `stores.consolidation.consolidated` says of the row, and its touches; it is not read for that."""
-        elapsed = (at - (self.consolidated[number] or self.updated[number])) / 1_000_000
-        touches = self.uses[number] + self.mentions[number] + self.confirms[number]
+        """What `consolidation.consolidated` says of the row, and its touches; it is not read for that."""
+        elapsed = (at - (self.consolidated_at[number] or self.updated_at[number])) / 1_000_000
+        touches = self.use_count[number] + self.mention_count[number] + self.confirmed_count[number]
         strength = settled(
             self.standing(number),
             self.importance[number],
             touches - self.consolidated_touches[number],
             elapsed=elapsed,
             quiet=min(elapsed, max(0.0, (at - self.quiet[number]) / 1_000_000)),
-            rate=per_day / 2 if TYPES[self.types[number]] in LASTING_TYPES else per_day,
+            rate=per_day / 2 if self.type_of(number) in LASTING_TYPES else per_day,
         )
         return None if strength is None else (strength, touches)
 
     def in_order(self, order: Order, numbers: set[int] | None, *, ascending: bool, after: str | None) -> Iterator[int]:
         """Rows by time, all of them or those in `numbers`, beginning behind the row `after`."""
-        times = self.created if order == "created" else self.updated
+        times = self.created_at if order == "created" else self.updated_at
         few = numbers is not None and is_few(len(numbers), len(self))
         keys = sorted(times[number] << 32 | number for number in numbers or ()) if few else self._sorted(order)
         begin = None if after is None else times[self.numbers[after]] << 32 | self.numbers[after]
@@ -377,20 +461,19 @@ class Table:
             if few or numbers is None or number in numbers:
                 yield number
 
-    def match(self, number: int, score: float) -> Match:
-        """The row as something found."""
-        return Match(
-            self.ids[number],
-            score,
-            TYPES[self.types[number]],
-            self.sessions[self.session_of[number]],
-            moment(self.created[number]),
-            moment(self.updated[number]),
-            self._rank(number),
-            self.mentions[number],
-            self.uses[number],
-            self.confirms[number],
-        )
+    def matches(self, numbers: Sequence[int], scores: Iterable[float]) -> list[Match]:
+        """The rows as something found, each with its score."""
+        known = [self._values(name, numbers) for name in Match._fields[2:]]
+        return list(map(Match, map(self.ids.__getitem__, numbers), scores, *known))
+
+    def _values(self, name: str, numbers: Sequence[int]) -> list[Any]:
+        """A field of `Match` for each of the rows."""
+        if name == "session_id":
+            return [self.sessions[self.session_of[number]] for number in numbers]
+        if name == "importance":
+            return [self._rank(number) for number in numbers]
+        kept, value = getattr(self, name), COLUMNS[name].value
+        return [kept[number] if value is None else value(kept[number]) for number in numbers]
 
     def beside(self, number: int, visible: Visible, reach: int) -> dict[int, int] | None:
         """The visible rows next to one in its session, with how far off they are; None for a row without a session."""
@@ -412,16 +495,16 @@ class Table:
                 yield label[len(start) :], seen
 
     def twins(self, row: Observation) -> list[int]:
-        """Rows of the same agent, namespace and visibility that say the same, whatever their status."""
+        """Rows of the same agent, namespace, visibility and principal that say the same, whatever their status."""
         if self._twins is None:
             self._twins = {}
             for number in self.numbers.values():
                 self._twins.setdefault(bytes(self.twin_keys[number * 16 : number * 16 + 16]), []).append(number)
         return self._twins.get(twin_key(row), [])
 
-    def type(self, number: int) -> str:
+    def type_of(self, number: int) -> Type:
         """The row's type."""
-        return TYPES[self.types[number]]
+        return TYPES[self.type[number]]
 
     def count_active(self) -> int:
         """How many rows have the status active, whoever may see them."""
@@ -447,19 +530,19 @@ class Table:
             if number in besides:
                 continue
             fields: dict[str, Any] = {}
-            if self.uses[number]:
-                fields["use_count"] = self.uses[number]
-            if self.used[number]:
-                fields["last_used_at"] = format_time(moment(self.used[number]))
-            if self.consolidated[number] and self.strength[number] < 0:
+            if self.use_count[number]:
+                fields["use_count"] = self.use_count[number]
+            if self.last_used_at[number]:
+                fields["last_used_at"] = format_time(moment(self.last_used_at[number]))
+            if self.consolidated_at[number] and self.strength[number] < 0:
                 touches = self.consolidated_touches[number]
-                at = format_time(moment(self.consolidated[number]))
+                at = format_time(moment(self.consolidated_at[number]))
                 fields |= {"strength": None, "consolidated_at": at, "consolidated_touches": touches}
-            elif self.consolidated[number]:
+            elif self.consolidated_at[number]:
                 set_to = [self.strength[number], self.consolidated_touches[number]]
-                strong[self.consolidated[number]][self.ids[number]] = set_to
+                strong[self.consolidated_at[number]][self.ids[number]] = set_to
             if fields:
-                at_last = max(self.used[number], self.consolidated[number])
+                at_last = max(self.last_used_at[number], self.consolidated_at[number])
                 counted[at_last, tuple(fields.items())].append(self.ids[number])
         return [
             *(
@@ -471,10 +554,8 @@ class Table:
 
     def set_counts(self, number: int, row: Observation) -> None:
         """How often a row was handed out so far, and when last, and how strong it is."""
-        self.uses[number] = row.use_count
-        self.used[number] = 0 if row.last_used_at is None else micros(row.last_used_at)
-        self.quiet[number] = micros(row.quiet_since)
-        self._set_strength(number, row)
+        for name in _COUNTS:
+            getattr(self, name)[number] = _OF_A_ROW[name](row)
 
     def relocate(self, moved: Mapping[int, Place]) -> None:
         """The lines of the journal stand elsewhere now; what stands nowhere any more is forgotten."""
@@ -486,12 +567,12 @@ class Table:
 
     def weighed(self, number: int) -> Weighed:
         """The row, weighed for a cap."""
-        uses = self.uses[number] + self.mentions[number]
-        return Weighed(self.ids[number], number, TYPES[self.types[number]], self.standing(number), uses)
+        uses = self.use_count[number] + self.mention_count[number]
+        return Weighed(self.ids[number], number, self.type_of(number), self.standing(number), uses)
 
     def is_current(self, number: int, now: datetime) -> bool:
         """Whether the row is active and not past its time."""
-        return self.guard(number)[0] == "active" and self.expires[number] > micros(now)
+        return self.guard(number)[0] == "active" and self.expires_at[number] > micros(now)
 
     def fold_triples(self, event: Event) -> None:
         """A fact was stated or taken back."""
@@ -501,16 +582,11 @@ class Table:
             for each in event.ids:
                 self.triples.pop(each, None)
 
-    def _set_strength(self, number: int, row: Observation) -> None:
-        self.strength[number] = _UNCHANGED if row.strength is None else row.strength
-        self.consolidated[number] = 0 if row.consolidated_at is None else micros(row.consolidated_at)
-        self.consolidated_touches[number] = max(0, row.consolidated_touches)
-
     def _consolidation(self, number: int) -> tuple[float | None, datetime, int] | None:
-        if not self.consolidated[number]:
+        if not self.consolidated_at[number]:
             return None
         strength = self.strength[number]
-        at = moment(self.consolidated[number])
+        at = moment(self.consolidated_at[number])
         return (None if strength < 0 else strength, at, self.consolidated_touches[number])
 
     def _class(self, status: str, guard: Guard) -> int:
@@ -541,10 +617,10 @@ class Table:
 
     def _note_added(self, number: int) -> None:
         for order, keys in self._orders.items():
-            times = self.created if order == "created" else self.updated
+            times = self.created_at if order == "created" else self.updated_at
             bisect.insort(keys, times[number] << 32 | number)
-        if self.expires[number] != NEVER:
-            bisect.insort(self.expiring, (self.expires[number], number))
+        if self.expires_at[number] != NEVER:
+            bisect.insort(self.expiring, (self.expires_at[number], number))
         if self._twins is not None:
             self._twins.setdefault(bytes(self.twin_keys[-16:]), []).append(number)
         for mask in self._masks.values():
@@ -556,7 +632,7 @@ class Table:
 
     def _move(self, number: int, order: Order, new: int) -> None:
         keys = self._orders.get(order)
-        times = self.created if order == "created" else self.updated
+        times = self.created_at if order == "created" else self.updated_at
         if keys is not None and times[number] != new:
             del keys[bisect.bisect_left(keys, times[number] << 32 | number)]
             bisect.insort(keys, new << 32 | number)
@@ -565,18 +641,18 @@ class Table:
     def _sorted(self, order: Order) -> list[int]:
         keys = self._orders.get(order)
         if keys is None:
-            times = self.created if order == "created" else self.updated
+            times = self.created_at if order == "created" else self.updated_at
             keys = self._orders[order] = sorted(times[number] << 32 | number for number in range(len(self)))
         return keys
 
     def _set_expiry(self, number: int, new: int) -> None:
-        if self.expires[number] == new:
+        if self.expires_at[number] == new:
             return
-        if self.expires[number] != NEVER:
-            del self.expiring[bisect.bisect_left(self.expiring, (self.expires[number], number))]
+        if self.expires_at[number] != NEVER:
+            del self.expiring[bisect.bisect_left(self.expiring, (self.expires_at[number], number))]
         if new != NEVER:
             bisect.insort(self.expiring, (new, number))
-        self.expires[number] = new
+        self.expires_at[number] = new
 
     def _set_twin_key(self, number: int, new: bytes) -> None:
         old = bytes(self.twin_keys[number * 16 : number * 16 + 16])
@@ -653,7 +729,7 @@ class _Mask:
         if len(self._allowed) < len(self._table.classes):
             self._know_classes()
         found = self._table.class_of[number]
-        if self._table.expires[number] <= self.now and self._table.classes[found][0] == "active":
+        if self._table.expires_at[number] <= self.now and self._table.classes[found][0] == "active":
             return "expired" in self._statuses and may_see(self._table.classes[found][1], self._view)
         return self._allowed[found]
 
@@ -673,8 +749,10 @@ def is_few(some: int, rows: int) -> bool:
 
 
 def twin_key(row: Observation) -> bytes:
-    """16 bytes that are the same for rows that say the same, of one agent, namespace and visibility."""
+    """16 bytes that are the same for rows that say the same, of one agent, namespace, visibility and principal."""
     what = f"{row.hash}\0{row.agent_id}\0{row.namespace}\0{row.visibility}"
+    if row.principal != OWNER:  # rows of the owner keep the keys of snapshots made before there were others
+        what += f"\0{row.principal}"
     return hashlib.blake2b(what.encode(), digest_size=16).digest()
 
 
@@ -686,24 +764,52 @@ def text_digest(row: Observation) -> int:
     return int.from_bytes(hashlib.blake2b(said.encode(), digest_size=8).digest(), "little") >> 1 or 1
 
 
-def _searched(row: Observation) -> int:
-    return text_digest(row) if row.status == "active" else 0
-
-
 def labels_of(row: Observation) -> list[str]:
     """What a row can be found by, each once."""
-    labels = [_label(name, value) for name in (*EXACT, *_FOLDED) for value in values_of(row, name)]
+    labels = [
+        _label(name, value)
+        for name, held in zip(_LABEL_NAMES, _labelled(row), strict=True)
+        if held
+        for value in ((held,) if isinstance(held, str) else held)
+    ]
     labels += [_label(f"metadata.{key}", written(value)) for key, value in row.metadata.items()]
     return list(dict.fromkeys(labels))
+
+
+_LABEL_NAMES = tuple(name for name, held in LABELS.items() for _ in held)
+_labelled = attrgetter(*(each.name for held in LABELS.values() for each in held))
 
 
 def _label(name: str, value: str) -> str:
     return f"{name}\0{value if name.startswith('metadata.') else key_of(name, value)}"
 
 
-_EMPTY = frozenset(_label(name, "") for name in ("agent_id", "project", "subject", "category"))
+_EMPTY = frozenset(_label(name, "") for name in EMPTY)
 """What is asked for by who wants rows that have nothing there."""
 
 
 def _values(asked: object) -> Sequence[str]:
     return asked if isinstance(asked, tuple) else (str(asked),)
+
+
+def little(numbers: array[Any]) -> array[Any]:
+    """The numbers in the byte order of every cache."""
+    if sys.byteorder == "big":
+        numbers = numbers[:]
+        numbers.byteswap()
+    return numbers
+
+
+def _numbers(code: str, part: bytes | memoryview) -> array[Any]:
+    found = array(code)
+    found.frombytes(part)
+    return little(found)
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def columns_told() -> list[list[str]]:
+    """The columns as a snapshot tells them, so that another release's is not taken for ours."""
+    return [[name, column.code] for name, column in COLUMNS.items()]

@@ -22,10 +22,10 @@ from operator import itemgetter
 from struct import Struct
 from zlib import crc32
 
-from stores.cache import Cache
-from stores.errors import InvalidValue
-from stores.files import Stamp, opened, stamp, translated
-from stores.vectors import Vector, alike, check_model, packed
+from chatbot.stores.cache import Cache
+from chatbot.stores.errors import InvalidValue
+from chatbot.stores.files import Stamp, opened, stamp, translated
+from chatbot.stores.vectors import Vector, alike, check_model, packed
 
 logger = logging.getLogger(__name__)
 

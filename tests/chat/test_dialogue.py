@@ -3,14 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatbot.chat.dialogue import messages_of, said_tool_calls, said_tool_result
+from chatbot.chat.dialogue import messages_of, tool_call_line, tool_result_line
 from chatbot.messages import ToolCall
 
 CALLS = [ToolCall("a", "f", "{}"), ToolCall("b", "g", '{"x": "ü"}')]
 _SAID = st.one_of(
     st.tuples(st.sampled_from(["user", "assistant", "error", "system", "summary"]), st.sampled_from(["", "x"])),
-    st.lists(st.sampled_from(CALLS), unique=True, min_size=1).map(said_tool_calls),
-    st.sampled_from("abc").map(lambda call_id: said_tool_result(call_id, "done")),
+    st.lists(st.sampled_from(CALLS), unique=True, min_size=1).map(tool_call_line),
+    st.sampled_from("abc").map(lambda call_id: tool_result_line(call_id, "done")),
     st.tuples(
         st.sampled_from(["tool", "tool_call"]), st.sampled_from(["", "not json", "[]", "{}", "[1]", '{"id": 1}'])
     ),
@@ -39,13 +39,13 @@ def test_errors_and_invented_roles_are_never_shown() -> None:
 
 
 def test_calls_join_the_text_that_was_said_with_them() -> None:
-    said = [("user", "q"), ("assistant", "wait"), said_tool_calls(CALLS[:1]), said_tool_result("a", "42")]
+    said = [("user", "q"), ("assistant", "wait"), tool_call_line(CALLS[:1]), tool_result_line("a", "42")]
     asked = messages_of(said)[1]
     assert (asked.content, asked.tool_calls) == ("wait", (CALLS[0],))
 
 
 def test_a_message_on_the_wire_has_the_chat_completions_form() -> None:
-    said = [("user", "q"), said_tool_calls(CALLS[:1]), said_tool_result("a", "42")]
+    said = [("user", "q"), tool_call_line(CALLS[:1]), tool_result_line("a", "42")]
     assert [message.as_openai() for message in messages_of(said)] == [
         {"role": "user", "content": "q"},
         {

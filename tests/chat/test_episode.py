@@ -3,9 +3,11 @@
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
+
 from chatbot.chat.episode import KEY, Episode, summarize_episode
 from chatbot.memory import MemorySystem
-from stores.records import TranscriptEntry
+from chatbot.stores.records import TranscriptEntry
 
 START = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -18,6 +20,34 @@ def test_the_sentence_that_says_most_stands_for_an_entry() -> None:
     entry = said(0, "Hm. We moved the launch of the Lisbon office to the fourth of March. OK?")
     episode = Episode().extended([entry], START)
     assert episode.lines == ("- user: We moved the launch of the Lisbon office to the fourth of March.",)
+
+
+@pytest.mark.parametrize(
+    ("kept", "common"),
+    [
+        ("We decided to paint the kitchen teal.", "Water the roses on day {}."),
+        ("Remind me to call Ada.", "The roses by the southern wall were watered on day {} as they always are."),
+        ("My blood type is AB negative.", "Please add {} carrots to the list of the green market by the river."),
+        ("Wir haben beschlossen, umzuziehen.", "Bitte gieße am Tag {} die Rosen an der langen Mauer im Süden."),
+    ],
+)
+@pytest.mark.parametrize("at", [0, 30, 59])
+@pytest.mark.parametrize("step", [1, 7, 60])
+def test_what_is_decided_open_or_rare_stays_however_much_else_was_said(
+    kept: str, common: str, at: int, step: int
+) -> None:
+    texts = [common.format(n) for n in range(60)]
+    texts.insert(at, kept)
+    episode = Episode()
+    for begin in range(0, len(texts), step):
+        entries = [said(begin + n, text) for n, text in enumerate(texts[begin : begin + step])]
+        episode = episode.extended(entries, START + timedelta(seconds=begin))
+    assert f"- user: {kept}" in episode.lines
+
+
+@pytest.mark.parametrize("text", ["Hi!", "Thanks a lot!", "Hey Mel!", "ok", "See you soon", "你好", "Danke!"])
+def test_small_talk_is_left_out(text: str) -> None:
+    assert Episode().extended([said(0, text)], START).text() == ""
 
 
 def test_errors_and_tool_output_are_left_out() -> None:

@@ -1,6 +1,7 @@
 """The tools by which a model reads and writes memory: what they answer, and what they never let through."""
 
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,15 @@ from hypothesis import strategies as st
 
 from chatbot.chat import Chat, Rules
 from chatbot.chat.ledger import Ledger
-from chatbot.chat.memory_tools import memory_tools
-from chatbot.chat.memory_tools.answers import FRAME, LONGEST_ANSWER
+from chatbot.chat.memory_tools import FRAME, LONGEST_ANSWER, MORE, agent_context, agent_tools, memory_tools
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
 from chatbot.models.tokens import estimate
+from chatbot.stores.access import Clearance, Sensitivity
 from chatbot.tools import Toolbox
-from stores.access import Clearance, Sensitivity
+from tests.effort import examples
 
 STORES = ["basic_session", "observations"]
 NO_ID = "01990000-0000-7000-8000-000000000000"
@@ -111,7 +112,8 @@ async def test_a_limit_out_of_bounds_is_clamped_and_said_so(use: Use) -> None:
         ("memory_search", {"limit": "ten"}, "limit: input should be a valid integer"),
         ("memory_search", {"limit": -1}, "the limit is -1: it cannot be negative"),
         ("memory_search", {"limit": True}, "limit: input should be a valid integer"),
-        ("memory_search", {"types": "note"}, "types: input should be a valid array"),
+        ("memory_search", {"types": {"note": 1}}, "types: input should be a valid array"),
+        ("memory_search", {"more": ["note"]}, "more: it should be an object"),
         ("memory_search", {"types": ["nope"]}, "types.0: input should be 'bugfix'"),
         ("memory_search", {"after": "yesterday"}, "after: 'yesterday' is no time"),
         ("memory_search", {"query": "x" * 1_001}, "query: string should have at most 1000"),
@@ -133,7 +135,7 @@ async def test_a_limit_out_of_bounds_is_clamped_and_said_so(use: Use) -> None:
         ("memory_forget", {"ids": [NO_ID]}, "there is no observation"),
         ("memory_supersede", {"old": NO_ID, "new": NO_ID}, "there is no observation"),
         ("task_update", {"task_id": NO_ID, "status": "completed"}, "there is no observation"),
-        ("task_update", {"task_id": NO_ID}, "nothing to change: give one of status"),
+        ("task_update", {"task_id": NO_ID}, "nothing to change: give one of priority"),
         ("session_read", {"session_id": NO_ID}, "there is no session"),
         ("memory_serch", {}, "did you mean 'memory_search'?"),
     ],
@@ -151,40 +153,66 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 async def test_whatever_a_model_sends_is_answered_in_json(data: st.DataObject) -> None:
     async with MemorySystem(None) as memory:
         session = await memory.create_session(["in_memory"], "chat")
         tools = memory_tools(session, memory)
         toolbox = Toolbox(tools)
+        wholes = {
+            tool.spec.name: tool.spec.parameters["properties"] for tool in agent_tools(agent_context(memory, "chat"))
+        }
         for tool in tools:
-            names = st.sampled_from(sorted(tool.spec.parameters["properties"]))
+            names = st.sampled_from([*wholes[tool.spec.name], MORE])
             arguments = data.draw(st.dictionaries(names, JSON, max_size=4))
             [result] = await toolbox.run([ToolCall("c", tool.spec.name, json.dumps(arguments))])
             answer = json.loads(result.content)
             assert answer.get("about") == FRAME or "failed:" not in answer["error"]
 
 
-async def test_every_schema_is_strict(session: SessionHandle, memory: MemorySystem) -> None:
-    tools = memory_tools(session, memory)
-    assert len(tools) == 14
+async def test_every_schema_is_strict(memory: MemorySystem) -> None:
+    tools = agent_tools(agent_context(memory, "chat"))
+    assert len(tools) == 18
     for tool in tools:
         schema = tool.spec.parameters
         assert tool.spec.description
         assert (schema["type"], schema["additionalProperties"]) == ("object", False)
-        assert all("type" in each and "title" not in each for each in schema["properties"].values())
+        assert all(each["type"] and each["description"] for each in schema["properties"].values())
         assert not {"session", "agent", "agent_id", "clearance", "namespace", "ask"} & schema["properties"].keys()
 
 
 async def test_the_schemas_take_little_of_every_prompt(session: SessionHandle, memory: MemorySystem) -> None:
-    assert estimate([], [tool.spec for tool in memory_tools(session, memory)]) < 2_500  # 2,000 of cl100k
+    assert estimate([], [tool.spec for tool in memory_tools(session, memory)]) < 1_300  # 750 of cl100k, written tightly
+
+
+async def test_a_short_schema_reaches_every_argument_of_the_whole_one(
+    session: SessionHandle, memory: MemorySystem
+) -> None:
+    wholes = {tool.spec.name: tool.spec.parameters for tool in agent_tools(agent_context(memory, "chat"))}
+    for tool in memory_tools(session, memory):
+        short, whole = tool.spec.parameters, wholes[tool.spec.name]
+        named = {**short["properties"]}
+        rest = named.pop(MORE, {"description": ""})["description"]
+        assert {*named, *re.findall(r"(\w+)(?: \([^)]*\))?(?:, |$)", rest)} == {*whole["properties"]}
+        assert short.get("required") == whole.get("required")
+
+
+async def test_arguments_are_taken_as_they_are_meant(use: Use) -> None:
+    for title in ("tea", "green tea"):
+        await use("memory_write", title=title, more={"tags": "drink", "type": "note"})
+    assert len((await use("memory_search", query="tea", limit="1"))["hits"]) == 1
+    assert len((await use("memory_search", query="tea", types="note", tags='["drink"]'))["hits"]) == 2
+    found = await use("memory_search", query="tea", more='{"tags": ["other"], "limit": "60"}')
+    assert (found["hits"], found["notes"]) == ([], ["limit was 60: 50 was used instead"])
+    first = (await use("memory_search", query="tea"))["hits"][0]["id"]
+    assert _ids((await use("memory_get", ids=first))["observations"]) == [first]
 
 
 async def test_without_observations_there_are_no_tools_and_without_the_system_none_over_sessions(
     memory: MemorySystem, session: SessionHandle
 ) -> None:
-    assert memory_tools(await memory.create_session(["basic_session"], "chat"), memory) == ()
+    assert memory_tools(await memory.create_session(["basic_session"], "chat"), memory) == []
     assert {tool.spec.name for tool in memory_tools(session, memory)} - {
         tool.spec.name for tool in memory_tools(session)
     } == {"session_search", "session_read"}
@@ -307,8 +335,8 @@ async def test_people_and_facts_are_told(use: Use, session: SessionHandle) -> No
 
 
 async def test_a_task_is_written_down_brought_up_and_ticked_off(use: Use, session: SessionHandle) -> None:
-    task = (await use("task_add", title="buy milk", due="2026-02-01", surface="startup", priority="high"))["task"]
-    await use("task_add", title="sleep")
+    task = (await use("task_add", title="buy milk", due="2026-02-01", priority="high"))["task"]
+    await use("task_add", title="sleep", surface="")
     assert [each["title"] for each in (await use("task_list"))["tasks"]] == ["buy milk", "sleep"]
     assert [each.id for each in await session.startup_tasks()] == [task["id"]]
     done = (await use("task_update", task_id=task["id"], status="completed", due=""))["task"]

@@ -1,10 +1,10 @@
 """The prompt: its order, and what gives way when there is no room."""
 
-from chatbot.chat.prompt import Aside, PromptBundle, build_prompt
+from chatbot.chat.prompt import PromptBundle, PromptExtras, build_prompt
 from chatbot.messages import Message
 from chatbot.models import ScriptedModel
 
-ASIDE = Aside(summary="the summary", block="the block", earlier_block="the earlier block")
+EXTRAS = PromptExtras(summary="the summary", block="the block", earlier_block="the earlier block")
 
 
 def dialogue(exchanges: int) -> list[Message]:
@@ -12,9 +12,9 @@ def dialogue(exchanges: int) -> list[Message]:
     return [*said, Message("user", "the question")]
 
 
-async def built(exchanges: int, window: int, aside: Aside | None = ASIDE) -> PromptBundle:
+async def built(exchanges: int, window: int, extras: PromptExtras | None = EXTRAS) -> PromptBundle:
     model = ScriptedModel(["x"], window=window)
-    return await build_prompt(model, "persona", dialogue(exchanges), tools=(), reply_tokens=50, aside=aside)
+    return await build_prompt(model, "persona", dialogue(exchanges), tools=(), reply_tokens=50, extras=extras)
 
 
 async def test_what_changes_least_stands_first() -> None:
@@ -34,8 +34,8 @@ async def test_what_changes_least_stands_first() -> None:
 
 
 async def test_each_turn_begins_like_the_one_before() -> None:
-    before = await built(2, 8192, Aside(summary="s", block="block 2"))
-    after = await built(3, 8192, Aside(summary="s", block="block 3", earlier_block="block 2"))
+    before = await built(2, 8192, PromptExtras(summary="s", block="block 2"))
+    after = await built(3, 8192, PromptExtras(summary="s", block="block 3", earlier_block="block 2"))
     common = before.messages[:-1]
     assert after.messages[: len(common)] == common
 

@@ -12,7 +12,7 @@ from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memorability import Memorability
 from chatbot.models import ScriptedModel
-from stores.access import Clearance
+from chatbot.stores.access import Clearance
 from tests.clock import Clock
 
 STORES = ("basic_session", "observations")
@@ -228,16 +228,19 @@ def test_what_says_something_is_kept(text: str) -> None:
     )
 
 
-async def test_tasks_that_surface_at_startup_are_brought_up_in_the_first_turn_alone(
+async def test_open_tasks_are_brought_up_with_their_details_in_the_first_turn_alone(
     memory: MemorySystem, clock: Clock
 ) -> None:
     earlier = await memory.create_session(STORES, "chat")
-    task = await earlier.add_task("Renew the passport", surface="startup", due="2026-04-01")
+    task = await earlier.add_task(
+        "Renew the passport", due="2026-04-01", priority="high", project="travel", note="2 photos"
+    )
     session = await memory.create_session(STORES, "chat")
     model = ScriptedModel(["Good morning."])
     chat = talking(session, model, clock)
     await chat.turn("Which birds sing at dawn?")
     assert "Renew the passport" in sent(model)
+    assert "task | due 2026-04-01 · high priority · project travel · 2 photos" in sent(model)
     for question in ("Which of them migrate to Africa?", "And how far do they fly?"):
         await chat.turn(question)
     assert "Renew the passport" not in sent(model)

@@ -10,9 +10,8 @@ from chatbot.errors import SessionNotFound
 from chatbot.memory import MemorySystem
 from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
-from chatbot.runtime import Runtime
-from chatbot.setup import Options
-from stores.access import Clearance
+from chatbot.runtime import Options, Runtime
+from chatbot.stores.access import Clearance
 
 STORES = ["basic_session", "observations"]
 CURIOUS = '''

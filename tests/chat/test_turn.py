@@ -15,8 +15,9 @@ from chatbot.errors import BudgetExceeded, ContextTooLong, ProviderFailed, RateL
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCall, ToolCallDelta, ToolSpec, Usage
 from chatbot.models import Price, ScriptedModel
+from chatbot.stores.errors import InvalidValue
 from chatbot.tools import Tool, Toolbox
-from stores.errors import InvalidValue
+from tests.patience import PATIENCE_S
 
 PERSONA = "You are terse."
 
@@ -227,7 +228,7 @@ async def test_cancelling_keeps_what_was_said_and_bills_it(session: SessionHandl
     model = ScriptedModel([endless, "and on"], price=Price(0.001, 0.002))
     chat = _chat(model, session, memory_home)
     turn = asyncio.create_task(chat.turn("tell me a story"))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await said.wait()
         turn.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -249,7 +250,7 @@ async def test_two_turns_at_once_take_their_order(session: SessionHandle, memory
 
     model = ScriptedModel([slow, "second reply"])
     chat = _chat(model, session, memory_home)
-    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         group.create_task(chat.turn("first"))
         await first_began.wait()
         group.create_task(_chat(model, session, memory_home).turn("second"))
@@ -284,7 +285,7 @@ async def test_tools_run_side_by_side_and_their_results_stay_with_the_calls(
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        (("c", "add", "{not json"), "no valid JSON"),
+        (("c", "add", "{not json"), "not valid JSON"),
         (("c", "add", "[1, 2]"), "should be an object"),
         (("c", "ad", "{}"), "did you mean 'add'"),
         (("c", "refuse", "{}"), "not today"),

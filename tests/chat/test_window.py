@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 from chatbot.chat.window import Window
-from stores.records import TranscriptEntry
+from chatbot.stores.records import TranscriptEntry
 
 START = datetime(2026, 1, 2, tzinfo=UTC)
 

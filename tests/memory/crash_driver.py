@@ -41,20 +41,20 @@ import whoosh.index
 import whoosh.reading  # noqa: F401
 
 import chatbot.memory.maintenance.upkeep  # noqa: F401
+from chatbot.hooks.extraction.facts import Fact
+from chatbot.hooks.extraction.learning import FactStep, Origin, apply
 from chatbot.memory import MemorySystem
 from chatbot.memory.maintenance.policy import Policy, Rule
 from chatbot.memory.writing import Draft
-from chatbot.pipeline.by_model.facts import Fact
-from chatbot.pipeline.by_model.learning import Origin, Step, apply
-from stores import KeyValue, SessionRef, TranscriptEntry
-from stores.access import SENSITIVITIES, Guard, View, is_stricter
-from stores.base import ObservationStore
-from stores.basic_session import BasicSessionStore
-from stores.events import Event
-from stores.observation import STATUSES, Observation, Triple
-from stores.observations.store import ObservationFileStore
-from stores.query import Filter
-from stores.transcript_file import TranscriptFile
+from chatbot.stores import KeyValue, SessionRef, TranscriptEntry
+from chatbot.stores.access import SENSITIVITIES, Guard, View, is_stricter
+from chatbot.stores.base import ObservationStore
+from chatbot.stores.basic_session import BasicSessionStore
+from chatbot.stores.events import Event
+from chatbot.stores.observation import STATUSES, Observation, Triple
+from chatbot.stores.observations.store import ObservationFileStore
+from chatbot.stores.query import Filter
+from chatbot.stores.transcript_file import TranscriptFile
 
 Ack = Callable[[str], None]
 ROUNDS_A_FOLDER = 40
@@ -361,6 +361,50 @@ class Purging(Remembering):
         self.next = max([self.next, *(number % 1_000_000 for number in found)]) + 2
 
 
+class Erasing(Scenario):
+    """Conversations are deleted with what is remembered of them; one that was interrupted can be deleted again."""
+
+    life_s = 0.2
+
+    async def work(self, worker: int, ack: Ack) -> None:
+        async with self.open() as memory:
+            for number in count():
+                word = f"canary{os.getpid()}x{worker}x{number}end"
+                session = await memory.create_session((*STORES, "observations"), "chat", title=word)
+                await session.transcript_append("user", word)
+                said = await session.remember(word, type="exchange")
+                await session.remember(f"{word} too", derived_from=[said.id])
+                await session.store_fact(word, "is", "said")
+                await memory.delete_session(session.id)
+                ack(word)
+
+    def verify(self, acked: list[str]) -> None:
+        assert not self.left(acked)
+        asyncio.run(self.finish())
+        assert not self.left(["canary"])
+
+    def left(self, words: list[str]) -> list[str]:
+        """The files that hold any of the words, but for sessions that never came into being."""
+        files = (path for path in self.folder.rglob("*") if path.is_file() and ".drafts" not in path.parts)
+        return [f"{path}: {word}" for path in files for data in [path.read_bytes()]
+                for word in words if word.encode() in data]  # fmt: skip
+
+    async def finish(self) -> None:
+        """Delete again what was interrupted; nothing is remembered of what is gone."""
+        async with self.open() as memory:
+            for record in await memory.list_sessions():
+                await memory.delete_session(record.id)
+            last = await memory.create_session(STORES, "chat")
+            await memory.delete_session(last.id)  # empties the trash
+            memories = memory.memories().within(across=True)
+            assert await memories.every(ask=SENSITIVITIES, statuses=STATUSES) == []
+            assert await memories.query_facts(ask=SENSITIVITIES) == []
+
+    def open(self) -> MemorySystem:
+        """The memory, whose caches are below the folder too."""
+        return MemorySystem(self.folder / "memory", settings={"observations": {"cache": str(self.folder / "cache")}})
+
+
 async def _every_row(store: ObservationStore, view: View) -> list[Observation]:
     """All that there is, of any status."""
     rows: list[Observation] = []
@@ -459,7 +503,7 @@ class Correcting(Remembering):
                 targets = await memories.get([each.id for each in kept], count_use=False)
                 await apply(
                     [
-                        Step(Fact(f"new {row.title[4:]}", "Sam"), action.replace("repeat", "delete"), row)
+                        FactStep(Fact(f"new {row.title[4:]}", "Sam"), action.replace("repeat", "delete"), row)
                         for action, row in zip(actions, targets, strict=True)
                     ],
                     memories,
@@ -494,21 +538,26 @@ class Retiring(Maintaining):
     """Merged originals are deleted and erased, and the journal rewritten each time: their summaries stay, and why."""
 
     async def some(self, times: int, worker: int, ack: Ack = lambda _: None) -> None:
-        """Add rows and let them grow old, again and again."""
-        days = count()
+        """Add rows and let them grow old, again and again, however short each life is."""
+        ages = self.folder / "ages"  # grows by a byte each tenth of a day
+
+        def now() -> datetime:
+            with ages.open("ab") as file:
+                file.write(b".")
+                return NOW + timedelta(days=file.tell() / 10)
+
         rule = Rule(types=("note", "event"), delete_after_days=1)
         policy = Policy(compression_min_age_days=0, decay_per_day=0, erase_after_days=1, rules=(rule,))
         settings = {"observations": {"cache": str(self.folder / "cache")}}
         async with (
             self.open() as store,
-            MemorySystem(
-                self.folder / "memory", settings=settings, clock=lambda: NOW + timedelta(days=next(days) / 10)
-            ) as memory,
+            MemorySystem(self.folder / "memory", settings=settings, clock=now) as memory,
         ):
             for number in range(times):
                 words = f"{os.getpid()}x{worker}x{number}"
-                rows = _alike(f"{words}a {words}b {words}c")
-                await store.commit(OWNER, [Event(kind="add", at=NOW, row=row) for row in rows])
+                at = now()
+                rows = _alike(f"{words}a {words}b {words}c", at)
+                await store.commit(OWNER, [Event(kind="add", at=at, row=row) for row in rows])
                 ack(" ".join(row.id for row in rows))
                 await memory.maintain(policy, whole=True)
 
@@ -652,12 +701,12 @@ def _adding(number: int, word: str = "") -> Event:
     return Event(kind="add", at=NOW, ids=(observation_id,), row=row)
 
 
-def _alike(words: str) -> list[Observation]:
+def _alike(words: str, now: datetime = NOW) -> list[Observation]:
     """Three rows that are alike, and one that is to be archived."""
     given = [{"title": f"{words} {number}"} for number in range(3)]
     given.append({"title": f"{words} happened", "type": "event", "narrative": "north south east west up down"})
     return [
-        Observation(id=str(uuid4()), created_at=NOW, updated_at=NOW, sensitivity="public", **each)  # type: ignore[arg-type]
+        Observation(id=str(uuid4()), created_at=now, updated_at=now, sensitivity="public", **each)  # type: ignore[arg-type]
         for each in given
     ]
 
@@ -673,11 +722,11 @@ def _ends_whole(folder: Path) -> bool:
 
 @contextmanager
 def _told() -> Iterator[list[str]]:
-    """What is logged by `stores.files`."""
+    """What is logged by `chatbot.stores.files`."""
     told: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
-    logger = logging.getLogger("stores.files")
+    logger = logging.getLogger("chatbot.stores.files")
     logger.addHandler(handler)
     try:
         yield told
@@ -774,6 +823,7 @@ SCENARIOS: dict[str, type[Scenario]] = {
     "create": Creating,
     "fork": Forking,
     "delete": Deleting,
+    "erase": Erasing,
     "remember": Remembering,
     "import": Importing,
     "use": Using,

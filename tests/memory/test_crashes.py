@@ -1,6 +1,6 @@
 """`kill -9` at random moments, some 1,500 times, and power cuts: nothing acknowledged is lost, everything opens.
 
-`CRASH_ROUNDS` in the environment multiplies the rounds.
+That many at night, a share of them else (see `tests.effort`); `CRASH_ROUNDS` in the environment multiplies them.
 """
 
 import os
@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.effort import rounds
+from tests.patience import PATIENCE_S
+
 DRIVER = Path(__file__).with_name("crash_driver.py")
 TIMES = int(os.environ.get("CRASH_ROUNDS", "1"))
-KILLS = {"append": 400, "compact": 400, "share": 120, "kv": 300, "create": 150, "fork": 80, "delete": 120}
+KILLS = {"append": 400, "compact": 400, "share": 120, "kv": 300, "create": 150, "fork": 80, "delete": 120, "erase": 25}
 CUTS = {
     "append": 12,
     "compact": 20,
@@ -28,11 +31,11 @@ CUTS = {
 }
 
 
-@pytest.mark.timeout(120 * TIMES)
+@pytest.mark.timeout(300 * TIMES)
 @pytest.mark.parametrize("scenario", KILLS)
 def test_a_killed_process_loses_nothing_that_was_acknowledged(scenario: str, tmp_path: Path) -> None:
-    rounds = KILLS[scenario] * TIMES
-    assert _drive("kill", scenario, rounds, tmp_path) > rounds // 4  # or the children never got to work
+    tries = rounds(KILLS[scenario]) * TIMES
+    assert _drive("kill", scenario, tries, tmp_path) > tries // 4  # or the children never got to work
 
 
 @pytest.fixture
@@ -65,15 +68,15 @@ def test_a_power_cut_loses_what_was_not_synced_or_these_tests_could_not_fail(ima
     assert not survived
 
 
-@pytest.mark.timeout(120 * TIMES)
+@pytest.mark.timeout(300 * TIMES)
 @pytest.mark.parametrize("scenario", CUTS)
 def test_a_power_cut_loses_nothing_that_was_acknowledged(scenario: str, tmp_path: Path, image: Path) -> None:
-    rounds = CUTS[scenario] * TIMES
-    assert _drive("cut", scenario, rounds, tmp_path / "disk", image) > rounds // 4
+    tries = rounds(CUTS[scenario]) * TIMES
+    assert _drive("cut", scenario, tries, tmp_path / "disk", image) > tries // 4
 
 
-def _drive(how: str, scenario: str, rounds: int, *paths: Path) -> int:
-    command = [sys.executable, str(DRIVER), how, scenario, str(rounds), *map(str, paths)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=115 * TIMES, check=False)
+def _drive(how: str, scenario: str, tries: int, *paths: Path) -> int:
+    command = [sys.executable, str(DRIVER), how, scenario, str(tries), *map(str, paths)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S * TIMES, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return int(done.stdout)

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from chatbot.memory import MemorySystem
-from stores.errors import StoreFailed
+from chatbot.stores.errors import StoreFailed
 from tests.disk import fill
+from tests.patience import PATIENCE_S
 
 STORES = ["basic_session"]
 
@@ -41,7 +42,7 @@ asyncio.run(main(Path(sys.argv[1])))
 
 def test_an_index_that_cannot_be_written_fails_nothing_and_hides_nothing(memory_home: Path) -> None:
     command = [sys.executable, "-c", INDEX_REFUSED, str(memory_home)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     listed = "made, renamed, number 7, number 6, number 5, number 4, number 3, number 2"
     assert done.stdout.splitlines() == [listed, listed]
     assert "sessions.journal.jsonl could not be written" in done.stderr
@@ -85,7 +86,8 @@ READ_ONLY = """
 import asyncio, concurrent.futures.thread, filelock, os, sys, uuid6  # while the interpreter's folder can still be read
 from pathlib import Path
 from chatbot.memory import MemorySystem
-from stores.errors import StoreFailed
+from chatbot.stores.errors import StoreFailed
+from chatbot.stores.observations import store, search
 
 if os.geteuid() == 0:
     os.setgid(65534)
@@ -129,7 +131,7 @@ def test_what_may_only_be_read_is_read_and_every_write_names_what_refused_it(pub
     session_id = asyncio.run(make())
     _make_read_only(public_home)
     command = [sys.executable, "-c", READ_ONLY, str(public_home), session_id]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     _make_writable(public_home)
     assert done.returncode == 0, done.stderr
     said, *refusals = done.stdout.splitlines()

@@ -4,16 +4,18 @@ import asyncio
 import json
 import logging
 import os
+import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from chatbot.errors import DamagedSession
 from chatbot.memory import MemorySystem, SessionRecord
-from chatbot.memory.index import SessionIndex
-from stores.errors import LaterFormat
-from stores.files import locked
+from chatbot.stores.errors import LaterFormat
+from chatbot.stores.files import LOCK_TIMEOUT_S, locked
+from chatbot.stores.on_disk.session_index import SessionIndex
 
 STORES = ["basic_session"]
 
@@ -59,7 +61,7 @@ async def test_looking_waits_for_nobody_and_writes_nothing(memory_home: Path) ->
     ids = await _make(memory_home)
     before = {path.name: path.stat().st_mtime_ns for path in memory_home.iterdir()}
     with locked(memory_home):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LOCK_TIMEOUT_S / 2):
             assert await _listed(memory_home) == ids
     assert {path.name: path.stat().st_mtime_ns for path in memory_home.iterdir()} == before
 
@@ -165,7 +167,9 @@ async def test_a_damaged_session_json_is_recovered_from_the_index(
             session = await memory.load_session(ids[1], "chat")
         assert session.record.title == "number 1"
         assert [entry.content for entry in await session.transcript_read_all()] == ["hello"]
-    assert json.loads(path.read_bytes())["title"] == "number 1"
+        assert path.read_bytes() == b'{"id":'  # reading mends nothing
+        await memory.rename_session(ids[1], "renamed")
+    assert json.loads(path.read_bytes())["title"] == "renamed"
     assert [aside.read_bytes() for aside in path.parent.glob("session.json.damaged-*")] == [b'{"id":']
     assert "session.json" in caplog.text
 
@@ -276,3 +280,44 @@ async def test_a_session_json_nested_without_end_is_damaged_like_any_other(memor
     (memory_home / "sessions" / ids[1] / "session.json").write_bytes(b"[" * 100_000)
     async with MemorySystem(memory_home) as memory:
         assert (await memory.load_session(ids[1], "chat")).record.title == "number 1"
+
+
+@pytest.mark.parametrize("name", ["sessions.json", "sessions.journal.jsonl"])
+async def test_no_flipped_byte_of_the_index_hides_or_changes_a_session(
+    memory_home: Path, tmp_path: Path, name: str
+) -> None:
+    await _make(memory_home)
+    async with MemorySystem(memory_home) as memory:
+        await memory.create_session(STORES, "other", title="the last")
+        copy = tmp_path / "copy"  # while there is a journal
+        shutil.copytree(memory_home, copy)
+    sessions = copy / "sessions"
+    os.utime(sessions, ns=((memory_home / "sessions").stat().st_mtime_ns,) * 2)
+    expected = SessionIndex(copy, sessions).find(lambda _: True)
+    assert expected[0].title == "the last"
+    whole = (copy / name).read_bytes()
+    for place in range(0, len(whole), 7):
+        for mask in [(1, 0x20, whole[place] ^ ord("["), whole[place] ^ ord("\n"))[place % 4]]:
+            damaged = bytearray(whole)
+            damaged[place] ^= mask
+            (copy / name).write_bytes(damaged)
+            assert _by_id(SessionIndex(copy, sessions).find(lambda _: True)) == _by_id(expected), place
+            assert (copy / name).read_bytes() == damaged
+    (copy / name).write_bytes(whole.replace(b'"chat"', b'"chap"').replace(b"the last", b"the lost"))
+    async with MemorySystem(copy) as memory:
+        await memory.list_sessions()
+        await memory.rename_session(expected[0].id, "mended")
+    assert SessionIndex(copy, sessions).problem() is None
+
+
+def _by_id(records: list[SessionRecord]) -> dict[str, SessionRecord]:
+    """The records; when they were used the folders know less exactly than the index."""
+    return {record.id: replace(record, used_at=record.created_at) for record in records}
+
+
+async def test_an_index_of_an_earlier_release_without_checksums_is_read(memory_home: Path) -> None:
+    ids = await _make(memory_home)
+    index = memory_home / "sessions.json"
+    index.write_text(re.sub(r', "sums?": ("\w+"|true)', "", index.read_text(encoding="utf-8")), encoding="utf-8")
+    assert SessionIndex(memory_home, memory_home / "sessions").problem() is None
+    assert await _listed(memory_home) == ids

@@ -14,11 +14,12 @@ import pytest
 from chatbot.memory import MemorySystem
 from chatbot.memory.maintenance.policy import Policy, Rule
 from chatbot.memory.maintenance.report import Report
-from chatbot.memory.maintenance.upkeep import LOCK_NAME, NAME
+from chatbot.memory.maintenance.upkeep import NAME
 from chatbot.memory.remembering import Memories
-from stores.access import SENSITIVITIES
-from stores.files import locked
-from stores.observation import STATUSES, Observation
+from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.files import locked
+from chatbot.stores.observation import STATUSES, Observation, estimate_tokens
+from tests.patience import PATIENCE_S
 
 BEGIN = datetime(2026, 3, 4, tzinfo=UTC)
 
@@ -93,6 +94,97 @@ async def test_what_is_meant_to_last_is_found_as_important_as_ever_and_fades_for
     assert [(await memory.row(each)).strength for each in (note, decision)] == [0.1, 0.1]
     hits = (await memory.memories.recall("the blue door")).hits
     assert {hit.id: hit.parts["importance"] for hit in hits} == {note: 0.1, decision: 0.5}
+
+
+WAYS = (
+    "My blood type is AB negative.",
+    "Blood type: AB negative, by the way.",
+    "AB negative is my blood type, note it.",
+)
+BESIDE = ("The blood test at the clinic is on Monday.", "I gave blood at the hospital.", "Coffee of the dark type.")
+
+
+async def test_what_was_said_in_several_sessions_ranks_no_lower_as_one(memory: Memory) -> None:
+    async def place() -> int:
+        hits = (await memory.memories.recall("What is my blood type?", limit=10)).hits
+        texts = [hit.observation.user_text if hit.observation else "" for hit in hits]
+        return next(at for at, text in enumerate(texts, 1) if "AB negative" in text)
+
+    sessions = []
+    for said in WAYS:
+        session = await memory.system.create_session(["basic_session", "observations"], "chat")
+        for text in (said, *BESIDE):
+            await session.remember(type="exchange", user_text=text, assistant_text=f"So {len(text)}.")
+            memory.now += timedelta(minutes=1)
+        sessions.append(session.id)
+        memory.now += timedelta(days=1)
+    memory.now += timedelta(days=7)
+    before = await place()
+    [deed] = [each for each in (await memory.after(0)).deeds if each.kind == "compress" and len(each.ids) == 3]
+    assert await place() <= max(before, 3)
+    assert deed.by is not None
+    summary = await memory.row(deed.by)
+    assert summary.session_id == sessions[-1]
+    assert (summary.importance, summary.rank) == (0.5, 0.5)
+    for day, said in enumerate(WAYS):
+        assert f"{BEGIN + timedelta(days=day):%Y-%m-%d}: {said}" in summary.user_text
+    await memory.after(300)
+    assert (await memory.row(deed.by)).rank == 0.5
+
+
+@pytest.mark.parametrize("summarize_after_days", [0, 20])
+@pytest.mark.parametrize(
+    ("said", "denied"),
+    [
+        ("Ada of the harbour office is allergic to cats", "Ada of the harbour office is not allergic to cats"),
+        ("The harbour office of Ada opens on Sundays", "The harbour office of Ada never opens on Sundays"),
+        ("Ada plays tennis at the harbour club", "Ada no longer plays tennis at the harbour club"),
+        ("Ada isst mittags im Hafen gern Fleisch", "Ada isst mittags im Hafen kein Fleisch"),
+    ],
+)
+async def test_a_statement_and_its_denial_are_never_merged(
+    memory: Memory, said: str, denied: str, summarize_after_days: float
+) -> None:
+    session = await memory.system.create_session(["basic_session", "observations"], "chat")
+    for n in range(4):
+        for text in (said, denied):
+            await session.remember(f"{text} ({n})")
+    report = await memory.after(40, Policy(summarize_after_days=summarize_after_days))
+    for deed in report.deeds:
+        if deed.by is not None:
+            text = (await memory.row(deed.by)).text()
+            assert (said in text) is not (denied in text)
+    assert bool(report.counts()["compress"])
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ("Ada: Sure!", "Ada: Sure, thanks!", "Ada: Sure, great!"),
+        ("Ada: See you soon, Bob!", "Ada: See you, Bob!", "Ada: Bye, see you, Bob!"),
+        ("Glad everyone had fun!", "Glad you had fun!", "Have fun, everyone!"),
+    ],
+)
+async def test_small_talk_is_not_alike(memory: Memory, texts: tuple[str, ...]) -> None:
+    for text in texts:
+        await memory.keep(text)
+    assert not (await memory.after(30)).counts()["compress"]
+
+
+@pytest.mark.parametrize("kind", ["compress", "summarize"])
+@pytest.mark.parametrize("length", [20, 200, 900, 2_000])
+async def test_a_digest_takes_250_tokens_at_most_and_says_everything(memory: Memory, kind: str, length: int) -> None:
+    session = await memory.system.create_session(["basic_session", "observations"], "chat")
+    texts = [f"The green kettle {n} in the workshop of Mr. Li costs {n}.50. ".ljust(length, "x") for n in range(12)]
+    for text in texts:
+        await session.remember(type="exchange", user_text=text, assistant_text=f"Noted, {text[:24]}")
+    policy = Policy(similarity=0.3) if kind == "compress" else Policy(similarity=0, summarize_after_days=20)
+    await memory.after(40, policy)
+    rows = (await memory.memories.list_observations(limit=100)).rows
+    shown = "\n".join(row.text() for row in rows)
+    assert all(estimate_tokens(row.text()) <= 250 for row in rows if row.type == "compressed_summary")
+    assert all(text.strip() in shown for text in texts)
+    assert (len(rows) < len(texts)) is (length < 250)
 
 
 async def test_a_second_run_does_nothing(memory: Memory) -> None:
@@ -324,9 +416,13 @@ async def test_a_dry_run_tells_what_would_be_done_and_does_nothing(memory: Memor
     for number in range(4):
         await memory.keep(f"thing{number} word{number}")
     memory.now += timedelta(days=30)
-    before = {path: path.read_bytes() for path in memory.home.iterdir() if path.is_file() and path.name != LOCK_NAME}
+    before = {
+        path: path.read_bytes() for path in memory.home.iterdir() if path.is_file() and path.name != ".maintenance.lock"
+    }
     told = await memory.after(0, policy, dry_run=True, whole=True)
-    after = {path: path.read_bytes() for path in memory.home.iterdir() if path.is_file() and path.name != LOCK_NAME}
+    after = {
+        path: path.read_bytes() for path in memory.home.iterdir() if path.is_file() and path.name != ".maintenance.lock"
+    }
     assert before == after
     done = await memory.after(0, policy, whole=True)
     assert dict(told.counts()) == dict(done.counts())
@@ -370,7 +466,7 @@ async def test_two_at_once_are_one_who_does_it_and_one_who_says_so(memory: Memor
     memory.now += timedelta(days=30)
     first, second = await asyncio.gather(memory.system.maintain(), memory.system.maintain())
     assert [report.counts()["compress"] for report in (first, second) if report.deeds] == [3]
-    with locked(memory.home, name=LOCK_NAME):
+    with locked(memory.home, name=".maintenance.lock"):
         async with memory.opened() as other:
             assert (await other.maintain()).skipped == "under way"
 
@@ -410,7 +506,7 @@ async def test_many_processes_at_once_leave_each_row_in_one_place(memory: Memory
     )
     command = [sys.executable, "-c", script, str(memory.home), memory.settings["observations"]["cache"]]
     running = [await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE) for _ in range(4)]
-    said = [(await asyncio.wait_for(each.communicate(), 100))[0].decode().strip() for each in running]
+    said = [(await asyncio.wait_for(each.communicate(), PATIENCE_S))[0].decode().strip() for each in running]
     assert "done" in said
     assert set(said) <= {"done", "under way"}
     rows = [await memory.row(each) for each in ids]

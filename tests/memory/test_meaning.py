@@ -5,26 +5,24 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from chatbot.config import EmbeddingSettings
 from chatbot.embedding import Embedded, Embedder
 from chatbot.errors import ModelError, ProviderFailed
 from chatbot.memory.meaning import Meaning, embedded_text
-from chatbot.memory.scoring import fuse
 from chatbot.messages import Usage
 from chatbot.models.embedding import LiteLLMEmbedder
 from chatbot.models.minilm import MiniLMEmbedder
-from stores.base import ObservationStore
-from stores.errors import OtherEmbedder
-from stores.events import Event
-from stores.in_memory import InMemoryStore
-from stores.observation import Observation
-from stores.observations.store import ObservationFileStore
-from stores.query import Filter
-from stores.testing_observations import NOW, OWNER, adding, observation
-from stores.vectors import vector
+from chatbot.stores.base import ObservationStore
+from chatbot.stores.errors import OtherEmbedder
+from chatbot.stores.events import Event
+from chatbot.stores.in_memory import InMemoryStore
+from chatbot.stores.observation import Observation
+from chatbot.stores.observations.store import ObservationFileStore
+from chatbot.stores.query import Filter
+from chatbot.stores.testing_observations import NOW, OWNER, adding, observation
+from chatbot.stores.vectors import vector
+from tests.patience import PATIENCE_S
 
 pytest_plugins = ["tests.servers.openai_server"]
 pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
@@ -136,7 +134,7 @@ async def test_a_failure_is_told_once_and_words_alone_count_for_a_while(store: O
 async def test_an_embedder_that_is_slow_does_not_hold_up_an_answer(store: ObservationStore) -> None:
     embedder, told = LetterEmbedder(), list[str]()
     embedder.gate.clear()
-    async with asyncio.timeout(10), Meaning(embedder, store, notice=told.append, timeout_s=0.01) as meaning:
+    async with asyncio.timeout(PATIENCE_S), Meaning(embedder, store, notice=told.append, timeout_s=0.01) as meaning:
         assert await meaning.nearest(OWNER, ["a"]) == []
     assert told == ["memory is searched by words alone: letters: nothing came for 0.01 s"]
 
@@ -147,7 +145,7 @@ async def test_another_embedder_than_before_is_refused_with_what_to_do_until_all
     told: list[str] = []
     await store.commit(OWNER, adding(note(0, "aaa")))
     await Meaning(LetterEmbedder(), store).embed_missing()
-    async with Meaning(LetterEmbedder("other"), store, notice=told.append, pause_s=0) as meaning:
+    async with Meaning(LetterEmbedder("other", sends_away=True), store, notice=told.append, pause_s=0) as meaning:
         with pytest.raises(OtherEmbedder, match="made by letters with 26 dimensions, not by other"):
             await meaning.check()
         assert await meaning.nearest(OWNER, ["a"]) == []
@@ -157,10 +155,34 @@ async def test_another_embedder_than_before_is_refused_with_what_to_do_until_all
         assert len(await meaning.nearest(OWNER, ["a"])) == 1
 
 
+async def test_vectors_of_another_embedder_make_way_for_one_that_costs_nothing(store: ObservationStore) -> None:
+    await store.commit(OWNER, adding(note(0, "aaa")))
+    await Meaning(LetterEmbedder(), store).embed_missing()
+    async with Meaning(LetterEmbedder("other"), store) as meaning:
+        assert len(await meaning.nearest(OWNER, ["a"])) == 1
+    assert (await store.vector_stats(OWNER)).model == "other"
+
+
+async def test_what_was_written_is_embedded_when_the_memory_is_closed(store: ObservationStore) -> None:
+    embedder = LetterEmbedder()
+    async with Meaning(embedder, store) as meaning:
+        await store.commit(OWNER, adding(*[note(number, f"note {number}") for number in range(7)]))
+        meaning.begin()
+    assert (await store.vector_stats(OWNER)).missing == 0
+
+
+async def test_closing_a_memory_that_was_only_read_embeds_nothing(store: ObservationStore) -> None:
+    embedder = LetterEmbedder()
+    await store.commit(OWNER, adding(note(0, "aaa")))
+    async with Meaning(embedder, store):
+        pass
+    assert embedder.calls == []
+
+
 async def test_writing_and_searching_go_on_while_the_embedder_works_in_the_background(store: ObservationStore) -> None:
     embedder = LetterEmbedder()
     await store.commit(OWNER, adding(note(0, "aaa"), note(1, "bbb")))
-    async with asyncio.timeout(20), Meaning(embedder, store) as meaning:
+    async with asyncio.timeout(PATIENCE_S), Meaning(embedder, store) as meaning:
         embedder.gate.clear()
         meaning.begin()
         meaning.begin()
@@ -180,11 +202,13 @@ async def test_closing_stops_what_goes_on_in_the_background(store: ObservationSt
     embedder = LetterEmbedder()
     embedder.gate.clear()
     await store.commit(OWNER, adding(note(0, "aaa")))
-    async with asyncio.timeout(10):
-        async with Meaning(embedder, store) as meaning:
+    told: list[str] = []
+    async with asyncio.timeout(PATIENCE_S):
+        async with Meaning(embedder, store, notice=told.append, closing_s=0.1) as meaning:
             meaning.begin()
             await embedder.asked.wait()
         await meaning.aclose()
+    assert told == ["1 memories are not embedded yet: `chatbot memory reindex --embed`"]
 
 
 async def test_with_minilm_a_question_finds_what_shares_no_word_with_it(tmp_path: Path) -> None:
@@ -222,48 +246,3 @@ async def test_with_a_server_what_it_took_is_billed(tmp_path: Path, openai_url: 
 def test_what_is_embedded_is_what_a_row_says_each_part_once() -> None:
     row = note(0, "tea", narrative="tea", facts=("green",), user_text="which?", assistant_text="that", tags=("x",))
     assert embedded_text(row) == "tea\ngreen\nwhich?\nthat"
-
-
-def test_words_and_meaning_are_joined_by_their_weights() -> None:
-    assert fuse({"a": 10, "b": 5}, {"b": 0.5, "c": 0.25}, 0.4) == {
-        "a": pytest.approx(0.6),
-        "b": pytest.approx(0.3 + 0.4),
-        "c": pytest.approx(0.2),
-    }
-
-
-_SCORES = st.dictionaries(st.sampled_from("abcdef"), st.floats(0.001, 50))
-_WEIGHTS = st.floats(0, 1)
-
-
-@given(_SCORES, _SCORES, _WEIGHTS)
-def test_joined_scores_lie_in_0_to_1_and_hold_every_id(
-    lexical: dict[str, float], vectors: dict[str, float], weight: float
-) -> None:
-    fused = fuse(lexical, vectors, weight)
-    assert set(fused) == {*lexical, *vectors}
-    assert all(0 <= score <= 1 + 1e-9 for score in fused.values())
-
-
-@given(_SCORES, _SCORES, _WEIGHTS)
-def test_what_is_better_by_words_and_by_meaning_is_better(
-    lexical: dict[str, float], vectors: dict[str, float], weight: float
-) -> None:
-    fused = fuse(lexical, vectors, weight)
-    for one in fused:
-        for other in fused:
-            sides = [(scores.get(one, 0), scores.get(other, 0)) for scores in (lexical, vectors)]
-            if all(mine >= theirs for mine, theirs in sides):
-                assert fused[one] >= fused[other] - 1e-9
-
-
-@given(_SCORES, _WEIGHTS)
-def test_a_side_that_is_empty_leaves_the_order_of_the_other(scores: dict[str, float], weight: float) -> None:
-    for fused in (fuse(scores, {}, weight), fuse({}, scores, weight)):
-        assert sorted(fused, key=lambda each: (fused[each], scores[each])) == sorted(scores, key=scores.__getitem__)
-
-
-@pytest.mark.parametrize("weight", [-0.1, 1.1, float("nan")])
-def test_a_weight_that_is_none_is_refused(weight: float) -> None:
-    with pytest.raises(ValueError, match="the weight is"):
-        fuse({}, {}, weight)

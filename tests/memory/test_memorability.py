@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatbot.memory.memorability import GATE, TYPE_WEIGHTS, Memorability, Scores, saturated
-from stores.observation import TYPES
+from chatbot.stores.observation import TYPES
 
 SHARES = st.floats(0, 1)
 TEXTS = st.text(max_size=300)
@@ -98,6 +98,50 @@ def test_facts_pass_in_short_form_and_in_other_scripts(text: str, reply: str) ->
 )
 def test_small_talk_does_not(text: str, reply: str) -> None:
     assert not Memorability().passes(Memorability().of_exchange(text, reply))
+
+
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        ("What is your favourite colour?", "blue"),
+        ("How old are you?", "44"),
+        ("Do you have any pets?", "just cats"),
+        ("你最喜欢什么颜色？", "蓝色"),
+        ("Which languages do you speak?", "two"),
+    ],
+)
+def test_a_word_that_answers_a_question_passes_with_it_and_not_alone(question: str, text: str) -> None:
+    memorability = Memorability()
+    assert memorability.passes(memorability.of_exchange(text, "Noted.", question=question))
+
+
+@pytest.mark.parametrize(
+    ("question", "text"), [("Shall I go on?", "yes"), ("Do you want another joke?", "sure"), ("How are you?", "fine")]
+)
+def test_an_answer_to_an_offer_does_not(question: str, text: str) -> None:
+    memorability = Memorability()
+    assert not memorability.passes(memorability.of_exchange(text, "All right.", question=question))
+
+
+@pytest.mark.parametrize(
+    "text", ["Tell me a joke", "What is 17*23?", "Please tell me a story.", "Could you show me more?", "Count to 20"]
+)
+def test_an_errand_does_not_however_long_the_reply(text: str) -> None:
+    reply = "Why did the chicken cross the road? To get to the other side, where the corn was golden and ripe."
+    assert not Memorability().passes(Memorability().of_exchange(text, reply))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Write my sister Anna a birthday card",
+        "How do I configure Flask routes in the budget tracker?",
+        "Translate my thesis abstract on wasps",
+    ],
+)
+def test_an_errand_with_a_topic_does(text: str) -> None:
+    reply = "Here is a first version, which you can change in every place that you do not like."
+    assert Memorability().passes(Memorability().of_exchange(text, reply))
 
 
 def test_a_question_whose_answer_repeats_what_was_recalled_does_not_and_a_statement_does() -> None:

@@ -10,7 +10,7 @@ from chatbot.embedding import Embedded
 from chatbot.memory import MemorySystem
 from chatbot.memory.writing import Draft
 from chatbot.models.minilm import MiniLMEmbedder
-from stores.errors import InvalidValue
+from chatbot.stores.errors import InvalidValue
 from tests.clock import Clock
 
 START = datetime(2026, 3, 4, 9, tzinfo=UTC)

@@ -13,10 +13,10 @@ import pytest
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.recall import RESCORED
 from chatbot.memory.writing import Draft
-from stores.access import SENSITIVITIES
-from stores.errors import InvalidValue
-from stores.observations.keeper import Keeper
-from stores.observations.visible import Lines
+from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.errors import InvalidValue
+from chatbot.stores.observations.keeper import Keeper
+from chatbot.stores.observations.visible import Lines
 from tests.clock import Clock
 
 WEDNESDAY = datetime(2026, 3, 4, 12, tzinfo=UTC)
@@ -105,7 +105,7 @@ async def test_all_that_the_user_said_is_asked_for_and_the_last_weighs_most(memo
     for draft in SAID:
         await say(await opened(memory), draft)
     session = await opened(memory)
-    assert await recalled(session, ["Tell me of the boiler.", "Who did that?"]) == [SAID[1].user_text]
+    assert (await recalled(session, ["Tell me of the boiler.", "Who did that?"]))[0] == SAID[1].user_text
     found = await recalled(session, ["Tell me of the boiler.", "And of the cello?"])
     assert found[0] == SAID[3].user_text
     assert SAID[1].user_text in found
@@ -321,7 +321,7 @@ async def test_a_word_that_all_rows_hold_makes_no_more_work_than_the_bounds_allo
     assert considered <= 2 * RESCORED
     assert work["neighbours"] <= RESCORED
     assert work["outline"] <= RESCORED
-    assert work["get"] <= 5
+    assert work["get"] <= 5 + 8  # those that may have changed what is recalled are read as well
 
 
 async def test_a_row_is_beside_what_is_seen_as_rows_come_and_go(files: MemorySystem) -> None:

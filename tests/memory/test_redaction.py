@@ -13,11 +13,12 @@ from hashlib import sha256
 from importlib.resources import files
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from chatbot.memory import secret_rules
+from chatbot import secret_rules
 from chatbot.memory.redaction import redact
+from tests.effort import examples
 
 HEX = "0123456789abcdef"
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -174,6 +175,7 @@ def test_what_is_no_secret_is_kept(text: str) -> None:
     assert redact(text) == (text, ())
 
 
+@example(b"", ["Authorization:", "token", "--protocol=tcp", "~/.ssh/id_ed25519_work_laptop"])
 @given(data=st.binary(max_size=32), words=st.lists(st.sampled_from(" ".join(HARMLESS).split()), max_size=12))
 def test_hashes_ids_and_paths_are_kept_among_any_words(data: bytes, words: list[str]) -> None:
     digest = sha256(data).hexdigest()
@@ -184,7 +186,7 @@ def test_hashes_ids_and_paths_are_kept_among_any_words(data: bytes, words: list[
     assert redact(kept)[0] == kept
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(data=st.data())
 @pytest.mark.parametrize("rule", secret_rules.rules(), ids=lambda rule: rule.id)
 def test_no_rule_is_kept_from_a_text_that_it_finds_something_in(rule: secret_rules.Rule, data: st.DataObject) -> None:
@@ -232,7 +234,7 @@ def test_every_rule_of_gitleaks_is_read_as_it_is_written() -> None:
 
 def test_what_is_small_talk_reads_no_rule() -> None:
     code = (
-        "from chatbot.memory.redaction import redact; from chatbot.memory import secret_rules as rules;"
+        "from chatbot.memory.redaction import redact; from chatbot import secret_rules as rules;"
         "redact('Hello there, how are you today? I have been to the library of Tromsø.');"
         "import sys; print('secretscreen' in sys.modules, sum('_written' in vars(rule) for rule in rules.rules()))"
     )

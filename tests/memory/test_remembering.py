@@ -13,8 +13,8 @@ from chatbot.errors import SessionNotFound
 from chatbot.memory import MemorySystem
 from chatbot.memory.redaction import redact
 from chatbot.memory.writing import Draft
-from stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES
-from stores.errors import (
+from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES
+from chatbot.stores.errors import (
     AccessDenied,
     ConflictingChange,
     InvalidValue,
@@ -22,8 +22,9 @@ from stores.errors import (
     UnknownObservation,
     UnsupportedOperation,
 )
-from stores.observation import STATUSES
+from chatbot.stores.observation import STATUSES
 from tests.clock import Clock
+from tests.patience import PATIENCE_S
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 TOKEN = "ghp_" + "".join("aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zC2eF4"[:36])
@@ -80,13 +81,14 @@ async def test_one_refused_draft_stops_all_unless_asked_to_go_on(memory: MemoryS
 
 
 async def test_an_unknown_type_is_kept_as_a_note_and_told(memory: MemorySystem) -> None:
-    for kind in ("poem", ["note"], 5, None):
+    kinds: list[Any] = ["poem", ["note"], 5, None]
+    for kind in kinds:
         kept = await memory.remember(f"t {kind}", type=kind)
         assert "kept as a note" in kept.warning
         [row] = await memory.get([kept.id])
         assert row.type == "note"
     with pytest.raises(InvalidValue, match="did you mean 'title'"):
-        await memory.remember(titel="x")
+        await memory.remember(titel="x")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +120,7 @@ async def test_an_unknown_type_is_kept_as_a_note_and_told(memory: MemorySystem) 
 async def test_an_impossible_draft_is_refused_by_a_store_error_and_leaves_nothing(
     memory: MemorySystem, given: dict[str, Any]
 ) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         with pytest.raises(StoreError):
             await memory.remember(**{"title": "t"} | given)
         [skipped] = await memory.remember_all([Draft(**{"title": "t"} | given)], keep_going=True)
@@ -326,7 +328,8 @@ async def test_namespaces_know_nothing_of_each_other_unless_asked_across(memory:
 
 async def test_what_would_be_gone_as_it_comes_is_refused(memory: MemorySystem, clock: Clock) -> None:
     kept = await memory.remember("kept", expires_at=clock.now + timedelta(minutes=1))
-    for past in (NOW, NOW - timedelta(days=9), "2020-01-01T00:00:00Z"):
+    pasts: list[Any] = [NOW, NOW - timedelta(days=9), "2020-01-01T00:00:00Z"]
+    for past in pasts:
         with pytest.raises(ConflictingChange, match=r"expires_at is 20.*, which is past: name a time to come"):
             await memory.update(kept.id, expires_at=past)
         with pytest.raises(ConflictingChange, match="which is past"):
@@ -460,7 +463,7 @@ async def test_a_task_in_words_that_are_remembered_is_to_be_done_all_the_same(me
     assert (await memory.get([task.id]))[0].type == "task"
     await memory.update_task(task.id, status="in_progress")
     assert await memory.add_task("buy milk", due="2026-12-01") == (await memory.tasks())[0]
-    assert [(each.status, each.due) for each in await memory.tasks()] == [("in_progress", "")]
+    assert [(each.status, each.due) for each in await memory.tasks()] == [("in_progress", "2026-12-01")]
     await memory.update_task(task.id, status="completed", note="2 l")
     again = await memory.add_task("Buy milk")
     assert (again.status, again.priority, again.note) == ("pending", "normal", "")
@@ -472,9 +475,9 @@ async def test_a_task_in_words_that_are_remembered_is_to_be_done_all_the_same(me
 
 async def test_tasks_are_sorted_ticked_off_and_surface(memory: MemorySystem) -> None:
     low = await memory.add_task("low", priority="low", surface="startup")
-    late = await memory.add_task("late", due="2026-12-01", project="P", scope="user")
-    soon = await memory.add_task("soon", due="2026-04-01")
-    high = await memory.add_task("high", priority="high")
+    late = await memory.add_task("late", due="2026-12-01", project="P", scope="user", surface="")
+    soon = await memory.add_task("soon", due="2026-04-01", surface="")
+    high = await memory.add_task("high", priority="high", surface="")
     assert [task.title for task in await memory.tasks()] == ["high", "soon", "late", "low"]
     assert [task.id for task in await memory.startup_tasks()] == [low.id]
     assert [task.id for task in await memory.tasks(project="p")] == [late.id]
@@ -514,7 +517,7 @@ async def test_a_fact_is_as_strict_as_its_source_and_lives_as_long(memory: Memor
         with pytest.raises(StoreError):
             await memory.store_fact("a", "b", "c", **given)
     with pytest.raises(InvalidValue):
-        await memory.query_facts(colour="red")
+        await memory.query_facts(colour="red")  # type: ignore[call-arg]
 
 
 async def test_a_summary_is_as_strict_as_the_strictest_thing_said(tmp_path: Path, clock: Clock) -> None:
@@ -544,7 +547,7 @@ async def test_what_is_past_its_time_is_gone_and_can_be_purged(memory: MemorySys
     assert await memory.purge_expired() == []
     clock.move(hours=2)
     assert await memory.get([late.id], ask=ALL) == []
-    assert [row.id for row in (await memory.list_observations(statuses="expired", ask=ALL)).rows] == [late.id]
+    assert [row.id for row in (await memory.list_observations(statuses=("expired",), ask=ALL)).rows] == [late.id]
     assert (await memory.stats(ask=ALL)).by_status == {"active": 1, "expired": 1}
     assert await memory.purge_expired() == [late.id]
     assert await memory.purge_expired() == []
@@ -565,7 +568,7 @@ async def test_past_the_cap_protected_types_stay_longest(tmp_path: Path, clock: 
         rows = (await memory.list_observations(limit=100)).rows
         assert len(rows) == 10
         assert {*kept, used.id} <= {row.id for row in rows}
-        archived = await memory.list_observations(statuses="archived", limit=100)
+        archived = await memory.list_observations(statuses=("archived",), limit=100)
         assert len(archived.rows) == 24
 
 

@@ -4,44 +4,54 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from math import log
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chatbot.memory.recall import judged
-from chatbot.memory.scoring import PROFILES, Profile, scored, windowed
-from stores.observation import Observation
-from stores.query import Match
+from chatbot.memory.scoring import PROFILES, ROOM, WORDS, Profile, Scored, scored, windowed
+from chatbot.stores.candidates import Candidates
+from chatbot.stores.observation import Observation
+from chatbot.stores.query import Match
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
 SEARCH, RECENT, INJECT = PROFILES["search"], PROFILES["recent"], PROFILES["inject"]
 
 
-def candidate(name: str = "a", *, days: float = 0, lexical: float = 5.0, **known: object) -> Match:
+HALF = 0.5 * ROOM / WORDS
+"""The BM25 score that is half a match, for a question that weighs nothing."""
+
+
+def candidate(name: str = "a", *, days: float = 0, lexical: float = HALF, **known: object) -> Match:
     at = NOW - timedelta(days=days)
     given: dict[str, object] = {"type": "note", "session_id": None, "created_at": at, "updated_at": at} | known
     return Match(id=name, score=lexical, **given)  # type: ignore[arg-type]
 
 
-def score(one: Match, profile: Profile, sessions: Mapping[str, float] | None = None) -> float:
-    [only] = scored({one.id: one}, {}, sessions or {}, profile, NOW)
+def ranked(rows: Mapping[str, Match], profile: Profile, **more: Any) -> list[Scored]:
+    return scored(Candidates(dict(rows), **more), profile, NOW)
+
+
+def score(one: Match, profile: Profile) -> float:
+    [only] = ranked({one.id: one}, profile)
     return only.score
 
 
 @pytest.mark.parametrize(
     ("profile", "one", "expected"),
     [
-        (SEARCH, candidate(), 0.6 * 0.5 + 0.2),
-        (SEARCH, candidate(days=1), 0.6 * 0.5 + 0.2 * 0.5),
-        (SEARCH, candidate(mention_count=5), 0.6 * 0.5 + 0.2 + 0.2 * 0.5),
-        (SEARCH, candidate(mention_count=50), 0.6 * 0.5 + 0.2 + 0.2),
+        (SEARCH, candidate(), 0.96 * 0.5 + 0.02),
+        (SEARCH, candidate(days=1), 0.96 * 0.5 + 0.02 * 0.5),
+        (SEARCH, candidate(mention_count=5), 0.96 * 0.5 + 0.02 + 0.02 * 0.5),
+        (SEARCH, candidate(mention_count=50), 0.96 * 0.5 + 0.02 + 0.02),
         (RECENT, candidate(days=3, mention_count=2), 0.7 / 4 + 0.3 * 0.2),
-        (INJECT, candidate(importance=1.0), 0.55 * 0.5 + 0.2 + 0.15 + 0.1 * 0.5),
-        (INJECT, candidate(confirmed_count=1, importance=0.0), 0.55 * 0.5 + 0.2 + 0.1 * (1 - 0.5 / (1 + log(6)))),
-        (INJECT, candidate(days=30, importance=0.0), 0.55 * 0.5 + 0.2 * 0.5 + 0.1 * 0.5),
-        (INJECT, candidate(days=21, type="event", importance=0.0), 0.55 * 0.5 + 0.2 * 0.5 + 0.1 * 0.5),
-        (INJECT, candidate(days=3000, type="preference", importance=0.0), 0.55 * 0.5 + 0.2 + 0.1 * 0.5),
+        (INJECT, candidate(importance=1.0), 0.9 * 0.5 + 0.01 + 0.06 + 0.03 * 0.5),
+        (INJECT, candidate(confirmed_count=1, importance=0.0), 0.9 * 0.5 + 0.01 + 0.03 * (1 - 0.5 / (1 + log(6)))),
+        (INJECT, candidate(days=30, importance=0.0), 0.9 * 0.5 + 0.01 * 0.5 + 0.03 * 0.5),
+        (INJECT, candidate(days=21, type="event", importance=0.0), 0.9 * 0.5 + 0.01 * 0.5 + 0.03 * 0.5),
+        (INJECT, candidate(days=3000, type="preference", importance=0.0), 0.9 * 0.5 + 0.01 + 0.03 * 0.5),
     ],
 )
 def test_the_golden_cases(profile: Profile, one: Match, expected: float) -> None:
@@ -51,12 +61,12 @@ def test_the_golden_cases(profile: Profile, one: Match, expected: float) -> None
 @given(st.floats(0.1, 50), st.floats(0.01, 20))
 def test_a_better_match_outranks_a_worse_one(worse: float, more: float) -> None:
     rows = {each.id: each for each in (candidate("a", lexical=worse), candidate("b", lexical=worse + more))}
-    assert [row.match.id for row in scored(rows, {}, {}, INJECT, NOW)] == ["b", "a"]
+    assert [row.match.id for row in ranked(rows, INJECT)] == ["b", "a"]
 
 
 def test_what_answers_better_stands_before_what_was_found_a_hundred_times() -> None:
     rows = {each.id: each for each in (candidate("often", lexical=5.0, use_count=100), candidate("b", lexical=6.0))}
-    assert [row.match.id for row in scored(rows, {}, {}, INJECT, NOW)] == ["b", "often"]
+    assert [row.match.id for row in ranked(rows, INJECT)] == ["b", "often"]
 
 
 def test_an_exchange_neither_fades_nor_grows_when_it_is_looked_for() -> None:
@@ -70,19 +80,19 @@ def test_other_weights_give_another_order() -> None:
     rows = {each.id: each for each in (candidate("old", days=300, lexical=9), candidate("new", lexical=4))}
     by_match = replace(SEARCH, match=1.0, recency=0.0)
     by_age = replace(SEARCH, match=0.1, recency=0.9)
-    assert scored(rows, {}, {}, by_match, NOW)[0].match.id == "old"
-    assert scored(rows, {}, {}, by_age, NOW)[0].match.id == "new"
+    assert ranked(rows, by_match)[0].match.id == "old"
+    assert ranked(rows, by_age)[0].match.id == "new"
 
 
 @given(st.floats(0, 1000))
 def test_a_match_is_a_share_whatever_else_was_found(lexical: float) -> None:
-    assert 0 <= score(candidate(lexical=lexical), replace(SEARCH, recency=0)) < 0.6 + 1e-9
+    assert 0 <= score(candidate(lexical=lexical), replace(SEARCH, recency=0)) < 0.98 + 1e-9
 
 
 def test_neighbours_and_the_session_raise_a_row() -> None:
     rows = {each.id: each for each in (candidate("hit", session_id="s"), candidate("beside", lexical=0, session_id="s"),
                                        candidate("elsewhere", lexical=0, session_id="t"))}  # fmt: skip
-    found = scored(rows, {"hit": {"beside": 1}}, {"s": 2.0}, INJECT, NOW)
+    found = ranked(rows, INJECT, neighbours={"hit": {"beside": 1}}, sessions={"s": 2.0})
     assert [row.match.id for row in found] == ["hit", "beside", "elsewhere"]
     assert found[1].parts["spill"] > 0
     assert found[1].parts["session"] == found[0].parts["session"] > 0
@@ -90,13 +100,13 @@ def test_neighbours_and_the_session_raise_a_row() -> None:
 
 def test_equals_stand_in_a_fixed_order() -> None:
     rows = {name: candidate(name) for name in "cab"}
-    assert [row.match.id for row in scored(rows, {}, {}, INJECT, NOW)] == ["c", "b", "a"]
+    assert [row.match.id for row in ranked(rows, INJECT)] == ["c", "b", "a"]
 
 
 def test_floors_limit_and_exclusion_each_tell_why() -> None:
-    strengths = {"best": 10.0, "good": 8.0, "third": 7.0, "weak": 1.0, "seen": 9.0}
+    strengths = {"best": 10.0, "good": 8.0, "third": 7.0, "weak": 0.5, "seen": 9.0}
     rows = {name: candidate(name, lexical=strength) for name, strength in strengths.items()}
-    verdicts = judged(scored(rows, {}, {}, INJECT, NOW), INJECT, 2, frozenset({"seen"}))
+    verdicts = judged(ranked(rows, INJECT), INJECT, 2, frozenset({"seen"}))
     assert {row.match.id: verdict for row, verdict in verdicts} == {
         "best": "recalled",
         "seen": "seen already",
@@ -104,7 +114,7 @@ def test_floors_limit_and_exclusion_each_tell_why() -> None:
         "third": "over limit",
         "weak": "below relative floor",
     }
-    nonsense = judged(scored({"a": candidate(lexical=0.05)}, {}, {}, INJECT, NOW), INJECT, 5, frozenset())
+    nonsense = judged(ranked({"a": candidate(lexical=0.0)}, INJECT), INJECT, 5, frozenset())
     assert [verdict for _, verdict in nonsense] == ["below absolute floor"]
 
 
@@ -115,10 +125,7 @@ def test_a_summary_takes_no_place_where_its_session_is_recalled_in_full() -> Non
         "else": candidate("else", lexical=9.0, type="session_summary", session_id="two"),
         "seen": candidate("seen", lexical=9.5, session_id="two"),
     }
-    verdicts = {
-        row.match.id: verdict
-        for row, verdict in judged(scored(rows, {}, {}, INJECT, NOW), INJECT, 2, frozenset({"seen"}))
-    }
+    verdicts = {row.match.id: verdict for row, verdict in judged(ranked(rows, INJECT), INJECT, 2, frozenset({"seen"}))}
     assert verdicts == {"summary": "told in full", "seen": "seen already", "else": "recalled", "said": "recalled"}
 
 
@@ -133,17 +140,59 @@ def test_a_row_is_as_alike_as_it_is_together_with_those_beside_it() -> None:
     rows = {name: candidate(name, lexical=0.0) for name in ("before", "row", "after", "alone")}
     beside = {"row": {"before": -1, "after": 1}, "before": {"row": 1}, "after": {"row": -1}}
     found = windowed(rows, beside, {"row": 0.6, "before": 0.4, "alone": 0.6}, 0.1)
-    assert found["row"] == pytest.approx((0.6 + 0.3 * 0.4 + 0.3 * 0.1) / 1.6)
-    assert found["before"] == pytest.approx((0.4 + 0.3 * 0.6) / 1.3)
-    assert found["after"] == pytest.approx((0.1 + 0.3 * 0.6) / 1.3)
+    assert found["row"] == pytest.approx((0.6 + 0.1 * 0.4 + 0.1 * 0.1) / 1.2)
+    assert found["before"] == pytest.approx((0.4 + 0.1 * 0.6) / 1.1)
+    assert found["after"] == pytest.approx((0.1 + 0.1 * 0.6) / 1.1)
     assert found["alone"] == 0.6
 
 
-def test_what_is_alike_in_meaning_is_raised() -> None:
-    rows = {name: candidate(name, lexical=lexical) for name, lexical in {"words": 5.0, "meaning": 4.0}.items()}
-    found = scored(rows, {}, {}, INJECT, NOW, similar={"meaning": 0.9, "words": 0.1})
-    assert found[0].match.id == "words"
-    rows["meaning"] = candidate("meaning", lexical=4.9)
-    rows["other"] = candidate("other", lexical=0.0)
-    found = scored(rows, {}, {}, INJECT, NOW, similar={"meaning": 0.9, "words": 0.1})
-    assert found[0].match.id == "meaning"
+def test_what_is_alike_in_meaning_is_found_though_it_holds_no_word() -> None:
+    rows = {"word": candidate("word", lexical=4.0), "meaning": candidate("meaning", lexical=0.0)}
+    assert [row.match.id for row in ranked(rows, INJECT, weight=6.0)] == ["word", "meaning"]
+    found = ranked(rows, INJECT, weight=6.0, similar={"meaning": 0.4, "word": 0.1})
+    assert [row.match.id for row in found] == ["meaning", "word"]
+    assert found[0].parts["meaning"] == 0.4
+
+
+def test_one_weak_word_gives_way_to_meaning_and_many_rare_words_do_not() -> None:
+    """A question of one word weighs little, so a row that holds it is no better than the word."""
+    similar = {"meaning": 0.4, "words": 0.1}
+    weak = {"words": candidate("words", lexical=4.0), "meaning": candidate("meaning", lexical=0.0)}
+    rare = weak | {"words": candidate("words", lexical=30.0)}
+    assert ranked(weak, INJECT, weight=4.0, similar=similar)[0].match.id == "meaning"
+    assert ranked(rare, INJECT, weight=30.0, similar=similar)[0].match.id == "words"
+
+
+def test_a_row_that_names_the_asked_date_is_raised() -> None:
+    rows = {name: candidate(name, lexical=3.0) for name in ("dated", "other")}
+    found = ranked(rows, INJECT, dated={"dated": 1.0})
+    assert [row.match.id for row in found] == ["dated", "other"]
+    assert found[0].parts["dates"] == 1.0
+
+
+def test_context_counts_less_where_rows_are_long() -> None:
+    rows = {name: candidate(name, lexical=5.0, session_id="s") for name in ("hit", "beside")}
+    beside = {"hit": {"beside": 1}, "beside": {"hit": -1}}
+    short, long = (
+        ranked(rows, INJECT, neighbours=beside, sessions={"s": 5.0}, average_length=length)[0].score
+        for length in (10.0, 600.0)
+    )
+    assert long < short
+
+
+@given(st.floats(0, 4000), st.sampled_from(["note", "event", "discovery", "technical"]))
+def test_age_never_beats_a_better_match(days: float, type_: str) -> None:
+    """Better by a fifth is better, however old."""
+    for profile in (SEARCH, INJECT):
+        rows = {
+            "old": candidate("old", days=days, lexical=12.0, type=type_),
+            "new": candidate("new", lexical=10.0, type=type_),
+        }
+        assert ranked(rows, profile)[0].match.id == "old"
+
+
+def test_where_nothing_is_alike_only_few_are_recalled() -> None:
+    rows = {name: candidate(name, lexical=0.0) for name in "abcde"}
+    for cosine, recalled in ((0.05, 0), (0.18, 2), (0.4, 5)):
+        found = ranked(rows, INJECT, similar=dict.fromkeys(rows, cosine))
+        assert [verdict for _, verdict in judged(found, INJECT, 5, frozenset())].count("recalled") == recalled

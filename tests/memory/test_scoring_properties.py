@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -25,7 +24,8 @@ from chatbot.memory.scoring import (
     saturated,
     scored,
 )
-from stores.query import Match
+from chatbot.stores.candidates import Candidates
+from chatbot.stores.query import Match
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
 SEARCH, INJECT = PROFILES["search"], PROFILES["inject"]
@@ -42,7 +42,8 @@ def ranked(
     neighbours: Mapping[str, Mapping[str, int]] | None = None,
     sessions: Mapping[str, float] | None = None,
 ) -> list[Scored]:
-    return scored({each.id: each for each in candidates}, neighbours or {}, sessions or {}, profile, NOW)
+    rows = {each.id: each for each in candidates}
+    return scored(Candidates(rows, neighbours or {}, sessions or {}), profile, NOW)
 
 
 def test_the_weights_of_each_profile_are_shares_of_one() -> None:
@@ -66,7 +67,7 @@ _CANDIDATES = st.builds(
 
 @given(_CANDIDATES, st.sampled_from([SEARCH, INJECT]), st.floats(0.01, 100))
 def test_a_better_match_outranks_a_worse_one_that_is_else_the_same(row: Match, profile: Profile, by: float) -> None:
-    better = replace(row, id="b", score=row.score + by)
+    better = row._replace(id="b", score=row.score + by)
     assert [each.match.id for each in ranked(row, better, profile=profile)] == ["b", row.id]
 
 
@@ -78,7 +79,7 @@ def test_a_score_lies_between_0_and_1(row: Match, profile: Profile) -> None:
 
 @given(st.lists(_CANDIDATES, min_size=1, max_size=8), st.sampled_from(list(PROFILES.values())))
 def test_a_score_does_not_depend_on_what_else_was_found(rows: list[Match], profile: Profile) -> None:
-    rows = [replace(row, id=f"{number}") for number, row in enumerate(rows)]
+    rows = [row._replace(id=f"{number}") for number, row in enumerate(rows)]
     together = {each.match.id: each.score for each in ranked(*rows, profile=profile)}
     assert together == {row.id: ranked(row, profile=profile)[0].score for row in rows}
 

@@ -8,7 +8,7 @@ import pytest
 
 from chatbot.errors import SessionNotFound
 from chatbot.memory import MemorySystem, SessionFilter, SessionHandle
-from stores import InvalidValue
+from chatbot.stores import InvalidValue
 from tests.clock import Clock
 
 STORES = ["basic_session"]

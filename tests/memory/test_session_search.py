@@ -5,6 +5,7 @@ import shutil
 import sqlite3
 import time
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatbot.memory import MemorySystem, SessionFilter, SessionHandle
-from chatbot.memory.session_terms import SessionTerms, number_of, pack
 from chatbot.memory.snippets import snippet
-from stores.access import CLEARANCES, Clearance
-from stores.analysis import terms
+from chatbot.stores.access import CLEARANCES, Clearance
+from chatbot.stores.analysis import terms
+from chatbot.stores.cache import Cache
+from chatbot.stores.errors import StoreError
+from chatbot.stores.session_terms import SessionTerms, number_of, pack
 
 STORES = ["basic_session", "observations"]
 
@@ -50,7 +53,8 @@ async def test_the_session_that_speaks_of_it_is_found_with_its_line(memory: Memo
 
 async def test_what_the_cap_moved_to_the_archive_is_found_with_its_number(memory: MemorySystem) -> None:
     session = await _said(memory, "a giraffe", *(f"line {n}" for n in range(20)))
-    assert (await session.transcript_read_last(100))[0].content != "a giraffe"
+    assert "transcript.archive.md" in {file.name for file in await session.list_files()}
+    assert (await session.transcript_read_last(100))[0].content == "a giraffe"
     [hit] = await memory.search_sessions("giraffe")
     assert hit.number == 1
 
@@ -110,7 +114,8 @@ async def test_a_session_that_cannot_be_read_hides_no_other(memory: MemorySystem
     transcript.unlink()
     transcript.mkdir()
     assert set(await _found(memory, "giraffe")) == {"good", "bad giraffe"}  # the one by its title alone
-    assert (await memory.search_sessions("giraffe", wanted=SessionFilter(title="bad")))[0].role == "title"
+    with pytest.raises(StoreError):  # that nothing can be read is not that nothing was said
+        await memory.search_sessions("giraffe", wanted=SessionFilter(title="bad"))
 
 
 async def test_a_damaged_cache_is_begun_anew(memory: MemorySystem) -> None:
@@ -217,6 +222,23 @@ def test_ranges_always_lie_in_the_line(text: str, wanted: list[str]) -> None:
     line, ranges = snippet(text, {*wanted, *terms(text[:40])})
     assert all(0 <= begin < end <= len(line) for begin, end in ranges)
     assert [*ranges] == sorted(ranges)
+
+
+def test_what_was_kept_of_other_terms_is_thrown_away(tmp_path: Path) -> None:
+    known = SessionTerms(Cache(tmp_path / "memory", tmp_path / "cache"))
+    known.put([("a", "-", pack({"giraffe": 1}))])
+    assert known.look(["giraffe"]) == {"a": ("-", (1,))}
+    [path] = (tmp_path / "cache").rglob("sessions.sqlite")
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA user_version = 0")
+    assert known.look(["giraffe"]) == {}
+    known.put([("a", "-", pack({"🦒": 2}))])
+    assert known.look(["🦒"]) == {"a": ("-", (2,))}
+
+
+def test_an_emoji_is_marked_in_the_line() -> None:
+    line, ranges = snippet("my 🦜🦜 pet 🇩🇪!", set(terms("🦜 🇩🇪")))
+    assert [line[begin:end] for begin, end in ranges] == ["🦜🦜", "🇩🇪"]
 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=12), st.integers(1, 400), max_size=60))

@@ -11,7 +11,7 @@ import pytest
 
 from chatbot.errors import AmbiguousSession, SessionExpired, SessionNotFound, WrongAgent
 from chatbot.memory import MemorySystem, SessionHandle
-from stores import (
+from chatbot.stores import (
     DamagedFile,
     InvalidValue,
     SessionRef,
@@ -26,7 +26,7 @@ from tests.clock import Clock
 STORES = ["basic_session"]
 
 ONLY_KEY_VALUES = """
-from stores import KeyValueStore
+from chatbot.stores import KeyValueStore
 
 class OnlyKeyValues(KeyValueStore):
     async def kv_get(self, session, key): return "x"

@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from year import Year, claims  # where Python finds it for scripts
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.nightly
 async def test_after_a_year_what_matters_is_known_and_what_is_gone_is_explained(tmp_path: Path) -> None:
     year = Year(tmp_path, 80, 1, 100)
     result = await year.live()

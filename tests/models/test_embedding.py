@@ -12,7 +12,9 @@ from chatbot.config import EmbeddingSettings
 from chatbot.embedding import Embedded
 from chatbot.errors import AccessDenied, ModelError, ProviderFailed, RateLimited, RequestRefused, UnknownModel
 from chatbot.models.embedding import LiteLLMEmbedder, open_embedder
+from chatbot.models.local_encoder import LocalEmbedder
 from chatbot.models.minilm import MiniLMEmbedder
+from tests.patience import PATIENCE_S
 
 pytest_plugins = ["tests.servers.openai_server"]
 pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
@@ -116,19 +118,20 @@ async def test_an_answer_that_is_nonsense_is_a_failure_of_the_provider(openai_ur
 async def test_cancelling_hangs_up_at_once(openai_url: str) -> None:
     async with embedder_at(openai_url, "hangs-while-embedding") as embedder:
         call = asyncio.create_task(embedder.embed(["tea"]))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while not await requests_at(openai_url):  # noqa: ASYNC110 - the server is asked, over HTTP
                 await asyncio.sleep(0)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        async with asyncio.timeout(5), aiohttp.ClientSession() as session:
+        async with asyncio.timeout(PATIENCE_S), aiohttp.ClientSession() as session:
             await session.get(f"{openai_url}/hung-up")
 
 
 def test_the_settings_name_the_embedder() -> None:
-    assert open_embedder(EmbeddingSettings()) is None
+    assert open_embedder(EmbeddingSettings(model="")) is None
+    assert isinstance(open_embedder(EmbeddingSettings()), LocalEmbedder)
     assert isinstance(open_embedder(EmbeddingSettings(model="local/minilm")), MiniLMEmbedder)
     assert isinstance(open_embedder(EmbeddingSettings(model="voyage/voyage-3-large")), LiteLLMEmbedder)
-    with pytest.raises(UnknownModel, match="there is local/minilm"):
+    with pytest.raises(UnknownModel, match="choose local/auto or local/minilm"):
         open_embedder(EmbeddingSettings(model="local/other"))

@@ -26,6 +26,7 @@ from chatbot.errors import (
 from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCall, ToolCallDelta, ToolSpec, Usage
 from chatbot.models import Price, open_model
 from chatbot.models.gateway import LiteLLMModel
+from tests.patience import PATIENCE_S
 
 pytest_plugins = ["tests.servers.openai_server"]
 # LiteLLM uses pydantic in a way that pydantic deprecates; it hides that itself, which pytest undoes for each test.
@@ -62,7 +63,7 @@ def end_of(deltas: list[Delta]) -> Finished:
 
 
 async def get_json(url: str) -> list[dict[str, dict[str, object]]]:
-    async with asyncio.timeout(10), aiohttp.ClientSession() as session, session.get(url) as response:
+    async with asyncio.timeout(PATIENCE_S), aiohttp.ClientSession() as session, session.get(url) as response:
         answer: list[dict[str, dict[str, object]]] = await response.json()
         return answer
 
@@ -129,6 +130,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("hides_mcp", [True, False])
 async def test_tools_need_no_package_of_another_protocol_and_load_none(openai_url: str, *, hides_mcp: bool) -> None:
     source = WITH_TOOLS.format(hides_mcp=hides_mcp, url=openai_url)
@@ -315,7 +317,7 @@ async def test_cancelling_the_reader_hangs_up_on_the_provider(openai_url: str) -
 
     async with model_at(openai_url, "stalls-later") as model:
         reader = asyncio.create_task(read())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             await has_begun.wait()
         reader.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -396,6 +398,6 @@ async def main():
 asyncio.run(main())
 """
     command = [sys.executable, "-X", "dev", "-W", "error", "-c", program]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     slow = [line for line in ran.stderr.splitlines() if not line.startswith("Executing <")]  # said by -X dev
     assert (ran.returncode, ran.stdout, slow) == (0, "", [])

@@ -10,6 +10,7 @@ from chatbot.errors import ProviderFailed, RateLimited
 from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCall, ToolCallDelta, Usage
 from chatbot.models import Price, ScriptedModel, open_model
 from chatbot.models.tokens import estimate_text
+from tests.patience import PATIENCE_S
 
 HELLO = [Message("user", "hello")]
 
@@ -115,7 +116,7 @@ async def test_a_reply_may_wait_for_the_test() -> None:
     await asyncio.sleep(0)
     assert not waiting.done()
     may_go_on.set()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         assert await waiting == TextDelta("after")
     await stream.aclose()
 

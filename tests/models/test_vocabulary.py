@@ -12,6 +12,7 @@ from chatbot.models.chat_template import Part
 from chatbot.models.gguf import find_model
 from chatbot.models.llama import Llama
 from chatbot.models.vocabulary import Decoder, Vocabulary
+from tests.effort import examples
 
 IM_START, IM_END = 1, 2
 SPECIAL = range(17)
@@ -54,7 +55,7 @@ def test_a_marker_cannot_be_put_together_from_two_messages(llama: Llama) -> None
 
 
 @given(text=ASSIGNED | st.lists(st.sampled_from(["<|im_end|>", "<|im_start|>", "<", "|", "im_", "\n"])).map("".join))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_whatever_is_written_is_read_as_written(vocabulary: Vocabulary, text: str) -> None:
     tokens = vocabulary.tokenize([Part(text, is_template=False)])
     assert special_in(tokens) == []

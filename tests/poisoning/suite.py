@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from chatbot.memory.exchanges import INTRODUCTION
-from stores.access import View
-from stores.observation import TYPES, Observation, parse_observation
+from chatbot.stores.access import View
+from chatbot.stores.observation import TYPES, Observation, parse_observation
 
 NONCE = "5f1e8a7c33b94d02"
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -23,7 +23,9 @@ _FIELDS = {
     "person": "people",
     "file": "files_read",
     "import": "narrative",
+    "preference": "facts",
 }
+_TYPES = {"user_text": "exchange", "preference": "preference"}
 _LISTS = {"facts", "tags", "people", "files_read"}
 _FOLDER = Path(__file__).parent
 
@@ -58,15 +60,49 @@ def attacks() -> list[Attack]:
     ]
 
 
-def innocents() -> list[tuple[str, str]]:
+def innocents(name: str = "innocent.toml") -> list[tuple[str, str]]:
     """Of each the place and the text."""
-    written = tomllib.loads((_FOLDER / "innocent.toml").read_text(encoding="utf-8"))
+    written = tomllib.loads((_FOLDER / name).read_text(encoding="utf-8"))
     return [(place, text) for place, texts in written.items() for text in texts]
+
+
+PARTS = ("seen", "unseen", "later")
+"""Of the second suite: the texts that the rules were tried on while they were written, the half that was held out, and
+those written afterwards."""
+
+
+@dataclass(frozen=True)
+class Second:
+    """One attack of the second suite. Its row is dropped; or it may be shown once what is in `gone` is gone from it."""
+
+    places: tuple[str, ...]
+    texts: tuple[str, ...]
+    may_be_shown: bool
+    gone: tuple[str, ...]
+
+    @property
+    def row(self) -> Observation:
+        return row_with(self.places, self.texts)
+
+
+def second_attacks(half: str) -> list[Second]:
+    written = tomllib.loads((_FOLDER / f"attacks_{half}.toml").read_text(encoding="utf-8"))
+    return [
+        Second(
+            _tuple(each["where"]), _tuple(each["text"], with_nonce=True), kind == "shown", tuple(each.get("gone", ()))
+        )
+        for kind, several in written.items()
+        for each in several
+    ]
+
+
+def second_innocents(half: str) -> list[tuple[str, str]]:
+    return innocents(f"innocent_{half}.toml")
 
 
 def row_with(places: tuple[str, ...], texts: tuple[str, ...], number: int = 0, **others: Any) -> Observation:
     """A row that holds the texts, made as a tool or the chat would, or read as an import would."""
-    given: dict[str, Any] = {"type": "exchange" if "user_text" in places else "note"}
+    given: dict[str, Any] = {"type": _TYPES.get(places[0], "note")}
     for place, text in zip(places, texts, strict=True):
         name = _FIELDS.get(place, place)
         given[name] = (*given.get(name, ()), text) if name in _LISTS else text

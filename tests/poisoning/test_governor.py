@@ -12,8 +12,8 @@ from chatbot.chat.disguises import is_invisible, visible
 from chatbot.chat.governor import EMPTY, HIDDEN, LONGEST_JUDGED, STALE, TOO_LONG, judge
 from chatbot.chat.role_marks import without_role_marks
 from chatbot.chat.rules import RULES
-from stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, View, may_see
-from stores.observation import STATUSES, Observation
+from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, View, may_see
+from chatbot.stores.observation import STATUSES, Observation
 from tests.poisoning.suite import NOW, VIEW, Attack, attacks, innocents, row_with
 
 IN_ROWS = [attack for attack in attacks() if attack.is_in_a_row]

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatbot.chat.dialogue import messages_of, said_tool_calls, said_tool_result
+from chatbot.chat.dialogue import messages_of, tool_call_line, tool_result_line
 from chatbot.chat.governor import HIDDEN, judge
 from chatbot.chat.memory_block import BUDGET, LIMIT, REPEATED, MemoryBlock, build_block, system_notice
 from chatbot.chat.prompt import build_prompt
 from chatbot.messages import ToolCall
 from chatbot.models.scripted import ScriptedModel
-from stores.basic_session import BasicSessionStore
-from stores.observation import Observation, estimate_tokens
-from stores.records import SessionRef, TranscriptEntry
+from chatbot.stores.basic_session import BasicSessionStore
+from chatbot.stores.observation import Observation, estimate_tokens
+from chatbot.stores.records import SessionRef, TranscriptEntry
 from tests.poisoning.suite import NONCE, NOW, VIEW, Attack, Entry, attacks, innocents, read_block, row_with
 
 ALL = attacks()
@@ -85,9 +85,9 @@ async def test_a_prompt_with_an_attack_in_its_memory_keeps_its_roles(attack: Att
 async def test_an_attack_in_a_transcript_keeps_the_role_in_which_it_was_said(attack: Attack, tmp_path: Path) -> None:
     (text,) = attack.texts
     call = ToolCall("a", "look", "{}")
-    answer = said_tool_result("a", text) if "tool" in attack.places else said_tool_result("a", "nothing")
+    answer = tool_result_line("a", text) if "tool" in attack.places else tool_result_line("a", "nothing")
     spoken = "Hello" if "tool" in attack.places else text
-    said = [("user", spoken), said_tool_calls([call]), answer, ("assistant", spoken), ("user", "Who is the owner?")]
+    said = [("user", spoken), tool_call_line([call]), answer, ("assistant", spoken), ("user", "Who is the owner?")]
     read = await _through_the_store(said, tmp_path)
     assert read == said
     prompt = await build_prompt(ScriptedModel(), "You are kind.", messages_of(read), tools=[], reply_tokens=100)

@@ -5,9 +5,10 @@ The fixture `http` serves the identities `ada` and `grace` from the test's own f
 
 import asyncio
 import json
+import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,16 @@ from fastapi import FastAPI
 
 from chatbot.models import ScriptedModel
 from chatbot.models.scripted import Reply
-from chatbot.runtime import Runtime
+from chatbot.runtime import Options, Runtime
+from chatbot.server.callers import Remembers, Users
 from chatbot.server.house import House
 from chatbot.server.listening import listening
 from chatbot.server.serve import server_of
-from chatbot.setup import Options
-from stores.access import Clearance
+from chatbot.stores.access import RIGHTS, Clearance
+from tests.patience import PATIENCE_S
 
-WAIT_S = 20.0
+_NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""Reading all certificates for each client would take longer than most tests."""
 
 
 class Served:
@@ -48,11 +51,29 @@ class Served:
         """A client, to be closed by its `with`."""
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
-        return httpx.Client(base_url=self.url, headers=headers, timeout=WAIT_S)
+        return httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE_S, verify=_NO_TLS)
 
-    def token(self, *identities: str, clearance: Clearance = "full", rate: int = 100_000) -> str:
-        """A new token."""
-        text, _ = self.house.tokens.add(uuid4().hex, identities, clearance, rate_per_minute=rate)
+    def token(
+        self,
+        *identities: str,
+        clearance: Clearance = "full",
+        rate: int = 100_000,
+        rights: Collection[str] = RIGHTS,
+        namespace: str = "",
+        users: Users = "apart",
+        memory: Remembers = "off",
+    ) -> str:
+        """A new token, with every right unless others are named."""
+        text, _ = self.house.tokens.add(
+            uuid4().hex,
+            identities,
+            clearance,
+            rate_per_minute=rate,
+            rights=rights,
+            namespace=namespace,
+            users=users,
+            memory=memory,
+        )
         return text
 
 
@@ -74,8 +95,12 @@ def serving(
     tokens: bool = False,
     delay_s: float = 0.0,
     options: Options | None = None,
+    is_scripted: bool = True,
 ) -> Iterator[Served]:
-    """Serve the identities in the current folder; with `tokens` nobody comes in without one."""
+    """Serve the identities in the current folder; with `tokens` nobody comes in without one.
+
+    Their model is a scripted one with these replies, or the one in the configuration.
+    """
     _write_identities(config)
     models: dict[str, ScriptedModel] = {}
 
@@ -84,7 +109,7 @@ def serving(
         models[name] = ScriptedModel(replies, delay_s=delay_s)
         return Runtime(options, model=models[name])
 
-    house = House(options, open_runtime=open_runtime)
+    house = House(options, open_runtime=open_runtime if is_scripted else Runtime)
     if tokens:
         house.tokens.add(uuid4().hex, ["ada"], "public")
     server = server_of(house)
@@ -98,13 +123,13 @@ def serving(
             yield Served(house, app, f"http://127.0.0.1:{sock.getsockname()[1]}", models)
         finally:
             server.should_exit = True
-            thread.join(WAIT_S)
+            thread.join(PATIENCE_S)
             assert not thread.is_alive()
 
 
 def wait_until(is_true: Callable[[], Any]) -> None:
     """Wait for something that another thread does."""
-    give_up = time.monotonic() + WAIT_S
+    give_up = time.monotonic() + PATIENCE_S
     while not is_true():
         assert time.monotonic() < give_up, "waited too long"
         time.sleep(0.005)

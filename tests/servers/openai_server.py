@@ -18,7 +18,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from tests.patience import PATIENCE_S
 from tests.servers.extraction_replies import REPLIES, work_of
+from tests.servers.key_forms import KEY_FORMS
 
 Json = dict[str, Any]
 Behaviour = Callable[[web.Request, Json], Awaitable[web.StreamResponse]]
@@ -123,6 +125,11 @@ async def is_overloaded(request: web.Request, asked: Json) -> web.StreamResponse
 async def denies(request: web.Request, asked: Json) -> web.StreamResponse:
     key = request.headers.get("Authorization", "").removeprefix("Bearer ")
     return _error(401, f"Incorrect API key provided: {key}. See https://me:hunter2@example.com", code="invalid_api_key")
+
+
+@behaviour
+async def repeats_keys(request: web.Request, asked: Json) -> web.StreamResponse:
+    return _error(401, f"These keys are wrong: {', '.join(KEY_FORMS.values())}", code="invalid_api_key")
 
 
 @behaviour
@@ -400,9 +407,9 @@ def _openai_port() -> Iterator[int]:
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(run()), name="openai server")
     thread.start()
-    yield port.result(timeout=10)
+    yield port.result(timeout=PATIENCE_S)
     loop.call_soon_threadsafe(is_over.set)
-    thread.join(timeout=10)
+    thread.join(timeout=PATIENCE_S)
     loop.close()
 
 

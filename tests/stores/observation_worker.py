@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from stores.observations.store import ObservationFileStore
+from chatbot.stores.observations.store import ObservationFileStore
 
 
 async def serve(requests: BinaryIO, answers: BinaryIO) -> None:

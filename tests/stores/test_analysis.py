@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stores.analysis import MAX_TERM, STOP_WORDS, terms
+from chatbot.stores.analysis import MAX_TERM, STOP_WORDS, terms
 
 CASES = {
     "What did the runners run?": ["runner", "run"],
@@ -34,6 +34,12 @@ CASES = {
     "pass\u200bword \u202eabc\u202c \u2066de\u2069f": ["password", "abc", "def"],
     "a\x00bc\x1bde \ud800fg": ["bc", "de", "fg"],
     'title:secret OR (x* AND -y) ~2 "quoted"^3': ["titl", "secret", "quot", "2", "3"],
+    "I saw a 🦜 today": ["saw", "🦜", "today"],
+    "👍🏽👍": ["👍", "👍"],
+    "👨‍👩‍👧": ["👨", "👩", "👧"],
+    "🇩🇪🇫🇷 ❤️": ["🇩🇪", "🇫🇷", "❤"],
+    "5€ ✓": ["5", "€", "✓"],
+    "→ ■ │ • …": [],
     "": [],
     " \t\n": [],
     "?!*()": [],

@@ -6,7 +6,17 @@ import pytest
 from whoosh.util.numeric import byte_to_length as whoosh_length
 from whoosh.util.numeric import length_to_byte as whoosh_byte
 
-from stores.bm25 import BOOSTS, FIELDS, LENGTHS, MAX_FREQUENCY, about, byte_to_length, frequencies, length_to_byte, rank
+from chatbot.stores.bm25 import (
+    BOOSTS,
+    FIELDS,
+    LENGTHS,
+    MAX_FREQUENCY,
+    about,
+    byte_to_length,
+    frequencies,
+    length_to_byte,
+    rank,
+)
 
 
 def test_lengths_are_quantised_as_whoosh_does() -> None:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stores.consolidation import FLOOR, LASTING_TYPES, consolidated
-from stores.errors import InvalidValue
-from stores.observation import TYPES, Observation
+from chatbot.stores.consolidation import FLOOR, LASTING_TYPES, consolidated
+from chatbot.stores.errors import InvalidValue
+from chatbot.stores.observation import TYPES, Observation
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
 _ROWS = st.builds(

@@ -9,15 +9,15 @@ from pathlib import Path
 
 from hypothesis import settings
 
-from stores import KeyValue, KeyValueStore, SessionRef, TranscriptEntry, TranscriptStore
-from stores.basic_session import BasicSessionStore
-from stores.in_memory import InMemoryStore
-from stores.testing import KeyValueStoreContract, TranscriptStoreContract, store_machine
+from chatbot.stores import KeyValue, KeyValueStore, SessionRef, TranscriptEntry, TranscriptStore
+from chatbot.stores.basic_session import BasicSessionStore
+from chatbot.stores.in_memory import InMemoryStore
+from chatbot.stores.testing import KeyValueStoreContract, TranscriptStoreContract, store_machine
+from tests.effort import examples
 
 
 class TestBasicSessionStore(KeyValueStoreContract, TranscriptStoreContract):
     kv_cap = 200
-    transcript_cap = 500
 
     def open_store(self, home: Path) -> BasicSessionStore:
         return BasicSessionStore(home)
@@ -25,7 +25,6 @@ class TestBasicSessionStore(KeyValueStoreContract, TranscriptStoreContract):
 
 class TestSmallBasicSessionStore(KeyValueStoreContract, TranscriptStoreContract):
     kv_cap = 5
-    transcript_cap = 12
 
     def open_store(self, home: Path) -> BasicSessionStore:
         return BasicSessionStore(home, kv_cap=5, transcript_cap=12)
@@ -33,7 +32,6 @@ class TestSmallBasicSessionStore(KeyValueStoreContract, TranscriptStoreContract)
 
 class TestInMemoryStore(KeyValueStoreContract, TranscriptStoreContract):
     kv_cap = 5
-    transcript_cap = 12
 
     def open_store(self, home: Path) -> InMemoryStore:
         return InMemoryStore(home, kv_cap=5, transcript_cap=12)
@@ -127,13 +125,13 @@ def _opened_with(kv_cap: int, transcript_cap: int) -> Callable[[Path], BasicSess
     return lambda home: BasicSessionStore(home, kv_cap=kv_cap, transcript_cap=transcript_cap)
 
 
-TestSmallHistories = store_machine(_opened_with(3, 4), kv_cap=3, transcript_cap=4).TestCase
-TestSmallHistories.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
-TestRoomyHistories = store_machine(_opened_with(30, 20), kv_cap=30, transcript_cap=20).TestCase
-TestRoomyHistories.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+TestSmallHistories = store_machine(_opened_with(3, 4), kv_cap=3).TestCase
+TestSmallHistories.settings = settings(max_examples=examples(60), stateful_step_count=25, deadline=None)
+TestRoomyHistories = store_machine(_opened_with(30, 20), kv_cap=30).TestCase
+TestRoomyHistories.settings = settings(max_examples=examples(30), stateful_step_count=30, deadline=None)
 TestStrangersKeyHistories = store_machine(StrangersKeyValues).TestCase
-TestStrangersKeyHistories.settings = settings(max_examples=20, stateful_step_count=20, deadline=None)
+TestStrangersKeyHistories.settings = settings(max_examples=examples(20), stateful_step_count=20, deadline=None)
 TestStrangersTranscriptHistories = store_machine(StrangersTranscript).TestCase
-TestStrangersTranscriptHistories.settings = settings(max_examples=20, stateful_step_count=20, deadline=None)
+TestStrangersTranscriptHistories.settings = settings(max_examples=examples(20), stateful_step_count=20, deadline=None)
 TestStrangersFileHistories = store_machine(StrangersFiles, transcript_cap=3).TestCase
-TestStrangersFileHistories.settings = settings(max_examples=20, stateful_step_count=20, deadline=None)
+TestStrangersFileHistories.settings = settings(max_examples=examples(20), stateful_step_count=20, deadline=None)

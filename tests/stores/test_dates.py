@@ -1,10 +1,11 @@
 """Dates in texts, relative ones counted from when they were written or asked."""
 
+import time
 from datetime import UTC, datetime
 
 import pytest
 
-from stores.dates import date_terms, moment_terms
+from chatbot.stores.dates import date_terms, moment_terms
 
 NOW = datetime(2023, 5, 10, 18, tzinfo=UTC)  # a Wednesday
 
@@ -39,7 +40,26 @@ def test_a_date_is_found_however_it_is_said(text: str, first: str) -> None:
     assert date_terms(text, NOW, exact=True)[0] == first
 
 
-@pytest.mark.parametrize("text", ["", "you may go", "31 February", "the march of time", "it is 10:30", "version 2.0"])
+NO_DATES = [
+    "version 2.1.3",
+    "10.0.0.12",
+    "24/7",
+    "1/2 cup",
+    "on the 3rd floor",
+    "I fall down",
+    "the fall of Rome",
+    "on Mars",
+    "ich bin hier",
+    "guten Morgen",
+    "por la mañana",
+    "j'ai été malade",
+    "chat a little",
+    "second nature",
+    "it takes 3-4 days",
+]
+
+
+@pytest.mark.parametrize("text", ["", "you may go", "31 February", "the march of time", "version 2.0", *NO_DATES])
 def test_what_is_no_date_is_none(text: str) -> None:
     assert date_terms(text, NOW) == []
 
@@ -51,3 +71,13 @@ def test_a_day_is_also_found_by_its_week_month_and_year() -> None:
 
 def test_the_cost_is_bounded() -> None:
     assert len(date_terms("yesterday " * 1_000_000, NOW)) == 5
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["may ", " ", "1", "5 5 ", "1/", "may 5 to ", "last ", "in the ", "session no. ", "twenty ", "mid-", "é", "2023-"],
+)
+def test_no_text_takes_long(piece: str) -> None:
+    started = time.process_time()
+    date_terms(piece * 5_000, NOW)
+    assert time.process_time() - started < 2

@@ -14,9 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.cli.doctor.folders import folders
-from stores.errors import MissingFolder, StoreBusy, StoreFailed, UnsafePath
-from stores.files import below, contained, locked, make_folder, opened, stamp
+from chatbot.stores.backend import Examination
+from chatbot.stores.errors import MissingFolder, StoreBusy, StoreFailed, UnsafePath
+from chatbot.stores.files import below, contained, locked, make_folder, opened, stamp
+from chatbot.stores.on_disk.backend import FileBackend
+from chatbot.stores.session_record import SessionRecord
+from tests.patience import PATIENCE_S
+
+WISH = Examination(lambda each, made, used: SessionRecord(each, "chat", (), made, used))
 
 
 @pytest.fixture
@@ -54,7 +59,7 @@ def churn(folder: Path) -> Iterator[Path]:
 def test_what_comes_and_goes_meanwhile_hinders_nobody_who_looks(churn: Path) -> None:
     for _ in range(300):
         assert churn / "stays" in set(below(churn))
-        assert all(finding.state == "ok" for finding in folders(churn) if finding.subject == "links")
+        assert all(flaw.state == "ok" for flaw in FileBackend(churn).examine(WISH) if flaw.subject == "links")
 
 
 def test_files_and_folders_are_private_whatever_the_umask(folder: Path) -> None:
@@ -143,7 +148,7 @@ def test_a_stamp_notices_a_change_of_the_same_size(folder: Path) -> None:
 HOLDER = """
 import sys
 from pathlib import Path
-from stores.files import locked
+from chatbot.stores.files import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -159,7 +164,7 @@ def test_whoever_waits_for_a_lock_gives_up_in_time_and_gets_it_when_the_holder_i
         with pytest.raises(StoreBusy, match="folder"), locked(folder, timeout_s=0.05):
             pass
         holder.send_signal(signal.SIGKILL)
-        holder.wait(timeout=10)
+        holder.wait(timeout=PATIENCE_S)
         with locked(folder, timeout_s=5):
             pass
 
@@ -178,8 +183,8 @@ FULL = """
 import asyncio, resource, sys
 from datetime import UTC, datetime
 from pathlib import Path
-from stores import KeyValue, SessionRef, StoreFailed, TranscriptEntry
-from stores.basic_session import BasicSessionStore
+from chatbot.stores import KeyValue, SessionRef, StoreFailed, TranscriptEntry
+from chatbot.stores.basic_session import BasicSessionStore
 
 async def main():
     folder = Path(sys.argv[1])
@@ -210,7 +215,7 @@ asyncio.run(main())
 
 def test_a_full_disk_takes_nothing_back_and_work_goes_on_when_there_is_space(folder: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", FULL, str(folder)], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", FULL, str(folder)], capture_output=True, text=True, timeout=PATIENCE_S, check=True
     )
     assert done.stdout.strip() == "2 [4, 16, 5000] ['kept'] ['.lock', 'kv.json', 'transcript.md']"
 
@@ -237,8 +242,8 @@ def test_a_really_full_file_system_is_refused_with_its_own_words(folder: Path) -
 READ_ONLY = """
 import os, sys
 from pathlib import Path
-from stores.errors import StoreFailed
-from stores.files import locked
+from chatbot.stores.errors import StoreFailed
+from chatbot.stores.files import locked
 if os.geteuid() == 0:
     os.setgid(65534); os.setuid(65534)
 try:
@@ -253,7 +258,7 @@ def test_a_read_only_folder_is_an_error_that_names_it() -> None:
     with tempfile.TemporaryDirectory() as folder:  # for other users cannot look into pytest's folders
         Path(folder).chmod(0o555)
         command = [sys.executable, "-c", READ_ONLY, folder]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
         Path(folder).chmod(0o700)
     assert "Permission denied" in done.stdout
     assert folder in done.stdout

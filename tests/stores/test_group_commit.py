@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from stores.group_commit import GroupCommit
-
-WAIT_S = 10
+from chatbot.stores.group_commit import GroupCommit
+from tests.loops import run_in_threads
+from tests.patience import PATIENCE_S
 
 
 class Disk:
@@ -23,7 +23,7 @@ class Disk:
 
     def commit(self, items: list[int]) -> object:
         self.started.release()
-        assert self.let.acquire(timeout=WAIT_S)
+        assert self.let.acquire(timeout=PATIENCE_S)
         if self.refused & set(items):
             raise OSError("the disk is full")
         self.batches.append(items)
@@ -40,7 +40,7 @@ def disk() -> Disk:
 
 async def _started(disk: Disk) -> None:
     """Return when a commit is under way, so that what comes now must wait."""
-    assert await asyncio.to_thread(disk.started.acquire, timeout=WAIT_S)
+    assert await asyncio.to_thread(disk.started.acquire, timeout=PATIENCE_S)
 
 
 @contextmanager
@@ -97,7 +97,7 @@ async def test_a_cancelled_waiter_does_not_take_its_item_back_nor_disturb_others
     await asyncio.sleep(0)
     cancelled.cancel()
     first.cancel()
-    await asyncio.wait([cancelled, first], timeout=WAIT_S)
+    await asyncio.wait([cancelled, first], timeout=PATIENCE_S)
     with _no_complaints():
         disk.let.release(2)
         await kept
@@ -124,7 +124,7 @@ async def test_finishing_waits_for_what_nobody_waits_for_any_more(disk: Disk) ->
     for task in adding:
         task.cancel()
     finishing = asyncio.create_task(commits.finish())
-    await asyncio.wait(adding, timeout=WAIT_S)
+    await asyncio.wait(adding, timeout=PATIENCE_S)
     assert not finishing.done()
     disk.let.release(2)
     await finishing
@@ -179,7 +179,38 @@ def test_a_loop_that_is_closed_during_a_commit_holds_up_nobody_in_the_next_one(d
         del adding
 
     asyncio.run(leave())
-    disk.let.release(2)
+    disk.let.release(3)
     asyncio.run(commits.add(2))
-    assert [1, 2] in disk.batches
+    assert [item for batch in disk.batches for item in batch] == [0, 1, 2]
     assert commits.idle
+
+
+def test_what_many_loops_add_is_committed_once_and_told_to_each_of_them() -> None:
+    batches: list[list[tuple[int, int]]] = []
+    commits = GroupCommit(batches.append)
+
+    async def add(loop: int) -> None:
+        for number in range(0, 100, 4):
+            async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
+                for each in range(number, number + 4):
+                    group.create_task(commits.add((loop, each)))
+
+    run_in_threads(16, add)
+    items = [item for batch in batches for item in batch]
+    assert [[n for loop, n in items if loop == each] for each in range(16)] == [list(range(100))] * 16
+    assert len(batches) < len(items)
+    asyncio.run(commits.finish())
+    assert commits.idle
+
+
+def test_an_item_that_nobody_waits_for_is_committed_and_its_failure_reported(
+    disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    commits = GroupCommit(disk.commit)
+    disk.refused = {2}
+    disk.let.release(2)
+    for number in (1, 2):
+        commits.post(number)
+        asyncio.run(commits.finish())
+    assert disk.batches == [[1]]
+    assert "the disk is full" in caplog.text

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stores import json_lines
-from stores.files import locked, opened
+from chatbot.stores import json_lines
+from chatbot.stores.files import locked, opened
 
 NAME = "lines.jsonl"
 RECORDS = st.dictionaries(
@@ -86,3 +86,15 @@ def test_reading_backwards_reads_no_more_than_is_asked_for(tmp_path: Path, caplo
         newest = json_lines.read_backwards(folder, NAME)
         assert [next(newest) for _ in range(3)] == [{"n": 1}] * 3
     assert caplog.text == ""
+
+
+def test_reading_backwards_keeps_to_the_file_it_began_with(tmp_path: Path) -> None:
+    lines = [b'{"n": %d}' % number for number in range(10_000)]
+    (tmp_path / NAME).write_bytes(b"\n".join(lines))
+    with opened(tmp_path) as folder:
+        backwards = json_lines.lines_backwards(folder, NAME)
+        first = next(backwards)
+        folder.replace(NAME, b"another\n" * 3)
+        folder.remove(NAME)
+        assert [first, *backwards] == lines[::-1]
+        assert list(json_lines.lines_backwards(folder, NAME)) == []

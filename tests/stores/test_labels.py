@@ -6,8 +6,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from stores.observations import labels as labels_module
-from stores.observations.labels import Labels
+from chatbot.stores.observations import labels as labels_module
+from chatbot.stores.observations.labels import Labels
 
 NAMES = ["", "a", "ab", "b", "tags\0grün", "tags\0日本", "tags\0\n", "é"]
 name = st.sampled_from(NAMES)

@@ -5,9 +5,10 @@ from pathlib import Path
 
 from hypothesis import settings
 
-from stores.in_memory import InMemoryStore
-from stores.observations.store import ObservationFileStore
-from stores.testing_observations import ObservationMachine, ObservationStoreContract, observation_machine
+from chatbot.stores.in_memory import InMemoryStore
+from chatbot.stores.observations.store import ObservationFileStore
+from chatbot.stores.testing_observations import ObservationMachine, ObservationStoreContract, observation_machine
+from tests.effort import examples
 
 
 def open_files(home: Path, **caps: float) -> ObservationFileStore:
@@ -38,10 +39,10 @@ class FileMachine(ObservationMachine):
 
 
 TestFileHistories = FileMachine.TestCase
-TestFileHistories.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestFileHistories.settings = settings(max_examples=examples(40), stateful_step_count=40, deadline=None)
 
 TestCappedHistories = observation_machine(open_files, max_observations=5, ttl_days=0.00005).TestCase
-TestCappedHistories.settings = settings(max_examples=20, stateful_step_count=40, deadline=None)
+TestCappedHistories.settings = settings(max_examples=examples(20), stateful_step_count=40, deadline=None)
 
 TestMemoryHistories = observation_machine(InMemoryStore, handles=1).TestCase
-TestMemoryHistories.settings = settings(max_examples=5, stateful_step_count=20, deadline=None)
+TestMemoryHistories.settings = settings(max_examples=examples(5), stateful_step_count=20, deadline=None)

@@ -1,6 +1,7 @@
 """`kill -9` in the middle of writing, compacting, erasing and saving: nothing acknowledged is lost or comes back.
 
-`CRASH_ROUNDS` in the environment multiplies the rounds. The scenarios are those of `tests/memory/crash_driver.py`.
+All rounds are played at night, a share of them else (see `tests.effort`); `CRASH_ROUNDS` in the environment multiplies
+them. The scenarios are those of `tests/memory/crash_driver.py`.
 """
 
 import os
@@ -9,6 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from tests.effort import rounds
+from tests.patience import PATIENCE_S
 
 DRIVER = Path(__file__).parents[1] / "memory" / "crash_driver.py"
 TIMES = int(os.environ.get("CRASH_ROUNDS", "1"))
@@ -24,11 +28,11 @@ KILLS = {
 }
 
 
-@pytest.mark.timeout(120 * TIMES)
+@pytest.mark.timeout(300 * TIMES)
 @pytest.mark.parametrize("scenario", KILLS)
 def test_a_killed_process_loses_no_memory_and_brings_none_back(scenario: str, tmp_path: Path) -> None:
-    rounds = KILLS[scenario] * TIMES
-    command = [sys.executable, str(DRIVER), "kill", scenario, str(rounds), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=115 * TIMES, check=False)
+    tries = rounds(KILLS[scenario]) * TIMES
+    command = [sys.executable, str(DRIVER), "kill", scenario, str(tries), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S * TIMES, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert int(done.stdout) > rounds // 4  # or the children never got to work
+    assert int(done.stdout) > tries // 4  # or the children never got to work

@@ -6,7 +6,7 @@ Every guard and status that a row can have stands in one memory, and every view 
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice, product
 from pathlib import Path
@@ -17,18 +17,21 @@ import pytest
 
 from chatbot.embedding import Embedded, Embedder
 from chatbot.memory.meaning import Meaning
+from chatbot.memory.profile_learning import PROPOSED
+from chatbot.memory.profile_lines import CATEGORY, OWN, SLOT
 from chatbot.memory.remembering import Memories, Remembering
 from chatbot.memory.scope import Scope
 from chatbot.messages import Usage
-from stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, Sensitivity, View
-from stores.base import ObservationStore
-from stores.errors import UnknownObservation
-from stores.events import KINDS, Event
-from stores.in_memory import InMemoryStore
-from stores.observation import STATUSES, Observation, Triple
-from stores.observations.store import ObservationFileStore
-from stores.query import FactFilter, Filter, Labelled
-from stores.vectors import vector
+from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, Sensitivity, View
+from chatbot.stores.base import ObservationStore
+from chatbot.stores.candidates import Question
+from chatbot.stores.errors import UnknownObservation
+from chatbot.stores.events import HELD, KINDS, Event
+from chatbot.stores.in_memory import InMemoryStore
+from chatbot.stores.observation import STATUSES, Observation, Triple
+from chatbot.stores.observations.store import ObservationFileStore
+from chatbot.stores.query import FactFilter, Filter, Labelled
+from chatbot.stores.vectors import unit, vector
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
 SPACES = ("", "work")
@@ -52,7 +55,7 @@ OWNER = View("full", NOW, frozenset(SENSITIVITIES), None)
 
 
 def is_allowed(row: Observation | Triple, view: View) -> bool:
-    """The gate, in other words than those of `stores.access`."""
+    """The gate, in other words than those of `chatbot.stores.access`."""
     return (
         row.visibility in SEEN[view.clearance]
         and row.sensitivity in view.asked
@@ -115,6 +118,7 @@ class Zoo:
     store: Any
     rows: list[Observation]
     facts: list[Triple]
+    profiles: list[InMemoryStore] = field(default_factory=list)
 
     def seen(self, view: View, statuses: Collection[str] = STATUSES) -> set[str]:
         return {row.id for row in self.rows if row.status in statuses and is_allowed(row, view)}
@@ -221,10 +225,27 @@ async def _frequencies(zoo: Zoo, view: View) -> None:
     assert (await zoo.store.frequencies(view, ["zebra"])).get("zebra", 0) == len(seen)
 
 
+async def _corpus(zoo: Zoo, view: View) -> None:
+    seen = zoo.seen(view, ["active"])
+    corpus = await zoo.store.corpus(view)
+    assert (corpus.rows, corpus.average_length > 0) == (len(seen), bool(seen))
+
+
 async def _sessions_about(zoo: Zoo, view: View) -> None:
     seen = zoo.seen(view, ["active"])
     found = await zoo.store.sessions_about(view, ["zebra"])
     assert found.keys() == {row.session_id for row in zoo.rows if row.id in seen and row.session_id}
+
+
+async def _candidates(zoo: Zoo, view: View) -> None:
+    await _fill_vectors(zoo)
+    seen = zoo.seen(view, ["active"])
+    question = Question(terms=("zebra",), vectors=(unit([1.0, 0.0]),), model="m", limit=1000)
+    found = await zoo.store.candidates(view, question, Filter(statuses=STATUSES))
+    assert found.rows.keys() == found.similar.keys() == seen
+    assert found.neighbours.keys() <= seen
+    assert {other for others in found.neighbours.values() for other in others} <= seen
+    assert found.sessions.keys() == {row.session_id for row in zoo.rows if row.id in seen and row.session_id}
 
 
 async def _history(zoo: Zoo, view: View) -> None:
@@ -300,6 +321,8 @@ STORE: dict[str, Callable[[Zoo, View], Awaitable[None]]] = {
     "find": _find,
     "match": _match,
     "frequencies": _frequencies,
+    "corpus": _corpus,
+    "candidates": _candidates,
     "neighbours": _neighbours,
     "outline": _outline,
     "states": _states,
@@ -330,7 +353,14 @@ def test_every_operation_of_a_store_that_takes_a_view_is_known_here() -> None:
         if not name.startswith("_") and name not in taking_views
     }
     # None of these says anything about a row: what they are told comes from who was shown it.
-    assert without == {"reindex", "aclose", "forget_session", "put_vectors", "forget_vectors"}
+    telling_nothing = {"check_open", "reindex", "aclose", "forget_session", "put_vectors", "forget_vectors"}
+    assert without == telling_nothing | {"examine"}  # which tells of files; see the test below
+
+
+async def test_an_examination_tells_of_files_and_of_no_row(zoo: Zoo) -> None:
+    told = repr(await zoo.store.examine(verify=True))
+    assert not [row.id for row in zoo.rows if row.id in told]
+    assert "zebra" not in told
 
 
 async def test_no_operation_of_a_store_passes_the_gate(zoo: Zoo) -> None:
@@ -369,6 +399,40 @@ class AllAlike(Embedder):
         return Embedded([vector([1.0, 1.0])] * len(texts), Usage(0, 0))
 
 
+async def _lines(zoo: Zoo, memories: Memories, view: View) -> dict[str, set[str]]:
+    """The same of a profile, whose lines the same rows are; no more is asked for than its operations ask for."""
+    seen = zoo.seen(view, ["active"])
+    lined, proposed = [Memories(replace(memories._scope(), store=each)) for each in await _profiles(zoo)]
+    ask = tuple(view.asked)
+    is_own, is_whole = view.asked == set(OWN), view.asked == set(SENSITIVITIES)
+    try:
+        past = {line.id for line in await lined.profile_history("speaks")} if is_whole else seen
+    except UnknownObservation:
+        past = set()
+    return {
+        "profile": {line.id for line in await lined.profile(ask=ask)},
+        "profile_for": {line.id for line in await lined.profile_for("Do I speak a language?", seen)}
+        if is_own
+        else seen,
+        "profile_proposals": {row.id for row in await proposed.profile_proposals()} if is_own else seen,
+        "profile_history": past,
+    }
+
+
+async def _profiles(zoo: Zoo) -> list[InMemoryStore]:
+    """The rows of the memory as lines of a profile, and as proposals for one; made once for each memory."""
+    if not zoo.profiles:
+        for kind in (SLOT, PROPOSED):
+            rows = [
+                replace(row, category=CATEGORY, metadata={"kind": kind, "slot": "speaks", HELD: {"value": row.id}})
+                for row in zoo.rows
+            ]
+            store = InMemoryStore(Path())
+            await store.commit(OWNER, [Event(kind="add", at=NOW, row=row) for row in rows])
+            zoo.profiles.append(store)
+    return zoo.profiles
+
+
 async def _remembered(zoo: Zoo, memories: Memories, view: View) -> dict[str, set[str]]:
     """For each operation that reads: the ids that it gives away, of those that are active and those that are not."""
     ask = tuple(view.asked)
@@ -389,7 +453,9 @@ async def _remembered(zoo: Zoo, memories: Memories, view: View) -> dict[str, set
     found["recall"] = seen | recalled
     meaning = Meaning(AllAlike(), zoo.store)
     await meaning.embed_missing()
-    [alike] = await Memories(replace(memories._scope(), meaning=meaning)).like([("zebra", {})], limit=1000, ask=ask)
+    [alike] = await Memories(replace(memories._scope(), meaning=meaning)).like(
+        [("zebra", Filter())], limit=1000, ask=ask
+    )
     found["like"] = {hit.observation.id for hit in alike}
     counted = await memories.vector_stats(ask=ask)
     found["vector_stats"] = seen if counted.embedded + counted.missing == len(seen) else {"miscounted"}
@@ -414,19 +480,22 @@ async def _remembered(zoo: Zoo, memories: Memories, view: View) -> dict[str, set
                 await memories.timeline(row.id, ask=ask)
             with pytest.raises(UnknownObservation):
                 await memories.history(row.id, ask=ask)
-    return found
+    return found | await _lines(zoo, memories, view)
 
 
 READING = {
     "search", "get", "list_observations", "tasks", "session_summaries", "people", "stats", "query_facts",
     "startup_tasks", "timeline", "history", "resolve", "recall",
     "search_batch", "every", "like", "vector_stats",
+    "profile", "profile_for", "profile_proposals", "profile_history",
 }  # fmt: skip
 WRITING = {
     "remember", "remember_all", "update", "supersede", "confirm", "forget", "archive", "restore", "purge",
     "purge_expired", "add_task", "update_task", "store_fact", "retract_fact", "add_alias", "summarize_session",
     "reindex", "note_use", "purge_fact",
+    "profile_set", "profile_accept", "profile_pin", "profile_forget", "profile_learn", "upsert",
 }  # fmt: skip
+PREVIEWING = {"purging"}  # of every sensitivity and status; see `test_a_caller_erases_no_more_than_they_see`
 TRYING = {"drafted"}  # which makes a row of what it is given, and asks the store for nothing
 
 
@@ -434,9 +503,9 @@ def test_every_operation_of_the_memory_is_known_here() -> None:
     operations = {
         name
         for name, method in inspect.getmembers(Remembering, inspect.isfunction)
-        if not name.startswith("_") and name != "within"
+        if not name.startswith("_") and name not in {"within", "everywhere"}
     }
-    assert operations == READING | WRITING | TRYING
+    assert operations == READING | WRITING | PREVIEWING | TRYING
 
 
 def test_no_operation_of_the_memory_passes_the_gate(tmp_path: Path) -> None:

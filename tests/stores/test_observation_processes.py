@@ -17,13 +17,14 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from stores.events import Event
-from stores.observation import STATUSES, Observation
-from stores.query import FactFilter, Filter
-from stores.testing_observations import NOW, OWNER, ObservationMachine, observation
+from chatbot.stores.events import Event
+from chatbot.stores.observation import STATUSES, Observation
+from chatbot.stores.query import FactFilter, Filter
+from chatbot.stores.testing_observations import NOW, OWNER, ObservationMachine, observation
+from tests.effort import examples
+from tests.patience import PATIENCE_S
 
 WORKER = Path(__file__).with_name("observation_worker.py")
-PATIENCE_S = 30
 PROCESSES = 4
 
 
@@ -123,10 +124,10 @@ class CappedProcessMachine(ProcessMachine):
 
 
 TestProcesses = ProcessMachine.TestCase
-TestProcesses.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestProcesses.settings = settings(max_examples=examples(40), stateful_step_count=40, deadline=None)
 
 TestCappedProcesses = CappedProcessMachine.TestCase
-TestCappedProcesses.settings = settings(max_examples=20, stateful_step_count=40, deadline=None)
+TestCappedProcesses.settings = settings(max_examples=examples(20), stateful_step_count=40, deadline=None)
 
 
 @pytest.fixture

@@ -6,19 +6,20 @@ from collections.abc import Awaitable, Callable
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stores.access import SENSITIVITIES, View
-from stores.errors import InvalidValue
-from stores.events import Event
-from stores.in_memory import InMemoryStore
-from stores.observation import Observation, Triple, changed, parse_observation
-from stores.observations.store import ObservationFileStore
-from stores.query import FactFilter, Filter
+from chatbot.stores.access import SENSITIVITIES, View
+from chatbot.stores.errors import InvalidValue
+from chatbot.stores.events import Event
+from chatbot.stores.in_memory import InMemoryStore
+from chatbot.stores.observation import Observation, Triple, changed, parse_observation
+from chatbot.stores.observations.store import ObservationFileStore
+from chatbot.stores.query import EXACT, FILTERED, LABELS, FactFilter, Filter, Labelled
+from tests.effort import examples
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
 OWNER = View("full", NOW, frozenset(SENSITIVITIES), None)
@@ -162,7 +163,7 @@ _JSON = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(
     given_fields=st.fixed_dictionaries(
         {"title": _TEXT.map(lambda text: f"t{text}")},
@@ -182,6 +183,12 @@ def test_what_is_written_is_read_as_the_same(given_fields: dict[str, Any]) -> No
     kept = row(**given_fields)
     assert parse_observation(kept.as_json()) == kept
     assert changed(kept, kept.as_json()) == kept
+
+
+def test_every_label_that_rows_are_counted_by_is_declared_on_a_field() -> None:
+    assert set(get_args(Labelled)) <= LABELS.keys()
+    assert set(FILTERED.values()) == LABELS.keys()
+    assert {"agent_id", "session_id", "derived_from"} == EXACT
 
 
 def test_every_field_of_an_update_may_be_wrong_without_a_trace(tmp_path: Path) -> None:
@@ -208,8 +215,8 @@ def test_limits_without_end_are_those_of_the_longest_page(tmp_path: Path, open_s
         for limit in (10**9, 2**70):
             page = await store.find(OWNER, Filter(), limit=limit)
             assert (len(page.rows), page.after) == (1000, page.rows[-1].id)
-            assert len(await store.match(OWNER, ["tea"], Filter(), limit=limit)) == 1000
-            assert len(await store.resolve(OWNER, "0", limit=limit)) == 1000
+            assert len(await store.match(OWNER, ["tea"], Filter(), limit=limit)) == 1001
+            assert len(await store.resolve(OWNER, "0", limit=limit)) == 1001
             assert await store.facets(OWNER, "tags", limit=limit) == []
             assert await store.facts(OWNER, FactFilter(), limit=limit) == []
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from stores import BrokenStore, InvalidSettings, UnknownStore
-from stores.basic_session import BasicSessionStore
-from stores.in_memory import InMemoryStore
-from stores.plugins import STORES, check_settings, load, open_store, settings_of
+from chatbot.stores import BrokenStore, InvalidSettings, UnknownStore
+from chatbot.stores.basic_session import BasicSessionStore
+from chatbot.stores.in_memory import InMemoryStore
+from chatbot.stores.plugins import STORES, check_settings, load, open_store, settings_of
 
 OWN = """
-from stores import KeyValueStore
+from chatbot.stores import KeyValueStore
 
 class Own(KeyValueStore):
     def __init__(self, home, *, greeting: str = "hi", size: int = 3):
@@ -67,7 +67,7 @@ def test_an_unknown_name_suggests_the_nearest() -> None:
         ("{own}:function", BrokenStore, "not a class that inherits"),
         ("{broken}:Store", BrokenStore, "a_module_that_is_not_there"),
         ("{typo}:Store", BrokenStore, "cannot be loaded"),
-        ("stores.base:Store", BrokenStore, "keeps no contract"),
+        ("chatbot.stores.base:Store", BrokenStore, "keeps no contract"),
         (":", BrokenStore, "cannot be loaded"),
     ],
 )

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stores.events import Event
-from stores.observation import Observation
-from stores.observations.store import ObservationFileStore
-from stores.query import Filter
-from stores.testing_observations import NOW, OWNER, adding, observation
-from stores.vectors import alike, packed, unit
+from chatbot.stores.events import Event
+from chatbot.stores.observation import Observation
+from chatbot.stores.observations.store import ObservationFileStore
+from chatbot.stores.query import Filter
+from chatbot.stores.testing_observations import NOW, OWNER, adding, observation
+from chatbot.stores.vectors import alike, packed, unit
+from tests.patience import PATIENCE_S
 
 MODEL = "local/minilm"
 ROWS = [observation(number) for number in range(4)]
@@ -121,7 +122,7 @@ async def test_a_link_or_pipe_in_its_place_is_neither_followed_nor_waited_for(tm
             path.symlink_to(elsewhere)
         else:
             os.mkfifo(path, 0o600)
-        async with asyncio.timeout(20), open_store(tmp_path) as store:
+        async with asyncio.timeout(PATIENCE_S), open_store(tmp_path) as store:
             assert await mend(store) == 4
     assert elsewhere.read_bytes() == before
 
@@ -198,8 +199,8 @@ async def test_losing_the_cache_loses_vectors_and_no_answer_in_words(tmp_path: P
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from stores.observations.store import ObservationFileStore
-from stores.testing_observations import OWNER, adding, observation
+from chatbot.stores.observations.store import ObservationFileStore
+from chatbot.stores.testing_observations import OWNER, adding, observation
 
 async def main(home):
     rows = [observation(number) for number in range(40)]
@@ -223,7 +224,7 @@ async def test_a_process_killed_while_it_writes_leaves_only_sound_vectors(tmp_pa
         sys.executable, "-c", WRITER, str(tmp_path), stdout=asyncio.subprocess.PIPE
     )
     assert writer.stdout is not None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         for _ in range(lines):
             assert await writer.stdout.readline()
         writer.kill()
@@ -240,7 +241,7 @@ async def test_a_process_killed_while_it_writes_leaves_only_sound_vectors(tmp_pa
 @pytest.fixture(params=["numpy", "plain"])
 def _either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "plain":
-        monkeypatch.setattr("stores.vectors._numpy", lambda: None)
+        monkeypatch.setattr("chatbot.stores.vectors._numpy", lambda: None)
 
 
 @pytest.mark.usefixtures("_either")
@@ -254,7 +255,7 @@ _NUMBERS = st.lists(st.tuples(*[st.integers(-3, 3)] * 4), max_size=12)
 
 @given(_NUMBERS, st.tuples(*[st.integers(-3, 3)] * 4), st.integers(0, 3))
 def test_numpy_and_plain_python_find_the_same(rows: list[tuple[int, ...]], query: tuple[int, ...], words: int) -> None:
-    import stores.vectors as module
+    import chatbot.stores.vectors as module
 
     data = memoryview(b"".join(bytes(4 * words) + packed(unit(row)) for row in rows))
     fast = list(alike(unit(query), data, margin=4 * words))

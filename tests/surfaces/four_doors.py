@@ -1,11 +1,13 @@
-"""The four ways in, each made to answer the same questions in the same plain values."""
+"""The four ways in, each made to answer the same questions in the same plain values.
 
-import asyncio
+What a door is asked stands in the table of operations: one driver a door sends any of them.
+"""
+
 import json
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,16 @@ from typing import Any
 import httpx
 from mcp import Client, StdioServerParameters
 
+from chatbot import operation as kinds
+from chatbot.cli.memory.answers import as_json
 from chatbot.errors import ChatbotError
 from chatbot.memory import MemorySystem
-from stores.access import Clearance
-from stores.errors import StoreError
-from stores.records import read_time
+from chatbot.operations import OPERATIONS, Context
+from chatbot.stores.access import Clearance
+from chatbot.stores.errors import StoreError
+from chatbot.stores.records import read_time
 from tests.command import run
+from tests.patience import PATIENCE_S
 from tests.servers.http_server import serving
 
 MEMORY = Path("identities/ada/memory")
@@ -38,302 +44,178 @@ class Door(ABC):
     """A way in. Every method raises `Refusal`."""
 
     @abstractmethod
+    async def run(self, name: str, /, **given: Any) -> Any:
+        """The JSON that an operation answers."""
+
     async def remember(self, title: str, **fields: Any) -> tuple[str, str, str]:
         """The outcome, the id and the warning."""
+        kept = await self.run("remember", title=title, **fields)
+        return kept["outcome"], kept["id"], kept.get("warning", "")
 
-    @abstractmethod
     async def search(self, text: str, limit: int = 10, **wanted: str) -> list[tuple[str, float]]:
         """Ids and scores; `wanted` may be a `type`, and a time `after`."""
+        types = {"types": [wanted.pop("type")]} if "type" in wanted else {}
+        hits = _rows(await self.run("search_memories", query=text, limit=limit, **types, **wanted))
+        return [(_row(hit)["id"], hit["score"]) for hit in hits]
 
-    @abstractmethod
     async def listed(self) -> list[str]:
         """Ids, the one changed last first."""
+        return [row["id"] for row in _rows(await self.run("list_memories"))]
 
-    @abstractmethod
     async def get(self, observation_id: str) -> tuple[str, str]:
         """The title and the type."""
-
-    @abstractmethod
-    async def edit(self, observation_id: str, **fields: str) -> str:
-        """The outcome."""
-
-    @abstractmethod
-    async def confirm(self, observation_id: str) -> None: ...
-
-    @abstractmethod
-    async def purge(self, observation_id: str) -> None: ...
-
-    @abstractmethod
-    async def timeline(self, observation_id: str) -> list[str]:
-        """Ids."""
-
-    @abstractmethod
-    async def supersede(self, old: str, new: str) -> None: ...
-
-    @abstractmethod
-    async def history(self, observation_id: str) -> list[tuple[str, str]]:
-        """Ids and statuses."""
-
-    @abstractmethod
-    async def forget(self, observation_id: str) -> None: ...
-
-    @abstractmethod
-    async def restore(self, observation_id: str) -> None: ...
-
-    @abstractmethod
-    async def people(self) -> list[tuple[str, int]]:
-        """Names and mentions."""
-
-    @abstractmethod
-    async def add_task(self, title: str) -> str:
-        """Its id."""
-
-    @abstractmethod
-    async def finish_task(self, task_id: str) -> None: ...
-
-    @abstractmethod
-    async def tasks(self) -> list[str]:
-        """Titles of those that are open."""
-
-    @abstractmethod
-    async def facts(self, subject: str) -> list[str]: ...
-
-    @abstractmethod
-    async def state_fact(self, subject: str, predicate: str, object_: str) -> str:
-        """Its id."""
-
-    @abstractmethod
-    async def take_back(self, fact_id: str) -> None: ...
-
-    @abstractmethod
-    async def add_alias(self, name: str, alias: str) -> None: ...
-
-    @abstractmethod
-    async def sessions(self) -> list[str]:
-        """Titles, the one used last first."""
-
-    @abstractmethod
-    async def search_sessions(self, text: str) -> list[tuple[str, str]]:
-        """Titles, and the lines that were found."""
-
-    @abstractmethod
-    async def read_session(self, session_id: str) -> list[tuple[str, str]]:
-        """Roles and contents."""
-
-    @abstractmethod
-    async def fork(self, session_id: str, title: str) -> str:
-        """The copy's id."""
-
-    @abstractmethod
-    async def rename(self, session_id: str, title: str) -> None: ...
-
-    @abstractmethod
-    async def delete_session(self, session_id: str) -> None: ...
-
-
-class Library(Door):
-    """`MemorySystem` itself."""
-
-    def __init__(self, system: MemorySystem) -> None:
-        self._system = system
-        self._memories = system.memories(AGENT)
-
-    async def remember(self, title: str, **fields: Any) -> tuple[str, str, str]:
-        with _refusals():
-            kept = await self._memories.remember(title, **fields)
-        return kept.outcome, kept.id, kept.warning
-
-    async def search(self, text: str, limit: int = 10, **wanted: str) -> list[tuple[str, float]]:
-        with _refusals():
-            filtered: dict[str, Any] = {"types": [wanted["type"]]} if "type" in wanted else {}
-            filtered |= {"after": read_time(wanted["after"])} if "after" in wanted else {}
-            hits = await self._memories.search(text, limit=limit, **filtered)
-        return [(hit.observation.id, hit.score) for hit in hits]
-
-    async def listed(self) -> list[str]:
-        return [row.id for row in (await self._memories.list_observations()).rows]
-
-    async def get(self, observation_id: str) -> tuple[str, str]:
-        rows = await self._memories.get([observation_id])
-        if not rows:
-            raise Refusal("UnknownObservation", f"there is no observation {observation_id}")
-        return rows[0].title, rows[0].type
-
-    async def edit(self, observation_id: str, **fields: str) -> str:
-        with _refusals():
-            return (await self._memories.update(observation_id, **fields)).outcome
-
-    async def confirm(self, observation_id: str) -> None:
-        with _refusals():
-            await self._memories.confirm(observation_id)
-
-    async def purge(self, observation_id: str) -> None:
-        with _refusals():
-            await self._memories.purge(observation_id)
-
-    async def timeline(self, observation_id: str) -> list[str]:
-        with _refusals():
-            return [row.id for row in await self._memories.timeline(observation_id)]
-
-    async def supersede(self, old: str, new: str) -> None:
-        with _refusals():
-            await self._memories.supersede(old, new)
-
-    async def history(self, observation_id: str) -> list[tuple[str, str]]:
-        with _refusals():
-            line = await self._memories.history(observation_id)
-        return [(version.observation.id, version.observation.status) for version in line]
-
-    async def forget(self, observation_id: str) -> None:
-        with _refusals():
-            await self._memories.forget(observation_id)
-
-    async def restore(self, observation_id: str) -> None:
-        with _refusals():
-            await self._memories.restore(observation_id)
-
-    async def people(self) -> list[tuple[str, int]]:
-        return [(person.name, person.mention_count) for person in await self._memories.people()]
-
-    async def add_task(self, title: str) -> str:
-        return (await self._memories.add_task(title)).id
-
-    async def finish_task(self, task_id: str) -> None:
-        with _refusals():
-            await self._memories.update_task(task_id, status="completed")
-
-    async def tasks(self) -> list[str]:
-        return [task.title for task in await self._memories.tasks()]
-
-    async def facts(self, subject: str) -> list[str]:
-        found = await self._memories.query_facts(subject=subject)
-        return [f"{fact.subject} {fact.predicate} {fact.object}" for fact in found]
-
-    async def state_fact(self, subject: str, predicate: str, object_: str) -> str:
-        with _refusals():
-            return (await self._memories.store_fact(subject, predicate, object_)).id
-
-    async def take_back(self, fact_id: str) -> None:
-        with _refusals():
-            await self._memories.retract_fact(fact_id)
-
-    async def add_alias(self, name: str, alias: str) -> None:
-        await self._memories.add_alias(name, alias)
-
-    async def sessions(self) -> list[str]:
-        return [record.title for record in await self._system.list_sessions()]
-
-    async def search_sessions(self, text: str) -> list[tuple[str, str]]:
-        return [(hit.record.title, hit.line) for hit in await self._system.search_sessions(text)]
-
-    async def read_session(self, session_id: str) -> list[tuple[str, str]]:
-        with _refusals():
-            session = await self._system.load_session(session_id, AGENT)
-        return [(entry.role, entry.content) for entry in await session.transcript_read_all()]
-
-    async def fork(self, session_id: str, title: str) -> str:
-        with _refusals():
-            return (await self._system.fork_session(session_id, title=title)).id
-
-    async def rename(self, session_id: str, title: str) -> None:
-        with _refusals():
-            await (await self._system.load_session(session_id, AGENT)).rename(title)
-
-    async def delete_session(self, session_id: str) -> None:
-        with _refusals():
-            await self._system.delete_session(session_id)
-
-
-class Cli(Door):
-    """`chatbot …  --json`, a process for each question."""
-
-    async def remember(self, title: str, **fields: Any) -> tuple[str, str, str]:
-        people = [part for name in fields.pop("people", ()) for part in ("--person", name)]
-        kept = await self._ask("memory", "add", title, *people, *_options(fields))
-        return kept["outcome"], kept["id"], kept["warning"]
-
-    async def search(self, text: str, limit: int = 10, **wanted: str) -> list[tuple[str, float]]:
-        hits = await self._ask("memory", "search", text, "--limit", str(limit), *_options(wanted))
-        return [(hit["id"], hit["score"]) for hit in hits]
-
-    async def listed(self) -> list[str]:
-        return [row["id"] for row in await self._ask("memory", "list")]
-
-    async def get(self, observation_id: str) -> tuple[str, str]:
-        [row] = await self._ask("memory", "get", observation_id)
+        answer = await self.run("get_memory", ids=[observation_id])
+        [row] = answer if isinstance(answer, list) else [answer]
         return row["title"], row.get("type", "note")
 
-    async def edit(self, observation_id: str, **fields: str) -> str:
-        return str((await self._ask("memory", "edit", observation_id, *_options(fields)))["outcome"])
+    async def edit(self, observation_id: str, **fields: Any) -> str:
+        """The outcome."""
+        return str((await self.run("change_memory", memory_id=observation_id, **fields))["outcome"])
 
     async def confirm(self, observation_id: str) -> None:
-        await self._ask("memory", "confirm", observation_id)
+        await self.run("confirm_memory", ids=[observation_id])
 
     async def purge(self, observation_id: str) -> None:
-        await self._ask("memory", "purge", observation_id, "--yes")
+        await self.run("purge_memories", ids=[observation_id])
 
     async def timeline(self, observation_id: str) -> list[str]:
-        return [row["id"] for row in await self._ask("memory", "timeline", observation_id)]
+        """Ids."""
+        return [row["id"] for row in _rows(await self.run("get_timeline", anchor=observation_id))]
 
     async def supersede(self, old: str, new: str) -> None:
-        await self._ask("memory", "supersede", old, new)
+        await self.run("supersede_memory", old=old, new=new)
 
     async def history(self, observation_id: str) -> list[tuple[str, str]]:
-        line = [version["observation"] for version in await self._ask("memory", "history", observation_id)]
+        """Ids and statuses."""
+        line = map(_row, _rows(await self.run("get_history", observation_id=observation_id)))
         return [(row["id"], row.get("status", "active")) for row in line]
 
     async def forget(self, observation_id: str) -> None:
-        await self._ask("memory", "forget", observation_id)
+        await self.run("forget_memory", ids=[observation_id])
 
     async def restore(self, observation_id: str) -> None:
-        await self._ask("memory", "restore", observation_id)
+        await self.run("restore_memory", ids=[observation_id])
 
     async def people(self) -> list[tuple[str, int]]:
-        return [(person["name"], person["mention_count"]) for person in await self._ask("memory", "people")]
+        """Names and mentions."""
+        return [(person["name"], person["mention_count"]) for person in _rows(await self.run("list_people"))]
 
     async def add_task(self, title: str) -> str:
-        return str((await self._ask("memory", "tasks", "add", title))["id"])
+        """Its id."""
+        answer = await self.run("add_task", title=title)
+        return str(answer.get("task", answer)["id"])
 
     async def finish_task(self, task_id: str) -> None:
-        await self._ask("memory", "tasks", "done", task_id)
+        await self.run("change_task", task_id=task_id, status="completed")
 
     async def tasks(self) -> list[str]:
-        return [task["title"] for task in await self._ask("memory", "tasks")]
+        """Titles of those that are open."""
+        return [task["title"] for task in _rows(await self.run("list_tasks"))]
 
     async def facts(self, subject: str) -> list[str]:
-        found = await self._ask("memory", "facts", "--subject", subject)
+        found = _rows(await self.run("list_facts", subject=subject))
         return [f"{fact['subject']} {fact['predicate']} {fact['object']}" for fact in found]
 
     async def state_fact(self, subject: str, predicate: str, object_: str) -> str:
-        return str((await self._ask("memory", "facts", "add", subject, predicate, object_))["id"])
+        """Its id."""
+        return str((await self.run("state_fact", subject=subject, predicate=predicate, object=object_))["id"])
 
     async def take_back(self, fact_id: str) -> None:
-        await self._ask("memory", "facts", "remove", fact_id)
+        await self.run("retract_fact", fact_id=fact_id)
 
     async def add_alias(self, name: str, alias: str) -> None:
-        await self._ask("memory", "people", "alias", name, alias)
+        await self.run("add_alias", name=name, alias=alias)
 
     async def sessions(self) -> list[str]:
-        return [session["title"] for session in await self._ask("sessions", "list")]
+        """Titles, the one used last first."""
+        return [session["title"] for session in _rows(await self.run("list_sessions"))]
 
     async def search_sessions(self, text: str) -> list[tuple[str, str]]:
-        return [(hit["session"]["title"], hit["line"]) for hit in await self._ask("sessions", "search", text)]
+        """Titles, and the lines that were found."""
+        hits = _rows(await self.run("search_sessions", query=text))
+        return [(hit.get("session", hit)["title"], hit["line"]) for hit in hits]
 
     async def read_session(self, session_id: str) -> list[tuple[str, str]]:
-        shown = await self._ask("sessions", "show", session_id)
-        return [(entry["role"], entry["content"]) for entry in shown["entries"]]
+        """Roles and contents."""
+        entries = (await self.run("read_session", session_id=session_id))["entries"]
+        return [(entry["role"], entry["content"]) for entry in entries]
 
     async def fork(self, session_id: str, title: str) -> str:
-        return str((await self._ask("sessions", "fork", session_id, "--title", title))["id"])
+        """The copy's id."""
+        return str((await self.run("fork_session", session_id=session_id, title=title))["id"])
 
     async def rename(self, session_id: str, title: str) -> None:
-        await self._ask("sessions", "rename", session_id, title)
+        await self.run("rename_session", session_id=session_id, title=title)
 
     async def delete_session(self, session_id: str) -> None:
-        await self._ask("sessions", "delete", session_id, "--yes")
+        await self.run("delete_session", session_id=session_id)
 
-    async def _ask(self, *arguments: str) -> Any:
-        done = await asyncio.to_thread(run, *arguments, "--json")
+
+def _rows(answer: Any) -> list[dict[str, Any]]:
+    """The list in an answer, under whatever name."""
+    return answer if isinstance(answer, list) else next(each for each in answer.values() if isinstance(each, list))
+
+
+def _row(hit: dict[str, Any]) -> dict[str, Any]:
+    """The memory in a hit or a version."""
+    row: dict[str, Any] = hit.get("memory") or hit.get("observation") or hit
+    return row
+
+
+class Library(Door):
+    """The operations themselves."""
+
+    def __init__(self, system: MemorySystem) -> None:
+        self._context = Context(lambda: system.memories(AGENT), system, AGENT, system.clearance)
+
+    async def run(self, name: str, /, **given: Any) -> Any:
+        operation = OPERATIONS[name]
+        times = [each.name for each in operation.parameters if each.item in (kinds.Past, kinds.Future)]
+        with _refusals():
+            timed = {each: read_time(given[each]) for each in times if each in given}
+            return as_json(await operation.run(self._context, "cli", given | timed))
+
+    async def read_session(self, session_id: str) -> list[tuple[str, str]]:
+        with _refusals():
+            session = await self._context.session(session_id)
+        return [(entry.role, entry.content) for entry in await session.transcript_read_all()]
+
+
+class Cli(Door):
+    """`chatbot … --json`, run for each question."""
+
+    async def run(self, name: str, /, **given: Any) -> Any:
+        operation = OPERATIONS[name]
+        words: list[str] = []
+        for called, each in operation.at("cli").items():
+            values = given.get(each.name, [])
+            values = values if isinstance(values, list | tuple) else [values]
+            words += [
+                part for value in values for part in ([] if each.is_positional else [f"--{called}"]) + [str(value)]
+            ]
+        return self._ask(*operation.cli.split(), *words, *(["--yes"] if operation.effect == "destroys" else []))
+
+    async def finish_task(self, task_id: str) -> None:
+        await self.run("finish_task", task_id=task_id)
+
+    async def add_alias(self, name: str, alias: str) -> None:
+        self._ask("memory", "people", "alias", name, alias)
+
+    async def sessions(self) -> list[str]:
+        return [session["title"] for session in self._ask("sessions", "list")]
+
+    async def search_sessions(self, text: str) -> list[tuple[str, str]]:
+        return [(hit["session"]["title"], hit["line"]) for hit in self._ask("sessions", "search", text)]
+
+    async def read_session(self, session_id: str) -> list[tuple[str, str]]:
+        shown = self._ask("sessions", "show", session_id)
+        return [(entry["role"], entry["content"]) for entry in shown["entries"]]
+
+    async def delete_session(self, session_id: str) -> None:
+        self._ask("sessions", "delete", session_id, "--with-memory", "--yes")
+
+    def _ask(self, *arguments: str) -> Any:
+        done = run(*arguments, "--json")
         if done.returncode == 2 and done.stderr.startswith("usage:"):
             raise Refusal("InvalidValue", done.stderr)  # the grammar's own refusal
         if done.returncode:
@@ -357,99 +239,30 @@ class Http(Door):
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
 
-    async def remember(self, title: str, **fields: Any) -> tuple[str, str, str]:
-        kept = await self._ask("POST", "/memories", json={"title": title, **fields})
-        return kept["outcome"], kept["id"], kept["warning"]
-
-    async def search(self, text: str, limit: int = 10, **wanted: str) -> list[tuple[str, float]]:
-        hits = await self._ask("GET", "/memories/search", params={"q": text, "limit": limit, **wanted})
-        return [(hit["memory"]["id"], hit["score"]) for hit in hits["data"]]
-
-    async def listed(self) -> list[str]:
-        return [row["id"] for row in (await self._ask("GET", "/memories"))["data"]]
-
-    async def get(self, observation_id: str) -> tuple[str, str]:
-        row = await self._ask("GET", f"/memories/{observation_id}")
-        return row["title"], row["type"]
-
-    async def edit(self, observation_id: str, **fields: str) -> str:
-        return str((await self._ask("PATCH", f"/memories/{observation_id}", json=fields))["outcome"])
-
-    async def confirm(self, observation_id: str) -> None:
-        await self._ask("POST", f"/memories/{observation_id}/confirm")
-
-    async def purge(self, observation_id: str) -> None:
-        await self._ask("DELETE", f"/memories/{observation_id}", params={"purge": "true"})
-
-    async def timeline(self, observation_id: str) -> list[str]:
-        return [row["id"] for row in (await self._ask("GET", f"/memories/{observation_id}/timeline"))["data"]]
-
-    async def supersede(self, old: str, new: str) -> None:
-        await self._ask("POST", f"/memories/{old}/supersede", json={"by": new})
-
-    async def history(self, observation_id: str) -> list[tuple[str, str]]:
-        line = (await self._ask("GET", f"/memories/{observation_id}/history"))["data"]
-        return [(version["memory"]["id"], version["memory"]["status"]) for version in line]
-
-    async def forget(self, observation_id: str) -> None:
-        await self._ask("DELETE", f"/memories/{observation_id}")
-
-    async def restore(self, observation_id: str) -> None:
-        await self._ask("POST", f"/memories/{observation_id}/restore")
-
-    async def people(self) -> list[tuple[str, int]]:
-        people = (await self._ask("GET", "/people"))["data"]
-        return [(person["name"], person["mention_count"]) for person in people]
-
-    async def add_task(self, title: str) -> str:
-        return str((await self._ask("POST", "/tasks", json={"title": title}))["id"])
-
-    async def finish_task(self, task_id: str) -> None:
-        await self._ask("PATCH", f"/tasks/{task_id}", json={"status": "completed"})
-
-    async def tasks(self) -> list[str]:
-        return [task["title"] for task in (await self._ask("GET", "/tasks"))["data"]]
-
-    async def facts(self, subject: str) -> list[str]:
-        found = (await self._ask("GET", "/facts", params={"subject": subject}))["data"]
-        return [f"{fact['subject']} {fact['predicate']} {fact['object']}" for fact in found]
-
-    async def state_fact(self, subject: str, predicate: str, object_: str) -> str:
-        fact = {"subject": subject, "predicate": predicate, "object": object_}
-        return str((await self._ask("POST", "/facts", json=fact))["id"])
-
-    async def take_back(self, fact_id: str) -> None:
-        await self._ask("DELETE", f"/facts/{fact_id}")
-
-    async def add_alias(self, name: str, alias: str) -> None:
-        await self._ask("POST", "/people", json={"name": name, "alias": alias})
-
-    async def sessions(self) -> list[str]:
-        return [session["title"] for session in (await self._ask("GET", "/sessions"))["data"]]
-
-    async def search_sessions(self, text: str) -> list[tuple[str, str]]:
-        hits = (await self._ask("GET", "/sessions/search", params={"q": text}))["data"]
-        return [(hit["session"]["title"], hit["line"]) for hit in hits]
-
-    async def read_session(self, session_id: str) -> list[tuple[str, str]]:
-        entries = (await self._ask("GET", f"/sessions/{session_id}/messages"))["data"]
-        return [(entry["role"], entry["content"]) for entry in entries]
-
-    async def fork(self, session_id: str, title: str) -> str:
-        return str((await self._ask("POST", f"/sessions/{session_id}/fork", json={"title": title}))["id"])
-
-    async def rename(self, session_id: str, title: str) -> None:
-        await self._ask("PATCH", f"/sessions/{session_id}", json={"title": title})
-
-    async def delete_session(self, session_id: str) -> None:
-        await self._ask("DELETE", f"/sessions/{session_id}")
-
-    async def _ask(self, method: str, path: str, **sent: Any) -> Any:
-        response = await self._client.request(method, f"/v1{path}", **sent)
+    async def run(self, name: str, /, **given: Any) -> Any:
+        operation = OPERATIONS[name]
+        method, path = operation.http.split()
+        sent = {called: given[each.name] for called, each in operation.at("http").items() if each.name in given}
+        for called in [each for each in sent if f"{{{each}}}" in path]:
+            value = sent.pop(called)
+            path = path.replace(f"{{{called}}}", value[0] if isinstance(value, list) else value)
+        has_body = method in {"POST", "PATCH"} and bool(sent)
+        response = await self._client.request(
+            method, path, json=sent if has_body else None, params=None if has_body else sent
+        )
         if response.is_error:
             error = response.json()["error"]
             raise Refusal(_KINDS[error["code"]], error["message"])
         return response.json() if response.content else None
+
+    async def purge(self, observation_id: str) -> None:
+        await self.run("forget_memory", ids=[observation_id], purge=True)
+
+    async def read_session(self, session_id: str) -> list[tuple[str, str]]:
+        response = await self._client.get(f"/v1/sessions/{session_id}/messages")
+        if response.is_error:
+            raise Refusal(_KINDS[response.json()["error"]["code"]], response.json()["error"]["message"])
+        return [(entry["role"], entry["content"]) for entry in response.json()["data"]]
 
 
 class Mcp(Door):
@@ -463,118 +276,31 @@ class Mcp(Door):
         """What it offers."""
         return {tool.name for tool in (await self._client.list_tools()).tools}
 
-    async def remember(self, title: str, **fields: Any) -> tuple[str, str, str]:
-        if "people" in fields:
-            fields["related_people"] = fields.pop("people")
-        kept = await self._ask("memory_write", title=title, **fields)
-        return kept["outcome"], kept["id"], kept.get("warning", "")
-
-    async def search(self, text: str, limit: int = 10, **wanted: str) -> list[tuple[str, float]]:
-        filtered: dict[str, Any] = {"types": [wanted["type"]]} if "type" in wanted else {}
-        filtered |= {"after": wanted["after"]} if "after" in wanted else {}
-        hits = (await self._ask("memory_search", query=text, limit=limit, **filtered))["hits"]
-        return [(hit["id"], hit["score"]) for hit in hits]
-
-    async def listed(self) -> list[str]:
-        return [row["id"] for row in (await self._ask("memory_list"))["memories"]]
-
-    async def confirm(self, observation_id: str) -> None:
-        await self._ask("memory_confirm", ids=[observation_id])
-
-    async def edit(self, observation_id: str, **fields: str) -> str:
-        async with _owner() as owner:
-            return await owner.edit(observation_id, **fields)
-
-    async def purge(self, observation_id: str) -> None:
-        async with _owner() as owner:
-            await owner.purge(observation_id)
-
-    async def state_fact(self, subject: str, predicate: str, object_: str) -> str:
-        async with _owner() as owner:
-            return await owner.state_fact(subject, predicate, object_)
-
-    async def take_back(self, fact_id: str) -> None:
-        async with _owner() as owner:
-            await owner.take_back(fact_id)
-
-    async def add_alias(self, name: str, alias: str) -> None:
-        async with _owner() as owner:
-            await owner.add_alias(name, alias)
-
-    async def fork(self, session_id: str, title: str) -> str:
-        async with _owner() as owner:
-            return await owner.fork(session_id, title)
-
-    async def rename(self, session_id: str, title: str) -> None:
-        async with _owner() as owner:
-            await owner.rename(session_id, title)
-
-    async def delete_session(self, session_id: str) -> None:
-        async with _owner() as owner:
-            await owner.delete_session(session_id)
-
-    async def get(self, observation_id: str) -> tuple[str, str]:
-        answer = await self._ask("memory_get", ids=[observation_id])
-        if answer.get("missing"):
-            raise Refusal(None, f"there is no observation {', '.join(answer['missing'])}")
-        [row] = answer["observations"]
-        return row["title"], row["type"]
-
-    async def timeline(self, observation_id: str) -> list[str]:
-        return [row["id"] for row in (await self._ask("memory_timeline", anchor=observation_id))["timeline"]]
-
-    async def supersede(self, old: str, new: str) -> None:
-        await self._ask("memory_supersede", old=old, new=new)
-
-    async def history(self, observation_id: str) -> list[tuple[str, str]]:
-        line = (await self._ask("memory_history", observation_id=observation_id))["versions"]
-        return [(version["id"], version["status"]) for version in line]
-
-    async def forget(self, observation_id: str) -> None:
-        await self._ask("memory_forget", ids=[observation_id])
-
-    async def restore(self, observation_id: str) -> None:
-        async with _owner() as owner:
-            await owner.restore(observation_id)
-
-    async def people(self) -> list[tuple[str, int]]:
-        people = (await self._ask("memory_people"))["people"]
-        return [(person["name"], person["mention_count"]) for person in people]
-
-    async def add_task(self, title: str) -> str:
-        return str((await self._ask("task_add", title=title))["task"]["id"])
-
-    async def finish_task(self, task_id: str) -> None:
-        await self._ask("task_update", task_id=task_id, status="completed")
-
-    async def tasks(self) -> list[str]:
-        return [task["title"] for task in (await self._ask("task_list"))["tasks"]]
-
-    async def facts(self, subject: str) -> list[str]:
-        found = (await self._ask("memory_facts", subject=subject))["facts"]
-        return [f"{fact['subject']} {fact['predicate']} {fact['object']}" for fact in found]
-
-    async def sessions(self) -> list[str]:
-        listed = (await self._client.list_resources()).resources
-        return [each.name for each in listed if str(each.uri).startswith("chatbot://sessions/")]
-
-    async def search_sessions(self, text: str) -> list[tuple[str, str]]:
-        hits = (await self._ask("session_search", query=text))["sessions"]
-        return [(hit["title"], hit["line"]) for hit in hits]
-
-    async def read_session(self, session_id: str) -> list[tuple[str, str]]:
-        entries = (await self._ask("session_read", session_id=session_id))["entries"]
-        return [(entry["role"], entry["content"]) for entry in entries]
-
-    async def _ask(self, name: str, **arguments: Any) -> Any:
-        self.used.add(name)
-        result = await self._client.call_tool(name, arguments)
+    async def run(self, name: str, /, **given: Any) -> Any:
+        operation = OPERATIONS[name]
+        if not operation.tool:
+            async with _owner() as owner:
+                return await owner.run(name, **given)
+        sent = {called: given[each.name] for called, each in operation.at("tool").items() if each.name in given}
+        self.used.add(operation.tool)
+        result = await self._client.call_tool(operation.tool, sent)
         [block] = result.content
         assert block.type == "text"
         answer = json.loads(block.text)
         if result.is_error:
             raise Refusal(None, answer["error"])
         return answer
+
+    async def get(self, observation_id: str) -> tuple[str, str]:
+        answer = await self.run("read_memories", ids=[observation_id])
+        if answer.get("missing"):
+            raise Refusal(None, f"there is no observation {', '.join(answer['missing'])}")
+        [row] = answer["observations"]
+        return row["title"], row["type"]
+
+    async def sessions(self) -> list[str]:
+        listed = (await self._client.list_resources()).resources
+        return [each.name for each in listed if str(each.uri).startswith("chatbot://sessions/")]
 
 
 NAMES: Sequence[str] = ("library", "cli", "http", "mcp")
@@ -599,12 +325,12 @@ async def door(name: str, clearance: Clearance = "full") -> AsyncIterator[Door]:
     elif name == "http":
         with serving(config=Path("config.toml").read_text(encoding="utf-8"), tokens=True) as served:
             headers = {"Authorization": f"Bearer {served.token('ada', clearance=clearance)}"}
-            async with httpx.AsyncClient(base_url=served.url, headers=headers, timeout=30) as client:
+            async with httpx.AsyncClient(base_url=served.url, headers=headers, timeout=PATIENCE_S) as client:
                 yield Http(client)
     else:
         arguments = ["-m", "chatbot", "mcp", "--clearance", clearance]
         server = StdioServerParameters(command=sys.executable, args=arguments, env=dict(os.environ), cwd=Path.cwd())
-        async with Client(server, read_timeout_seconds=30) as client:
+        async with Client(server, read_timeout_seconds=PATIENCE_S) as client:
             yield Mcp(client)
 
 
@@ -613,10 +339,6 @@ async def _owner() -> AsyncIterator[Library]:
     """Whose memory it is, who does beside a door what that has no way for."""
     async with MemorySystem(MEMORY) as system:
         yield Library(system)
-
-
-def _options(fields: Mapping[str, str]) -> list[str]:
-    return [part for name, value in fields.items() for part in (f"--{name}", value)]
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.command import ok, run
+from tests.patience import PATIENCE_S
 
 CONFIG = """
 [model]
@@ -18,6 +19,7 @@ name = "scripted"
 [agents.chat]
 memory = ["basic_session"]
 [agents.bare]
+memory = []
 """
 
 
@@ -95,13 +97,13 @@ def test_sessions_are_listed_shown_renamed_forked_and_deleted() -> None:
     assert fork["title"] == "delta"
     refused = run("sessions", "delete", "gamma")
     assert (refused.returncode, "--yes" in refused.stderr) == (2, True)
-    assert from_json("sessions", "delete", "--yes", "gamma", "delta")["deleted"][1] == fork["id"]
+    assert from_json("sessions", "delete", "--with-memory", "--yes", "gamma", "delta")["deleted"][1] == fork["id"]
     assert [record["title"] for record in from_json("sessions", "list")] == ["beta"]
     assert ok("sessions", "prune") == "nothing to erase\n"
 
 
 def test_the_bill_is_shown_for_a_session_and_in_all() -> None:
-    assert ok("usage") == "nothing was spent yet\n"
+    assert ok("usage") == "No model calls yet\n"
     ok("ask", "alpha")
     ok("ask", "beta")
     assert from_json("usage")["by_purpose"]["chat"]["calls"] == 2
@@ -118,7 +120,7 @@ def test_a_budget_refuses_before_anything_is_spent() -> None:
 
 def test_stores_beside_the_configuration_are_listed() -> None:
     Path("mine.py").write_text(
-        'from stores import TranscriptStore\nclass Mine(TranscriptStore):\n    """My own."""\n'
+        'from chatbot.stores import TranscriptStore\nclass Mine(TranscriptStore):\n    """My own."""\n'
         "    def __init__(self, home, *, size: int = 3): ...\n"
         "    async def transcript_append(self, session, entries): ...\n"
         "    async def transcript_read_last(self, session, n): return []\n",
@@ -176,7 +178,7 @@ def test_a_healthy_project_is_healthy() -> None:
     ("damage", "named"),
     [
         (lambda session: (session / "kv.json").write_bytes(b"{"), "kv.json is damaged"),
-        (lambda session: (session / "transcript.md").chmod(0o644), "others may read"),
+        (lambda session: (session / "transcript.md").chmod(0o644), "is readable by other users"),
         (lambda session: (session / "session.json").write_bytes(b"{"), "session.json"),
         (lambda _: Path("config.toml").write_text("[modle]", encoding="utf-8"), "did you mean 'model'"),
         (
@@ -227,7 +229,9 @@ def test_a_failed_model_leaves_the_question_in_the_session() -> None:
 
 
 def test_an_agent_without_stores_answers_and_keeps_nothing() -> None:
-    assert ok("ask", "--agent", "bare", "hello") == "You said: hello\n"
+    done = run("ask", "--agent", "bare", "hello")
+    assert (done.returncode, done.stdout) == (0, "You said: hello\n")
+    assert done.stderr.startswith("chatbot: this chat keeps nothing: the agent 'bare' has no stores")
     assert from_json("sessions", "list") == []
 
 
@@ -240,7 +244,7 @@ def test_control_characters_never_reach_the_terminal() -> None:
 def test_a_reader_that_has_enough_is_no_error() -> None:
     ok("ask", "hello " * 20_000, CHATBOT_MODEL__CONTEXT_WINDOW="1000000")
     command = f'{sys.executable} -m chatbot sessions show -- "$(ls identities/ada/memory/sessions)" | head -n 1'
-    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     assert (done.stdout.count("\n"), done.stderr) == (1, "")
 
 
@@ -249,11 +253,11 @@ def test_ctrl_c_keeps_what_was_said() -> None:
         "import asyncio, sys\n"
         "from chatbot.messages import TextDelta\n"
         "from chatbot.models import ScriptedModel\n"
-        "import chatbot.runtime\n"
+        "import chatbot.models\n"
         "async def endless():\n"
         "    yield TextDelta('so far')\n"
         "    await asyncio.Event().wait()\n"
-        "chatbot.runtime.open_model = lambda settings: ScriptedModel([endless])\n"
+        "chatbot.models.open_model = lambda *_: ScriptedModel([endless])\n"
         "from chatbot.cli.main import main\n"
         "sys.exit(main(['ask', 'tell me']))\n",
         encoding="utf-8",
@@ -264,7 +268,7 @@ def test_ctrl_c_keeps_what_was_said() -> None:
         assert asking.stdout is not None
         assert asking.stdout.read(6) == b"so far"
         asking.send_signal(signal.SIGINT)
-        assert asking.wait(timeout=20) == 130
+        assert asking.wait(timeout=PATIENCE_S) == 130
     entries = from_json("sessions", "show", "tell me")["entries"]
     assert [(entry["role"], entry["content"]) for entry in entries] == [("user", "tell me"), ("assistant", "so far")]
 
@@ -276,3 +280,21 @@ def test_a_session_folder_can_be_moved_with_ordinary_tools() -> None:
     shutil.copytree(session, Path("identities/grace/memory/sessions") / session.name)
     titles = [record["title"] for record in from_json("sessions", "list", "-i", "grace")]
     assert sorted(titles) == ["hello", "take me along"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "named"),
+    [
+        (["ask", "-"], b"good and \xff bad", b"standard input is not valid UTF-8 (character 10)"),
+        (["-m", "local/./missing.gguf", "ask", "hi"], b"", b"missing.gguf"),
+    ],
+)
+def test_a_question_that_could_not_be_put_leaves_no_empty_session(
+    arguments: list[str], stdin: bytes, named: bytes
+) -> None:
+    command = [sys.executable, "-m", "chatbot", *arguments]
+    done = subprocess.run(command, input=stdin, capture_output=True, timeout=60, check=False)
+    assert done.returncode != 0
+    assert named in done.stderr
+    listed = from_json("sessions", "list")
+    assert [from_json("sessions", "show", each["id"])["entries"] == [] for each in listed] in ([], [False])

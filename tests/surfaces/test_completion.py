@@ -10,6 +10,7 @@ import pytest
 
 from chatbot.cli.arguments import build_parser
 from tests.command import ok
+from tests.patience import PATIENCE_S
 from tests.programs import found_or_installed
 from tests.terminal import Terminal
 
@@ -25,7 +26,9 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 def completed(*words: str) -> set[str]:
     """What bash offers for the last word, asked as it asks: through the function that `complete` registered."""
-    done = subprocess.run(["bash", "-c", ASK, "bash", *words], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        ["bash", "-c", ASK, "bash", *words], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    )
     assert done.stderr == ""
     return set(done.stdout.split())
 
@@ -61,7 +64,9 @@ def test_fish_completes_commands_actions_options_and_values() -> None:
 
     def offered(line: str) -> set[str]:
         ask = ["source chatbot.fish; complete -C $argv[1]", line]
-        done = subprocess.run([fish, "--no-config", "-c", *ask], capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(
+            [fish, "--no-config", "-c", *ask], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+        )
         assert done.stderr == ""
         return {each.partition("\t")[0] for each in done.stdout.splitlines()}
 
@@ -118,5 +123,5 @@ def test_every_command_is_in_every_script(shell: str) -> None:
         for name in action.choices or ():
             assert name in script
     if path := found_or_installed(shell, shell):
-        subprocess.run([path, "-n"], input=script, text=True, check=True, timeout=60)
+        subprocess.run([path, "-n"], input=script, text=True, check=True, timeout=PATIENCE_S)
     assert json.loads(ok("completion", shell, "--json"))["script"] + "\n" == script

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.terminal import Terminal
 
 Start = Callable[[int], Terminal]
@@ -22,9 +23,9 @@ LATER = """
 import importlib.util, os, sys
 from datetime import timedelta
 from pathlib import Path
-import stores
+import chatbot
 
-path = Path(stores.__file__).parents[1] / "chatbot" / "memory" / "record.py"
+path = Path(chatbot.__file__).parent / "memory" / "record.py"
 spec = importlib.util.spec_from_file_location("chatbot.memory.record", path)
 record = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(record)
@@ -65,7 +66,12 @@ def later() -> Later:
     def run(days: int, *arguments: str) -> Any:
         command = [sys.executable, "later.py", *arguments, "--json"]
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=60, check=True, env=os.environ | {"DAYS_LATER": str(days)}
+            command,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=True,
+            env=os.environ | {"DAYS_LATER": str(days)},
         )
         return json.loads(done.stdout)
 

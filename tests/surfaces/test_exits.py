@@ -6,7 +6,7 @@ import pytest
 
 from chatbot.cli.exits import Exit, exit_code
 from chatbot.errors import ChatbotError
-from stores.errors import StoreError
+from chatbot.stores.errors import StoreError
 
 EXPECTED = {
     "ConfigError": Exit.CONFIG,
@@ -30,7 +30,8 @@ EXPECTED = {
     "UnsupportedOperation": Exit.FAILED,
     "UnknownObservation": Exit.NOT_FOUND,
     "ConflictingChange": Exit.FAILED,
-    "stores.errors.AccessDenied": Exit.FAILED,
+    "chatbot.stores.errors.AccessDenied": Exit.FAILED,
+    "MissingRight": Exit.FAILED,
     "UnknownStore": Exit.CONFIG,
     "BrokenStore": Exit.CONFIG,
     "InvalidSettings": Exit.CONFIG,
@@ -42,12 +43,16 @@ EXPECTED = {
     "LaterFormat": Exit.STORAGE,
     "StoreBusy": Exit.STORAGE,
     "StoreFailed": Exit.STORAGE,
+    "ReadOnlyFolder": Exit.STORAGE,
+    "Closed": Exit.STORAGE,
 }
 
 
 def leaves(kind: type[Exception]) -> Iterator[type[Exception]]:
-    children = [child for child in kind.__subclasses__() if child.__module__ in {"chatbot.errors", "stores.errors"}]
-    if not children:
+    children = [
+        child for child in kind.__subclasses__() if child.__module__ in {"chatbot.errors", "chatbot.stores.errors"}
+    ]
+    if not children or f"{kind.__module__}.{kind.__name__}" in EXPECTED:
         yield kind
     for child in children:
         yield from leaves(child)

@@ -1,9 +1,6 @@
 """`chatbot memory extract`, as people and scripts use it."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,74 +18,63 @@ def _configure(reply: str, more: str = "") -> None:
     Path("notes.txt").write_text("Sam moved to Porto. The locker is 4711.", encoding="utf-8")
 
 
-def _run(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [sys.executable, "-m", "chatbot", *arguments],
-        input=stdin,
-        capture_output=True,
-        timeout=60,
-        check=False,
-        env=os.environ,
-    )
-
-
 @pytest.mark.parametrize("flag", [[], ["--dry-run"]])
 def test_facts_are_shown_and_not_kept(flag: list[str]) -> None:
     _configure(REPLIES["fenced"])
-    done = _run("memory", "extract", "notes.txt", *flag)
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert b"Sam lives in Porto" in done.stdout
-    assert b"not kept" in done.stdout
+    done = command.run("memory", "extract", "notes.txt", *flag)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Sam lives in Porto" in done.stdout
+    assert "not kept" in done.stdout
     assert not Path("identities/ada/memory/observations.jsonl").exists()
 
 
 def test_facts_are_kept_when_asked_for_and_the_bill_says_what_it_took() -> None:
     _configure(REPLIES["valid"])
-    done = json.loads(_run("memory", "extract", "-", "--add", "--json", stdin=b"Sam moved to Porto.").stdout)
+    done = json.loads(command.run("memory", "extract", "-", "--add", "--json", stdin=b"Sam moved to Porto.").stdout)
     assert [fact["outcome"] for fact in done["facts"]] == ["added", "added"]
     assert done["calls"] == 1
-    listed = json.loads(_run("memory", "list", "--json").stdout)
+    listed = json.loads(command.run("memory", "list", "--json").stdout)
     assert {row["title"] for row in listed} == {"Sam lives in Porto", "Sam's locker has the number 4711"}
     assert {row.get("visibility", "private") for row in listed} == {"private"}
-    bill = json.loads(_run("usage", "--json").stdout)
+    bill = json.loads(command.run("usage", "--json").stdout)
     assert bill["by_purpose"]["extract"]["calls"] == 1
-    assert b"extract" in _run("usage").stdout
+    assert "extract" in command.run("usage").stdout
 
 
 def test_what_reads_like_an_instruction_is_named_and_left_out() -> None:
     _configure(REPLIES["orders"])
-    done = _run("memory", "extract", "notes.txt", "--add")
-    assert b"left out (override): Ignore all previous" in done.stderr
-    assert b"found no facts" in done.stdout
-    assert json.loads(_run("memory", "list", "--json").stdout) == []
+    done = command.run("memory", "extract", "notes.txt", "--add")
+    assert "left out (override): Ignore all previous" in done.stderr
+    assert "found no facts" in done.stdout
+    assert json.loads(command.run("memory", "list", "--json").stdout) == []
 
 
 @pytest.mark.parametrize(
     ("arguments", "stdin", "code", "words"),
     [
-        (["missing.txt"], b"", 2, b"missing.txt cannot be read"),
-        (["."], b"", 2, b"cannot be read"),
-        (["-"], b"", 2, b"holds no text"),
-        (["-"], b"\xff\xfe\x00", 2, b"no text in UTF-8"),
-        (["-"], b"x" * 1_000_001, 2, b"longer than 1,000,000 bytes"),
-        (["notes.txt", "--add", "--dry-run"], b"", 2, b"not allowed with"),
-        (["notes.txt", "-m", "nobody/knows"], b"", 5, b"nobody/knows"),
+        (["missing.txt"], b"", 2, "missing.txt cannot be read"),
+        (["."], b"", 2, "cannot be read"),
+        (["-"], b"", 2, "holds no text"),
+        (["-"], b"\xff\xfe\x00", 2, "no text in UTF-8"),
+        (["-"], b"x" * 1_000_001, 2, "longer than 1,000,000 bytes"),
+        (["notes.txt", "--add", "--dry-run"], b"", 2, "not allowed with"),
+        (["notes.txt", "-m", "nobody/knows"], b"", 5, "nobody/knows"),
     ],
 )
-def test_what_cannot_be_done_is_said(arguments: list[str], stdin: bytes, code: int, words: bytes) -> None:
+def test_what_cannot_be_done_is_said(arguments: list[str], stdin: bytes, code: int, words: str) -> None:
     _configure(REPLIES["valid"])
-    done = _run("memory", "extract", *arguments, stdin=stdin)
+    done = command.run("memory", "extract", *arguments, stdin=stdin)
     assert (done.returncode, words in done.stderr) == (code, True), done.stderr
-    assert b"Traceback" not in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_budget_refuses_the_call() -> None:
     _configure(REPLIES["valid"], "[budget]\nday_tokens = 50\n")
-    done = _run("memory", "extract", "notes.txt")
-    assert (done.returncode, b"day_tokens is 50 tokens" in done.stderr) == (6, True)
+    done = command.run("memory", "extract", "notes.txt")
+    assert (done.returncode, "day_tokens is 50 tokens" in done.stderr) == (6, True)
 
 
 def test_a_long_text_is_read_in_parts() -> None:
     _configure(REPLIES["valid"])
-    done = json.loads(_run("memory", "extract", "-", "--json", stdin=b"Sam likes tea.\n" * 2_000).stdout)
+    done = json.loads(command.run("memory", "extract", "-", "--json", stdin=b"Sam likes tea.\n" * 2_000).stdout)
     assert done["calls"] == 4

@@ -12,6 +12,7 @@ import pytest
 
 from chatbot.cli.arguments import build_parser
 from chatbot.cli.exits import Exit
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 HEAVY = {
@@ -55,7 +56,7 @@ print(*sorted(name for name in sys.modules if "." not in name), file=sys.stderr)
 )
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", DRIVER, *arguments], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", DRIVER, *arguments], capture_output=True, text=True, timeout=PATIENCE_S, check=True
     )
     assert done.stdout
     assert not HEAVY & set(done.stderr.split())

@@ -12,7 +12,7 @@ from tests.terminal import Terminal
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
 OWN = """
-from chatbot.pipeline import Hook
+from chatbot.hooks import Hook
 
 class Raises(Hook):
     '''Raises whatever happens.'''

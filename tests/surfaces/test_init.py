@@ -30,7 +30,7 @@ def test_what_is_there_is_left_as_it_is() -> None:
     told = json.loads(ok("init", "--name", "sam", "--model", "other", "--json"))
     assert (told["wrote"], len(told["kept"])) == ([], 2)
     assert (Path.home() / CONFIG).read_bytes() == before
-    assert "the model stays scripted" in ok("init", "--model", "other")
+    assert "the model is still scripted" in ok("init", "--model", "other")
     other = json.loads(ok("init", "--name", "kim", "--json"))
     assert other["run"] == "chatbot -i kim"
 
@@ -56,9 +56,9 @@ def test_questions_are_asked_on_a_terminal() -> None:
     try:
         terminal.see(r"name of the identity.*\[ada\]:")
         terminal.type("sam\r")
-        terminal.see("the model: .*:")
+        terminal.see("model: .*:")
         terminal.type("scripted\r")
-        terminal.see("in a sentence")
+        terminal.see("in one sentence")
         terminal.type("You are Sam.\r")
         terminal.see("now run: chatbot")
         terminal.ended()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
 from tests.servers.extraction_replies import REPLIES
 from tests.terminal import Terminal
 
@@ -27,12 +28,12 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     place = tmp_path_factory.mktemp("installed")
     build = ["uv", "build", "-q", "--wheel", "--no-build-isolation", "--python", sys.executable, "-o", str(place)]
-    subprocess.run([*build, str(ROOT)], check=True, timeout=120, env=os.environ | {"HOME": str(place)})
+    subprocess.run([*build, str(ROOT)], check=True, timeout=PATIENCE_S, env=os.environ | {"HOME": str(place)})
     (wheel,) = place.glob("*.whl")
     venv.create(place / "venv", symlinks=True)
     python = place / "venv/bin/python"
     install = ["uv", "pip", "install", "-q", "--no-deps", "--offline", "--python", str(python), str(wheel)]
-    subprocess.run(install, check=True, timeout=60, env=os.environ | {"HOME": str(place)})
+    subprocess.run(install, check=True, timeout=PATIENCE_S, env=os.environ | {"HOME": str(place)})
     (packages,) = (place / "venv/lib").glob("python*/site-packages")
     (packages / "lent.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
     return place / "venv/bin/chatbot"
@@ -86,7 +87,7 @@ def user(installed: Path) -> Iterator[NewUser]:
 def test_a_new_user_gets_everything_done(user: NewUser) -> None:
     user.read_help()
     questions = user.start("init")
-    for question, answer in (("identity", "ada"), ("the model", "scripted"), ("in a sentence", "You are Ada.")):
+    for question, answer in (("identity", "ada"), ("model: local", "scripted"), ("in one sentence", "You are Ada.")):
         questions.see(question)
         questions.type(f"{answer}\r")
     questions.see("now run: chatbot")
@@ -125,6 +126,7 @@ def settled(user: NewUser) -> NewUser:
     return user
 
 
+@pytest.mark.nightly
 def test_a_new_user_looks_after_sessions(settled: NewUser) -> None:
     user = settled
     user.run('ask "My boat Merle lies in the harbour of Kiel."')
@@ -146,7 +148,7 @@ def test_a_new_user_looks_after_sessions(settled: NewUser) -> None:
     assert "archived" in user.run("sessions archive --title tea")
     assert "tea" not in user.run("sessions list")
     assert "brought back" in user.run("sessions archive --title tea --archived --undo")
-    deleting = user.start("sessions", "delete", "boat", "yacht")
+    deleting = user.start("sessions", "delete", "boat", "yacht", "--keep-memory")
     deleting.see("boat.*type yes:")
     deleting.type("yes\n")
     deleting.ended()
@@ -160,6 +162,7 @@ def test_a_new_user_looks_after_sessions(settled: NewUser) -> None:
     assert "<svg" in Path("page.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.nightly
 def test_a_new_user_looks_after_what_is_remembered(settled: NewUser, monkeypatch: pytest.MonkeyPatch) -> None:
     user = settled
     actions = (
@@ -218,6 +221,7 @@ def test_a_new_user_looks_after_what_is_remembered(settled: NewUser, monkeypatch
     assert "<svg" in Path("page.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.nightly
 def test_a_new_user_does_everything_in_one_chat(settled: NewUser, monkeypatch: pytest.MonkeyPatch) -> None:
     settled.run('init --name grace --persona "You are Grace."')
     monkeypatch.setenv("EDITOR", "sed -i s/harbour/dock/")
@@ -238,9 +242,9 @@ def test_a_new_user_does_everything_in_one_chat(settled: NewUser, monkeypatch: p
         ("/forget 1", "forgotten; chatbot"),
         ("/memory add Fees --person Ida", "added"),
         ("/people", "mentions.*Ida"),
-        ("/facts", "no such fact"),
+        ("/facts", "No facts yet"),
         ("/tasks add Pay the fee", "ticks one off"),
-        ("/tasks done 1", "there is nothing to do"),
+        ("/tasks done 1", "No open tasks"),
         ("/search dock", "/resume 1"),
         ("/rename boat", "now called 'boat'"),
         ("/context", "of a window of"),

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from chatbot.cli.exits import Exit
-from chatbot.memory.maintenance.upkeep import LOCK_NAME
-from stores.files import locked
+from chatbot.stores.files import locked
 from tests import command
 
 CONFIG = """
@@ -70,7 +69,7 @@ def test_old_sessions_are_rolled_up_when_asked() -> None:
 
 def test_whoever_comes_second_is_told_that_it_is_being_done() -> None:
     add("something")
-    with locked(Path("identities/ada/memory"), name=LOCK_NAME):
+    with locked(Path("identities/ada/memory"), name=".maintenance.lock"):
         assert "it is being done" in ok()
         assert report()["skipped"] == "under way"
 

@@ -21,13 +21,14 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import INTERNAL_ERROR, INVALID_PARAMS
 
 import chatbot.errors
-import stores.errors
-from chatbot.chat.memory_tools import memory_tools
-from chatbot.chat.memory_tools.answers import FRAME
+import chatbot.stores.errors
+from chatbot.chat.memory_tools import FRAME, agent_context, agent_tools
 from chatbot.mcp.errors import UNTOLD, code_of, told
 from chatbot.memory import MemorySystem
 from chatbot.server.tokens import Tokens
-from stores.access import Clearance
+from chatbot.stores.access import Clearance
+from tests import command
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 NO_ID = "01990000-0000-7000-8000-000000000000"
@@ -54,7 +55,7 @@ async def connected(*arguments: str) -> AsyncIterator[Client]:
     server = StdioServerParameters(
         command=sys.executable, args=["-m", "chatbot", "mcp", *arguments], env=dict(os.environ), cwd=Path.cwd()
     )
-    async with Client(server, read_timeout_seconds=30) as client:
+    async with Client(server, read_timeout_seconds=PATIENCE_S) as client:
         yield client
 
 
@@ -70,12 +71,12 @@ async def listening(*arguments: str, **environment: str) -> AsyncIterator[str]:
     )
     assert process.stderr is not None
     try:
-        line = (await asyncio.wait_for(process.stderr.readline(), 30)).decode()
+        line = (await asyncio.wait_for(process.stderr.readline(), PATIENCE_S)).decode()
         assert " at http://" in line, line + (await process.stderr.read()).decode()
         yield line.split()[-1]
     finally:
         process.send_signal(signal.SIGTERM)
-        out, err = await asyncio.wait_for(process.communicate(), 20)
+        out, err = await asyncio.wait_for(process.communicate(), PATIENCE_S)
         assert (process.returncode, out) == (0, b"")
         assert b"Traceback" not in err
 
@@ -87,7 +88,7 @@ def way_in(request: pytest.FixtureRequest) -> Any:
 
     @asynccontextmanager
     async def over_http(*arguments: str) -> AsyncIterator[Client]:
-        async with listening(*arguments) as url, Client(url, read_timeout_seconds=30) as client:
+        async with listening(*arguments) as url, Client(url, read_timeout_seconds=PATIENCE_S) as client:
             yield client
 
     return over_http
@@ -181,18 +182,16 @@ async def test_memory_is_listed_page_by_page_and_vouched_for() -> None:
 
 async def test_the_tools_are_those_of_the_chat_and_say_what_they_do() -> None:
     async with MemorySystem(None) as memory:
-        own = memory_tools(await memory.create_session(["in_memory"], "chat"), memory)
+        own = agent_tools(agent_context(memory, "chat"))
     async with connected() as client:
         listed = (await client.list_tools()).tools
-        alone = {"memory_list", "memory_confirm"}
-        assert [(tool.name, tool.description, tool.input_schema) for tool in listed if tool.name not in alone] == [
+        assert [(tool.name, tool.description, tool.input_schema) for tool in listed] == [
             (tool.spec.name, tool.spec.description, tool.spec.parameters) for tool in own
         ]
-        assert {tool.name for tool in listed} == {tool.spec.name for tool in own} | alone
         hints = {tool.name: tool.annotations for tool in listed}
         reading = {name for name, hint in hints.items() if hint and hint.read_only_hint}
         destroying = {name for name, hint in hints.items() if hint and hint.destructive_hint}
-        adding = {"memory_write", "memory_confirm", "task_add"}
+        adding = {"memory_write", "memory_confirm", "memory_profile_set", "task_add"}
         assert destroying == {"memory_forget", "memory_supersede", "task_update"}
         assert reading == hints.keys() - destroying - adding
         assert all(hint and hint.open_world_hint is False for hint in hints.values())
@@ -314,7 +313,7 @@ def run(*arguments: str, given: bytes = b"", **environment: str) -> subprocess.C
         [sys.executable, "-m", "chatbot", "mcp", *arguments],
         input=given,
         capture_output=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
         env=os.environ | environment,
     )
@@ -334,9 +333,9 @@ def run(*arguments: str, given: bytes = b"", **environment: str) -> subprocess.C
     ],
 )
 def test_what_cannot_be_served_is_refused_at_the_start(arguments: list[str], code: int, words: str) -> None:
-    done = run(*arguments)
-    assert (done.returncode, done.stdout) == (code, b"")
-    assert words in done.stderr.decode()
+    done = command.run("mcp", *arguments)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert words in done.stderr
 
 
 def test_without_the_package_one_line_says_how_to_get_it() -> None:
@@ -345,7 +344,12 @@ def test_without_the_package_one_line_says_how_to_get_it() -> None:
         encoding="utf-8",
     )
     done = subprocess.run(
-        [sys.executable, "hidden.py"], capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL
+        [sys.executable, "hidden.py"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+        stdin=subprocess.DEVNULL,
     )
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr == "chatbot: the package mcp is not installed: pip install 'chatbot-runtime[mcp]'\n"
@@ -372,7 +376,9 @@ def test_a_session_in_a_file_is_answered_and_nothing_else_is_printed(tmp_path: P
     given, wanted = tmp_path / "in", tmp_path / "out"
     given.write_bytes(HELLO + b"\n")
     with given.open("rb") as source, wanted.open("wb") as sink:
-        subprocess.run([sys.executable, "-m", "chatbot", "mcp"], stdin=source, stdout=sink, timeout=60, check=True)
+        subprocess.run(
+            [sys.executable, "-m", "chatbot", "mcp"], stdin=source, stdout=sink, timeout=PATIENCE_S, check=True
+        )
     for line in wanted.read_bytes().splitlines():
         assert json.loads(line)["id"] == 1
     assert run(given=b"").stdout == b""
@@ -397,7 +403,7 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_it_though_its_input_stays_open(process: subprocess.Popen[bytes], number: int) -> None:
     process.send_signal(number)
-    assert process.wait(10) == 0
+    assert process.wait(PATIENCE_S) == 0
     assert process.stderr is not None
     assert process.stderr.read() == b""
 
@@ -405,7 +411,7 @@ def test_a_signal_ends_it_though_its_input_stays_open(process: subprocess.Popen[
 def test_the_end_of_its_input_ends_it(process: subprocess.Popen[bytes]) -> None:
     assert process.stdin is not None
     process.stdin.close()
-    assert process.wait(10) == 0
+    assert process.wait(PATIENCE_S) == 0
 
 
 def test_nothing_outlives_a_client_that_was_killed(tmp_path: Path) -> None:
@@ -423,7 +429,7 @@ def test_nothing_outlives_a_client_that_was_killed(tmp_path: Path) -> None:
     server = int(client.stdout.readline())
     client.kill()
     client.communicate()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     stat = Path(f"/proc/{server}/stat")
     while stat.exists() and ") Z " not in stat.read_text(encoding="utf-8") and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -491,7 +497,7 @@ async def calling(url: str, text: str) -> AsyncIterator[Client]:
 
     async with (
         httpx2.AsyncClient(headers=bearer(text)) as own,
-        Client(streamable_http_client(url, http_client=own), read_timeout_seconds=30) as client,
+        Client(streamable_http_client(url, http_client=own), read_timeout_seconds=PATIENCE_S) as client,
     ):
         yield client
 
@@ -543,7 +549,7 @@ async def test_a_client_that_says_nothing_is_hung_up_on() -> None:
         for said in (b"POST /mcp HT", b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\n{"):
             reader, writer = await asyncio.open_connection(host, int(port))
             writer.write(said)
-            answer = await asyncio.wait_for(reader.read(), 10)
+            answer = await asyncio.wait_for(reader.read(), PATIENCE_S)
             assert answer == b"" or b" 408 " in answer
             writer.close()
 
@@ -561,7 +567,9 @@ def _leaves(module: Any) -> list[type[Exception]]:
     return [each for _, each in inspect.getmembers(module, inspect.isclass) if issubclass(each, Exception)]
 
 
-@pytest.mark.parametrize("kind", [*_leaves(chatbot.errors), *_leaves(stores.errors)], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind", [*_leaves(chatbot.errors), *_leaves(chatbot.stores.errors)], ids=lambda kind: kind.__name__
+)
 def test_every_error_has_a_code_and_those_about_our_disk_are_not_told(kind: type[Exception]) -> None:
     error = kind("/home/ada/memory cannot be read")
     assert code_of(error) in {INVALID_PARAMS, INTERNAL_ERROR}

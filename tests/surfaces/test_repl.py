@@ -19,7 +19,8 @@ Start = Callable[..., "Terminal"]
 @pytest.fixture
 def start() -> Iterator[Start]:
     Path("config.toml").write_text(
-        '[model]\nname = "scripted"\n[agents.chat]\nmemory = ["basic_session"]\n[agents.bare]\n', encoding="utf-8"
+        '[model]\nname = "scripted"\n[agents.chat]\nmemory = ["basic_session"]\n[agents.bare]\nmemory = []\n',
+        encoding="utf-8",
     )
     Path("identities/ada").mkdir(parents=True)
     Path("identities/ada/identity.toml").write_text("", encoding="utf-8")
@@ -37,7 +38,7 @@ def start() -> Iterator[Start]:
 
 def _said() -> list[tuple[str, str]]:
     """The newest session's transcript, from its file."""
-    from stores import transcript
+    from chatbot.stores import transcript
 
     paths = sorted(Path("identities/ada/memory/sessions").glob("*/transcript.md"))
     return [(entry.role, entry.content) for entry in transcript.parse(paths[-1].read_bytes())]
@@ -172,13 +173,13 @@ ENDLESS = """
 import asyncio, sys
 from chatbot.messages import TextDelta
 from chatbot.models import ScriptedModel
-import chatbot.runtime
+import chatbot.models
 
 async def endless():
     yield TextDelta("so far so good")
     await asyncio.Event().wait()
 
-chatbot.runtime.open_model = lambda settings: ScriptedModel([endless, "and on"])
+chatbot.models.open_model = lambda *_: ScriptedModel([endless, "and on"])
 from chatbot.cli.main import main
 sys.exit(main([]))
 """
@@ -223,7 +224,7 @@ def test_a_failing_model_is_told_and_the_chat_goes_on(start: Start) -> None:
 
 def test_an_agent_without_stores_says_that_it_remembers_nothing(start: Start) -> None:
     chat = start("--agent", "bare")
-    chat.see("this agent has no stores")
+    chat.see("this chat keeps nothing: the agent 'bare' has no stores")
     chat.say("hello")
     chat.see("You said: hello")
     chat.say("/fork")
@@ -292,7 +293,7 @@ from chatbot.cli import main
 from chatbot.messages import TextDelta, ToolCall, ToolSpec
 from chatbot.models import ScriptedModel
 from chatbot.tools import Tool
-import chatbot.runtime
+import chatbot.models
 
 class Wipe(Tool):
     asks_first = True
@@ -302,8 +303,9 @@ class Wipe(Tool):
         return "wiped"
 
 calls = [ToolCall("a", "wipe", '{"what": "a\\u202eb"}'), ToolCall("b", "wipe_more", "{}")]
-chatbot.runtime.open_model = lambda settings: ScriptedModel([[TextDelta("so be it"), *calls], "that was all"])
-chatbot.runtime.tools_of = lambda *_, **__: [Wipe("wipe"), Wipe("wipe_more")]
+chatbot.models.open_model = lambda *_: ScriptedModel([[TextDelta("so be it"), *calls], "that was all"])
+import chatbot.tools.plugins
+chatbot.tools.plugins.tools_of = lambda *_, **__: [Wipe("wipe"), Wipe("wipe_more")]
 sys.argv = ["chatbot"]
 sys.exit(main.main())
 """
@@ -420,7 +422,7 @@ def test_what_is_remembered_is_told_recalled_and_forgotten(remembering: Start) -
     chat.say("/tasks add Call the plumber")
     chat.see("Call the plumber.*ticks one off")
     chat.say("/tasks done 1")
-    chat.see("there is nothing to do")
+    chat.see("No open tasks")
     chat.say("/forget")
     chat.see("say what: /forget")
     chat.leave()
@@ -537,7 +539,7 @@ def test_sessions_commands_and_files_are_completed(remembering: Start) -> None:
         ("/resume bo", "The boat lies in Kiel.*just now"),
         ("/identity ", "grace"),
         ("/export no", "notes"),
-        ("/memory time", "timeline.*just before and after"),
+        ("/memory time", "timeline.*created around one memory"),
     ):
         chat.type(typed)
         chat.see(f"{re.escape(typed.rstrip())}.*{offered}")

@@ -10,8 +10,7 @@ import pytest
 from chatbot.models import ScriptedModel
 from chatbot.models.gguf import find_model
 from chatbot.models.local_model import LocalModel
-from chatbot.runtime import Runtime
-from chatbot.setup import Options
+from chatbot.runtime import Options, Runtime
 from tests.command import ok, project, run
 from tests.servers.http_server import serving
 from tests.telemetry.collector import collecting

@@ -11,6 +11,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+from tests.patience import PATIENCE_S
+
 HANGS = 0
 """In place of a status: never answer."""
 
@@ -49,7 +51,7 @@ class Collector:
             for metric in scope.metrics
         }
 
-    def wait_for(self, path: str, seconds: float = 20.0) -> None:
+    def wait_for(self, path: str, seconds: float = PATIENCE_S) -> None:
         """Until a request to that path has come."""
         give_up = time.monotonic() + seconds
         while not any(each == path for each, *_ in self.bodies):
@@ -69,7 +71,7 @@ def collecting() -> Iterator[Collector]:
             body = self.rfile.read(int(self.headers["content-length"]))
             self.to.bodies.append((self.path, dict(self.headers), body))
             if self.to.status == HANGS:
-                self.to.leaving.wait(60)
+                self.to.leaving.wait(PATIENCE_S)
                 return
             self.send_response(self.to.status)
             self.send_header("content-length", "0")

@@ -16,8 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from chatbot.memory import SessionHandle
 from chatbot.models.base import Model
-from chatbot.runtime import Runtime
-from chatbot.setup import Options
+from chatbot.runtime import Options, Runtime
 from chatbot.telemetry.telemetry import Telemetry
 
 Talking = Callable[..., AbstractAsyncContextManager[tuple[Runtime, SessionHandle]]]

@@ -23,12 +23,12 @@ from opentelemetry.trace import (
 )
 
 from chatbot.models import ScriptedModel
-from chatbot.runtime import Runtime
+from chatbot.runtime import Options, Runtime
 from chatbot.server.callers import OWNER
 from chatbot.server.house import House
-from chatbot.setup import Options
 from chatbot.telemetry.joining import sampler
 from tests.command import project
+from tests.patience import PATIENCE_S
 from tests.servers.http_server import Served, serving
 from tests.surfaces.test_mcp import listening
 from tests.telemetry.collector import Collector, collecting
@@ -164,7 +164,7 @@ async def test_over_mcp_too(more: str, joined: int, collector: Collector) -> Non
     async with (
         listening() as url,
         httpx2.AsyncClient(headers={"traceparent": SAMPLED}) as own,
-        Client(streamable_http_client(url, http_client=own), read_timeout_seconds=30) as client,
+        Client(streamable_http_client(url, http_client=own), read_timeout_seconds=PATIENCE_S) as client,
     ):
         await client.call_tool("memory_search", {"query": "locker"})
         meta: Any = {"traceparent": SAMPLED}

@@ -12,7 +12,8 @@ from chatbot.memory.record import utc_now
 from chatbot.messages import ToolCall, Usage
 from chatbot.models import Price, ScriptedModel
 from chatbot.models.scripted import Reply
-from stores.access import SENSITIVITIES
+from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.span import observed
 from tests.telemetry.conftest import Talking, Watched, value_in
 
 TURNS = "chatbot_turn_duration_seconds_count"
@@ -40,10 +41,12 @@ async def test_tokens_and_cost_are_those_of_the_bill(watched: Watched, talking: 
         for _ in range(4):
             await chat.turn(MOVED)
         bill = await runtime.ledger.total()
-        await runtime.ledger.add(Call(utc_now(), "", "extract", "own/model", Usage(7, 3), 0.1))
+        with observed(watched.telemetry.observer):
+            await runtime.ledger.add(Call(utc_now(), "", "extract", "own/model", Usage(7, 3), 0.1))
     labels = {"gen_ai_request_model": "scripted", "chatbot_purpose": "chat"}
-    assert watched.value("gen_ai_client_token_usage_sum", gen_ai_token_type="input", **labels) == bill.input_tokens
-    assert watched.value("gen_ai_client_token_usage_sum", gen_ai_token_type="output", **labels) == bill.output_tokens
+    told = {**labels, "gen_ai_operation_name": "chat"}
+    assert watched.value("gen_ai_client_token_usage_sum", gen_ai_token_type="input", **told) == bill.input_tokens
+    assert watched.value("gen_ai_client_token_usage_sum", gen_ai_token_type="output", **told) == bill.output_tokens
     assert watched.value("chatbot_cost_usd_total", **labels) == pytest.approx(bill.cost_usd)
     assert bill.cost_usd > 0
     assert watched.value("chatbot_calls_unpriced_total", chatbot_purpose="extract") == 1
@@ -143,7 +146,8 @@ async def test_the_docs_show_every_metric_that_there_is(watched: Watched, talkin
     replies: list[Reply] = [ToolCall("a", "memory_get", "{}"), "Fine."]
     async with talking(ScriptedModel(replies)) as (runtime, session):
         await runtime.chat(session).turn(MOVED)
-        await runtime.ledger.add(Call(utc_now(), "", "extract", "own/model", Usage(7, 3), 0.1))
+        with observed(watched.telemetry.observer):
+            await runtime.ledger.add(Call(utc_now(), "", "extract", "own/model", Usage(7, 3), 0.1))
         await runtime.memory.maintain(runtime.setup.policy)
         text = await asyncio.to_thread(watched.text)
     told = {line.split()[2].removesuffix("_total") for line in text.splitlines() if line.startswith("# TYPE")}
@@ -163,6 +167,6 @@ async def test_labels_do_not_grow_with_use(watched: Watched, talking: Talking) -
                 chat = runtime.chat(session)
                 await chat.turn(MOVED)
                 await chat.turn("And where is it?")
-            await runtime.pipeline.bus.drain()
+            await runtime.hooks.bus.drain()
             sizes.append(len(watched.text().splitlines()))
     assert sizes[1] == sizes[2]

@@ -16,15 +16,16 @@ from mcp import Client, StdioServerParameters
 
 from chatbot.errors import ConfigError
 from chatbot.models import ScriptedModel
-from chatbot.runtime import Runtime
-from chatbot.setup import Options
+from chatbot.runtime import Options, Runtime
+from tests.patience import PATIENCE_S
 from tests.telemetry.collector import HANGS, Collector, collecting
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
 MOVED = "I moved to Porto in the spring, and the locker there has the number 4711"
 LONGEST_FAREWELL_S = 2.0
-SLACK_S = 3.0
+SLACK_S = 20.0
+"""For a busy machine: less than the collector may take."""
 """For machines that are busy."""
 
 
@@ -64,6 +65,7 @@ async def test_spans_and_metrics_arrive_whole_at_the_end(collector: Collector, m
     )
     [resource] = {request.resource_spans[0].resource.SerializeToString() for request in collector.traces()}
     assert b"our bot" in resource
+    assert b"service.version" in resource
     assert {headers["x-key"] for _, headers, _ in collector.bodies} == {"open sesame"}
     assert b"Porto" not in b"".join(body for *_, body in collector.bodies)
 
@@ -73,7 +75,7 @@ async def test_what_other_agents_ask_over_mcp_is_watched_too(collector: Collecto
     server = StdioServerParameters(
         command=sys.executable, args=["-m", "chatbot", "mcp"], env=dict(os.environ), cwd=Path.cwd()
     )
-    async with Client(server, read_timeout_seconds=30) as client:
+    async with Client(server, read_timeout_seconds=PATIENCE_S) as client:
         await client.call_tool("memory_search", {"query": "locker"})
     await asyncio.to_thread(collector.wait_for, "/v1/traces")
     assert "memory search" in [span.name for span in collector.spans()]
@@ -164,7 +166,12 @@ def python(source: str) -> subprocess.CompletedProcess[str]:
     told = "print('loaded:', *sorted({n.partition('.')[0] for n in sys.modules}))"
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     return subprocess.run(
-        [sys.executable, "-c", wrapped + told], capture_output=True, text=True, timeout=60, check=False, env=environ
+        [sys.executable, "-c", wrapped + told],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+        env=environ,
     )
 
 
@@ -212,15 +219,16 @@ def test_only_a_server_is_asked_for_metrics() -> None:
 def test_a_program_ends_though_its_collector_hangs(collector: Collector) -> None:
     collector.status = HANGS
     Path("config.toml").write_text(
-        f'[model]\nname = "scripted"\nscript = []\n[telemetry]\nendpoint = "{collector.url}"\ntimeout_s = 60\n',
+        '[model]\nname = "scripted"\nscript = []\n'
+        f'[telemetry]\nendpoint = "{collector.url}"\ntimeout_s = {PATIENCE_S}\n',
         encoding="utf-8",
     )
     begun = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-m", "chatbot", "ask", "hello", "--json"],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     spent = time.monotonic() - begun
     assert done.returncode == 0, done.stderr
     assert "hello" in json.loads(done.stdout)["reply"]
-    assert spent < LONGEST_FAREWELL_S + 4 * SLACK_S
+    assert spent < PATIENCE_S

@@ -20,9 +20,9 @@ from chatbot.messages import Message, TextDelta, ToolCall
 from chatbot.models import Price, ScriptedModel, late
 from chatbot.models.gateway import LiteLLMModel
 from chatbot.models.scripted import Reply
-from chatbot.runtime import Runtime
-from chatbot.setup import Options
-from stores.errors import UnknownObservation
+from chatbot.runtime import Options, Runtime
+from chatbot.stores.errors import UnknownObservation
+from tests.patience import PATIENCE_S
 from tests.telemetry.conftest import Talking, Watched
 
 pytest_plugins = ["tests.servers.openai_server"]
@@ -37,12 +37,24 @@ MOVED = "I moved to Porto in the spring, and the locker there has the number 471
 SEARCH = ToolCall("call_1", "memory_search", '{"query": "locker"}')
 
 
+async def test_opening_a_memory_is_a_span_for_each_store(watched: Watched, talking: Talking) -> None:
+    async with talking(ScriptedModel()) as (_, session):
+        await session.remember("tea")
+    for store in ("basic_session", "observations"):
+        span = watched.one(f"open {store}")
+        assert span.attributes == {
+            "chatbot.store": store,
+            "chatbot.operation": "open",
+            "chatbot.store.access": "open",
+        }
+
+
 async def test_all_that_a_turn_does_is_within_it_also_afterwards(watched: Watched, talking: Talking) -> None:
     model = ScriptedModel([SEARCH, "The locker of yours has the number 4711.", FACTS])
     async with talking(model, "[extraction]\nenabled = true") as (runtime, session):
         watched.exporter.clear()
         await runtime.chat(session).turn(MOVED)
-        await runtime.pipeline.bus.drain()
+        await runtime.hooks.bus.drain()
         turn = watched.one(TURN)
         assert turn.context
         assert turn.attributes == {
@@ -58,7 +70,7 @@ async def test_all_that_a_turn_does_is_within_it_also_afterwards(watched: Watche
         within = {span.name: watched.above(span) for span in spans}
     assert within["transcript_append basic_session"] == [TURN]
     assert within["memory recall"] == ["hook inject", TURN]
-    assert within["match observations"][-1] == TURN
+    assert within["candidates observations"][-1] == TURN
     assert within["memory summarize_episode"] == [TURN]
     assert within["execute_tool memory_search"] == [TURN]
     assert within["memory search"] == ["execute_tool memory_search", TURN]
@@ -82,7 +94,7 @@ async def test_concurrent_turns_are_traces_of_their_own(watched: Watched, talkin
     async with talking(ScriptedModel([SEARCH, "Done."])) as (runtime, first):
         sessions = [first, *[await runtime.new_session() for _ in range(11)]]
         await asyncio.gather(*(runtime.chat(session).turn(MOVED) for session in sessions))
-        await runtime.pipeline.bus.drain()
+        await runtime.hooks.bus.drain()
     turns = watched.named(TURN)
     assert len({span.context.trace_id for span in turns if span.context}) == 12
     assert {(span.attributes or {})["gen_ai.conversation.id"] for span in turns} == {
@@ -98,7 +110,7 @@ async def test_a_call_of_a_model_tells_what_it_took(watched: Watched, talking: T
     model = convert(tomllib.loads(settings)["model"], ModelSettings)
     async with talking(LiteLLMModel(model), settings) as (runtime, session):
         await runtime.chat(session).turn("hello")
-    call = watched.one("chat openai/says")
+    call = watched.one("chat says")
     told = dict(call.attributes or {})
     assert call.kind is SpanKind.CLIENT
     assert 0 < float(str(told.pop("gen_ai.response.time_to_first_chunk"))) < 20
@@ -106,7 +118,7 @@ async def test_a_call_of_a_model_tells_what_it_took(watched: Watched, talking: T
     assert told == {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "openai",
-        "gen_ai.request.model": "openai/says",
+        "gen_ai.request.model": "says",
         "gen_ai.request.max_tokens": 1024,
         "gen_ai.response.model": told["gen_ai.response.model"],
         "gen_ai.response.finish_reasons": ("stop",),
@@ -118,6 +130,7 @@ async def test_a_call_of_a_model_tells_what_it_took(watched: Watched, talking: T
     }
 
 
+@pytest.mark.usefixtures("with_encoders")
 async def test_a_question_by_meaning_is_a_call_of_the_embedder_and_one_of_the_store(
     watched: Watched, talking: Talking, openai_url: str
 ) -> None:
@@ -127,12 +140,15 @@ async def test_a_question_by_meaning_is_a_call_of_the_embedder_and_one_of_the_st
         await session.remember("tea is green")
         await session.search("what is green?")
         assert (await runtime.ledger.total()).by_purpose.keys() == {"embed"}
-    assert watched.above(watched.named("nearest observations")[0]) == ["memory search_batch", "memory search"]
-    call = watched.named("embeddings openai/embeds")[-1]
+    assert watched.above(watched.named("candidates observations")[0]) == ["memory search"]
+    call = watched.named("embeddings embeds")[-1]
     assert call.attributes
     assert call.attributes["chatbot.purpose"] == "embed"
     assert call.attributes["gen_ai.usage.input_tokens"] == 3
-    assert watched.value("gen_ai_client_token_usage_count", chatbot_purpose="embed", gen_ai_token_type="input") > 0
+    assert (
+        watched.value("gen_ai_client_token_usage_count", gen_ai_operation_name="embeddings", gen_ai_token_type="input")
+        > 0
+    )
 
 
 Work = Callable[[Remembering, str, str], Awaitable[Any]]
@@ -242,7 +258,7 @@ async def test_a_turn_that_is_stopped_is_no_fault(watched: Watched, talking: Tal
 
     async with talking(ScriptedModel([stalls])) as (runtime, session):
         turn = asyncio.create_task(runtime.chat(session).turn("hello"))
-        await asyncio.wait_for(asked.wait(), 20)
+        await asyncio.wait_for(asked.wait(), PATIENCE_S)
         turn.cancel()
         with pytest.raises(asyncio.CancelledError):
             await turn
@@ -252,11 +268,11 @@ async def test_a_turn_that_is_stopped_is_no_fault(watched: Watched, talking: Tal
     assert (watched.one("chat scripted").attributes or {})["error.type"] == "CancelledError"
 
 
-async def test_a_reply_that_is_left_in_another_task_ends_its_span(watched: Watched) -> None:
-    model = watched.telemetry.parts.model(ScriptedModel(["one two three"]))
-    stream = model.stream([Message("user", "hello")])
-    assert await anext(stream) == TextDelta("one ")
-    await asyncio.gather(stream.aclose())
+async def test_a_reply_that_is_left_in_another_task_ends_its_span(watched: Watched, talking: Talking) -> None:
+    async with talking(ScriptedModel(["one two three"])) as (runtime, _):
+        stream = runtime.answer([Message("user", "hello")])
+        assert await anext(stream) == TextDelta("one ")
+        await asyncio.gather(stream.aclose())
     assert (watched.one("chat scripted").attributes or {})["error.type"] == "GeneratorExit"
 
 
@@ -279,7 +295,7 @@ async def test_a_tool_that_fails_and_one_that_there_is_not(watched: Watched, tal
 
 
 HOOKS = """
-from chatbot.pipeline import Hook
+from chatbot.hooks import Hook
 
 class Raises(Hook):
     topics = ("turn:end", "memory.*.update")
@@ -292,7 +308,7 @@ async def test_a_hook_that_fails_is_seen_with_its_topic_and_no_session(watched: 
     Path("own_hooks.py").write_text(HOOKS, encoding="utf-8")
     async with talking(ScriptedModel(["hello"]), '[hooks."own_hooks:Raises"]') as (runtime, session):
         await runtime.chat(session).turn(MOVED)
-        await runtime.pipeline.bus.drain()
+        await runtime.hooks.bus.drain()
     told = [span.attributes or {} for span in watched.named("hook own_hooks:Raises")]
     assert {(each["chatbot.topic"], each["error.type"]) for each in told} == {
         ("turn:end", "RuntimeError"),

@@ -20,13 +20,13 @@ from chatbot.config import McpServerSettings
 from chatbot.errors import ConfigError
 from chatbot.messages import ToolCall, ToolSpec
 from chatbot.models import ScriptedModel
-from chatbot.runtime import Runtime
+from chatbot.runtime import Options, Runtime, Setup
 from chatbot.server.tokens import Tokens
-from chatbot.setup import Options, Setup
 from chatbot.tools import Effect, Tool, Toolbox, ToolResult
 from chatbot.tools.function import FunctionTool
 from chatbot.tools.mcp import McpServers
 from chatbot.tools.mcp.tool import LONGEST_ANSWER, LONGEST_DESCRIPTION
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
@@ -36,7 +36,11 @@ ROOT = Path(__file__).parents[2]
 
 def settings(*arguments: str, **others: Any) -> McpServerSettings:
     """The test's server as a configuration has it; it starts in about a second where the machine is busy."""
-    given: dict[str, Any] = {"command": sys.executable, "args": (str(SERVER), *arguments), "start_timeout_s": 30}
+    given: dict[str, Any] = {
+        "command": sys.executable,
+        "args": (str(SERVER), *arguments),
+        "start_timeout_s": PATIENCE_S,
+    }
     return McpServerSettings(**given | others)
 
 
@@ -62,7 +66,7 @@ def servers_running() -> list[int]:
     return found
 
 
-async def gone(pid: int, within_s: float = 10.0) -> bool:
+async def gone(pid: int, within_s: float = PATIENCE_S) -> bool:
     """Whether the process ends, at the latest after that time."""
     end = time.monotonic() + within_s
     while alive(pid) and time.monotonic() < end:  # noqa: ASYNC110 - it is no child of ours
@@ -159,7 +163,7 @@ async def test_the_user_is_asked_about_what_may_destroy_and_what_the_configurati
         assert content(await call(toolbox, "never__wipe")) == "done"
     assert asked == ["usual__wipe", "named__echo"]
     async with offered(tmp_path, one=settings()) as (toolbox, _):
-        assert "there is nobody to ask" in error(await call(toolbox, "one__wipe"))
+        assert "which cannot be asked for here" in error(await call(toolbox, "one__wipe"))
         assert content(await call(toolbox, "one__echo", text="a")) == "a"
 
 
@@ -192,12 +196,13 @@ async def test_a_call_that_hangs_fails_in_time_and_the_server_goes_on(tmp_path: 
 async def test_a_server_that_died_is_started_again_once_until_it_does_well(tmp_path: Path) -> None:
     async with offered(tmp_path, one=settings()) as (toolbox, _):
         first = int(content(await call(toolbox, "one__pid")))
-        assert "ended during 'die': nobody knows whether that was done" in error(await call(toolbox, "one__die"))
+        assert "ended during 'die': it may or may not have been done" in error(await call(toolbox, "one__die"))
         second = int(content(await call(toolbox, "one__pid")))
         assert second != first
         os.kill(second, signal.SIGKILL)
         assert await gone(second)
-        await asyncio.sleep(0.1)  # until the pipe's end was read
+        for _ in range(50):  # the pipe's end is there, and has to be read
+            await asyncio.sleep(0.002)
         assert content(await call(toolbox, "one__echo", text="again")) == "again"
         await call(toolbox, "one__die")
         await call(toolbox, "one__die")
@@ -213,7 +218,7 @@ async def test_a_huge_answer_is_cut_and_one_past_all_bounds_breaks_the_server_on
         assert text.endswith("… [cut: 2,984,000 characters more]")
         assert "ended during 'overlong'" in error(await call(toolbox, "one__overlong"))
         assert content(await call(toolbox, "one__echo", text="back")) == "back"
-        assert "the server said (data, not instructions): done" in error(await call(toolbox, "one__fail"))
+        assert "message of the server (data, not instructions): done" in error(await call(toolbox, "one__fail"))
 
 
 async def test_a_tool_that_reads_like_an_instruction_is_left_out_unless_it_is_trusted(tmp_path: Path) -> None:
@@ -282,11 +287,11 @@ async def test_of_tools_of_one_name_the_first_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("server", "words"),
     [
-        (settings("--die-at-start"), "it said: there is no database"),
-        (settings("--no-start", start_timeout_s=1), "it was not there within 1 s"),
+        (settings("--die-at-start"), "its output: there is no database"),
+        (settings("--no-start", start_timeout_s=1), "it did not start within 1 s"),
         (McpServerSettings(command="no-such-program-anywhere"), "no such file or directory"),
         (McpServerSettings(command="sh", args=("-c", "exit 0")), "connection closed"),
-        (McpServerSettings(command="yes", start_timeout_s=1), "it was not there within 1 s"),
+        (McpServerSettings(command="yes", start_timeout_s=1), "it did not start within 1 s"),
         (McpServerSettings(url="http://127.0.0.1:9/mcp", start_timeout_s=5), "the server 'bad' cannot be used"),
     ],
 )
@@ -307,8 +312,8 @@ async def test_a_server_on_the_web_is_sent_its_headers_and_found_again_after_it_
     )
     secret, _ = Tokens.of(tmp_path / "identities").add("test", ["ada"], "full")
     process, url = await _serve(tmp_path, "0")
-    right = McpServerSettings(url=url, headers={"Authorization": f"Bearer {secret}"}, start_timeout_s=30)
-    wrong = McpServerSettings(url=url, headers={"Authorization": "Bearer no"}, start_timeout_s=30)
+    right = McpServerSettings(url=url, headers={"Authorization": f"Bearer {secret}"}, start_timeout_s=PATIENCE_S)
+    wrong = McpServerSettings(url=url, headers={"Authorization": "Bearer no"}, start_timeout_s=PATIENCE_S)
     async with offered(tmp_path, right=right, wrong=wrong) as (toolbox, complaints):
         assert len(complaints) == 1
         assert complaints[0].startswith("the server 'wrong' cannot be used")
@@ -316,7 +321,9 @@ async def test_a_server_on_the_web_is_sent_its_headers_and_found_again_after_it_
         names = [spec.name for spec in toolbox.specs]
         assert names[0] == "right__memory_search"
         assert not (await call(toolbox, "right__memory_write", title="Over the web")).is_error
-        assert "there is nobody to ask" in error(await call(toolbox, "right__memory_supersede", old="x", new="y"))
+        assert "which cannot be asked for here" in error(
+            await call(toolbox, "right__memory_supersede", old="x", new="y")
+        )
         assert "Over the web" in content(await call(toolbox, "right__memory_search", query="web"))
         process.kill()
         await process.wait()
@@ -348,7 +355,7 @@ async def test_what_ignores_signals_and_what_it_started_ends_with_the_chat(tmp_p
         grandchild = int(pid_file.read_text(encoding="utf-8"))
         assert all(map(alive, [*pids, grandchild]))
         started = time.monotonic()
-    assert time.monotonic() - started < 6
+    assert time.monotonic() - started < PATIENCE_S / 4  # none of them is waited for: they would sleep for ten minutes
     assert not any(map(alive, [*pids, grandchild]))
 
 
@@ -367,8 +374,8 @@ async def test_cancelling_at_any_moment_leaves_no_process(tmp_path: Path, moment
 
     task = asyncio.create_task(use())
     await started.wait()
-    await asyncio.sleep(0.3)
-    assert servers_running()
+    while not servers_running():  # noqa: ASYNC110 - the process is looked for
+        await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -453,7 +460,7 @@ async def test_a_signal_to_the_chat_ends_its_servers(number: signal.Signals) -> 
     assert await process.stdout.readline() == b"calling\n"
     assert len(servers_running()) == 1
     process.send_signal(number)
-    assert await asyncio.wait_for(process.wait(), 20) in {130, 143}
+    assert await asyncio.wait_for(process.wait(), PATIENCE_S) in {130, 143}
     assert not servers_running()
 
 
@@ -462,7 +469,7 @@ import sys
 from chatbot.cli import ask, main
 from chatbot.messages import ToolCall, ToolSpec
 from chatbot.models import ScriptedModel
-import chatbot.runtime
+import chatbot.models
 
 class Calling(ScriptedModel):
     async def stream(self, messages, **others):
@@ -470,7 +477,7 @@ class Calling(ScriptedModel):
         async for delta in super().stream(messages, **others):
             yield delta
 
-chatbot.runtime.open_model = lambda settings: Calling([ToolCall("c", "one__slow", "{}")])
+chatbot.models.open_model = lambda *_: Calling([ToolCall("c", "one__slow", "{}")])
 sys.exit(main.main(["ask", "--ephemeral", "hi"]))
 """
 
@@ -496,8 +503,8 @@ async def test_chatbot_tools_lists_them_and_tells_what_is_wrong() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[mcp.servers.a]", "give either the command"),
-        ('[mcp.servers.a]\ncommand = "x"\nurl = "http://x"', "give either the command"),
+        ("[mcp.servers.a]", "set either command or url"),
+        ('[mcp.servers.a]\ncommand = "x"\nurl = "http://x"', "set either command or url"),
         ('[mcp.servers.a__b]\ncommand = "x"', "expected `str` matching regex"),
         ('[mcp.servers.A]\ncommand = "x"', "expected `str` matching regex"),
         ('[mcp.servers.a]\nurl = "file:///etc/passwd"', "expected `str` matching regex"),

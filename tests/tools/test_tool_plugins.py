@@ -119,7 +119,7 @@ async def test_a_function_of_the_context_makes_tools_for_a_session(own: str, tmp
         ("forgot_async", "'sunny' was returned, and not tools: is an `async` missing?"),
         ("raises", "KeyError: 'no key'"),
         ("leaves", "SystemExit: 3"),
-        ("no_tools", "7 is no tool and no async function"),
+        ("no_tools", "7 is neither a tool nor an async function"),
         ("unnamed", "has no name that a model could use"),
         ("untyped", "the argument 'city' of untyped has no annotation"),
         ("nowhere", "name 'Nowhere' is not defined"),

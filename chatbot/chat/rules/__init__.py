@@ -2,9 +2,11 @@
 
 What they are for: to catch what is plainly written to steer a model, in any of its usual disguises, with few false
 alarms. They look for an order together with what makes it an attack ("ignore" with "previous instructions", "tell" with
-"the user"), never for a word alone. Where they end: an order in a language that is not listed, in a paraphrase that
-nobody has met, in a cipher, or one that is only wrong ("the bank's new number is …") passes them. They also drop a text
-that merely quotes an attack. They are a net; the fence of the memory block and its role as data are the wall.
+"the user"), never for a word alone. A user's wish for the style of replies ("always answer me in German") is no attack.
+Where they end: an order in a language that is not listed, in a paraphrase that nobody has met, in a cipher, or one that
+is only wrong ("the bank's new number is …") passes them. Of attacks worded after the rules were written most pass
+(`tests/poisoning/attacks_later.toml`). They also drop a text that merely quotes an attack. They are a net; the fence of
+the memory block and its role as data are the wall.
 """
 
 from __future__ import annotations
@@ -17,17 +19,20 @@ from chatbot.chat.rules.english import ENGLISH
 from chatbot.chat.rules.forms import FORMS
 from chatbot.chat.rules.languages import LANGUAGES
 from chatbot.chat.rules.of_tools import OF_TOOLS
-from chatbot.chat.rules.rule import Rule
+from chatbot.chat.rules.rule import Rule, RuleTable
 
 RULES: tuple[Rule, ...] = (*ENGLISH, *FORMS, *LANGUAGES)
 """In this order: the first that matches names the reason."""
-TOOL_RULES: tuple[Rule, ...] = (*RULES, *OF_TOOLS)
+OF_ROWS = RuleTable(RULES)
+TOOL_RULES = RuleTable((*RULES, *OF_TOOLS))
 """By which that is judged which a stranger's tool says of itself."""
+_SEAM = 120
+"""Characters on either side within which an order may be split in the middle of a word."""
 _LONGEST_KEPT = 4_000
 """Characters up to which it is worth remembering what became of a row."""
 
 
-def rule_against(texts: Iterable[str], rules: tuple[Rule, ...] = RULES) -> str | None:
+def rule_against(texts: Iterable[str], rules: RuleTable = OF_ROWS) -> str | None:
     """The name of the first rule that the texts of one row break, each alone or one after another; None for none."""
     parts = tuple(texts)
     if not any(parts):
@@ -36,15 +41,19 @@ def rule_against(texts: Iterable[str], rules: tuple[Rule, ...] = RULES) -> str |
 
 
 @lru_cache(maxsize=1024)
-def _remembered(parts: tuple[str, ...], rules: tuple[Rule, ...]) -> str | None:
+def _remembered(parts: tuple[str, ...], rules: RuleTable) -> str | None:
     """The same for what is likely to be recalled again."""
     return _broken(parts, rules)
 
 
-def _broken(parts: tuple[str, ...], rules: tuple[Rule, ...]) -> str | None:
-    for joined in dict.fromkeys(("\n".join(parts), "".join(parts))):
+def _broken(parts: tuple[str, ...], rules: RuleTable) -> str | None:
+    for joined in dict.fromkeys(("\n".join(parts), "".join(map(_ends, parts)))):
         for reading in unmasked(joined):
-            for rule in rules:
-                if rule.pattern.search(reading):
-                    return rule.name
+            if name := rules.broken(reading):
+                return name
     return None
+
+
+def _ends(part: str) -> str:
+    """The part, without the middle of a long one: an order may be split where one part is followed by another."""
+    return part if len(part) <= 2 * _SEAM else f"{part[:_SEAM]}\n{part[-_SEAM:]}"

@@ -1,37 +1,115 @@
-"""How a rule is written.
+"""How a rule is written, and how a text is searched for many rules at once.
 
-A phrase is written in words. A space in it stands for anything that is no word between two words, ` ?` for that or
-nothing, and `WORDS` for words of any kind, with what follows each: `WORDS{0,3}` for up to three. It matches whole words
-in any case; accents make no difference. Each repetition is bounded or cannot match in two ways, so a text takes time
-in proportion to its length.
+A phrase is written in words: `forget|ignore WORDS{0,3}? rules`. The words before its first space are its heads, one of
+which begins it; a space stands for anything that is no word between two words, ` ?` for that or nothing, and `WORDS`
+for words of any kind, with how many follows each. A phrase matches whole words in any case. It may begin with marks:
+
+- `! ` it counts only where an order can stand: at the beginning of a sentence, or after "you must" and the like
+- `~ ` it does not count after "do not", "never", "we" and the like
+
+Rules and texts are compared in one form, that of `plain`. Only heads are looked for at each word, and each repetition
+is bounded or cannot match in two ways, so a text takes time in proportion to its length.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from chatbot.chat.disguises import plain
 
+_A_WORD = re.compile(r"[^\W_]+")
 _WORD = r"(?:[^\W_]{1,60}[\W_]{1,20})"
 _SPACE = r"[\W_]{1,40}"
 _NO_SPACE = r"[\W_]{0,40}"
+_LONGEST_BEFORE = 24
+_ORDER = re.compile(
+    r"(?:^|[.!?:;\n\r。>|*•–—\"'(\[{#,-])[\W_\d]*$"
+    r"|(?<![^\W_])(?:must|should|shall|will|please|to|and|then|also|now|always|assistant|chatbot|model"
+    r"|bitte|und|dann|doch|et|puis|y|e|luego|por favor|nun|jetzt)[\W_]{1,3}$",
+    re.IGNORECASE,
+)
+_NEGATED = re.compile(r"(?<![^\W_])(?:do not|don.?t|never|should not|must not|we|i|they)\W$", re.IGNORECASE)
+
+
+class Phrase(NamedTuple):
+    """What follows one of the heads, and where they count."""
+
+    heads: frozenset[str]
+    tail: re.Pattern[str]
+    is_order: bool
+    is_not_negated: bool
+
+    def matches(self, text: str, begin: int, end: int) -> bool:
+        """Whether the phrase stands in `text`, of which a head stands from `begin` to `end`."""
+        if not self.tail.match(text, end):
+            return False
+        before = text[max(0, begin - _LONGEST_BEFORE) : begin]
+        if self.is_order and not _ORDER.search(before):
+            return False
+        return not (self.is_not_negated and _NEGATED.search(before))
 
 
 class Rule(NamedTuple):
     """One rule: its name in a receipt, and what it looks for."""
 
     name: str
-    pattern: re.Pattern[str]
+    phrases: tuple[Phrase, ...] = ()
+    form: re.Pattern[str] | None = None
+    script: re.Pattern[str] | None = None
+    """Letters of which a text must hold one for the form to be looked for."""
+
+
+class RuleTable:
+    """Rules in their order, which find the first that a text breaks."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self.rules = tuple(rules)
+        self._forms = [(at, rule.form, rule.script) for at, rule in enumerate(self.rules) if rule.form]
+        self._phrases: dict[str, list[tuple[int, Phrase]]] = {}
+        for at, rule in enumerate(self.rules):
+            for phrase_ in rule.phrases:
+                for head in phrase_.heads:
+                    self._phrases.setdefault(head, []).append((at, phrase_))
+
+    def broken(self, text: str) -> str | None:
+        """Return the name of the first rule that `text`, one of the readings, breaks; None for none."""
+        first = len(self.rules)
+        for word in _A_WORD.finditer(text):
+            for at, phrase_ in self._phrases.get(word[0].casefold(), ()):
+                if at < first and phrase_.matches(text, word.start(), word.end()):
+                    first = at
+        is_ascii = text.isascii()
+        for at, pattern, script in self._forms:
+            if at < first and not (script and (is_ascii or not script.search(text))) and pattern.search(text):
+                first = at
+        return self.rules[first].name if first < len(self.rules) else None
 
 
 def phrase(name: str, *patterns: str) -> Rule:
     """A rule about words: one of `patterns` among them."""
-    written = plain("|".join(patterns))
-    spaced = written.replace("WORDS", _WORD).replace(" ?", _NO_SPACE).replace(" ", _SPACE)
-    return Rule(name, re.compile(rf"(?<![^\W_])(?:{spaced})(?![^\W_])", re.IGNORECASE))
+    return Rule(name, tuple(map(_phrase, patterns)))
 
 
-def form(name: str, *patterns: str) -> Rule:
-    """A rule about signs and words as they stand in a text without width and accents; `…` is `...` there."""
-    return Rule(name, re.compile("|".join(patterns), re.IGNORECASE | re.MULTILINE))
+def form(name: str, *patterns: str, script: str = "") -> Rule:
+    """A rule about signs and words as they stand in a plain text, where `…` is `...`.
+
+    `script` holds the ranges of its letters: a text without any of them is not searched.
+    """
+    compiled = re.compile(plain("|".join(patterns)), re.IGNORECASE | re.MULTILINE)
+    return Rule(name, (), compiled, re.compile(f"[{script}]") if script else None)
+
+
+def _phrase(pattern: str) -> Phrase:
+    mark = pattern[0] if pattern[:2] in {"! ", "~ "} else ""
+    heads, _, tail = plain(pattern.removeprefix(f"{mark} ")).partition(" ")
+    if not tail or not all(map(_A_WORD.fullmatch, heads.split("|"))):
+        raise ValueError(f"{pattern!r:.60}: a phrase begins with plain words, followed by a space and more")
+    spaced = tail.rstrip().replace("WORDS", _WORD).replace(" ?", _NO_SPACE).replace(" ", _SPACE)
+    return Phrase(
+        frozenset(head.casefold() for head in heads.split("|")),
+        re.compile(rf"{_SPACE}(?:{spaced})(?![^\W_])", re.IGNORECASE),
+        mark == "!",
+        mark == "~",
+    )

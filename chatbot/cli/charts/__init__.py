@@ -1,1 +1,1 @@
-"""Figures as bars: on the terminal, and as one page that needs nothing else."""
+"""Charts: on the terminal, and as one self-contained page."""

@@ -1,4 +1,4 @@
-"""A report as one page that needs nothing else: inline SVG, no script, no address, light and dark."""
+"""An HTML report as one self-contained page: inline SVG, no script, no link, light and dark."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from html import escape
 from pathlib import Path
 
 from chatbot.cli.charts.report import Chart
-from stores.errors import InvalidValue, StoreFailed
-from stores.files import FILE_MODE
+from chatbot.stores.errors import InvalidValue, StoreFailed
+from chatbot.stores.files import FILE_MODE
 
 _MARK = '<meta name="generator" content="chatbot">'
 _WIDTH, _HEIGHT, _ROW = 720, 160, 26
@@ -33,7 +33,7 @@ td + td, th + th { text-align: right; font-variant-numeric: tabular-nums }
 def page(
     title: str, remarks: Sequence[str], charts: Sequence[Chart], head: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> str:
-    """The page; every text on it is escaped."""
+    """Render the page; every text on it is escaped."""
     table = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
     heads = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     body = [
@@ -51,18 +51,18 @@ def page(
 
 
 async def write_page(path: Path, text: str) -> None:
-    """Write the page, in place of an earlier one. Raises `InvalidValue` where another file is there."""
+    """Write the page, or replace an earlier one. Raises `InvalidValue` for any other existing file."""
     await asyncio.to_thread(_write, path, text)
 
 
 def _write(path: Path, text: str) -> None:
     try:
         if path.exists() and _MARK not in path.read_bytes()[:1000].decode(errors="replace"):
-            raise InvalidValue(f"{path} is there already and is no page of ours: name another file")
+            raise InvalidValue(f"{path} already exists and is not such a report: choose another name")
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE), "w", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        raise StoreFailed(f"{path} cannot be written: {error.strerror}") from error
+        raise StoreFailed(f"cannot write {path}: {error.strerror}") from error
 
 
 def _svg(chart: Chart) -> str:

@@ -1,4 +1,4 @@
-"""Small plots made of characters: bars and sparks. Pure: from numbers to text, as wide as asked for."""
+"""Small plots made of characters. Pure: from numbers to text of a given width."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _SPARKS = "▁▂▃▄▅▆▇█"
 
 
 def bar(share: float, width: int) -> str:
-    """A bar of at most `width` cells for a share from 0 to 1; whatever is more than nothing is seen."""
+    """Draw a bar of at most `width` cells for a share from 0 to 1; a share above 0 is always visible."""
     eighths = round(max(0.0, min(1.0, share)) * width * 8)
     eighths = max(eighths, 1) if share > 0 and width > 0 else eighths
     whole, part = divmod(eighths, 8)
@@ -17,7 +17,7 @@ def bar(share: float, width: int) -> str:
 
 
 def sparks(values: Sequence[float]) -> str:
-    """One character for each value, the largest the highest; a dot stands for nothing."""
+    """Draw one character for each value, relative to the largest; a dot means 0."""
     most = max(values, default=0)
     if most <= 0:
         return "·" * len(values)
@@ -25,9 +25,9 @@ def sparks(values: Sequence[float]) -> str:
 
 
 def shares_of(parts: Sequence[int], width: int) -> list[int]:
-    """`width` cells dealt out in proportion, so that they add up and no part that is more than nothing goes without.
+    """Divide `width` cells in proportion, exactly, with at least one cell for each part above 0.
 
-    Where there are more parts than cells, the smallest go without.
+    If there are more parts than cells, the smallest get none.
     """
     total = sum(parts)
     if total <= 0 or width <= 0:
@@ -44,14 +44,14 @@ def shares_of(parts: Sequence[int], width: int) -> list[int]:
 
 
 def columns(values: Sequence[float], height: int) -> list[str]:
-    """A chart of `height` lines, one column for each value, the largest as high as the chart."""
+    """Draw a chart of `height` lines with one column for each value; the largest fills it."""
     most = max(values, default=0)
     eighths = [0 if most <= 0 else max(round(value / most * height * 8), 1 if value > 0 else 0) for value in values]
     return ["".join(_part(each - line * 8) for each in eighths) for line in reversed(range(height))]
 
 
 def binned(values: Sequence[float], most: int) -> list[float]:
-    """At most `most` values, each the sum of as many neighbours; the last ones stay whole."""
+    """Sum equal numbers of neighbours to at most `most` values; a partial group comes first."""
     size = -(-len(values) // most) if values else 1
     first = len(values) % size
     head = [sum(values[:first])] if first else []

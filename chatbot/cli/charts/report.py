@@ -1,4 +1,4 @@
-"""What `usage` and `memory stats` draw: charts of the days, for the terminal and for a page. Pure."""
+"""Charts of `usage` and `memory stats`, for the terminal and for a page. Pure."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _MOST_TYPES = 10
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Figures with names: of days in a row, or of things to compare."""
+    """Named values: of consecutive days, or of things to compare."""
 
     title: str
     names: Sequence[str]
     values: Sequence[float]
     told: Sequence[str]
-    """The figures in words."""
+    """The values as text."""
     is_of_days: bool = True
 
 
 def spending(activity: Activity) -> list[Chart]:
-    """Cost, tokens and calls by day."""
+    """Return charts of cost, tokens and calls by day."""
     return [
         _by_day(activity, "cost", lambda day: day.cost_usd, cost_text),
         _by_day(activity, "tokens", lambda day: day.input_tokens + day.output_tokens),
@@ -37,25 +37,25 @@ def spending(activity: Activity) -> list[Chart]:
 
 
 def remembering(activity: Activity) -> list[Chart]:
-    """What was remembered by day and by type, turns, and how many of them memory helped."""
+    """Return charts of new memories by day and by type, turns, and injected memories."""
     types: Counter[str] = sum((day.remembered for day in activity.days), Counter())
     most = types.most_common(_MOST_TYPES)
     return [
-        _by_day(activity, "remembered", lambda day: day.remembered.total()),
+        _by_day(activity, "new memories", lambda day: day.remembered.total()),
         Chart(
-            "remembered, by type",
+            "new memories by type",
             [name for name, _ in most],
             [count for _, count in most],
             [f"{count:,}" for _, count in most],
             is_of_days=False,
         ),
         _by_day(activity, "turns", lambda day: day.turns),
-        _by_day(activity, "memories put into prompts", lambda day: day.injected),
+        _by_day(activity, "memories injected into prompts", lambda day: day.injected),
     ]
 
 
 def chart_lines(chart: Chart, width: int) -> list[str]:
-    """The chart as lines of at most `width` cells; a title alone where there is nothing to show."""
+    """Render the chart as lines of at most `width` cells; a chart without values is its title alone."""
     total = sum(chart.values)
     if not total:
         return [f"{chart.title}: none"]
@@ -71,22 +71,22 @@ def chart_lines(chart: Chart, width: int) -> list[str]:
     values = binned(chart.values, max(width - _LABELS, 8))
     at = max(range(len(chart.values)), key=chart.values.__getitem__)
     lines = columns(values, _HEIGHT)
-    head = f"{chart.title}: most on {chart.names[at]}, {chart.told[at]}"
+    head = f"{chart.title}: highest on {chart.names[at]}, {chart.told[at]}"
     last = chart.names[-1]
     axis = f"{chart.names[0]}{last:>{max(len(values) - len(chart.names[0]), len(last) + 1)}}"
     return [head, *(f"  {line}".rstrip() for line in lines), f"  {'─' * len(values)}", f"  {axis}"[:width]]
 
 
 def hit_rate_line(activity: Activity) -> str:
-    """How often memory had something to say."""
+    """Return the share of turns that got a memory, as one line."""
     rate = activity.hit_rate()
     if rate is None:
-        return "hit rate: no turn looked into memory"
+        return "hit rate: no turn searched memory"
     recalls, hits = sum(day.recalls for day in activity.days), sum(day.hits for day in activity.days)
     considered, injected = sum(day.considered for day in activity.days), sum(day.injected for day in activity.days)
     return (
-        f"hit rate: {rate:.0%}, {hits:,} of {recalls:,} turns were given something; "
-        f"{injected:,} of {considered:,} memories looked at"
+        f"hit rate: {rate:.0%} ({hits:,} of {recalls:,} turns got a memory; "
+        f"{injected:,} of {considered:,} considered were injected)"
     )
 
 

@@ -1,6 +1,6 @@
-"""`chatbot doctor`: looks at everything, says how to mend what is wrong, and with `--fix` mends it.
+"""`chatbot doctor`: check the installation, suggest fixes, and with `--fix` apply them.
 
-Looking changes nothing. Mending destroys nothing: whatever is damaged is set aside first, whole, beside the file.
+A check changes nothing. A fix destroys nothing: a damaged file is first set aside, whole, next to the new one.
 """
 
 from chatbot.cli.doctor.command import run

@@ -1,4 +1,4 @@
-"""Runs the examination, mends where that is asked for, and prints what was found."""
+"""The command: run all checks, fix if asked to, and print the findings."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ import textwrap
 from collections.abc import AsyncIterator
 
 from chatbot.cli.doctor.finding import Finding, command_in, editing
-from chatbot.cli.doctor.folders import above, folders
+from chatbot.cli.doctor.kept import above, kept
 from chatbot.cli.doctor.memories import memories
 from chatbot.cli.doctor.models import models
-from chatbot.cli.doctor.sessions import sessions
+from chatbot.cli.doctor.stores import stores
 from chatbot.cli.doctor.telemetry import telemetry
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import printable, say, say_json
 from chatbot.config import FILE_VARIABLE, Settings, find_file
 from chatbot.errors import ChatbotError, ConfigError, IdentityError
-from chatbot.setup import Options, Setup
-from stores.errors import StoreError
+from chatbot.runtime import Options, Setup
+from chatbot.stores.errors import StoreError
 
-_SIGNS = {"ok": "✓", "note": "·", "bad": "✗", "mended": "✚"}
+_SIGNS = {"ok": "✓", "note": "·", "bad": "✗", "fixed": "✚"}
 
 
 async def run(args: argparse.Namespace) -> Exit:
-    """Print what was found; fails where anything is bad and was not mended."""
+    """Print the findings; fail if one is bad and was not fixed."""
     options = Options(config=args.config, identity=args.identity, agent=args.agent)
-    found = examine(options, network=args.network)
+    found = examine(options, network=args.network, verify=args.verify)
     findings = [await _mended(finding) if args.fix else finding async for finding in found]
     if args.json:
         say_json([finding.as_json() for finding in findings])
@@ -38,11 +38,11 @@ async def run(args: argparse.Namespace) -> Exit:
     return Exit.FAILED if any(finding.state == "bad" for finding in findings) else Exit.OK
 
 
-async def examine(options: Options, *, network: bool = False) -> AsyncIterator[Finding]:
-    """Look at the configuration, the models, and everything that the identity keeps."""
+async def examine(options: Options, *, network: bool = False, verify: bool = False) -> AsyncIterator[Finding]:
+    """Check the configuration, the models, and everything that the identity keeps."""
     try:
         setup = Setup.resolve(options)
-        yield Finding("configuration", "ok", str(setup.settings.path or "defaults; chatbot init writes a file"))
+        yield Finding("configuration", "ok", str(setup.settings.path or "defaults; chatbot init creates a file"))
         setup.check_stores()
         setup.check_tools()
         setup.check_hooks()
@@ -55,10 +55,13 @@ async def examine(options: Options, *, network: bool = False) -> AsyncIterator[F
     edit = editing(setup.source("telemetry"), setup.settings.path)
     async for finding in telemetry(setup.config.telemetry, edit, network=network):
         yield finding
-    home = setup.identity.memory
-    for finding in (*folders(home), *above(setup), *sessions(home, setup)):
+    async for finding in kept(setup, verify=verify):
         yield finding
-    async for finding in memories(setup):
+    for finding in above(setup):
+        yield finding
+    async for finding in stores(setup, verify=verify):
+        yield finding
+    async for finding in memories(setup, verify=verify):
         yield finding
 
 
@@ -68,11 +71,11 @@ async def _mended(finding: Finding) -> Finding:
     try:
         return finding.mended(await finding.mend())
     except (ChatbotError, StoreError, OSError) as error:
-        return Finding(finding.subject, "bad", f"{finding.message}; it could not be mended: {error}", finding.command)
+        return Finding(finding.subject, "bad", f"{finding.message}; the fix failed: {error}", finding.command)
 
 
 def _mending(error: ChatbotError, options: Options) -> str:
-    """The command that mends what kept the configuration from being read."""
+    """Return the command that fixes an unreadable configuration."""
     try:
         file = find_file(options.config, os.environ)
     except ConfigError:
@@ -87,11 +90,11 @@ def _lines(finding: Finding) -> str:
     line = f"{_SIGNS[finding.state]} {finding.subject:14} {printable(finding.message)}"
     indent = " " * 17
     if sys.stdout.isatty():
-        indent = " " * 4  # which leaves more room for a path than what was found has beside its subject
+        indent = " " * 4  # leaves more room for a path
         line = _wrapped(line, shutil.get_terminal_size().columns, indent)
     return f"{line}\n{indent}→ {finding.command}" if finding.command else line
 
 
 def _wrapped(line: str, columns: int, indent: str) -> str:
-    """The line broken between words alone: a path that has no room behind others stands whole on a line of its own."""
+    """Wrap the line between words only: a path is never broken."""
     return textwrap.fill(line, columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

@@ -1,7 +1,8 @@
-"""What the doctor finds."""
+"""A finding of the doctor, and the commands that fix it."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -9,37 +10,48 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, Literal
 
-State = Literal["ok", "note", "bad", "mended"]
-"""`note` is something to know that hinders nothing; `mended` was bad until a moment ago."""
+from chatbot.stores.flaws import Flaw
+
+State = Literal["ok", "note", "bad", "fixed"]
+"""`note` needs no action; `fixed` was bad before `--fix`."""
 
 FIX = "chatbot doctor --fix"
-_COMMAND = re.compile(r"(?:uv )?pip install [^:;]*|chatbot config trust")
+_UPGRADE = "uv tool upgrade chatbot-runtime"
+_COMMAND = re.compile(r"(?:uv )?pip install [^:;]*|chatbot config trust(?: -i [a-z0-9_-]+)?")
 _UNSET = re.compile(r"names the variable (\w+), which is not set|needs a key: set (\w+)")
 _VARIABLE = re.compile(r"CHATBOT_\S+")
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at; where it is not well, the command that mends it, and the way to do so here."""
+    """Result of one check; if it is bad, the command that fixes it, and a function that does so here."""
 
     subject: str
     state: State
     message: str = ""
     command: str = ""
     mend: Callable[[], Awaitable[str]] | None = None
-    """Mends it, and says what was done."""
+    """Fixes it and returns what was done."""
+
+    @classmethod
+    def of(cls, flaw: Flaw) -> Finding:
+        """The finding that a backend or a store made, with the command that mends it here."""
+        mend = flaw.mend
+        command = flaw.command or (_UPGRADE if flaw.is_later else FIX if mend else "")
+        blocking = None if mend is None else lambda: asyncio.to_thread(mend)
+        return cls(flaw.subject, flaw.state, flaw.message, command, blocking)
 
     def mended(self, how: str) -> Finding:
-        """The finding after it was mended."""
-        return replace(self, state="mended", message=f"{self.message}: {how}", command="", mend=None)
+        """Return the finding after it was fixed."""
+        return replace(self, state="fixed", message=f"{self.message}: {how}", command="", mend=None)
 
     def as_json(self) -> dict[str, Any]:
-        """The finding for programs."""
+        """Return the finding as JSON values."""
         return {"subject": self.subject, "state": self.state, "message": self.message, "command": self.command}
 
 
 def command_in(message: str, otherwise: str) -> str:
-    """The command that a message names, or sets the variable that it misses."""
+    """Return the command that a message names, or one that sets the missing variable."""
     if unset := _UNSET.search(message):
         return f"export {unset[1] or unset[2]}=…"
     named = _COMMAND.search(message)
@@ -47,7 +59,7 @@ def command_in(message: str, otherwise: str) -> str:
 
 
 def editing(at: Path | str, file: Path | None) -> str:
-    """The command that changes what a setting was read from; `file` is the configuration, where there is one."""
+    """Return the command that edits the source of a setting; `file` is the configuration file, if any."""
     if isinstance(at, str) and _VARIABLE.fullmatch(at):
         return f"unset {at}"
     path = at if isinstance(at, Path) else file

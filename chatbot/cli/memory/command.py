@@ -1,36 +1,40 @@
-"""Opens the memory of an identity and runs one action on it."""
+"""Opens the memory of an identity and runs one verb on it."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from importlib import import_module
+from typing import Any, get_args
 
+from chatbot import operation as kinds
+from chatbot.cli.bind import asked_in, given_of
 from chatbot.cli.exits import Exit
-from chatbot.setup import Options, Setup
+from chatbot.cli.memory.desk import Desk, redacting
+from chatbot.operation import Operation
+from chatbot.operations import OPERATIONS
+from chatbot.runtime import Options, Setup
+from chatbot.words import TaskStatus
 
-_ACTIONS = {
-    "add": ("changing", "add"),
-    "edit": ("changing", "edit"),
-    "supersede": ("changing", "supersede"),
-    "confirm": ("changing", "confirm"),
-    "forget": ("changing", "forget"),
-    "restore": ("changing", "restore"),
-    "purge": ("changing", "purge"),
+_SPECIAL = {
     "extract": ("extracting", "extract"),
-    "search": ("looking", "search"),
-    "list": ("looking", "list_"),
-    "get": ("looking", "get"),
-    "timeline": ("looking", "timeline"),
-    "history": ("looking", "history"),
     "stats": ("stats", "stats"),
-    "reindex": ("looking", "reindex"),
-    "people": ("people", "people"),
-    "tasks": ("tasks", "tasks"),
-    "facts": ("facts", "facts"),
+    "profile": ("profile", "profile"),
+    "reindex": ("changing", "reindex"),
     "export": ("exporting", "export"),
+    **{
+        name: ("changing", name)
+        for name in (
+            *("remember", "change_memory", "confirm_memory", "forget_memory", "restore_memory", "purge_memories"),
+            *("list_people", "purge_fact"),
+        )
+    },
 }
-"""Module and function of each; only the one that is asked for is loaded."""
+"""Verbs that ask, look or read more than their operation does, and those that have none: module and function."""
+
+
+_KEPT = (kinds.Line, kinds.Name)
+"""What may hold secrets, which are taken out of it."""
 
 
 async def run(args: argparse.Namespace) -> Exit:
@@ -42,10 +46,32 @@ async def run(args: argparse.Namespace) -> Exit:
 
             await import_(setup, memory, args)
         else:
-            from chatbot.cli.memory.desk import Desk
-
-            module, name = _ACTIONS[args.action]
-            action = getattr(import_module(f"chatbot.cli.memory.{module}"), name)
-            await action(Desk.of(memory, setup, args))
+            await run_verb(Desk(args, setup, memory))
         sys.stdout.flush()  # the answer, before caches are written
     return Exit.OK
+
+
+async def run_verb(desk: Desk) -> None:
+    """Run what the command line asks for."""
+    name = desk.args.operation
+    if getattr(desk.args, "all", False) and name == "list_tasks":
+        await run_operation(desk, OPERATIONS[name], statuses=get_args(TaskStatus))
+    elif name in _SPECIAL:
+        module, function = _SPECIAL[name]
+        await getattr(import_module(f"chatbot.cli.memory.{module}"), function)(desk)
+    else:
+        await run_operation(desk, OPERATIONS[name])
+
+
+async def run_operation(desk: Desk, operation: Operation, **more: Any) -> None:
+    """Run an operation with what stands on the command line, and show what it gives."""
+    from chatbot.cli.memory.answers import show
+
+    given = await given_of(desk, operation.at("cli").values(), asked_in(operation, desk))
+    if any(each.name == "ask" for each in operation.parameters):
+        given["ask"] = desk.ask
+    if operation.effect == "adds":
+        kept = [each.name for each in operation.parameters if each.item in _KEPT and each.name in given]
+        given |= dict(zip(kept, redacting(*(given[name] for name in kept)), strict=True))
+    given |= more
+    show(desk, operation, await operation.run(desk.context, "cli", given), given)

@@ -1,50 +1,78 @@
-"""What an action works with: the memory as the caller sees it, and what stands on the command line."""
+"""What a verb works with: the memory as the caller sees it, and what stands on the command line."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
+from chatbot import operation as kinds
+from chatbot.cli.bind import check_words, given_of
 from chatbot.cli.output import say, say_json, warn
 from chatbot.cli.paging import page_of
 from chatbot.memory import MemorySystem
 from chatbot.memory.redaction import redact_all
 from chatbot.memory.remembering import Memories
-from chatbot.setup import Setup
-from stores.access import SENSITIVITIES, Sensitivity
-from stores.errors import InvalidValue, did_you_mean
-from stores.observation import TYPES, Observation
+from chatbot.operations import Context, Wanted
+from chatbot.runtime import Setup
+from chatbot.stores.access import SENSITIVITIES, Sensitivity
+from chatbot.stores.errors import UnknownObservation
+from chatbot.stores.fields import is_observation_id
+from chatbot.stores.observation import Observation
+from chatbot.stores.query import EVERY
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Desk:
-    """One run of `chatbot memory`."""
+    """One run of a verb. Raises `InvalidValue` for a word in `--ask` that is no sensitivity."""
 
     args: argparse.Namespace
     setup: Setup
     system: MemorySystem
-    memories: Memories
-    ask: tuple[Sensitivity, ...]
-    """The sensitivities that were asked for; `public` always is."""
+    of_session: Memories | None = None
+    """The memory to work on where it is not the agent's."""
 
-    @classmethod
-    def of(cls, system: MemorySystem, setup: Setup, args: argparse.Namespace) -> Desk:
-        """The desk of an agent. Raises `InvalidValue` for a word that is no sensitivity."""
-        memories = system.memories(setup.agent).within(namespace=args.namespace, across=args.all_namespaces)
-        check_words("--ask", args.ask, SENSITIVITIES)
-        return cls(args, setup, system, memories, ("public", *args.ask))
+    def __post_init__(self) -> None:
+        check_words("--ask", self.ask, SENSITIVITIES)
+
+    @property
+    def ask(self) -> tuple[Sensitivity, ...]:
+        """The sensitivities that were asked for; `public` always is."""
+        return ("public", *getattr(self.args, "ask", ()))
+
+    @cached_property
+    def memories(self) -> Memories:
+        """The memories in the namespace that was asked for."""
+        if self.of_session is not None:
+            return self.of_session
+        memories = self.system.memories(self.setup.agent)
+        return memories.within(namespace=self.args.namespace, across=self.args.all_namespaces)
+
+    @property
+    def context(self) -> Context:
+        """The context of operations."""
+        return Context(lambda: self.memories, self.system, self.setup.agent, self.system.clearance)
 
     async def id(self, text: str) -> str:
-        """The id that begins with `text`: who names one asks for it, however delicate it is."""
+        """The id that begins with `text`: who names one asks for it, however sensitive it is."""
         return await self.memories.resolve(text, ask=SENSITIVITIES)
 
-    async def ids(self, texts: Iterable[str]) -> list[str]:
-        """The same for several, each once."""
-        return list(dict.fromkeys([await self.id(text) for text in texts]))
+    async def fact_id(self, text: str) -> str:
+        """The one fact whose id begins with `text`. Raises `UnknownObservation`."""
+        prefix = text.lower()
+        if is_observation_id(prefix):
+            return prefix
+        facts = await self.memories.query_facts(limit=EVERY, ask=SENSITIVITIES)
+        found = sorted(fact.id for fact in facts if prefix and fact.id.startswith(prefix))
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise UnknownObservation(f"several facts begin with {prefix!r}: {', '.join(found[:5])}")
+        raise UnknownObservation(f"there is no fact {prefix!r}")
 
     async def row(self, observation_id: str, *, ask: Collection[Sensitivity] = SENSITIVITIES) -> Observation:
         """An observation, whatever its status. Raises `UnknownObservation`."""
@@ -53,34 +81,12 @@ class Desk:
 
     async def wanted(self) -> dict[str, Any]:
         """The fields of `Filter` that are asked for."""
-        args = self.args
-        check_words("--type", args.type, TYPES)
-        session = (await self.system.find_session(args.session)).id if args.session else None
-        return {
-            "types": args.type,
-            "tags": args.tag,
-            "concepts": args.concept,
-            "people": args.person,
-            "files": args.file,
-            "subject": args.subject,
-            "category": args.category,
-            "project": args.project,
-            "session_id": session,
-            "after": args.after,
-            "before": args.before,
-            "visibilities": args.visibility,
-            "metadata": dict(args.meta),
-        }
+        return await given_of(self, kinds.fields_of(Wanted), self.ask)
 
     def show_page(
-        self,
-        items: Sequence[T],
-        say_items: Callable[[Sequence[T]], None],
-        as_json: Callable[[T], Any],
-        *,
-        nothing: str,
+        self, items: Sequence[T], say_items: Callable[[Sequence[T]], None], as_json: Callable[[T], Any], *, nothing: str
     ) -> None:
-        """The part of a list that is asked for: values for programs, for people a table and how to see the next."""
+        """Show the part of a list that is asked for: values for programs, a table for people."""
         page, more = page_of(items, self.args)
         if self.args.json:
             say_json([as_json(item) for item in page])
@@ -98,21 +104,14 @@ class Desk:
             say(text)
 
 
-def check_words(option: str, words: Iterable[str], known: Sequence[str]) -> None:
-    """Raise `InvalidValue` for a word that is not known."""
-    for word in words:
-        if word not in known:
-            raise InvalidValue(f"{option} {word!r} is not known{did_you_mean(word, known)}")
-
-
-def warn_redacted(kinds: Iterable[str]) -> None:
+def warn_redacted(found: Iterable[str]) -> None:
     """Tell on standard error that secrets were taken out."""
-    if told := ", ".join(kinds):
+    if told := ", ".join(found):
         warn(f"SECRETS WERE TAKEN OUT before anything was kept: {told}. What is remembered does not hold them.")
 
 
 def redacting(*texts: str) -> tuple[str, ...]:
     """The texts as they are kept; tells which secrets are taken out of them."""
-    kept, kinds = redact_all(texts)
-    warn_redacted(kinds)
+    kept, found = redact_all(texts)
+    warn_redacted(found)
     return kept

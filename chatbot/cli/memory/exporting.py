@@ -8,9 +8,9 @@ from pathlib import Path
 from chatbot.cli.memory.desk import Desk
 from chatbot.cli.output import printable, say
 from chatbot.cli.sessions.moving import new_file
-from chatbot.exchange import export_memories
-from chatbot.exchange.exported import TAKEN
-from chatbot.exchange.memories import render
+from chatbot.transfer import export_memories
+from chatbot.transfer.memory_export import render
+from chatbot.transfer.session_export import EXPORTED_SENSITIVITIES
 
 
 async def export(desk: Desk) -> None:
@@ -19,7 +19,7 @@ async def export(desk: Desk) -> None:
     path = None if args.output in {None, Path("-")} else args.output.expanduser()
     form = args.format or ("markdown" if path and path.suffix.lower() in {".md", ".markdown"} else "jsonl")
     memories = desk.memories if args.namespace else desk.memories.within(across=True)
-    remembered = await export_memories(memories, {*TAKEN, *desk.ask}, **await desk.wanted())
+    remembered = await export_memories(memories, {*EXPORTED_SENSITIVITIES, *desk.ask}, **await desk.wanted())
     counts = {"observations": len(remembered.observations), "facts": len(remembered.facts)}
     if not path and not args.dry_run:
         text = render(remembered, form)

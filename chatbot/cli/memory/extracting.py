@@ -10,16 +10,17 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.usage import cost_text
 from chatbot.cli.memory.desk import Desk
 from chatbot.cli.output import printable, say, say_json, say_table, warn
+from chatbot.hooks.extraction.facts import Extracted, extract_facts
+from chatbot.hooks.extraction.learning import FactOutcome, Origin, apply, plan
+from chatbot.hooks.extraction.model import calls_for_extraction, settings_of_model
 from chatbot.models import open_model
-from chatbot.pipeline.by_model.errands import Clerk, Errand, settings_of_model
-from chatbot.pipeline.by_model.facts import Extracted, extract_facts
-from chatbot.pipeline.by_model.learning import Learned, Origin, apply, plan
-from stores.access import Guard, default_visibility
-from stores.errors import InvalidValue
+from chatbot.stores.access import Guard, default_visibility
+from chatbot.stores.errors import InvalidValue
 
 _LONGEST = 1_000_000
 
@@ -28,24 +29,25 @@ async def extract(desk: Desk) -> None:
     """Show the facts in a text, or remember them; what was found before a failure is not lost."""
     text = _read(desk.args.file)
     config = desk.setup.config
-    settings = config.extraction
     if desk.args.model is not None:
-        settings = replace(settings, model="")
-    async with open_model(settings_of_model(config.model, settings) or config.model) as model:
-        errand = Clerk(model, settings, config.budget, Ledger(desk.setup.identity.memory)).errand()
+        config = replace(config, extraction=replace(config.extraction, model=""))
+    settings = settings_of_model(config.model, config.extraction) or config.model
+    async with open_model(settings, config.providers) as model:
+        calls = calls_for_extraction(model, Ledger(desk.setup.identity.memory), config)
         told = _Told(desk.args.json)
         try:
-            async for extracted in extract_facts(errand, text):
-                told.add(extracted, await _kept(desk, errand, extracted) if desk.args.add else None)
+            async for extracted in extract_facts(calls, text):
+                told.add(extracted, await _kept(desk, calls, extracted) if desk.args.add else None)
         finally:
-            told.show(sum(call.usage.cost_usd or 0 for call in errand.calls), len(errand.calls))
+            told.show(sum(call.usage.cost_usd or 0 for call in calls.made), len(calls.made))
 
 
-async def _kept(desk: Desk, errand: Errand, extracted: Extracted) -> Sequence[Learned]:
+async def _kept(desk: Desk, calls: Calls, extracted: Extracted) -> Sequence[FactOutcome]:
     setup = desk.setup
     guard = Guard(default_visibility(setup.identity.clearance), "public", "public", desk.args.namespace or "")
     origin = Origin(setup.agent, guard)
-    return await apply(await plan(extracted.facts, desk.memories, errand, origin), desk.memories, origin)
+    steps = await plan(extracted.facts, desk.memories, calls, origin, setup.config.extraction)
+    return await apply(steps, desk.memories, origin)
 
 
 class _Told:
@@ -56,7 +58,7 @@ class _Told:
         self._facts: list[dict[str, Any]] = []
         self._dropped: list[tuple[str, str]] = []
 
-    def add(self, extracted: Extracted, learned: Sequence[Learned] | None) -> None:
+    def add(self, extracted: Extracted, learned: Sequence[FactOutcome] | None) -> None:
         """Take in one part of the text."""
         became = [each.as_json() for each in learned] if learned is not None else [{} for _ in extracted.facts]
         self._facts += [asdict(fact) | more for fact, more in zip(extracted.facts, became, strict=True)]

@@ -9,7 +9,7 @@ from chatbot.cli.charts.report import chart_lines, hit_rate_line, remembering
 from chatbot.cli.memory.desk import Desk
 from chatbot.cli.output import say, say_json, say_table
 from chatbot.memory.record import utc_now
-from stores.query import Stats
+from chatbot.stores.query import Stats
 
 _HEAD = ("", "what", "how many")
 
@@ -69,6 +69,5 @@ def _rows(counted: Stats) -> list[list[str]]:
         for name, number in sorted(numbers.items(), key=lambda each: (-each[1], each[0]))
     ]
     rows.append(["facts", "", f"{counted.facts:,}"])
-    rows.append(["bytes", "journal", f"{counted.journal_bytes:,}"])
-    rows.append(["bytes", "caches", f"{counted.cache_bytes:,}"])
-    return rows
+    sizes = (("journal", counted.journal_bytes), ("caches", counted.cache_bytes))
+    return rows + [["bytes", name, f"{size:,}"] for name, size in sizes if size is not None]

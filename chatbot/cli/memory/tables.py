@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from textwrap import shorten
 
 from chatbot.cli.output import age, printable, say, say_marked, say_table, short_ids
 from chatbot.memory.reading import Hit
-from stores.observation import Observation
-from stores.query import Version, status_now
-from stores.records import format_time
+from chatbot.stores.observation import Observation
+from chatbot.stores.query import Version, status_now
+from chatbot.stores.records import format_time
+
+_LONGEST_VALUE = 300
 
 
 def headline(row: Observation) -> str:
@@ -66,14 +70,22 @@ def say_history(line: Sequence[Version]) -> None:
     for version in line:
         row = version.observation
         say_marked(f"{row.id}  {headline(row)} ({status_now(row, datetime.now(UTC))})")
-        for event in version.events:
-            what = [event.kind, f"by {event.by}" if event.by else "", ", ".join(event.fields)]
+        for event, changed in version.steps():
+            what = [event.kind, f"by {event.by}" if event.by else ""]
             what.append(f"{event.times:,} times" if event.times > 1 else "")
             told = ": ".join(filter(None, (event.who, event.why)))
             who = f" ({told})" if told else ""
             say_marked(f"{format_time(event.at)}  {' '.join(filter(None, what))}{who}", indent="  ")
+            for name, (old, new) in changed.items():
+                say_marked(f"{name.replace('_', ' ')}: {_value(old)} → {_value(new)}", indent="    ")
         if row.consolidated_at:
             say_marked(f"{format_time(row.consolidated_at)}  {_strength(row)}", indent="  ")
+
+
+def _value(value: object) -> str:
+    """A value of a field on one line; one that is long is cut, as only `--json` shows it whole."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) if value else ""
+    return shorten(text, _LONGEST_VALUE, placeholder="…") or "(empty)"
 
 
 def say_in_full(row: Observation) -> None:

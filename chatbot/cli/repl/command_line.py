@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 
 from chatbot.cli.repl.slash import Slash
-from chatbot.setup import Options
-from stores.errors import InvalidValue
+from chatbot.runtime import Options
+from chatbot.stores.errors import InvalidValue
 
 _OF_WHAT_IS_KEPT = frozenset({"memory", "sessions", "maintain"})
 

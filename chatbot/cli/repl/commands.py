@@ -15,11 +15,10 @@ from chatbot.cli.repl.remembering import MemorySlash
 from chatbot.cli.repl.slash import Next, needed, numbered
 from chatbot.cli.screen import Screen
 from chatbot.memory import SessionFilter, SessionHandle
-from chatbot.runtime import Runtime
-from chatbot.setup import Options, Setup
-from stores.base import TranscriptStore
-from stores.errors import did_you_mean
-from stores.records import TranscriptEntry
+from chatbot.runtime import Options, Runtime, Setup
+from chatbot.stores.base import TranscriptStore
+from chatbot.stores.errors import did_you_mean
+from chatbot.stores.records import TranscriptEntry
 
 _LISTED = 20
 _FOUND = 10
@@ -210,7 +209,7 @@ class Commands(MemorySlash, LookingSlash, CommandLineSlash):
         self.chat = self._runtime.chat(session)
         if former is not None and (session is None or former.id != session.id):
             await self._runtime.leave(former)
-        await show_session(self._screen, session, how, self._runtime.config.terminal.shown_on_resume)
+        await show_session(self._runtime, self._screen, session, how, self._runtime.config.terminal.shown_on_resume)
 
 
 def _documents(commands: type[Commands]) -> dict[str, str]:
@@ -223,10 +222,11 @@ def _unwrapped(text: str) -> str:
     return "\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
-async def show_session(screen: Screen, session: SessionHandle | None, how: str, shown: int) -> None:
-    """Say which session this is, and what was said last."""
+async def show_session(runtime: Runtime, screen: Screen, session: SessionHandle | None, how: str, shown: int) -> None:
+    """Show which session this is, what was said last, and whether nothing of it is kept."""
+    if warning := runtime.warning(session):
+        screen.say(warning, "yellow")
     if session is None:
-        screen.say("this agent has no stores: it remembers nothing, not even the last message", "yellow")
         return
     screen.say(" · ".join(part for part in (how, session.record.title, session.id) if part), "dim")
     if shown and session.supports(TranscriptStore):

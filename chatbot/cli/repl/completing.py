@@ -14,7 +14,7 @@ from chatbot.errors import ChatbotError
 from chatbot.identity import list_identities, load_identity
 from chatbot.memory import SessionFilter
 from chatbot.runtime import Runtime
-from stores.errors import StoreError
+from chatbot.stores.errors import StoreError
 
 _MOST_SESSIONS = 200
 _MOST_SHOWN = 50
@@ -66,7 +66,8 @@ class Candidates:
         names = [self._runtime.model_asked_for, setup.config.model.name, *_ALWAYS]
         for identity in list_identities(setup.identities):
             try:
-                names.append(load_identity(setup.identities, identity).overrides.get("model", {}).get("name"))
+                found = load_identity(setup.identities, identity, setup.config.nameable_providers)
+                names.append(found.overrides.get("model", {}).get("name"))
             except ChatbotError:
                 continue  # one that is malformed has no model to offer
         litellm = sys.modules.get("litellm")

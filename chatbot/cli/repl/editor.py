@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from stores.errors import InvalidValue
+from chatbot.stores.errors import InvalidValue
 
 
 def named_editor() -> list[str]:

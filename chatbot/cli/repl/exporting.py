@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from chatbot.exchange import export_session
-from chatbot.exchange.rendering import SUFFIXES, render
 from chatbot.memory import MemorySystem
-from stores.errors import InvalidValue
-from stores.files import opened
+from chatbot.stores.errors import InvalidValue
+from chatbot.stores.files import opened
+from chatbot.transfer import export_session
+from chatbot.transfer.session_export import SUFFIXES, render
 
 
 async def export_to(memory: MemorySystem, session_id: str, name: str) -> Path:

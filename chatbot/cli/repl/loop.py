@@ -7,7 +7,6 @@ import asyncio
 import re
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
@@ -25,10 +24,8 @@ from chatbot.cli.repl.slash import Next
 from chatbot.cli.screen import Screen
 from chatbot.errors import ChatbotError, ConfigError
 from chatbot.memory import SessionHandle
-from chatbot.runtime import Runtime
-from chatbot.setup import Options
-from stores.errors import StoreError
-from stores.files import FILE_MODE, make_folder
+from chatbot.runtime import Options, Runtime
+from chatbot.stores.errors import StoreError
 
 _ESCAPED = re.compile(r"//\w")
 """What is sent without its first slash; a comment of some programming language is sent as it stands."""
@@ -151,17 +148,13 @@ class Repl:
         self._commands.chat = self._runtime.chat(session)
         is_old = session is not None and session.record.title
         shown = self._runtime.config.terminal.shown_on_resume if is_old else 0
-        await show_session(self._screen, session, "going on" if is_old else "a new session", shown)
+        await show_session(self._runtime, self._screen, session, "going on" if is_old else "a new session", shown)
 
 
 def _history(runtime: Runtime) -> History:
     """What was typed belongs to the identity, as private as its memory; an ephemeral chat keeps none."""
-    if runtime.memory.home is None:
-        return InMemoryHistory()
-    make_folder(runtime.memory.home)
-    path: Path = runtime.memory.home / HISTORY_NAME
-    path.touch(FILE_MODE)
-    return FileHistory(path)
+    path = runtime.memory.backend.private_file(HISTORY_NAME)
+    return InMemoryHistory() if path is None else FileHistory(path)
 
 
 def _keys() -> KeyBindings:

@@ -7,15 +7,13 @@ import re
 from typing import TYPE_CHECKING
 
 from chatbot.cli.repl.slash import Slash, needed, numbered
-from stores.access import SENSITIVITIES
-from stores.errors import InvalidValue
+from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.errors import InvalidValue
 
 if TYPE_CHECKING:
-    from chatbot.cli.memory.desk import Desk
     from chatbot.memory.reading import Hit
 
 _FOUND = 10
-_MOST_FACTS = 100
 _ID = re.compile(r"[0-9a-f]{4,8}(-[0-9a-f-]*)?", re.IGNORECASE)
 
 
@@ -71,14 +69,10 @@ class MemorySlash(Slash):
 
     async def do_people(self, text: str) -> None:
         """Show who is mentioned in what is remembered: /people [part of a name]."""
-        from chatbot.cli.memory.people import people
-
-        await people(self._desk(words=[text] if text else []))
+        await self._run("list_people", query=[text] if text else [])
 
     async def do_tasks(self, text: str) -> None:
         """Show what is to be done: /tasks, /tasks add TITLE, or /tasks done NUMBER."""
-        from chatbot.cli.memory.tasks import tasks
-
         verb, _, rest = text.partition(" ")
         session = self._session()
         if verb == "add":
@@ -89,21 +83,17 @@ class MemorySlash(Slash):
         elif verb:
             raise InvalidValue(f"/tasks cannot {verb!r}: say /tasks, /tasks add TITLE, or /tasks done NUMBER")
         self._tasks = tuple(task.id for task in await session.tasks())
-        await tasks(self._desk(all=False, deed=None))
+        await self._run("list_tasks")
         if self._tasks:
             self._screen.say("/tasks done and a number, counted from the top, ticks one off", "dim")
 
     async def do_facts(self, subject: str) -> None:
         """Show what is stated of whom: /facts [SUBJECT]."""
-        from chatbot.cli.memory.facts import facts
-
-        await facts(self._desk(deed=None, subject=subject or None, predicate=None, object=None, limit=_MOST_FACTS))
+        await self._run("list_facts", subject=subject or None)
 
     async def do_history(self, which: str) -> None:
         """Show what something took the place of, and what happened to it: /history ID, or a number in /recall."""
-        from chatbot.cli.memory.looking import history
-
-        await history(self._desk(id=numbered(needed(which, "/history ID"), list(self._found))))
+        await self._run("get_history", observation_id=numbered(needed(which, "/history ID"), list(self._found)))
 
     def _show(self, hits: list[Hit]) -> None:
         from chatbot.cli.memory.tables import headline
@@ -120,9 +110,12 @@ class MemorySlash(Slash):
         ]
         say_table(("#", "id", "type", "when", "what"), rows)
 
-    def _desk(self, **asked: object) -> Desk:
-        """What the commands of `chatbot memory` work with."""
+    async def _run(self, operation: str, **asked: object) -> None:
+        """Run an operation as `chatbot memory` does, and show what it gives."""
+        from chatbot.cli.memory.command import run_operation
         from chatbot.cli.memory.desk import Desk
+        from chatbot.operations import OPERATIONS
 
-        args = argparse.Namespace(**{"json": False, "limit": 0, "page_after": 0} | asked)
-        return Desk(args, self._runtime.setup, self._runtime.memory, self._session().within(), ("public",))
+        args = argparse.Namespace(json=False, **asked)
+        desk = Desk(args, self._runtime.setup, self._runtime.memory, self._session().within())
+        await run_operation(desk, OPERATIONS[operation])

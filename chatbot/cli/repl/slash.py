@@ -9,7 +9,7 @@ from chatbot.cli.screen import Screen
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionHandle
 from chatbot.runtime import Runtime
-from stores.errors import InvalidValue
+from chatbot.stores.errors import InvalidValue
 
 
 @dataclass(slots=True)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 
 from chatbot.cli.output import SESSION_HEAD, check_can_ask, is_sure, say, say_json, say_table, session_rows, warn
 from chatbot.cli.sessions.filtering import chosen, filter_of
 from chatbot.errors import SessionNotFound
 from chatbot.memory import MemorySystem, SessionRecord
-from stores.errors import InvalidValue
+from chatbot.memory.erasure import Erasure
+from chatbot.stores.errors import InvalidValue
 
 
 async def archive(memory: MemorySystem, args: argparse.Namespace) -> None:
@@ -36,6 +38,8 @@ async def prune(memory: MemorySystem, args: argparse.Namespace) -> None:
     if not wanted.is_open or args.limit:
         await _erase(memory, await memory.choose_sessions(wanted), args)
         return
+    if args.keep_memory is not None:
+        raise InvalidValue("[sessions] ttl_keeps_memory says what becomes of the memory of expired sessions")
     expired = await memory.expired_sessions()
     if not args.dry_run:
         await memory.expire_sessions()
@@ -43,17 +47,68 @@ async def prune(memory: MemorySystem, args: argparse.Namespace) -> None:
 
 
 async def _erase(memory: MemorySystem, records: Sequence[SessionRecord], args: argparse.Namespace) -> None:
+    """Erase sessions, having said how much is remembered of them and whether that goes too."""
+    keep_memory = bool(records) and _keeps_memory(args)
+    is_asked = not (args.yes or args.dry_run)
+    going = [await memory.deleting(record.id) for record in records if is_asked or args.dry_run]
     if records:
+        if is_asked and sys.stdin.isatty():
+            _warn_of(going, keep_memory=keep_memory)
         _agree(records, args, "deleting", "erase for good?")
-    gone = []
+    gone, erased = [], going if args.dry_run else []
     for record in records:
         try:
             if not args.dry_run:
-                await memory.delete_session(record.id)
+                erased.append(await memory.delete_session(record.id, keep_memory=keep_memory))
             gone.append(record)
         except SessionNotFound:
             warn(f"{record.id} was deleted meanwhile")
-    _tell("deleted", gone, args)
+    memories, facts, forks = _counted(erased, keep_memory=keep_memory)
+    more = {"memories": memories, "facts": facts, "keep_memory": keep_memory, "forks": forks}
+    _tell("deleted", gone, args, **more)
+    if gone and not args.json:
+        _tell_memory(memories, facts, forks, args, keep_memory=keep_memory)
+
+
+def _tell_memory(
+    memories: int, facts: int, forks: Sequence[str], args: argparse.Namespace, *, keep_memory: bool
+) -> None:
+    """Say what became of what is remembered of them, and what is left elsewhere."""
+    would = "would be " if args.dry_run else ""
+    if keep_memory:
+        say(f"what is remembered of them {'would stay' if args.dry_run else 'stays'}")
+    elif memories or facts:
+        say(f"{would}erased with them: {memories:,} memories, {facts:,} facts")
+    if forks:
+        say(f"forks keep a copy of what was said: {', '.join(forks)}")
+
+
+def _keeps_memory(args: argparse.Namespace) -> bool:
+    """Whether memory stays. Raises `InvalidValue` where nobody says so, and there is nobody to ask."""
+    if args.keep_memory is None and not (args.dry_run or getattr(args, "empty", False) or sys.stdin.isatty()):
+        raise InvalidValue(
+            "deleting sessions without a terminal needs --yes, and --with-memory to delete what is remembered of them "
+            "too, or --keep-memory"
+        )
+    return bool(args.keep_memory)
+
+
+def _warn_of(going: Sequence[Erasure], *, keep_memory: bool) -> None:
+    """Say how much is remembered, and what forks still hold."""
+    memories, facts, forks = _counted(going, keep_memory=False)
+    if memories or facts:
+        what = "stay" if keep_memory else "are deleted too; --keep-memory keeps them"
+        warn(f"{memories:,} memories and {facts:,} facts of these sessions {what}")
+    if forks:
+        warn(f"forks keep a copy of what was said, and their own memory: {', '.join(forks)}")
+
+
+def _counted(erased: Sequence[Erasure], *, keep_memory: bool) -> tuple[int, int, list[str]]:
+    """How many memories and facts, and which forks, each once."""
+    rows = {row.id for each in erased for row in each.observations}
+    facts = {fact.id for each in erased for fact in each.facts}
+    forks = list(dict.fromkeys(fork for each in erased for fork in each.forks))
+    return (0, 0, forks) if keep_memory else (len(rows), len(facts), forks)
 
 
 def _agree(records: Sequence[SessionRecord], args: argparse.Namespace, doing: str, question: str) -> None:
@@ -69,9 +124,9 @@ def _agree(records: Sequence[SessionRecord], args: argparse.Namespace, doing: st
 _WORDS = {"deleted": "erased", "archived": "archived", "restored": "brought back"}
 
 
-def _tell(what: str, records: Sequence[SessionRecord], args: argparse.Namespace) -> None:
+def _tell(what: str, records: Sequence[SessionRecord], args: argparse.Namespace, **more: object) -> None:
     if args.json:
-        say_json({what: [record.id for record in records], "dry_run": args.dry_run})
+        say_json({what: [record.id for record in records], "dry_run": args.dry_run, **more})
         return
     would = "would be " if args.dry_run else ""
     for record in records:

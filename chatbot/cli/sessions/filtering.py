@@ -44,7 +44,7 @@ def filter_of(args: argparse.Namespace) -> SessionFilter:
 
 async def chosen(memory: MemorySystem, args: argparse.Namespace) -> list[SessionRecord]:
     """The sessions that are named, or else those that fit. Raises `InvalidValue` where nothing says which."""
-    from stores.errors import InvalidValue
+    from chatbot.stores.errors import InvalidValue
 
     wanted = filter_of(args)
     if args.sessions:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from chatbot.cli.grammar import add_action
+from chatbot.cli.bind import Verbs, add_operations
 from chatbot.cli.paging import add_page_after
 from chatbot.cli.sessions.filtering import add_filter
 from chatbot.cli.values import count
@@ -16,9 +16,9 @@ SOURCES = ("bundle", "chatgpt", "claude", "markdown", "memories", "memstore")
 
 def add_sessions(sessions: argparse.ArgumentParser) -> None:
     """Fill in `chatbot sessions`."""
-    grammar = _Grammar(sessions.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True))
+    grammar = Verbs(sessions, "sessions", dest="action", required=True)
     _add_looking(grammar)
-    _add_changing(grammar)
+    add_operations(grammar, "sessions")
     _add_moving(grammar)
     _add_erasing(grammar)
 
@@ -43,6 +43,7 @@ def add_import(parser: argparse.ArgumentParser) -> None:
         action="store_false",
         help="do not remember what was said in conversations: they are searched, and not recalled",
     )
+    parser.add_argument("--include-purged", action="store_true", help="also import what was purged or deleted here")
     parser.add_argument("--trust", action="store_true", help="let a bundle's memories be seen as widely as it says")
 
 
@@ -52,18 +53,8 @@ def add_bulk(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
 
 
-class _Grammar:
-    """The actions; their examples stand without the word `sessions`."""
-
-    def __init__(self, actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-        self._actions = actions
-
-    def action(self, name: str, summary: str, *examples: str, agent: bool = True) -> argparse.ArgumentParser:
-        return add_action(self._actions, name, summary, *(f"sessions {example}" for example in examples), agent=agent)
-
-
-def _add_looking(grammar: _Grammar) -> None:
-    listing = grammar.action(
+def _add_looking(grammar: Verbs) -> None:
+    listing = grammar.add(
         "list",
         "the sessions used last",
         "list --after 7d --min-messages 4",
@@ -73,10 +64,10 @@ def _add_looking(grammar: _Grammar) -> None:
     add_filter(listing, limit=20)
     listing.add_argument("--page-after", metavar="ID", help="go on behind that one: the next page")
     listing.add_argument("--after-id", dest="page_after", help=argparse.SUPPRESS)  # what it was called at first
-    show = grammar.action("show", "what was said in a session", "show 0195a1b2", 'show "tax return" --last 4')
+    show = grammar.add("show", "what was said in a session", "show 0195a1b2", 'show "tax return" --last 4')
     _add_session(show)
     show.add_argument("--last", type=count, default=0, metavar="N", help="only the last N entries")
-    search = grammar.action(
+    search = grammar.add(
         "search",
         "which sessions speak of something, best first, and how to go on with them",
         "search bicycle --after 90d",
@@ -86,30 +77,15 @@ def _add_looking(grammar: _Grammar) -> None:
     search.add_argument("text", nargs="+", metavar="TEXT", help="words to look for")
     add_filter(search, limit=10)
     add_page_after(search)
-    compare = grammar.action(
+    compare = grammar.add(
         "compare", "what two sessions have in common, and where they part", "compare 0195a1b2 0195b7aa"
     )
     for name in ("left", "right"):
         compare.add_argument(name, metavar="ID|TITLE", help=_WHICH)
 
 
-def _add_changing(grammar: _Grammar) -> None:
-    rename = grammar.action("rename", "give a session a title", 'rename 0195a1b2 "tax return"')
-    _add_session(rename)
-    rename.add_argument("title", help="the new title")
-    fork = grammar.action(
-        "fork",
-        "copy a session, to go on another way",
-        "fork 0195a1b2 --at 6",
-        'fork "tax return" --title "another try"',
-    )
-    _add_session(fork)
-    fork.add_argument("--at", type=count, metavar="N", help="only up to entry N, as `show` numbers them")
-    fork.add_argument("--title", default="", help="the title of the copy")
-
-
-def _add_moving(grammar: _Grammar) -> None:
-    export = grammar.action(
+def _add_moving(grammar: Verbs) -> None:
+    export = grammar.add(
         "export",
         "write sessions to files: Markdown, JSON lines, a page, or a bundle that can be imported",
         "export 0195a1b2 > talk.md",
@@ -132,7 +108,7 @@ def _add_moving(grammar: _Grammar) -> None:
     )
     export.add_argument("--force", action="store_true", help="write over a file that is there")
     export.add_argument("--dry-run", action="store_true", help="say which, and write nothing")
-    importing = grammar.action(
+    importing = grammar.add(
         "import",
         "take in a bundle, an export of ChatGPT or Claude, Markdown memories, or facts of Memstore",
         "import chatgpt-export.zip --dry-run",
@@ -142,8 +118,8 @@ def _add_moving(grammar: _Grammar) -> None:
     add_import(importing)
 
 
-def _add_erasing(grammar: _Grammar) -> None:
-    archive = grammar.action(
+def _add_erasing(grammar: Verbs) -> None:
+    archive = grammar.add(
         "archive",
         "put sessions away: hidden from lists, still there for who asks",
         "archive --before 90d",
@@ -153,22 +129,41 @@ def _add_erasing(grammar: _Grammar) -> None:
     _add_sessions(archive)
     archive.add_argument("--undo", action="store_true", help="bring them back")
     add_bulk(archive)
-    delete = grammar.action(
-        "delete", "erase sessions for good", "delete 0195a1b2", "delete --title test --dry-run", agent=False
+    delete = grammar.add(
+        "delete",
+        "delete sessions permanently, with what is remembered of them",
+        "delete 0195a1b2",
+        "delete 0195a1b2 --keep-memory --yes",
+        "delete --title test --dry-run",
+        agent=False,
     )
     _add_sessions(delete)
+    _add_memory_too(delete)
     add_bulk(delete)
-    prune = grammar.action(
+    prune = grammar.add(
         "prune",
         "erase the sessions whose time to live is over, or those that fit a filter",
         "prune",
         "prune --empty --before 7d --yes",
-        "prune --before 2026-01-02 --dry-run",
+        "prune --before 2026-01-02 --with-memory --dry-run",
         agent=False,
     )
     add_filter(prune, limit=None)
     prune.add_argument("--empty", action="store_true", help="those in which nothing was said")
+    _add_memory_too(prune)
     add_bulk(prune)
+
+
+def _add_memory_too(parser: argparse.ArgumentParser) -> None:
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "--with-memory",
+        dest="keep_memory",
+        action="store_false",
+        default=None,
+        help="delete what is remembered of them too (default on a terminal)",
+    )
+    which.add_argument("--keep-memory", action="store_true", default=None, help="keep what is remembered of them")
 
 
 _WHICH = "id, beginning of an id, or title"

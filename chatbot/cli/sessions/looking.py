@@ -21,7 +21,7 @@ from chatbot.cli.output import (
 from chatbot.cli.paging import page_of, reach
 from chatbot.cli.sessions.filtering import filter_of
 from chatbot.memory import MemorySystem
-from stores.records import TranscriptEntry, format_time
+from chatbot.stores.records import TranscriptEntry, format_time
 
 if TYPE_CHECKING:
     from chatbot.memory.session_search import SessionHit

@@ -16,15 +16,14 @@ from typing import BinaryIO
 from chatbot.cli.output import printable, progress, say, say_json, warn
 from chatbot.cli.sessions.filtering import chosen
 from chatbot.errors import ConfigError
-from chatbot.exchange import Importer, Report, export_session, open_source
-from chatbot.exchange.bundle import BundleWriter
-from chatbot.exchange.exported import TAKEN
-from chatbot.exchange.rendering import SUFFIXES, render
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.memory.record import utc_now
-from chatbot.setup import Setup
-from stores.errors import InvalidValue, StoreFailed, UnsupportedOperation
-from stores.files import FILE_MODE, FOLDER_MODE
+from chatbot.runtime import Setup
+from chatbot.stores.errors import InvalidValue, StoreFailed, UnsupportedOperation
+from chatbot.stores.files import FILE_MODE, FOLDER_MODE
+from chatbot.transfer import Importer, Report, export_session, open_source
+from chatbot.transfer.bundle import BundleWriter
+from chatbot.transfer.session_export import EXPORTED_SENSITIVITIES, SUFFIXES, render
 
 BUNDLE = "bundle"
 _FORMS = {suffix: form for form, suffix in SUFFIXES.items()} | {".zip": BUNDLE, ".markdown": "markdown"}
@@ -67,6 +66,7 @@ async def import_(setup: Setup, memory: MemorySystem, args: argparse.Namespace) 
                 agents={name: agent.memory for name, agent in setup.config.agents.items()},
                 sensitivity=args.sensitivity,
                 trust=args.trust,
+                include_purged=args.include_purged,
                 remembers=remembers,
                 gate=setup.exchange_gate() if args.exchanges else None,
                 dry_run=args.dry_run,
@@ -181,7 +181,7 @@ def _tell(records: Sequence[SessionRecord], paths: Sequence[Path], form: str, ar
 async def _warn_left_out(memory: MemorySystem) -> None:
     """Tell whoever takes all sessions along what is remembered of none of them."""
     with suppress(UnsupportedOperation):
-        rows = await memory.memories().within(across=True).every(ask=TAKEN)
+        rows = await memory.memories().within(across=True).every(ask=EXPORTED_SENSITIVITIES)
         if left := sum(row.session_id is None for row in rows):
             warn(f"{left:,} memories belong to no session and stay behind: chatbot memory export takes them along")
 

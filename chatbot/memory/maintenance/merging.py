@@ -1,24 +1,32 @@
 """Many observations as one: everything that they say, each line once, by rule and without a word added. Pure.
 
-What is merged is of one agent and guarded alike. A digest is short enough to be recalled: where there is more to say,
-there are several. Nothing is cut: a row that is too long by itself stays as it is.
+What is merged is of one agent and guarded alike, and a statement never gets into one digest with its denial. A digest
+is short enough to be recalled beside others: where there is more to say, there are several. Nothing is cut: a row that
+is too long by itself stays as it is. A digest ranks as the best of its rows, in the session and at the time of the
+last.
 """
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from stores.access import Guard
-from stores.observation import PROTECTED_TYPES, Observation, estimate_tokens, fold
+from chatbot.memory.denial import contradict
+from chatbot.stores.access import Guard
+from chatbot.stores.fields import MERGED, MOST_COUNTED, fold, having
+from chatbot.stores.observation import FIELDS, PROTECTED_TYPES, Observation, estimate_tokens
 
-MOST_TOKENS = 1_000
-"""About the most that a digest may say, so that it fits a prompt beside others."""
+MOST_TOKENS = 250
+"""The most that a digest may say, its title among it, so that several fit a prompt beside each other."""
 MOST_SOURCES = 200
-_LONGEST_TITLE = 200
+_LONGEST_HEADLINE = 60
+_HEAD_TOKENS = 35
+"""What the title and the subtitle of a digest take, at most."""
+_DAY_TOKENS = 4
 _SUMMARIES = frozenset({"session_summary", "compressed_summary"})
-_JOINED = ("tags", "concepts", "people", "files_read", "files_modified", "facts")
+_JOINED = (*having(FIELDS, MERGED), "facts")
 _MOST_ITEMS = 200
 
 Key = tuple[object, ...]
@@ -30,33 +38,44 @@ def may_be_merged(row: Observation) -> bool:
 
 
 def kinship(row: Observation) -> Key:
-    """What rows must have in common to be merged: agent, guard, project, and whether they are kept for ever."""
-    return (row.agent_id, Guard.of(row), fold(row.project), row.expires_at is None)
+    """Return what rows must share to be merged: agent, principal, guard, project, and whether they are kept forever."""
+    return (row.agent_id, row.principal, Guard.of(row), fold(row.project), row.expires_at is None)
 
 
 def portions(rows: Iterable[Observation], *, least: int = 3) -> list[list[Observation]]:
-    """The rows, oldest first, in as many groups as their digests need; groups of fewer than `least` are left out."""
+    """The rows, oldest first, in as many groups as their digests need; groups of fewer than `least` are left out.
+
+    A row begins another group where it may deny what one of the group says.
+    """
     found: list[list[Observation]] = [[]]
     said: set[str] = set()
-    size = 0
+    size = _HEAD_TOKENS
     for row in sorted(rows, key=lambda each: (each.created_at, each.id)):
         adds = _tokens(row, said)
-        if size + adds > MOST_TOKENS or len(found[-1]) == MOST_SOURCES or _items([*found[-1], row]) > _MOST_ITEMS:
+        if size + adds > MOST_TOKENS or _is_apart(row, found[-1]):
             found.append([])
-            said, size = set(), 0
+            said, size = set(), _HEAD_TOKENS
             adds = _tokens(row, said)
-        if adds <= MOST_TOKENS and _items([row]) <= _MOST_ITEMS:
+        if size + adds <= MOST_TOKENS and _items([row]) <= _MOST_ITEMS:
             found[-1].append(row)
             said.update(map(fold, _lines(row.said())))
             size += adds
     return [portion for portion in found if len(portion) >= least]
 
 
+def _is_apart(row: Observation, portion: Sequence[Observation]) -> bool:
+    """Whether a row must not join these, for they are many, or for one of them and the row may deny each other."""
+    if len(portion) == MOST_SOURCES or _items([*portion, row]) > _MOST_ITEMS:
+        return True
+    text = row.text()
+    return any(contradict(each.text(), text) for each in portion)
+
+
 def digest(rows: Sequence[Observation], *, new_id: str, what: str, now: datetime) -> Observation:
     """One observation that says what `rows`, oldest first and of one `kinship`, say; `what` they are opens its title.
 
-    It was created when the newest of them was, is as important as the most important by now, and expires with the
-    first.
+    It was created when the newest of them was, in the same session, ranks as the best of them, is as credible, and
+    expires with the first.
     """
     first, last = rows[0], rows[-1]
     expiries = [row.expires_at for row in rows if row.expires_at is not None]
@@ -65,10 +84,11 @@ def digest(rows: Sequence[Observation], *, new_id: str, what: str, now: datetime
         created_at=last.created_at,
         updated_at=max(now, last.created_at),
         agent_id=first.agent_id,
-        session_id=_common(row.session_id for row in rows) or None,
+        principal=first.principal,
+        session_id=last.session_id,
         project=first.project,
         type="compressed_summary",
-        title=f"{len(rows)} {what}: {_headline(last)}"[:_LONGEST_TITLE],
+        title=f"{len(rows)} {what}: {_headline(last)}",
         subtitle=f"from {first.created_at:%Y-%m-%d} to {last.created_at:%Y-%m-%d}",
         narrative=_told((row, (row.title, row.subtitle, row.narrative)) for row in rows),
         user_text=_told((row, (row.user_text,)) for row in rows),
@@ -76,7 +96,11 @@ def digest(rows: Sequence[Observation], *, new_id: str, what: str, now: datetime
         subject=_common(row.subject for row in rows),
         category=_common(row.category for row in rows),
         source="maintenance",
-        importance=max(row.standing for row in rows),
+        importance=max(row.rank for row in rows),
+        confirmed_count=max(row.confirmed_count for row in rows),
+        last_confirmed_at=max((row.last_confirmed_at for row in rows if row.last_confirmed_at), default=None),
+        mention_count=min(sum(row.mention_count for row in rows), MOST_COUNTED),
+        last_mentioned_at=max((row.last_mentioned_at for row in rows if row.last_mentioned_at), default=None),
         expires_at=min(expiries, default=None),
         derived_from=tuple(row.id for row in rows),
         **Guard.of(first)._asdict(),
@@ -108,7 +132,10 @@ def _lines(texts: Iterable[str]) -> list[str]:
 
 
 def _tokens(row: Observation, said: set[str]) -> int:
-    return sum(estimate_tokens(line) + 4 for line in _lines(row.said()) if fold(line) not in said)
+    """What a row adds to a digest: the lines that are new to it, and its day before each of its texts."""
+    new = sum(estimate_tokens(f"{line}\n") for line in _lines(row.said()) if fold(line) not in said)
+    texts = (row.title or row.subtitle or row.narrative, row.user_text, row.assistant_text)
+    return new + _DAY_TOKENS * sum(map(bool, texts))
 
 
 def _items(rows: Sequence[Observation]) -> int:
@@ -116,7 +143,8 @@ def _items(rows: Sequence[Observation]) -> int:
 
 
 def _headline(row: Observation) -> str:
-    return next((line.strip() for line in _lines(row.said())), "")
+    line = next((line.strip() for line in _lines(row.said())), "")
+    return textwrap.shorten(line, _LONGEST_HEADLINE, placeholder="…") if len(line) > _LONGEST_HEADLINE else line
 
 
 def _common(values: Iterable[str | None]) -> str:

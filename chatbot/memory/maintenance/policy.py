@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import asdict
 
-from stores.caps import surplus, weigh
-from stores.observation import PROTECTED_TYPES, TYPES, Observation, Status, Type
-from stores.row_state import RowState
+from chatbot.stores.caps import surplus, weigh
+from chatbot.stores.observation import PROTECTED_TYPES, TYPES, Observation, Status, Type
+from chatbot.stores.row_state import RowState
 
 if TYPE_CHECKING:
     from chatbot.config import MaintenanceSettings
@@ -137,12 +137,19 @@ def outlived(rows: Iterable[RowState], fate: Fate, days: float) -> list[Sentence
 
 
 def crowded(rows: Sequence[Observation], policy: Policy) -> list[Sentence]:
-    """What is to be archived of active rows, in their order, so that caps hold for rules and for sessions."""
+    """What is to be archived of active rows, in their order, so that caps hold for rules and for sessions.
+
+    The cap of a rule holds for each namespace by itself: what one user writes displaces no row of another.
+    """
     sentences = []
     for rule in policy.rules:
         if rule.max_rows:
-            covered = [row for row in rows if policy.rule_for(row) == rule]
-            sentences += _over(covered, rule.max_rows, "by the rule of their type")
+            covered: defaultdict[str, list[Observation]] = defaultdict(list)
+            for row in rows:
+                if policy.rule_for(row) == rule:
+                    covered[row.namespace].append(row)
+            for of_one in covered.values():
+                sentences += _over(of_one, rule.max_rows, "by the rule of their type")
     if policy.max_per_session:
         sessions: defaultdict[str, list[Observation]] = defaultdict(list)
         for row in rows:

@@ -16,25 +16,29 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
+from chatbot.memory.denial import denials
 from chatbot.memory.maintenance.alike import Compared, Words, groups
 from chatbot.memory.maintenance.merging import Key, digest, kinship, may_be_merged, portions
 from chatbot.memory.maintenance.policy import Policy, Rule, Sentence, crowded, days_since, outlived
 from chatbot.memory.maintenance.report import Deed, Kind, Report
+from chatbot.memory.namespaces import may_cross
 from chatbot.memory.scope import Scope
-from stores.access import SENSITIVITIES
-from stores.analysis import terms
-from stores.consolidation import Decay
-from stores.errors import UnknownObservation
-from stores.events import Event
-from stores.observation import Observation, Status
-from stores.query import MOST_AT_ONCE, FactFilter, Filter
-from stores.row_state import RowState
+from chatbot.memory.telling import content
+from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.consolidation import Decay
+from chatbot.stores.errors import UnknownObservation
+from chatbot.stores.events import Event
+from chatbot.stores.observation import Observation, Status
+from chatbot.stores.query import MOST_AT_ONCE, FactFilter, Filter
+from chatbot.stores.row_state import RowState
 
 logger = logging.getLogger(__name__)
 
 WHO = "maintenance"
 _LEAST = 3
 """How many rows are worth a digest."""
+_LEAST_WORDS = 4
+"""How many different words a row must hold, pleasantries aside, to be like any other: "Sure!" is not."""
 _KEPT_WORDS = 20_000
 _COMMITTED_AT_ONCE = 32
 _ERASED_AT_ONCE = 2_000
@@ -48,6 +52,8 @@ class Findings:
 
     words: dict[str, tuple[str, Words]] = field(default_factory=dict)
     """The words of rows, by id, with the hash of the text that they are of."""
+    manners: dict[str, tuple[str, Key]] = field(default_factory=dict)
+    """What rows deny, and whether they ask, in the same way."""
     compared: dict[tuple[Key, float], Compared] = field(default_factory=dict)
     """What was compared, by kinship and similarity."""
     erased_at: datetime | None = None
@@ -77,7 +83,7 @@ class Run:
         first: bool = True,
         findings: Findings | None = None,
     ) -> None:
-        self._scope = replace(scope, across=True)
+        self._scope = replace(scope, across=may_cross(scope.principal, scope.rights))
         self._view = self._scope.view(SENSITIVITIES)
         self._policy = policy
         self._dry_run = dry_run
@@ -218,7 +224,7 @@ class Run:
         kin: defaultdict[Key, list[Observation]] = defaultdict(list)
         for row in rows:
             if may_be_merged(row) and self._days_old(row) >= policy.compression_min_age_days:
-                kin[kinship(row)].append(row)
+                kin[kinship(row) + self._manner(row)].append(row)
         compared = self._findings.compared
         for past in compared.keys() - {(each, policy.similarity) for each in kin}:
             del compared[past]
@@ -255,13 +261,24 @@ class Run:
         found = groups(texts, self._policy.similarity, least=_LEAST, known=known)
         return [[rows[position] for position in group] for group in found]
 
+    def _manner(self, row: Observation) -> Key:
+        """What rows must have in common to be alike, beside their words: what they deny, and whether they only ask."""
+        known = self._findings.manners.get(row.id)
+        if known is None or known[0] != row.hash:
+            if len(self._findings.manners) >= _KEPT_WORDS:
+                self._findings.manners.clear()
+            asks = (row.user_text or row.text()).rstrip().endswith(("?", "？"))
+            known = self._findings.manners[row.id] = (row.hash, (denials(row.text()), asks))
+        return known[1]
+
     def _words_of(self, row: Observation) -> Words:
         words = self._findings.words
         known = words.get(row.id)
         if known is None or known[0] != row.hash:
             if len(words) >= _KEPT_WORDS:
                 words.clear()
-            known = words[row.id] = (row.hash, frozenset(terms(row.text())))
+            found = content(row.text())
+            known = words[row.id] = (row.hash, found if len(found) >= _LEAST_WORDS else frozenset())
         return known[1]
 
     async def _merge(self, kind: Kind, found: Sequence[Sequence[Observation]], what: str, why: str) -> None:

@@ -9,25 +9,25 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Mapping
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from chatbot.memory.maintenance.policy import Part, Policy
 from chatbot.memory.maintenance.report import Report, together
 from chatbot.memory.maintenance.run import Findings, Place, Run
 from chatbot.memory.scope import Scope
-from stores.errors import InvalidValue, StoreBusy
-from stores.files import Folder, locked, make_folder
-from stores.observation import is_observation_id
-from stores.records import format_time, parse_time
+from chatbot.stores.backend import Document
+from chatbot.stores.backend import Place as Kept
+from chatbot.stores.errors import InvalidValue, StoreBusy
+from chatbot.stores.fields import is_observation_id
+from chatbot.stores.records import format_time, parse_time
 
 logger = logging.getLogger(__name__)
 
 NAME = "maintenance.json"
-LOCK_NAME = ".maintenance.lock"
+_LEASE = "maintenance"
 _PARTS: tuple[Part, ...] = ("consolidation", "compression")
 
 
@@ -58,13 +58,13 @@ class Upkeep:
 
 
 class UpkeepFile:
-    """Keeps it in the folder `home`, or in memory where that is None."""
+    """Keeps it in a place."""
 
-    def __init__(self, home: Path | None) -> None:
-        self._home = home
+    def __init__(self, place: Kept) -> None:
+        self._document = place.document(NAME)
+        self._place = place
         self._kept: dict[Part, Upkeep] = {}
-        self._folder: Folder | None = None
-        self._alone = asyncio.Lock()
+        self._is_claimed = False
         self.findings = Findings()
         """What one run leaves to the next in the same process, to save work."""
 
@@ -74,42 +74,32 @@ class UpkeepFile:
 
     async def read(self, part: Part) -> Upkeep:
         """What the last run of that part left behind, whichever process that was in."""
-        if self._home is not None:
-            self._kept = await asyncio.to_thread(_read, self._home / NAME)
+        self._kept = await asyncio.to_thread(_read, self._document)
         return self._of(part)
 
     @asynccontextmanager
     async def claimed(self) -> AsyncIterator[None]:
         """Be the only one who maintains this memory. Raises `UnderWay` at once where somebody is at it."""
-        if self._alone.locked():
-            raise UnderWay("maintenance is under way")
-        async with self._alone:
-            with ExitStack() as stack:
-                self._folder = await asyncio.to_thread(self._lock, stack)
-                try:
-                    yield
-                finally:
-                    self._folder = None
+        lease = self._place.lease(_LEASE)
+        if not await asyncio.to_thread(lease.take):
+            raise UnderWay("somebody maintains this memory already")
+        self._is_claimed = True
+        try:
+            yield
+        finally:
+            self._is_claimed = False
+            lease.release()
 
     async def keep(self, part: Part, upkeep: Upkeep) -> None:
         """Leave it to the next run; one of all is one of each part. Needs the claim."""
         self._kept |= dict.fromkeys((part,) if part else _PARTS, upkeep)
-        if self._folder is not None:
-            await asyncio.to_thread(self._folder.replace, NAME, _written(self._kept), durable=False)
+        if self._is_claimed:
+            await asyncio.to_thread(self._document.change, lambda _: _written(self._kept), durable=False)
 
     def _of(self, part: Part) -> Upkeep:
         """What is known of a part; of all of them where they were done together."""
         known = [self._kept.get(each, Upkeep()) for each in ((part,) if part else _PARTS)]
         return known[0] if known[0] == known[-1] else Upkeep()
-
-    def _lock(self, stack: ExitStack) -> Folder | None:
-        if self._home is None:
-            return None
-        make_folder(self._home)
-        try:
-            return stack.enter_context(locked(self._home, timeout_s=0, name=LOCK_NAME))
-        except StoreBusy as error:
-            raise UnderWay("another process maintains this memory") from error
 
 
 async def maintain(scope: Scope, file: UpkeepFile, policy: Policy, wish: Wish) -> Report:
@@ -154,14 +144,13 @@ def _written(kept: Mapping[Part, Upkeep]) -> bytes:
     return json.dumps({"v": 1, **parts}, indent=1).encode() + b"\n"
 
 
-def _read(path: Path) -> dict[Part, Upkeep]:
+def _read(document: Document) -> dict[Part, Upkeep]:
     try:
-        record = json.loads(path.read_bytes())
+        data = document.read()
+        record = {} if data is None else json.loads(data)
         return {part: _parsed(record[part]) for part in _PARTS if part in record}
-    except FileNotFoundError:
-        return {}
     except (OSError, ValueError, KeyError, TypeError, RecursionError, InvalidValue) as error:
-        logger.warning("%s cannot be read, so maintenance begins again at the oldest row: %s", path, error)
+        logger.warning("%s cannot be read, so maintenance begins again at the oldest row: %s", document.name, error)
         return {}
 
 

@@ -1,14 +1,11 @@
-"""Our own routes: sessions and conversations, what is remembered, people, tasks and facts."""
+"""Our own routes: operations on memory and sessions, the profile, conversations, files and users."""
 
-from chatbot.server.native import conversation, facts, files, memories, people, sessions, tasks
+from fastapi import APIRouter
 
-ROUTERS = (
-    sessions.router,
-    conversation.router,
-    files.router,
-    memories.router,
-    people.router,
-    tasks.router,
-    facts.router,
-)
-"""All of them."""
+from chatbot.server.bind import router_of
+from chatbot.server.native import conversation, files, profile, users
+
+
+def routers() -> tuple[APIRouter, ...]:
+    """Return all of them."""
+    return router_of(), conversation.router, files.router, profile.router, users.router

@@ -11,24 +11,23 @@ from fastapi import APIRouter, Body, Response
 from pydantic import Field
 from starlette.responses import JSONResponse
 
-from chatbot.chat import Event, Notice, Phase, ToolFinished, ToolStarted
+from chatbot.chat import ClientCall, Event, Notice, Phase, ToolFinished, ToolStarted
 from chatbot.chat.usage import bill_of, calls_in
 from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle
-from chatbot.messages import TextDelta
+from chatbot.messages import ReasoningDelta, TextDelta
 from chatbot.server import sse
 from chatbot.server.callers import Caller
 from chatbot.server.dependencies import VisitHere
 from chatbot.server.errors import problem_of, unexpected
-from chatbot.server.native.pages import EntryCursor, IdCursor, Limit, Page, gone, page_after
-from chatbot.server.native.sessions import SessionId
-from chatbot.server.native.shapes import Entry, Given, Shape
+from chatbot.server.native.pages import EntryCursor, IdCursor, Limit, Page, SessionId, gone, page_after
 from chatbot.server.responses import OF_IDENTITY, OF_MODELS
+from chatbot.server.shapes import Entry, Given, Shape
 from chatbot.server.turns import KeptTurn, RunningTurn
 from chatbot.server.values import VISIBLE, Flag, Tokens
 from chatbot.server.writing import Writing, WritingHere
-from stores.errors import StoreError
-from stores.records import TranscriptEntry, micros, moment
+from chatbot.stores.errors import StoreError
+from chatbot.stores.records import TranscriptEntry, micros, moment
 
 router = APIRouter(prefix="/v1/sessions/{session_id}", tags=["conversation"], responses=OF_IDENTITY)
 
@@ -196,9 +195,11 @@ def _event(event: Event) -> bytes:
     match event:
         case Phase(text):
             return sse.event({"text": text}, "phase")
+        case ReasoningDelta():
+            return b": thinking\n\n"  # for the client that asked for it
         case TextDelta(text):
             return sse.event({"text": text}, "text")
-        case ToolStarted(call):
+        case ToolStarted(call) | ClientCall(call):
             return sse.event(dataclasses.asdict(call), "tool")
         case ToolFinished(result):
             return sse.event(

@@ -9,11 +9,10 @@ from fastapi import APIRouter, Path, Response
 from starlette.responses import StreamingResponse
 
 from chatbot.server.dependencies import VisitHere
-from chatbot.server.native.pages import Page
-from chatbot.server.native.sessions import SessionId
-from chatbot.server.native.shapes import Shape
+from chatbot.server.native.pages import Page, SessionId
 from chatbot.server.responses import OF_IDENTITY
-from stores.errors import UnsafePath
+from chatbot.server.shapes import Shape
+from chatbot.stores.errors import UnsafePath
 
 router = APIRouter(prefix="/v1/sessions/{session_id}/files", tags=["conversation"], responses=OF_IDENTITY)
 

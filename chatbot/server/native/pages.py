@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Annotated, Generic, TypeVar
 
-from fastapi import Query
+from fastapi import Path, Query
 from pydantic import BaseModel, ConfigDict
 
+from chatbot import operations
+from chatbot.operation import NoSuchPage
 from chatbot.server import values
 from chatbot.server.errors import UNKNOWN, Problem, Refused
 from chatbot.server.values import ID
@@ -24,11 +27,10 @@ Limit = Annotated[values.Limit, Query(description="How many at most.")]
 
 
 IdCursor = Annotated[str | None, Query(pattern=ID, description=_CURSOR)]
-TimeCursor = Annotated[str | None, Query(pattern=f"^{_TIME}~{ID[1:]}", description=_CURSOR)]
-"""A time, and the id of what was there then."""
 EntryCursor = Annotated[str | None, Query(pattern=f"^{_TIME}~[1-9][0-9]{{0,7}}$", description=_CURSOR)]
-NameCursor = Annotated[str | None, Query(pattern="^[0-9a-f]{16}$", description=_CURSOR)]
-RankCursor = Annotated[str | None, Query(pattern=RANK, description=_CURSOR)]
+
+
+SessionId = Annotated[str, Path(max_length=100, description="The session's id.")]
 
 
 class Page(BaseModel, Generic[Item]):
@@ -58,6 +60,14 @@ def gone(cursor: str) -> Refused:
     """The error for a cursor that leads nowhere."""
     message = f"no page begins at the cursor {cursor!r:.80}: begin with the first one again"
     return Refused(Problem(404, UNKNOWN, "page_not_found", message, "cursor"))
+
+
+def place_of(cursor: str) -> tuple[datetime, str]:
+    """Read the cursor of a list of sessions. Refuses what is none."""
+    try:
+        return operations.place_of(cursor)
+    except NoSuchPage:
+        raise gone(cursor) from None
 
 
 def _position(items: Sequence[Item], key: Callable[[Item], str], cursor: str) -> int:

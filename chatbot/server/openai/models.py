@@ -7,11 +7,40 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path
 from pydantic import BaseModel, ConfigDict
 
+from chatbot.messages import CallOptions
+from chatbot.runtime import Runtime
+from chatbot.server.callers import Caller
 from chatbot.server.dependencies import CallerHere, HouseHere
 from chatbot.server.errors import UNKNOWN, UNSUPPORTED, Problem, Refused, invalid
+from chatbot.server.house import House
 from chatbot.server.responses import EVERYWHERE, OF_IDENTITY
+from chatbot.server.visit import Visit
 
+DEFAULT = "default"
 router = APIRouter(prefix="/v1/models", tags=["openai"], responses=EVERYWHERE)
+
+
+class Capabilities(BaseModel):
+    """What an identity can do, as its model and its settings allow."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    context_window: int
+    """Tokens that prompt and reply may take together."""
+    tools: bool
+    """It can call your tools."""
+    json_object: bool
+    """It can be held to JSON."""
+    json_schema: bool
+    """It can be held to a schema."""
+    logprobs: bool
+    """It can tell how likely its words were."""
+    sessions: bool
+    """It keeps conversations."""
+    memory: bool
+    """It remembers what was said in others."""
+    embeddings: str | None
+    """The encoder behind `/v1/embeddings`, if there is one."""
 
 
 class Model(BaseModel):
@@ -23,10 +52,17 @@ class Model(BaseModel):
     """The identity's name: what to ask for as `model`."""
     object: Literal["model"] = "model"
     """What this is."""
-    created: int = 0
-    """Unknown, and so 0."""
+    created: int
+    """When its `identity.toml` was last written, in seconds since 1970; 0 where it has none."""
     owned_by: str = "chatbot"
     """Always the same."""
+
+
+class ModelInFull(Model):
+    """An identity, and what it can do."""
+
+    capabilities: Capabilities
+    """What it can do."""
 
 
 class Models(BaseModel):
@@ -43,22 +79,50 @@ class Models(BaseModel):
 @router.get("", summary="List the identities that you may talk to")
 async def list_models(house: HouseHere, caller: CallerHere) -> Models:
     """Each identity is a model. Which model stands behind it is its own business."""
-    return Models(data=[Model(id=name) for name in house.identities(caller)])
+    return Models(data=[Model(id=name, created=house.written_at(name)) for name in house.identities(caller)])
 
 
-@router.get("/{name}", summary="One of them", responses={404: OF_IDENTITY[404]})
+@router.get("/{name}", summary="One of them, with what it can do", responses={404: OF_IDENTITY[404]})
 async def get_model(
     name: Annotated[str, Path(description="An identity's name.")], house: HouseHere, caller: CallerHere
-) -> Model:
-    """An identity, if you may talk to it."""
+) -> ModelInFull:
+    """An identity, if you may talk to it. The first time its model is loaded for it."""
     if name not in house.identities(caller):
         raise Refused(unknown_model(name))
-    return Model(id=name)
+    visit = await house.visit(caller, name)
+    return ModelInFull(id=name, created=house.written_at(name), capabilities=await _capabilities(visit.runtime))
+
+
+async def _capabilities(runtime: Runtime) -> Capabilities:
+    schema = {"type": "json_schema", "json_schema": {"name": "any", "schema": {}}}
+    can_format = not await runtime.model.unknown_options(CallOptions(response_format=schema))
+    return Capabilities(
+        context_window=await runtime.model.context_window(),
+        tools=runtime.model.supports_tools,
+        json_object=can_format,
+        json_schema=can_format,
+        logprobs=not await runtime.model.unknown_options(CallOptions(logprobs=True)),
+        sessions=bool(runtime.store_types),
+        memory=runtime.remembers,
+        embeddings=runtime.config.embedding.model or None,
+    )
 
 
 def unknown_model(name: str) -> Problem:
     """The problem for a model that is not there, or that the caller may not know."""
     return Problem(404, UNKNOWN, "model_not_found", f"there is no model {name!r:.80}: see /v1/models", "model")
+
+
+async def visit_of(house: House, caller: Caller, model: str, identity: str | None = None) -> Visit:
+    """Who is asked: `identity`, else `model`, which is the name of an identity too."""
+    if identity is not None:
+        return await house.visit(caller, identity)
+    known = house.identities(caller)
+    if model == DEFAULT and DEFAULT not in known:
+        return await house.visit(caller)
+    if model not in known:
+        raise Refused(unknown_model(model))
+    return await house.visit(caller, model)
 
 
 def unsupported(param: str, why: str) -> Refused:

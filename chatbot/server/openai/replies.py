@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from chatbot.chat import ToolFinished
+from chatbot.chat import ClientCall, ClientRequest, Event, ToolFinished
 from chatbot.chat.usage import calls_in
-from chatbot.messages import Finished, TextDelta, ToolCallDelta, ToolSpec, Usage
+from chatbot.memory import SessionHandle
+from chatbot.messages import Finished, Message, ReasoningDelta, TextDelta, ToolCall, ToolCallDelta, Usage
+from chatbot.server.openai import histories
+from chatbot.server.openai.asked import Ask
 from chatbot.server.openai.models import unsupported
-from chatbot.server.openai.wire import Asked, Reason
+from chatbot.server.openai.places import Place
+from chatbot.server.openai.wire import Reason
 from chatbot.server.turns import KeptTurn, RunningTurn
 from chatbot.server.visit import Visit
 
@@ -23,31 +27,140 @@ class End:
     usage: Usage
 
 
-Piece = TextDelta | ToolCallDelta | End
+Piece = TextDelta | ReasoningDelta | ToolCallDelta | End
 
 
-async def answered(visit: Visit, asked: Asked) -> AsyncGenerator[Piece, None]:
-    """The reply to just these messages. Leaving the iterator stops the model."""
-    tools = _tools(visit, asked)
-    messages = [message.as_message() for message in asked.messages]
-    async with aclosing(visit.runtime.answer(messages, tools=tools, max_output_tokens=asked.most_tokens)) as deltas:
+class Whole:
+    """A reply put together from its pieces."""
+
+    def __init__(self) -> None:
+        self.text = self.reasoning = ""
+        self.logprobs: list[dict[str, object]] = []
+        self.end: End | None = None
+        self._calls: dict[int, ToolCall] = {}
+
+    def take(self, piece: Piece) -> None:
+        """Add what arrived."""
+        if isinstance(piece, TextDelta):
+            self.text += piece.text
+            self.logprobs += piece.logprobs
+        elif isinstance(piece, ReasoningDelta):
+            self.reasoning += piece.text
+        elif isinstance(piece, ToolCallDelta):
+            known = self._calls.get(piece.index, ToolCall("", "", ""))
+            self._calls[piece.index] = ToolCall(
+                piece.id or known.id, piece.name or known.name, known.arguments + piece.arguments
+            )
+        else:
+            self.end = piece
+
+    @property
+    def calls(self) -> list[ToolCall]:
+        """The tools that the client is to run."""
+        return [replace(call, id=call.id or f"call_{index}") for index, call in sorted(self._calls.items())]
+
+    def ended(self) -> End:
+        """How it ended."""
+        if self.end is None:
+            raise RuntimeError("a reply ended without its end")
+        return self.end
+
+
+class Shown:
+    """What a client is shown of the events of a turn: text, thoughts, and calls of its own tools."""
+
+    def __init__(self) -> None:
+        self._has_run_tools = self._has_said = False
+        self._calls = 0
+
+    def take(self, event: Event) -> Piece | None:
+        """The piece that an event is to the client; texts before and after our own tools are paragraphs apart."""
+        if isinstance(event, ToolFinished):
+            self._has_run_tools = self._has_said
+        elif isinstance(event, TextDelta):
+            begins = self._has_run_tools
+            self._has_run_tools, self._has_said = False, True
+            return replace(event, text=f"\n\n{event.text}") if begins else event
+        elif isinstance(event, ReasoningDelta):
+            return event
+        elif isinstance(event, ClientCall):
+            self._calls += 1
+            call = event.call
+            return ToolCallDelta(self._calls - 1, call.id, call.name, call.arguments)
+        return None
+
+
+async def check_options(visit: Visit, ask: Ask) -> None:
+    """Refuse what the identity's model cannot do, and what would change the meaning of its reply."""
+    model = visit.runtime.model
+    if ask.tools and not model.supports_tools:
+        raise unsupported("tools", f"the model of {visit.identity} takes none")
+    if unknown := await model.unknown_options(ask.options):
+        raise unsupported(unknown[0], f"the model of {visit.identity} cannot do that")
+
+
+def answered(visit: Visit, ask: Ask, before: Sequence[Message] | None) -> AsyncGenerator[Piece, None]:
+    """The reply to just these messages; where `before` is given it takes the place of those before the last."""
+    messages = ask.messages
+    if before is not None:
+        messages = (*(each for each in ask.messages if each.role == "system"), *before, *ask.new)
+    return _answered(visit, ask, messages)
+
+
+async def _answered(visit: Visit, ask: Ask, messages: Sequence[Message]) -> AsyncGenerator[Piece, None]:
+    """Leaving the iterator stops the model."""
+    stream = visit.runtime.answer(messages, tools=ask.tools, max_output_tokens=ask.most_tokens, options=ask.options)
+    async with aclosing(stream) as deltas:
         async for delta in deltas:
             yield End(delta.reason, delta.usage) if isinstance(delta, Finished) else delta
 
 
+async def begin(visit: Visit, ask: Ask, place: Place, session: SessionHandle, turn: str) -> RunningTurn:
+    """Say it in the session of its place. The session can be found by the whole conversation when the turn is over."""
+    client = ClientRequest(
+        turn=turn,
+        persona=ask.persona,
+        history=place.before,
+        asked=ask.asked,
+        answers=ask.answers,
+        sent=ask.turn if ask.answers else (),
+        tools=ask.tools,
+        options=ask.options,
+        recalls=ask.recalls_always or not ask.options.is_forced,
+    )
+    text = ask.asked.content or await (await visit.chat(session.id)).asked_last() or ""
+    return await visit.begin_turn(
+        session.id,
+        text if ask.answers else ask.asked.content,
+        max_output_tokens=ask.most_tokens,
+        client=client,
+        then=_noting(session, ask) if place.is_whole else None,
+    )
+
+
+def _noting(session: SessionHandle, ask: Ask) -> Callable[[Sequence[Event]], Awaitable[None]]:
+
+    async def note(events: Sequence[Event]) -> None:
+        shown, whole = Shown(), Whole()
+        for event in events:
+            if (piece := shown.take(event)) is not None:
+                whole.take(piece)
+        reply = Message("assistant", whole.text, tool_calls=tuple(whole.calls))
+        await histories.note(session, [*ask.said, reply])
+
+    return note
+
+
 async def said(turn: RunningTurn | KeptTurn, note: Callable[..., None]) -> AsyncGenerator[Piece, None]:
     """The reply of a turn, whose id is noted. Leaving the iterator does not stop it."""
-    has_run_tools = has_said = False
+    shown = Shown()
     async for event in turn.events():
-        if isinstance(event, ToolFinished):
-            has_run_tools = has_said
-        elif isinstance(event, TextDelta):
-            yield TextDelta(f"\n\n{event.text}") if has_run_tools else event
-            has_run_tools, has_said = False, True
+        if (piece := shown.take(event)) is not None:
+            yield piece
     ended = await turn.ended()
     note(turn=ended.turn)
     finish = ended.receipt["finish"]
-    reason: Reason = finish if finish in {"length", "content_filter"} else "stop"
+    reason: Reason = finish if finish in {"length", "content_filter", "tool_calls"} else "stop"
     yield End(reason, total(call.usage for call in calls_in([ended.receipt])))
 
 
@@ -59,11 +172,3 @@ def total(usages: Iterable[Usage]) -> Usage:
         sum(usage.output_tokens for usage in usages),
         sum(usage.cached_tokens for usage in usages),
     )
-
-
-def _tools(visit: Visit, asked: Asked) -> list[ToolSpec]:
-    if not asked.tools or asked.tool_choice == "none":
-        return []
-    if not visit.runtime.model.supports_tools:
-        raise unsupported("tools", f"the model of {visit.identity} takes none")
-    return [tool.as_spec() for tool in asked.tools]

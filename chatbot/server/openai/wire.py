@@ -1,18 +1,42 @@
-"""The shapes of `/v1/chat/completions`, as OpenAI documents them, and what we add: `session_id` and `identity`."""
+"""The shapes of `/v1/chat/completions`, as OpenAI documents them, and what we add: `session_id` and `identity`.
+
+A field that nobody knows is passed over, as new fields come with every release of every client; one that looks like a
+slip of one of ours is an error, for it could lose a conversation. A known field with a wrong value is an error, too.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
-from chatbot.messages import Message, ToolCall, ToolSpec
+from chatbot.memory.namespaces import LONGEST_LABEL
+from chatbot.messages import CallOptions, Image, Message, ToolCall, ToolSpec
+from chatbot.server.callers import Remembers
 from chatbot.server.errors import UNSUPPORTED
+from chatbot.server.openai.asked import Ask, without_tools
+from chatbot.server.openai.places import one_of
 from chatbot.server.values import Flag, Tokens
 
-Ignored = Annotated[Any, Field(description="Taken and ignored: the identity's settings decide.")]
+Ignored = Annotated[Any, Field(description="Taken and ignored.")]
+_OURS = ("session_id", "identity", "conversation", "previous_response_id", "safety_identifier", "user", "store")
+_SLIP = 0.8
+_MOST_STOPS = 16
+_DATA_URL = re.compile(r"data:image/[a-z0-9.+-]+;base64,[A-Za-z0-9+/=\s]+", re.IGNORECASE)
+_ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 def _refuse(value: object) -> object:
@@ -21,7 +45,7 @@ def _refuse(value: object) -> object:
     return None
 
 
-def _only(*known: object, otherwise: str) -> BeforeValidator:
+def only(*known: object, otherwise: str) -> BeforeValidator:
     """Takes these alone; for all else it says `otherwise`."""
 
     def check(value: object) -> object:
@@ -32,16 +56,29 @@ def _only(*known: object, otherwise: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-def _only_text(value: object) -> object:
+def _content(value: object) -> object:
+    """Text, or parts that are text, images or refusals; told of in words that say which part is wrong."""
     if not (value is None or isinstance(value, str | list)):
-        raise PydanticCustomError(UNSUPPORTED, "it should be text, or a list of parts that are text")
+        raise PydanticCustomError(UNSUPPORTED, "it should be text, or a list of parts")
     for part in value if isinstance(value, list) else ():
         kind = part.get("type") if isinstance(part, dict) else None
-        if kind != "text":
+        if kind not in {"text", "image_url", "refusal"}:
             raise PydanticCustomError(
-                UNSUPPORTED, "parts of the type {kind} are not supported: only text is", {"kind": repr(kind)[:80]}
+                UNSUPPORTED,
+                "parts of the type {kind} are not supported: send text or images",
+                {"kind": repr(kind)[:80]},
             )
     return value
+
+
+def image_url(url: str) -> str:
+    """Return a `data:` URL. Raises for any other: nothing is fetched from elsewhere."""
+    if not _DATA_URL.fullmatch(url):
+        raise PydanticCustomError(
+            UNSUPPORTED,
+            "an image must be sent along, as data:image/…;base64,…: nothing is fetched from other addresses",
+        )
+    return url
 
 
 _NAME = re.compile(r"^[a-zA-Z0-9_.-]{1,64}$")
@@ -53,15 +90,27 @@ def _function_name(name: str) -> str:
     return name
 
 
+def _stops(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
 Unsupported = Annotated[None, BeforeValidator(_refuse), Field(description="Not supported: it would change the reply.")]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Penalty = Annotated[Number, Field(ge=-2, le=2)]
+FunctionName = Annotated[
+    str, WithJsonSchema({"type": "string", "pattern": _NAME.pattern}), AfterValidator(_function_name)
+]
+Parsed = TypeVar("Parsed")
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+class Lenient(BaseModel):
+    """A shape that passes over what it does not know."""
+
+    model_config = ConfigDict(extra="ignore", use_attribute_docstrings=True)
 
 
-class TextPart(_Strict):
-    """A piece of a message; only text is understood."""
+class TextPart(Lenient):
+    """A piece of a message that is text."""
 
     type: Literal["text"]
     """What kind of piece it is."""
@@ -69,7 +118,44 @@ class TextPart(_Strict):
     """What it says."""
 
 
-class CalledFunction(_Strict):
+class ImageUrl(Lenient):
+    """Where an image is: in the request itself."""
+
+    url: Annotated[str, AfterValidator(image_url)]
+    """A `data:` URL."""
+    detail: Literal["auto", "low", "high", "original"] | None = None
+    """How closely the model looks."""
+
+
+class ImagePart(Lenient):
+    """A piece of a message that is an image."""
+
+    type: Literal["image_url"]
+    """What kind of piece it is."""
+    image_url: ImageUrl
+    """The image."""
+
+
+class RefusalPart(Lenient):
+    """A piece of an assistant's message in which it refused."""
+
+    type: Literal["refusal"]
+    """What kind of piece it is."""
+    refusal: str
+    """What it said."""
+
+
+Part = Annotated[TextPart | ImagePart | RefusalPart, Field(discriminator="type")]
+
+
+Content = Annotated[
+    Annotated[str, Tag("text")] | Annotated[list[Part], Tag("parts")],
+    Discriminator(lambda value: "parts" if isinstance(value, list) else "text"),
+]
+"""Text, or parts of it; what is wrong with a part is told of that part."""
+
+
+class CalledFunction(Lenient):
     """Which function was called."""
 
     name: str
@@ -78,7 +164,7 @@ class CalledFunction(_Strict):
     """As JSON text."""
 
 
-class AskedCall(_Strict):
+class AskedCall(Lenient):
     """A tool call that a model asked for, sent back with its history."""
 
     id: str
@@ -89,12 +175,12 @@ class AskedCall(_Strict):
     """Which function."""
 
 
-class AskedMessage(_Strict):
+class AskedMessage(Lenient):
     """One message of the conversation."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     """Who says it."""
-    content: Annotated[str | list[TextPart] | None, BeforeValidator(_only_text)] = None
+    content: Annotated[Content | None, BeforeValidator(_content)] = None
     """What is said."""
     name: str | None = None
     """Taken and ignored."""
@@ -102,132 +188,298 @@ class AskedMessage(_Strict):
     """Of an assistant: the tools that it called."""
     tool_call_id: str | None = None
     """Of a tool: the call that it answers."""
-    refusal: str | None = None
-    """Taken and ignored."""
-    annotations: list[Any] | None = None
-    """Taken and ignored."""
-    audio: Unsupported = None
     function_call: Unsupported = None
 
-    def text(self) -> str:
-        """All of its text."""
-        if isinstance(self.content, list):
-            return "\n".join(part.text for part in self.content)
-        return self.content or ""
+    @model_validator(mode="after")
+    def _check_call(self) -> AskedMessage:
+        if self.role == "tool" and not self.tool_call_id:
+            raise PydanticCustomError("tool_call_id", "a message of a tool needs the tool_call_id that it answers")
+        return self
 
     def as_message(self) -> Message:
         """The message as models take it."""
         calls = tuple(ToolCall(call.id, call.function.name, call.function.arguments) for call in self.tool_calls or ())
         role = "system" if self.role == "developer" else self.role
-        return Message(role, self.text(), tool_calls=calls, tool_call_id=self.tool_call_id)
+        parts = tuple(map(_part, self.content)) if isinstance(self.content, list) else (self.content or "",)
+        text = "\n".join(part for part in parts if isinstance(part, str))
+        shown = parts if any(isinstance(part, Image) for part in parts) else ()
+        return Message(role, text, tool_calls=calls, tool_call_id=self.tool_call_id, parts=shown)
 
 
-class FunctionSpec(_Strict):
+def _part(part: TextPart | ImagePart | RefusalPart) -> str | Image:
+    if isinstance(part, ImagePart):
+        return Image(part.image_url.url, part.image_url.detail or "")
+    return part.text if isinstance(part, TextPart) else part.refusal
+
+
+class FunctionSpec(Lenient):
     """A function that the model may call; you run it."""
 
-    name: Annotated[str, WithJsonSchema({"type": "string", "pattern": _NAME.pattern}), AfterValidator(_function_name)]
+    name: FunctionName
     """How the model calls it."""
-    description: str = ""
+    description: str | None = None
     """What it does, for the model."""
-    parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
+    parameters: dict[str, Any] | None = None
     """What it takes, as a JSON schema."""
     strict: Flag | None = None
-    """Taken and ignored."""
+    """Whether arguments must fit the schema, where the model can promise that."""
+
+    def as_spec(self) -> ToolSpec:
+        """The tool as models take it."""
+        parameters = self.parameters or {"type": "object", "properties": {}}
+        return ToolSpec(self.name, self.description or "", parameters, strict=self.strict)
 
 
-class AskedTool(_Strict):
+class AskedTool(Lenient):
     """A tool that the model is offered."""
 
-    type: Literal["function"] = "function"
+    type: Annotated[Literal["function"], only("function", otherwise="only tools of the type function are supported")]
     """What kind of tool it is."""
     function: FunctionSpec
     """The function that it is."""
 
-    def as_spec(self) -> ToolSpec:
-        """The tool as models take it."""
-        return ToolSpec(self.function.name, self.function.description, self.function.parameters)
+
+class NamedFunction(Lenient):
+    """The function to call."""
+
+    name: FunctionName
+    """Its name."""
 
 
-class StreamOptions(_Strict):
+class NamedTool(Lenient):
+    """The tool to call."""
+
+    type: Literal["function"]
+    """What kind of tool it is."""
+    function: NamedFunction
+    """Which one."""
+
+
+class AllowedTools(Lenient):
+    """Which of the tools may be called, and whether one must be."""
+
+    mode: Literal["auto", "required"]
+    """Whether one must be called."""
+    tools: list[NamedTool] = Field(min_length=1)
+    """Which ones."""
+
+
+class AllowedChoice(Lenient):
+    """A choice among some of the tools."""
+
+    type: Literal["allowed_tools"]
+    """What kind of choice it is."""
+    allowed_tools: AllowedTools
+    """Which tools."""
+
+
+def chosen(choice: Any, tools: tuple[ToolSpec, ...], names: list[str], mode: str) -> tuple[tuple[ToolSpec, ...], Any]:
+    """The tools that a choice leaves, and the choice as chat completions write it. Raises for a name that none has."""
+    known = {tool.name for tool in tools}
+    if missing := [name for name in names if name not in known]:
+        raise PydanticCustomError("tool_choice", "no tool is called {name}", {"name": repr(missing[0])})
+    if mode:
+        return tuple(tool for tool in tools if tool.name in names), mode
+    if (choice == "required" and not tools) or (names and not tools):
+        raise PydanticCustomError("tool_choice", "there are no tools to choose from")
+    if names:
+        return tools, {"type": "function", "function": {"name": names[0]}}
+    return (() if choice == "none" else tools), choice
+
+
+class StreamOptions(Lenient):
     """What a stream holds beside the reply."""
 
-    include_usage: Flag = False
+    include_usage: Flag | None = False
     """Whether the last chunk tells the tokens that were used."""
     include_obfuscation: Flag | None = None
     """Taken and ignored."""
 
 
-class TextFormat(_Strict):
-    """The only format of replies."""
+class JsonSchema(Lenient):
+    """A schema that the reply is held to."""
 
-    type: Annotated[Literal["text"], _only("text", otherwise="replies are text: no other format is supported")]
-    """Plain text."""
+    name: FunctionName
+    """What it is called."""
+    description: str | None = None
+    """What it is for, for the model."""
+    schema_: dict[str, Any] | None = Field(None, alias="schema")
+    """The schema."""
+    strict: Flag | None = None
+    """Whether the reply must fit it exactly."""
 
 
-class Asked(_Strict):
-    """A request for a reply."""
+class ResponseFormat(Lenient):
+    """What the reply looks like: text, any JSON object, or JSON that fits a schema."""
+
+    type: Annotated[
+        Literal["text", "json_object", "json_schema"],
+        only("text", "json_object", "json_schema", otherwise="it should be text, json_object or json_schema"),
+    ]
+    """Which of these."""
+    json_schema: JsonSchema | None = None
+    """The schema, for `json_schema`."""
+
+    @model_validator(mode="after")
+    def _check_schema(self) -> ResponseFormat:
+        if (self.type == "json_schema") != (self.json_schema is not None):
+            raise PydanticCustomError("json_schema", "json_schema belongs to the type json_schema, which needs it")
+        return self
+
+    def as_openai(self) -> dict[str, Any] | None:
+        """The format as models take it; None for text, which needs no word."""
+        if self.type == "text":
+            return None
+        return self.model_dump(exclude_none=True, by_alias=True)
+
+
+class Asking(Lenient):
+    """What any request for a reply may hold."""
 
     model: str = Field(examples=["default"])
     """An identity's name, see /v1/models; `default` is the first of them."""
-    messages: list[AskedMessage] = Field(min_length=1, max_length=10_000)
-    """The conversation; the last one is answered."""
-    session_id: str | None = None
-    """Say the last message in this session, with its memory and transcript, which take the place of all messages before
-    it; `new` begins one. Without it nothing is remembered and nothing recalled."""
     identity: str | None = None
     """Who answers; stronger than `model`."""
+    session_id: str | None = None
+    """Say it in this session, with its memory and transcript, which take the place of all messages before; `new` begins
+    one. The header `X-Chatbot-Session` does the same."""
+    previous_response_id: str | None = None
+    """Go on from that response, in its session, or in a fork of it where it has gone on since."""
     stream: Flag | None = False
     """Whether the reply comes in pieces, as it is made."""
+    store: Flag | None = None
+    """`false`: nothing is kept and nothing recalled."""
+    temperature: Annotated[Number, Field(ge=0, le=2)] | None = None
+    """How freely words are chosen."""
+    top_p: Annotated[Number, Field(ge=0, le=1)] | None = None
+    """From which share of the likely words they are chosen."""
+    parallel_tool_calls: Flag | None = None
+    """Whether several tools may be called at once."""
+    user: str | None = Field(None, max_length=LONGEST_LABEL)
+    """Your end user, by any stable name: sessions and memory are theirs alone. You vouch for it; it is not a login."""
+    safety_identifier: str | None = Field(None, max_length=LONGEST_LABEL)
+    """The same by its newer name; of both, and of `X-Chatbot-User`, all must be the same."""
+    metadata: Ignored = None
+    prompt_cache_key: Ignored = None
+    service_tier: Ignored = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_slips(cls, data: object) -> object:
+        """Refuse an unknown field that looks like one of ours: a misspelt session_id must not lose a conversation."""
+        for name in data if isinstance(data, dict) else ():
+            if isinstance(name, str) and name not in cls.model_fields:
+                close = get_close_matches(name, [each for each in _OURS if each in cls.model_fields], 1, _SLIP)
+                if close:
+                    raise PydanticCustomError(
+                        "slip", "no field is called {name}: did you mean {close}?", {"name": name, "close": close[0]}
+                    )
+        return data
+
+
+class Asked(Asking):
+    """A request for a reply."""
+
+    messages: list[AskedMessage] = Field(min_length=1, max_length=10_000)
+    """The conversation; the last one is answered."""
+    conversation: str | None = None
+    """The same as `session_id`."""
     stream_options: StreamOptions | None = None
     """What a stream holds beside the reply."""
     tools: list[AskedTool] | None = Field(None, max_length=128)
-    """Functions that the model may call, and you run; not together with `session_id`, which has tools of its own."""
-    tool_choice: Annotated[
-        Literal["none", "auto"] | None,
-        _only("none", "auto", otherwise="only none and auto are supported: the model cannot be made to call a tool"),
-    ] = None
-    """Whether the model may call any of `tools`."""
-    parallel_tool_calls: Flag | None = None
-    """Taken and ignored."""
+    """Functions that the model may call, and you run."""
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | AllowedChoice | None = None
+    """Whether the model may or must call any of `tools`, or which."""
     max_tokens: Tokens | None = None
     """The longest reply that is wanted, in tokens; the identity's settings may allow less."""
     max_completion_tokens: Tokens | None = None
     """The same by its newer name; of two the lesser holds."""
-    n: Annotated[Literal[1] | None, _only(1, otherwise="only one reply is made")] = None
+    n: Annotated[Literal[1] | None, only(1, otherwise="only one reply is made")] = None
     """How many replies."""
-    response_format: TextFormat | None = None
-    """What replies look like."""
-    logprobs: Annotated[Literal[False] | None, _only(False, otherwise="no probabilities are told")] = None  # noqa: FBT003
+    response_format: ResponseFormat | None = None
+    """What the reply looks like."""
+    logprobs: Flag | None = None
     """Whether probabilities of tokens are told."""
-    modalities: list[Annotated[Literal["text"], _only("text", otherwise="replies are text alone")]] | None = None
+    top_logprobs: Annotated[int, Field(strict=True, ge=0, le=20)] | None = None
+    """Of how many tokens in each place; needs `logprobs`."""
+    stop: (
+        Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_stops), Field(max_length=_MOST_STOPS)]
+        | None
+    ) = None
+    """Texts before which the reply ends."""
+    logit_bias: dict[str, Annotated[Number, Field(ge=-100, le=100)]] | None = None
+    """How likely tokens are made."""
+    seed: Annotated[int, Field(strict=True)] | None = None
+    """Makes sampling repeatable, where the model can."""
+    presence_penalty: Penalty | None = None
+    """How unlikely words become that were said."""
+    frequency_penalty: Penalty | None = None
+    """The same, the more so the more often they were said."""
+    reasoning_effort: str | None = None
+    """How much the model thinks first."""
+    modalities: list[Annotated[Literal["text"], only("text", otherwise="replies are text alone")]] | None = None
     """What replies are made of."""
-    stop: Unsupported = None
-    logit_bias: Unsupported = None
-    top_logprobs: Unsupported = None
     functions: Unsupported = None
     function_call: Unsupported = None
     audio: Unsupported = None
-    prediction: Unsupported = None
     web_search_options: Unsupported = None
-    temperature: Ignored = None
-    top_p: Ignored = None
-    seed: Ignored = None
-    presence_penalty: Ignored = None
-    frequency_penalty: Ignored = None
-    reasoning_effort: Ignored = None
+    prediction: Ignored = None
     verbosity: Ignored = None
-    service_tier: Ignored = None
-    store: Ignored = None
-    metadata: Ignored = None
-    user: Ignored = None
-    safety_identifier: Ignored = None
-    prompt_cache_key: Ignored = None
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Asked:
+        self._chosen()
+        if self.top_logprobs and not self.logprobs:
+            raise PydanticCustomError("top_logprobs", "top_logprobs needs logprobs: true")
+        return self
 
     @property
     def most_tokens(self) -> int | None:
         """The longest reply that is wanted."""
         limits = [limit for limit in (self.max_tokens, self.max_completion_tokens) if limit]
         return min(limits, default=None)
+
+    def as_ask(self, session: str | None, memory: Remembers | None) -> Ask:
+        """The request, with what its headers say."""
+        tools, choice = self._chosen()
+        options = CallOptions(
+            temperature=self.temperature,
+            top_p=self.top_p,
+            seed=self.seed,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            reasoning_effort=self.reasoning_effort,
+            stop=tuple(self.stop) if self.stop else None,
+            logit_bias=self.logit_bias or None,
+            logprobs=self.logprobs or None,
+            top_logprobs=self.top_logprobs or None,
+            response_format=self.response_format.as_openai() if self.response_format else None,
+            tool_choice=choice,
+            parallel_tool_calls=self.parallel_tool_calls,
+        )
+        ask = Ask(
+            messages=tuple(message.as_message() for message in self.messages),
+            tools=tools,
+            options=options,
+            most_tokens=self.most_tokens,
+            session=one_of(
+                **{"X-Chatbot-Session": session, "session_id": self.session_id, "conversation": self.conversation}
+            ),
+            previous=self.previous_response_id,
+            memory="off" if self.store is False else memory,
+            recalls_always=memory == "on",
+        )
+        return ask if tools else without_tools(ask)
+
+    def _chosen(self) -> tuple[tuple[ToolSpec, ...], Any]:
+        tools = tuple(tool.function.as_spec() for tool in self.tools or ())
+        choice = self.tool_choice
+        if isinstance(choice, NamedTool):
+            return chosen(choice, tools, [choice.function.name], "")
+        if isinstance(choice, AllowedChoice):
+            names = [tool.function.name for tool in choice.allowed_tools.tools]
+            return chosen(choice, tools, names, choice.allowed_tools.mode)
+        return chosen(choice, tools, [], "")
 
 
 class _Told(BaseModel):
@@ -276,6 +528,8 @@ class Reply(_Told):
     """The reply; null where there are only tool calls."""
     tool_calls: list[Call] | None = None
     """The tools that you are asked to run."""
+    reasoning_content: str | None = None
+    """What the model thought before it replied, where it tells."""
     refusal: str | None = None
     """Always null."""
 
@@ -292,8 +546,8 @@ class Choice(_Told):
     """What was said."""
     finish_reason: Reason
     """Why it ended."""
-    logprobs: None = None
-    """Always null."""
+    logprobs: dict[str, Any] | None = None
+    """How likely its tokens were, where that was asked for."""
 
 
 class Completion(_Told):

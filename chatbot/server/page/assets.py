@@ -15,13 +15,13 @@ _FOR_A_YEAR = "public, max-age=31536000, immutable"
 
 
 class Assets(StaticFiles):
-    """The files; a browser keeps them, for `address` changes with what they hold."""
+    """Serve the files; browsers cache them because `address` changes with their content."""
 
     def __init__(self) -> None:
         super().__init__(directory=_FILES)
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        """See `StaticFiles`."""
+        """Return a file with caching headers."""
         response = await super().get_response(path, scope)
         response.headers["x-content-type-options"] = "nosniff"
         response.headers["cache-control"] = _FOR_A_YEAR
@@ -29,7 +29,7 @@ class Assets(StaticFiles):
 
 
 def addresses() -> dict[str, str]:
-    """Where each file is found."""
+    """Return the address of each file."""
     return {file.name: f"{FOLDER}/{file.name}?v={_digest(file)}" for file in _FILES.iterdir()}
 
 

@@ -1,15 +1,17 @@
-"""A conversation: what was said, and the reply as it comes."""
+"""Page of a conversation, with the live reply."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import AsyncGenerator
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from markupsafe import Markup
 
+from chatbot import operations
 from chatbot.chat import Event, Notice, ToolFinished, ToolStarted
 from chatbot.errors import ChatbotError
 from chatbot.messages import TextDelta
@@ -21,14 +23,18 @@ from chatbot.server.page.routes import PageRoute, SessionId, VisitHere
 from chatbot.server.page.sheets import base, piece, sheet
 from chatbot.server.turns import RunningTurn
 from chatbot.server.visit import Visit
-from stores.base import TranscriptStore
-from stores.errors import StoreError
+from chatbot.stores.access import may
+from chatbot.stores.base import TranscriptStore
+from chatbot.stores.errors import StoreError
+from chatbot.stores.records import parse_time
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
 
 _SESSIONS_BESIDE = 30
 _ENTRIES = 60
 _MOST_ENTRIES = 100_000
+_BEFORE = 6
+"""Entries shown before the requested message as context."""
 _LEAST_PAUSE_S = 0.05
 _WORK_SHARE = 10
 """Rendering a reply while it grows takes at most one part in so many of the time."""
@@ -46,11 +52,18 @@ async def show(
     request: Request,
     visit: VisitHere,
     session_id: SessionId,
+    *,
     last: Annotated[int, Query(ge=1, le=_MOST_ENTRIES)] = _ENTRIES,
     edit: Annotated[str, Query(max_length=100)] = "",
+    at: Annotated[str, Query(max_length=100)] = "",
 ) -> Response:
-    """The end of a conversation; `edit` is the time of a message that is to be said otherwise."""
+    """Show the end of a conversation, back to the message sent `at` that time.
+
+    `edit` is the time of a message to edit.
+    """
     session = await visit.session(session_id)
+    moment = parse_time(at) if at else None
+    last = max(last, await _entries_since(visit, session_id, moment) + _BEFORE) if moment else last
     told = await _exchanges(visit, session_id, last + 1)
     turns = await visit.turns_under_way(session_id)
     if turns and not (told and told[-1].moment >= turns[0].begun_at):
@@ -64,7 +77,9 @@ async def show(
         exchanges=told,
         beside=await visit.sessions(limit=_SESSIONS_BESIDE),
         live=told[-1].at if turns else None,
+        going=await operations.get_deletion(visit.context, session_id) if may(visit.memory, "erase") else None,
         edit=edit,
+        shown_from=_exchange_at(told, moment) if moment else "",
         more=2 * last if sum(len(each.answers) + 1 for each in told) > last else 0,
     )
 
@@ -87,7 +102,7 @@ async def _pieces(visit: Visit, session_id: str, turn: RunningTurn | None) -> As
 
 
 async def _done(visit: Visit, session_id: str, problem: str) -> Markup:
-    """The last exchange as it is kept, and what else on the page a turn changes."""
+    """Render the stored last exchange and the other parts of the page that a turn changes."""
     told = await _exchanges(visit, session_id, _ENTRIES)
     return piece(
         "done.html",
@@ -103,7 +118,7 @@ async def _done(visit: Visit, session_id: str, problem: str) -> Markup:
 
 
 async def _growing(turn: RunningTurn) -> AsyncGenerator[bytes, None]:
-    """What arrives is gathered for a moment, so that a quick model costs no more than a slow one."""
+    """Collect chunks for a moment, so that a fast model causes no more updates than a slow one."""
     text, waiting, due = Growing(), "", 0.0
     async for event in turn.events():
         if not isinstance(event, TextDelta):
@@ -147,7 +162,7 @@ def _happening(event: Event) -> Markup:
 
 
 async def _problem(visit: Visit, turn: RunningTurn) -> str:
-    """What went wrong, where the transcript does not say it."""
+    """Return the error if the transcript does not contain it."""
     try:
         await turn.ended()
     except (ChatbotError, StoreError) as error:
@@ -155,6 +170,20 @@ async def _problem(visit: Visit, turn: RunningTurn) -> str:
     except Exception as error:  # noqa: BLE001 - a model may be a stranger's; the reader shall know
         return unexpected(error).message
     return ""
+
+
+async def _entries_since(visit: Visit, session_id: str, moment: datetime) -> int:
+    """Count the entries from the one of that moment to the end; 0 where none is as old."""
+    session = await visit.session(session_id)
+    if not session.supports(TranscriptStore):
+        return 0
+    entries = await session.transcript_read_last(_MOST_ENTRIES)
+    return next((len(entries) - index for index, entry in enumerate(entries) if entry.at >= moment), 0)
+
+
+def _exchange_at(told: list[Exchange], moment: datetime) -> str:
+    """Return the time that names the exchange of that moment; empty where it is not there."""
+    return next((each.at for each in reversed(told) if each.moment <= moment), "")
 
 
 async def _exchanges(visit: Visit, session_id: str, last: int) -> list[Exchange]:

@@ -1,4 +1,4 @@
-"""What the sessions have cost."""
+"""Cost pages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from chatbot.chat.usage import Bill, bill_of, calls_in, merged
-from chatbot.server.native.sessions import cursor_of, place_of
+from chatbot.operations import cursor_of
+from chatbot.server.native.pages import place_of
 from chatbot.server.page.routes import PageRoute, SessionId, VisitHere
 from chatbot.server.page.sheets import sheet
 
@@ -18,7 +19,7 @@ _ON_A_PAGE = 20
 
 @router.get("/cost")
 async def show(request: Request, visit: VisitHere, before: Annotated[str, Query(max_length=200)] = "") -> Response:
-    """Of each session, the one used last first, and of all of them together."""
+    """Show the cost of each session, last used first, and the total."""
     records = await visit.sessions(limit=_ON_A_PAGE + 1, before=place_of(before) if before else None)
     shown = records[:_ON_A_PAGE]
     bills = await visit.bills()
@@ -35,7 +36,7 @@ async def show(request: Request, visit: VisitHere, before: Annotated[str, Query(
 
 @router.get("/c/{session_id}/cost")
 async def show_session(request: Request, visit: VisitHere, session_id: SessionId) -> Response:
-    """Of one session, by purpose, and of each of its turns."""
+    """Show the cost of one session by purpose and by turn."""
     session = await visit.session(session_id)
     receipts = await session.receipts()
     return sheet(

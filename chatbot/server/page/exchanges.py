@@ -1,4 +1,4 @@
-"""A transcript as people read it: what was asked, and what came of it."""
+"""Exchanges of a transcript, as the page shows them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from datetime import datetime
 from typing import Any
 
 from chatbot.chat.dialogue import TOOL, TOOL_CALL, USER
-from stores.records import TranscriptEntry, format_time
+from chatbot.stores.records import TranscriptEntry, format_time
 
 _LONGEST_TOOL_TEXT = 4_000
 
 
 @dataclass(slots=True)
 class Exchange:
-    """What someone said, and all that followed. `at` names it; `question` is None for what nobody asked for."""
+    """A message and all entries up to the next one. `at` identifies it; `question` is None without a message."""
 
     at: str
     moment: datetime
@@ -26,7 +26,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One entry that followed: `role` is assistant, tool_call, tool, error, or a made-up one."""
+    """One entry after a message: `role` is assistant, tool_call, tool, error, or any other text."""
 
     role: str
     text: str
@@ -46,7 +46,7 @@ def exchanges(entries: Iterable[TranscriptEntry]) -> list[Exchange]:
 
 
 def position(entries: Sequence[TranscriptEntry], at: str) -> int | None:
-    """Where the message stands that was said at that time; None where it is gone."""
+    """Return the index of the message of that time; None if it is gone."""
     for number, entry in enumerate(entries):
         if entry.role == USER and format_time(entry.at) == at:
             return number
@@ -72,7 +72,7 @@ def _call(content: str) -> Answer:
 
 
 def _json(content: str) -> Any:
-    """What a hand edit broke is shown as it stands."""
+    """Return tool names; text broken by a manual edit is shown unchanged."""
     try:
         return json.loads(content)
     except (ValueError, RecursionError):

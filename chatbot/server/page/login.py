@@ -20,10 +20,10 @@ _tries = Rates()
 
 @router.get("/")
 async def begin(house: HouseHere, caller: CallerHere) -> Response:
-    """To the identity that answers when none is named."""
+    """Redirect to the default identity."""
     known = house.identities(caller)
     if not known:
-        raise IdentityError("there is no identity that you may talk to")
+        raise IdentityError("no identity is available to you")
     return goto(f"/i/{known[0]}")
 
 
@@ -41,11 +41,17 @@ async def log_in(request: Request, house: HouseHere, fields: Fields) -> Response
         return sheet(request, "login.html", status=429, wrong=f"Too many tries: wait {wait:.0f} seconds.")
     text = fields.get("token", "").strip()
     if house.tokens.find(text) is None:
-        return sheet(request, "login.html", status=401, wrong="That is no valid token.")
+        return sheet(request, "login.html", status=401, wrong="Invalid token.")
     answer = goto("/")
-    is_secure = request.url.scheme == "https"
-    answer.set_cookie(COOKIE, text, max_age=_FOR_30_DAYS, httponly=True, samesite="strict", secure=is_secure)
+    secure = _came_over_tls(request)
+    answer.set_cookie(COOKIE, text, max_age=_FOR_30_DAYS, httponly=True, samesite="strict", secure=secure)
     return answer
+
+
+def _came_over_tls(request: Request) -> bool:
+    """Return True if the browser or a proxy reports TLS; a wrong report affects only its own cookie."""
+    told = request.headers.get("x-forwarded-proto", "").split(",")[0].strip().lower()
+    return "https" in {request.url.scheme, told, request.headers.get("origin", "").partition(":")[0].lower()}
 
 
 @router.post("/logout")

@@ -1,8 +1,8 @@
-"""Markdown as HTML that can do no harm, whoever wrote it.
+"""Markdown of untrusted authors as safe HTML.
 
-Three things stand between a text and the reader: HTML in it is shown as text, what comes out is sanitized, and the
-page's Content-Security-Policy runs no script and loads nothing from elsewhere. Images are not loaded: fetching one
-would tell its server who reads what.
+Three protections: HTML in the text is shown as text, the result is sanitized, and the page's Content-Security-Policy
+runs no inline script and loads nothing from other hosts. Images become links: loading one would tell its server who
+reads what.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from markdown_it.utils import OptionsDict
 from markupsafe import Markup
 
 _LONGEST = 100_000
-"""Characters; what is longer is shown as it was written, for time's sake."""
+"""Longest text in characters that is rendered; longer text is shown as written, to limit the time."""
 _HEADINGS_ABOVE = 2
 _SCHEMES = {"http", "https", "mailto"}
 _TAGS = {
@@ -44,7 +44,7 @@ class Growing:
         self._open = ""
 
     def add(self, text: str) -> tuple[Markup, Markup]:
-        """Take more of it: the HTML of blocks that are now complete, and that of the last one."""
+        """Add text; return the HTML of the blocks that are complete now, and of the last one."""
         self._open += text
         lines = self._open.split("\n")
         begins = [token.map[0] for token in _MARKDOWN.parse(self._open) if token.map and not token.level]
@@ -53,7 +53,7 @@ class Growing:
         return _rendered(complete) if complete else Markup(), _rendered(self._open)
 
     def end(self) -> Markup:
-        """The HTML of what is left."""
+        """Return the HTML of the rest."""
         left, self._open = self._open, ""
         return _rendered(left) if left else Markup()
 
@@ -63,7 +63,7 @@ def _rendered(text: str) -> Markup:
 
 
 class _Renderer(RendererHTML):
-    """As usual, but for links, which say where they lead, and for images, which become links."""
+    """Markdown parser that shows the target of links and turns images into links."""
 
     def heading_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any) -> str:
         """Below the headings of the page, so that these stay its outline."""
@@ -74,7 +74,7 @@ class _Renderer(RendererHTML):
     heading_close = heading_open
 
     def link_close(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any) -> str:
-        """Say where it leads, for its text may say something else."""
+        """Show the target, because the text may suggest another."""
         opened = next(token for token in reversed(tokens[:idx]) if token.type == "link_open")
         address = str(opened.attrs.get("href", ""))
         said = "".join(token.content for token in tokens[tokens.index(opened) + 1 : idx])

@@ -1,4 +1,4 @@
-"""What is remembered: all of it by time, or what is about something, with what the score is made of."""
+"""List and search of memories, with score details."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from chatbot.memory.reading import Hit
 from chatbot.server.native.pages import RANK, gone
 from chatbot.server.page.routes import PageRoute, VisitHere
 from chatbot.server.page.sheets import sheet
-from stores.access import SENSITIVITIES, Sensitivity
-from stores.observation import STATUSES, TYPES, Status, Type
+from chatbot.stores.access import SENSITIVITIES, Sensitivity
+from chatbot.stores.observation import STATUSES, TYPES, Status, Type
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
 
@@ -23,14 +23,14 @@ PART_NAMES = {
     "mention": "mentions",
     "importance": "importance",
     "credibility": "credibility",
-    "lexical": "its words",
-    "spill": "words beside it",
-    "session": "its session",
+    "lexical": "lexical match",
+    "spill": "neighbouring messages",
+    "session": "session",
     "meaning": "meaning",
 }
-"""What people call the parts of a score."""
+"""Labels of the score details."""
 WEIGHED = frozenset({"match", "recency", "mention", "importance", "credibility"})
-"""Those that lie between 0 and 1 and are weighed; the rest is what the match is made of."""
+"""Weighted parts between 0 and 1; the others are parts of the match."""
 
 
 @router.get("/memory")
@@ -46,7 +46,7 @@ async def show(
     after: Annotated[str, Query(max_length=100)] = "",
     told: Annotated[str, Query(max_length=100)] = "",
 ) -> Response:
-    """Only what is current can be searched; the rest is listed."""
+    """Search active memories, or list those of another status."""
     ask: tuple[Sensitivity, ...] = SENSITIVITIES if delicate else ("public",)
     wanted: dict[str, Any] = {"types": (kind,) if kind else (), "people": (person,) if person else ()}
     following: str | None = ""
@@ -72,14 +72,14 @@ async def show(
         asked={"q": q, "type": kind, "status": status, "person": person, "delicate": delicate},
         types=TYPES,
         statuses=STATUSES,
-        told="It is erased, and nothing of it is left." if told == "erased" else "",
+        told="Deleted permanently." if told == "erased" else "",
         part_names=PART_NAMES,
         weighed=WEIGHED,
     )
 
 
 def _begin(after: str) -> int:
-    """How many hits came before. Refuses what no page has led to."""
+    """Parse the number of hits on the pages before; reject other values."""
     if after and not re.fullmatch(RANK, after):
         raise gone(after)
     return int(after or 0)

@@ -1,8 +1,8 @@
-"""One remembered thing: all that it says, how it came to be, and what can be done with it."""
+"""Page of one memory, with its history and actions."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
@@ -10,10 +10,11 @@ from chatbot.memory.writing import Remembered
 from chatbot.server.page.routes import Fields, PageRoute, VisitHere
 from chatbot.server.page.sheets import base, goto, sheet
 from chatbot.server.visit import Visit
-from stores.access import SENSITIVITIES
-from stores.errors import ConflictingChange, InvalidValue, UnknownObservation
-from stores.observation import Observation, is_observation_id
-from stores.query import Version
+from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.errors import ConflictingChange, InvalidValue, UnknownObservation
+from chatbot.stores.fields import is_observation_id
+from chatbot.stores.observation import Observation
+from chatbot.stores.query import Version
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}/memory/{memory_id}")
 
@@ -27,7 +28,7 @@ _INHERITED_TOO = ("min_clearance", "importance", "derived_from")
 async def show(
     request: Request, visit: VisitHere, memory_id: MemoryId, told: Annotated[str, Query(max_length=100)] = ""
 ) -> Response:
-    """The thing, whatever its status; `told` is what was just done to it."""
+    """Show the memory in any status; `told` is the last action."""
     line = await _line(visit, memory_id)
     return sheet(
         request,
@@ -43,7 +44,7 @@ async def show(
 
 @router.post("/correct")
 async def correct(visit: VisitHere, memory_id: MemoryId, fields: Fields) -> Response:
-    """`how` says why: it was wrong, so that it is set right, or things have changed, so that a new one follows it."""
+    """Edit the memory: `how` is `wrong` (correct it) or `changed` (replace it, keeping its history)."""
     row = _of(await _line(visit, memory_id), memory_id)
     said = _what_is_said(fields)
     match fields.get("how"):
@@ -53,33 +54,33 @@ async def correct(visit: VisitHere, memory_id: MemoryId, fields: Fields) -> Resp
         case "changed":
             new = await _supersede(visit, row, said)
             return _to(visit, new.id, "superseded")
-    raise InvalidValue("say whether it was wrong or has changed")
+    raise InvalidValue("choose a reason: wrong or changed")
 
 
 @router.post("/forget")
 async def forget(visit: VisitHere, memory_id: MemoryId) -> Response:
-    """It is not recalled any more, and can be brought back."""
+    """Hide the memory; `restore` undoes it."""
     await visit.memories.forget(_checked(memory_id))
     return _to(visit, memory_id, "forgotten")
 
 
 @router.post("/purge")
 async def purge(visit: VisitHere, memory_id: MemoryId) -> Response:
-    """Erase it from every file, for good."""
+    """Delete the memory permanently."""
     await visit.memories.purge(_checked(memory_id))
     return goto(f"{base(visit)}/memory?told=erased")
 
 
 @router.post("/restore")
 async def restore(visit: VisitHere, memory_id: MemoryId) -> Response:
-    """Bring it back."""
+    """Restore the memory."""
     await visit.memories.restore(_checked(memory_id))
     return _to(visit, memory_id, "restored")
 
 
 @router.post("/confirm")
 async def confirm(visit: VisitHere, memory_id: MemoryId) -> Response:
-    """Vouch for it."""
+    """Mark the memory as correct."""
     await visit.memories.confirm(_checked(memory_id))
     return _to(visit, memory_id, "confirmed")
 
@@ -91,12 +92,12 @@ async def _supersede(visit: Visit, row: Observation, said: dict[str, object]) ->
         **{**inherited, **kept, **said}, metadata=dict(row.metadata), source="user", supersedes=row.id
     )
     if new.outcome == "exact_dup":
-        raise ConflictingChange("that says what is remembered already: there is nothing to take its place")
+        raise ConflictingChange("an identical memory already exists: nothing was changed")
     return new
 
 
-def _what_is_said(fields: Fields) -> dict[str, object]:
-    said: dict[str, object] = {name: fields[name].strip() for name in _SAID if name in fields}
+def _what_is_said(fields: Fields) -> dict[str, Any]:
+    said: dict[str, Any] = {name: fields[name].strip() for name in _SAID if name in fields}
     if "facts" in fields:
         said["facts"] = [line.strip() for line in fields["facts"].splitlines() if line.strip()]
     return said
@@ -121,9 +122,9 @@ def _to(visit: Visit, memory_id: str, told: str) -> Response:
 
 
 _TOLD = {
-    "corrected": "Corrected. The history keeps what it said before.",
-    "superseded": "Kept. It has taken the place of the old one, which stays in the history.",
-    "forgotten": "Forgotten. It is not recalled any more; you can bring it back.",
-    "restored": "It is back.",
-    "confirmed": "Thank you: it now weighs more.",
+    "corrected": "Saved. The history keeps the old text.",
+    "superseded": "Saved. It replaces the old memory, which stays in the history.",
+    "forgotten": "Hidden. It is not recalled; you can restore it.",
+    "restored": "Restored.",
+    "confirmed": "Confirmed. It now ranks higher.",
 }

@@ -1,4 +1,4 @@
-"""Who is mentioned in what is remembered, and what is stated about them."""
+"""Page of people with their facts."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ _MOST = 200
 
 @router.get("/people")
 async def show(request: Request, visit: VisitHere, q: Annotated[str, Query(max_length=200)] = "") -> Response:
-    """Whoever is mentioned most, first."""
+    """List people, most mentioned first."""
     people = await visit.memories.people(q.strip())
     return sheet(request, "people.html", visit, here="people", q=q, people=people[:_MOST], more=len(people) > _MOST)

@@ -1,4 +1,4 @@
-"""How the page's routes take what is sent, and tell what goes wrong: as a page, never as JSON."""
+"""Base of the page's routes: forms in, and errors as a page instead of JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chatbot.server.dependencies import CallerHere, HouseHere
 from chatbot.server.errors import Problem, problem_of
 from chatbot.server.page.sheets import sheet
 from chatbot.server.visit import Visit
-from stores.errors import InvalidValue, StoreError
+from chatbot.stores.errors import InvalidValue, StoreError
 
 _MOST_FIELDS = 100
 
@@ -24,7 +24,7 @@ class PageRoute(APIRoute):
     """A route whose errors are pages."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """See `APIRoute`."""
+        """Return a handler that renders errors as pages."""
         handle = super().get_route_handler()
 
         async def handle_or_tell(request: Request) -> Response:
@@ -33,7 +33,7 @@ class PageRoute(APIRoute):
             except (ChatbotError, StoreError) as error:
                 return told(request, problem_of(error, getattr(request.state, "caller", None)))
             except RequestValidationError:
-                return told(request, Problem(422, "", "", "that address leads nowhere: a part of it cannot be right"))
+                return told(request, Problem(422, "", "", "invalid address"))
 
         return handle_or_tell
 
@@ -50,17 +50,17 @@ def _fields(request: Request) -> dict[str, str]:
     try:
         text = request.state.body.decode()
         fields = parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_FIELDS, errors="strict")
-    except ValueError as error:  # what is no UTF-8, too
+    except ValueError as error:  # also for text that is not UTF-8
         raise InvalidValue(f"the form cannot be read: {error}") from error
     return {name: value.replace("\r\n", "\n") for name, value in fields}
 
 
 Fields = Annotated[dict[str, str], Depends(_fields)]
-"""What a form holds, each field once."""
+"""Return the fields of a form, each once."""
 
 
 def told(request: Request, problem: Problem) -> Response:
-    """What went wrong, as a page."""
+    """Render an error as a page."""
     response = sheet(request, "problem.html", status=problem.status, problem=problem)
     response.headers.update(problem.headers)
     return response

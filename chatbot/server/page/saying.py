@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
+from chatbot import operations
 from chatbot.server.page.exchanges import position
 from chatbot.server.page.routes import Fields, PageRoute, SessionId, VisitHere
 from chatbot.server.page.sheets import base, goto
 from chatbot.server.visit import Visit
-from stores.errors import ConflictingChange, InvalidValue
-from stores.records import TranscriptEntry, check_text
+from chatbot.stores.errors import ConflictingChange, InvalidValue
+from chatbot.stores.records import TranscriptEntry, check_text
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
 
@@ -24,13 +25,13 @@ async def say_first(visit: VisitHere, fields: Fields) -> Response:
 
 @router.post("/c/{session_id}/say")
 async def say(visit: VisitHere, session_id: SessionId, fields: Fields) -> Response:
-    """Say something. The reply comes by itself, whether or not anyone stays to see it."""
+    """Send a message. The turn continues even if the browser leaves."""
     return await _said(visit, session_id, _message(fields))
 
 
 @router.post("/c/{session_id}/stop")
 async def stop(visit: VisitHere, session_id: SessionId) -> Response:
-    """Stop the reply; what was said is kept."""
+    """Stop the reply; the text so far is kept."""
     await visit.stop(session_id)
     return _to(visit, session_id)
 
@@ -40,13 +41,13 @@ async def retry(visit: VisitHere, session_id: SessionId) -> Response:
     """Have the last message answered again."""
     taken = await _take_back(visit, session_id)
     if not taken:
-        raise ConflictingChange("there is no message to be answered again")
+        raise ConflictingChange("there is no message to answer again")
     return await _said(visit, session_id, taken[0].content)
 
 
 @router.post("/c/{session_id}/edit")
 async def edit(visit: VisitHere, session_id: SessionId, fields: Fields) -> Response:
-    """Say a message otherwise. The last one is replaced; an earlier one begins a fork, and nothing is lost."""
+    """Edit a message. The last one is replaced; an earlier one is edited in a fork."""
     text = _message(fields)
     session = await visit.session(session_id)
     entries = await session.transcript_read_all()
@@ -60,21 +61,21 @@ async def edit(visit: VisitHere, session_id: SessionId, fields: Fields) -> Respo
 
 @router.post("/c/{session_id}/fork")
 async def fork(visit: VisitHere, session_id: SessionId, fields: Fields) -> Response:
-    """Go on another way, from behind a message and its reply, or from the end."""
+    """Fork the session after a message and its reply, or at its end."""
     return _to(visit, await _fork(visit, session_id, fields, keep_message=True))
 
 
 @router.post("/c/{session_id}/rename")
 async def rename(visit: VisitHere, session_id: SessionId, fields: Fields) -> Response:
     """Give the session another title."""
-    await (await visit.session(session_id)).rename(fields.get("title", ""))
+    await operations.rename_session(visit.context, session_id, fields.get("title", ""))
     return _to(visit, session_id)
 
 
 @router.post("/c/{session_id}/delete")
-async def delete(visit: VisitHere, session_id: SessionId) -> Response:
-    """Erase the session for good, its turns under way stopped first."""
-    await visit.delete(session_id)
+async def delete(visit: VisitHere, session_id: SessionId, fields: Fields) -> Response:
+    """Stop running turns and delete the session permanently; `keep_memory` keeps its memories."""
+    await operations.delete_session(visit.context, session_id, keep_memory="keep_memory" in fields)
     return goto(f"{base(visit)}/sessions?told=deleted")
 
 
@@ -88,7 +89,7 @@ def _message(fields: Fields) -> str:
 def _position(entries: list[TranscriptEntry], fields: Fields) -> int:
     at = position(entries, fields.get("at", ""))
     if at is None:
-        raise ConflictingChange("that message is not there any more: look at the conversation again")
+        raise ConflictingChange("that message no longer exists: reload the conversation")
     return at
 
 
@@ -104,8 +105,8 @@ async def _take_back(visit: Visit, session_id: str) -> list[TranscriptEntry]:
 
 async def _fork(visit: Visit, session_id: str, fields: Fields, *, keep_message: bool) -> str:
     if "at" in fields:
-        _position(await (await visit.session(session_id)).transcript_read_all(), fields)  # else there is no fork at all
-    copy = await visit.fork(session_id)
+        _position(await (await visit.session(session_id)).transcript_read_all(), fields)  # raises before a fork is made
+    copy = await visit.session((await operations.fork_session(visit.context, session_id)).id)
     if "at" in fields:
         entries = await copy.transcript_read_all()
         begin = _position(entries, fields)

@@ -10,10 +10,12 @@ from fastapi import APIRouter, Query, Request, Response
 
 from chatbot.memory import SessionRecord
 from chatbot.memory.session_search import SessionHit
-from chatbot.server.native.sessions import cursor_of, place_of
+from chatbot.operations import cursor_of
+from chatbot.server.native.pages import place_of
 from chatbot.server.page.routes import PageRoute, VisitHere
 from chatbot.server.page.sheets import sheet
 from chatbot.server.visit import Visit
+from chatbot.stores.records import format_time
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
 
@@ -23,10 +25,14 @@ _SEARCHED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A session, and the line in it that was asked for; texts that answer the question are told from the rest."""
+    """A session with its matching line, in which the matched words are marked.
+
+    `at` is the time of the entry with that line; empty if it is not in an entry.
+    """
 
     record: SessionRecord
     line: tuple[tuple[str, bool], ...] = ()
+    at: str = ""
 
 
 @router.get("/sessions")
@@ -50,12 +56,12 @@ async def show(
 
 
 async def _about(visit: Visit, q: str) -> list[Found]:
-    """Those whose title holds the text as it stands, for it may be half a word; then those that speak of it."""
+    """Return sessions whose title contains the text, which may be part of a word; then those whose messages match."""
     wanted = q.strip().casefold()
     titled = [each for each in await visit.sessions(limit=_SEARCHED) if wanted in each.title.casefold()]
     found = {record.id: Found(record) for record in titled[:_ON_A_PAGE]}
     for hit in await visit.search_sessions(q, limit=_ON_A_PAGE):
-        found.setdefault(hit.record.id, Found(hit.record, _marked(hit)))
+        found.setdefault(hit.record.id, Found(hit.record, _marked(hit), format_time(hit.at) if hit.number else ""))
     return list(found.values())[:_ON_A_PAGE]
 
 

@@ -1,4 +1,4 @@
-"""How a page is made of a template, and what goes with every one of them."""
+"""Rendering of pages, with the values that all templates need."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chatbot.memory.record import utc_now
 from chatbot.server.page.assets import addresses
 from chatbot.server.page.markdown import rendered
 from chatbot.server.visit import Visit
-from stores.observation import Observation
+from chatbot.stores.observation import Observation
 
 THEMES = ("light", "dark")
 _HEADERS = {
@@ -37,17 +37,17 @@ _HEADERS = {
 _UNITS = ((86_400 * 365, "year"), (86_400 * 30, "month"), (86_400, "day"), (3_600, "hour"), (60, "minute"))
 
 _HAPPENED = {
-    "add": "noted",
+    "add": "created",
     "update": "changed",
-    "tighten": "hidden along with its source",
-    "mention": "said again",
+    "tighten": "restricted with its source",
+    "mention": "repeated",
     "confirm": "confirmed",
     "supersede": "superseded",
     "expire": "expired",
-    "archive": "put away",
-    "delete": "forgotten",
-    "restore": "brought back",
-    "compress": "summed up",
+    "archive": "archived",
+    "delete": "hidden",
+    "restore": "restored",
+    "compress": "merged",
 }
 
 
@@ -71,7 +71,7 @@ def piece(name: str, **shown: Any) -> Markup:
 
 
 def base(visit: Visit) -> str:
-    """Where the pages of an identity begin."""
+    """Return the base path of an identity's pages."""
     return f"/i/{visit.identity}"
 
 
@@ -81,7 +81,7 @@ def goto(address: str) -> RedirectResponse:
 
 
 def title_of(row: Observation) -> str:
-    """One line that says what is remembered."""
+    """Return one line that describes a memory."""
     said = row.title or row.user_text or row.narrative or row.assistant_text or " ".join(row.facts)
     return shorten(said, 120)
 
@@ -93,7 +93,7 @@ def shorten(text: str, most: int) -> str:
 
 
 def ago(moment: datetime) -> str:
-    """How long ago that was, or when it will be."""
+    """Return the distance of a time from now in words."""
     seconds = (utc_now() - moment).total_seconds()
     for length, unit in _UNITS:
         if abs(seconds) >= length:

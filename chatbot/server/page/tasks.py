@@ -1,4 +1,4 @@
-"""What is to be done."""
+"""Page of tasks."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
-from chatbot.memory.tasks import OPEN, TaskStatus
+from chatbot.memory.tasks import OPEN
 from chatbot.server.page.routes import Fields, PageRoute, VisitHere
 from chatbot.server.page.sheets import base, goto, sheet
-from stores.errors import InvalidValue
+from chatbot.stores.errors import InvalidValue
+from chatbot.words import TaskStatus
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}/tasks")
 
@@ -19,7 +20,7 @@ _PRIORITIES = ("high", "normal", "low")
 
 @router.get("")
 async def show(request: Request, visit: VisitHere, *, done: bool = False) -> Response:
-    """What is open, or what is done."""
+    """List open or completed tasks."""
     tasks = await visit.memories.tasks(statuses=_DONE if done else OPEN)
     return sheet(request, "tasks.html", visit, here="tasks", tasks=tasks, done=done, priorities=_PRIORITIES)
 

@@ -1,4 +1,4 @@
-"""Why a turn recalled what it did: the receipt, for people."""
+"""Page of a turn's receipt."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from chatbot.server.page.memories import PART_NAMES, WEIGHED
 from chatbot.server.page.routes import PageRoute, SessionId, VisitHere
 from chatbot.server.page.sheets import sheet
 from chatbot.server.visit import Visit
-from stores.access import SENSITIVITIES
-from stores.errors import InvalidValue, UnsupportedOperation
-from stores.observation import Observation
-from stores.records import parse_time
+from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.errors import InvalidValue, UnsupportedOperation
+from chatbot.stores.observation import Observation
+from chatbot.stores.records import parse_time
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
 
-_INJECTED = "in the prompt"
-_LISTED = "its title in the prompt"
+_INJECTED = "injected"
+_EXCERPT = "excerpt injected"
+_LISTED = "title injected"
 
 
 @dataclass(frozen=True, slots=True)
 class Considered:
-    """Something that was looked at: `row` is None where it is gone, or hidden from who asks."""
+    """A memory that was considered; `row` is None if it is deleted or hidden from the caller."""
 
     id: str
     row: Observation | None
@@ -37,15 +38,15 @@ class Considered:
 
     @property
     def is_injected(self) -> bool:
-        """Whether the model was shown it."""
-        return self.verdict == _INJECTED
+        """True if the model saw it."""
+        return self.verdict in {_INJECTED, _EXCERPT}
 
 
 @router.get("/c/{session_id}/why")
 async def show(
     request: Request, visit: VisitHere, session_id: SessionId, at: Annotated[str, Query(max_length=100)] = ""
 ) -> Response:
-    """The turn that answered the message said at that time; without one, the last turn."""
+    """Show the turn for the message of that time, or the last turn."""
     session = await visit.session(session_id)
     receipt = _receipt(await session.receipts(), at)
     return sheet(
@@ -66,10 +67,10 @@ async def show(
 
 
 def _receipt(receipts: list[dict[str, Any]], at: str) -> dict[str, Any]:
-    """The last one that was begun when the message was said; a message that is answered again has several."""
+    """Return the last receipt for the message; an answer that was retried has several."""
     found = [each for each in receipts if not at or _moment(str(each["at"])) <= _moment(at)]
     if not found:
-        raise SessionNotFound("there is no receipt of that turn: a fork leaves them with the session it came from")
+        raise SessionNotFound("no receipt for this turn: a fork leaves receipts in the original session")
     return found[-1]
 
 
@@ -77,11 +78,11 @@ def _moment(text: str) -> datetime:
     try:
         return parse_time(text)
     except InvalidValue:
-        raise SessionNotFound("there is no such turn") from None
+        raise SessionNotFound("no such turn") from None
 
 
 async def _considered(visit: Visit, memory: dict[str, Any]) -> list[Considered]:
-    """Everything that was looked at, and what surfaced by itself, the injected first."""
+    """Return all memories that were considered, injected ones first."""
     looked_at = {str(each["id"]): each for each in memory.get("considered", [])}
     injected = [str(each) for each in memory.get("injected", [])]
     why = {str(each["id"]): str(each["why"]) for each in memory.get("left_out", [])}
@@ -89,6 +90,7 @@ async def _considered(visit: Visit, memory: dict[str, Any]) -> list[Considered]:
     ids = list(dict.fromkeys([*injected, *listed, *looked_at]))
     verdicts = {each: why.get(each, str(looked["verdict"])) for each, looked in looked_at.items()}
     verdicts |= dict.fromkeys(listed, _LISTED) | dict.fromkeys(injected, _INJECTED)
+    verdicts |= dict.fromkeys(map(str, memory.get("excerpts", [])), _EXCERPT)
     rows = await _rows(visit, ids)
     return [
         Considered(

@@ -1,12 +1,12 @@
-"""The tools of other programs, over the Model Context Protocol.
+"""Tools of other programs over the Model Context Protocol.
 
-servers      all that are configured, started side by side and ended together
-server       one of them: its calls, its restarts           connection   one run of it, in a task of its own
-child        its process, in a group that is ended whole    lines        messages as lines of JSON on byte streams
-tool         one of its tools, as a model is offered it
+servers      all configured servers, started concurrently and ended together
+server       one server: calls and restarts                 connection   one run of a server, in its own task
+child        its process group                              lines        messages as JSON lines on byte streams
+tool         one of its tools, as offered to a model
 
-The SDK is imported when a server is started, not before. What a server says is a stranger's text: it is cut to a
-length, stripped of what nobody can see, and handed to the model as data.
+The SDK is imported when a server is started. Text of servers is untrusted: its length is limited, invisible characters
+are removed, and the model gets it as data.
 """
 
 from chatbot.tools.mcp.servers import McpServers

@@ -1,4 +1,4 @@
-"""A process in a group of its own, which is ended whole: whatever it started, and whatever signals it ignores."""
+"""Child process in its own group, which is ended completely, even if it ignores signals."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import anyio
 from chatbot.tools.mcp.lines import LONGEST_LINE
 
 _SHARED = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
-"""Of our environment, what a child is told: no key is among it."""
+"""Variables passed to a child: no keys."""
 _ON_ITS_OWN_S = 1.0
-"""How long a child has after its input is closed, and again after it was asked to end."""
+"""Time for a child to end after its input is closed, and again after SIGTERM."""
 _POLL_S = 0.01
 _LAST_WORDS = 2_000
 
 
 class Child:
-    """A running process. `last_words` is the end of what it wrote to its standard error."""
+    """A running process. `last_words` is the end of its standard error."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         if process.stdin is None or process.stdout is None or process.stderr is None:
@@ -42,9 +42,9 @@ class Child:
 
 @asynccontextmanager
 async def running(command: Sequence[str], env: Mapping[str, str], folder: Path) -> AsyncIterator[Child]:
-    """Start a command in `folder`, with `env` and little else in its environment; nothing of it is left afterwards.
+    """Start a command in `folder` with `env` and a minimal environment; its whole group is ended afterwards.
 
-    Raises `OSError` where it cannot be started.
+    Raises `OSError` if it cannot be started.
     """
     shared = {name: os.environ[name] for name in _SHARED if name in os.environ}
     process = await asyncio.create_subprocess_exec(
@@ -70,7 +70,7 @@ async def running(command: Sequence[str], env: Mapping[str, str], folder: Path) 
         finally:
             _signal_all(process.pid, signal.SIGKILL)  # also where the line above was cancelled
             with anyio.CancelScope(shield=True):
-                await _soon(lambda: process.returncode is not None)  # the event loop hears of it a moment later
+                await _soon(lambda: process.returncode is not None)  # the event loop is notified a moment later
             process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001 - nothing public closes the pipes that an escaped grandchild holds
 
 
@@ -86,9 +86,9 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 async def _soon(is_true: Callable[[], bool]) -> bool:
-    """Whether it comes true in a while. Not `process.wait`, which waits for pipes that a grandchild may hold, too."""
+    """Wait for the condition. `process.wait` also waits for pipes, which a grandchild may hold."""
     with anyio.move_on_after(_ON_ITS_OWN_S):
-        while not is_true():  # noqa: ASYNC110 - nothing tells of the end of a group
+        while not is_true():  # noqa: ASYNC110 - there is no event for the end of a group
             await anyio.sleep(_POLL_S)
         return True
     return False
@@ -100,6 +100,6 @@ def _signal_all(group: int, number: int) -> bool:
         os.killpg(group, number)
     except ProcessLookupError:
         return False
-    except PermissionError:  # macOS says so of a group of zombies
+    except PermissionError:  # macOS raises this for a group of zombies
         return True
     return True

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from chatbot.config import McpServerSettings, from_variable
 from chatbot.errors import ConfigError, ToolError
-from stores.lifecycle import AsyncResource
+from chatbot.stores.lifecycle import AsyncResource
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -34,13 +34,13 @@ class Connection(AsyncResource):
         self.is_broken = False
 
     async def open(self) -> Client:
-        """Start the server. Raises `ToolError` where it is not there in time, which leaves nothing behind."""
+        """Start the server. Raises `ToolError` if it does not start in time; nothing is left running."""
         self._task = asyncio.create_task(self._hold(), name=f"MCP server {self._name}")
         try:
             async with asyncio.timeout(self._settings.start_timeout_s):
                 return await asyncio.shield(self._opened)
         except TimeoutError:
-            why = f"it was not there within {self._settings.start_timeout_s:g} s"
+            why = f"it did not start within {self._settings.start_timeout_s:g} s"
         except ConfigError as error:
             why = str(error)
         except Exception as error:  # noqa: BLE001 - a stranger's program and its transport may raise anything
@@ -50,10 +50,12 @@ class Connection(AsyncResource):
             raise
         await self.aclose()
         said = self._said().decode(errors="replace").strip()
-        raise ToolError(f"the server {self._name!r} cannot be used: {why}{f'; it said: {said[-300:]}' if said else ''}")
+        raise ToolError(
+            f"the server {self._name!r} cannot be used: {why}{f'; its output: {said[-300:]}' if said else ''}"
+        )
 
     async def aclose(self) -> None:
-        """End the server and what it started."""
+        """End the server and its child processes."""
         self._closing.set()
         if self._task is None:
             return
@@ -73,7 +75,7 @@ class Connection(AsyncResource):
                 if not self._opened.done():
                     self._opened.set_result(client)
                 await self._closing.wait()
-        except Exception as error:  # noqa: BLE001 - the same as in `open`, which is told of it
+        except Exception as error:  # noqa: BLE001 - `open` raises it
             if not self._opened.done():
                 self._opened.set_exception(error)
         finally:
@@ -122,7 +124,7 @@ def _command(settings: McpServerSettings, folder: Path) -> Sequence[str]:
 
 
 def _innermost(error: BaseException) -> str:
-    """What went wrong at the bottom of groups of errors, in one line."""
+    """Return the innermost error of exception groups in one line."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     text = " ".join(str(error).split()) or type(error).__name__

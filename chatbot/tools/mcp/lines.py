@@ -1,7 +1,7 @@
-"""Messages of the Model Context Protocol as lines of JSON on a pair of byte streams.
+"""Messages of the Model Context Protocol as JSON lines on a pair of byte streams.
 
 The SDK's own standard streams read in threads, which cannot be cancelled: a server would hang on an open pipe after
-SIGTERM. These are cancelled at once, and a line that is no message is passed over.
+SIGTERM. These can be cancelled at once; a line that is not a message is skipped.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Outgoing = MemoryObjectSendStream[SessionMessage]
 async def message_streams(
     reader: asyncio.StreamReader, writer: Writer, *, on_end: Callable[[], None] = lambda: None
 ) -> AsyncIterator[tuple[Incoming, Outgoing]]:
-    """What the SDK's sessions read from and write to. The first ends when the peer does, which `on_end` is told."""
+    """Return the streams of an SDK session. The first ends with the peer, which calls `on_end`."""
     arriving, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, leaving = anyio.create_memory_object_stream[SessionMessage](0)
     all_written = anyio.Event()
@@ -54,7 +54,7 @@ async def message_streams(
     async def write() -> None:
         await _write(leaving, writer)
         all_written.set()
-        arriving.close()  # nobody can answer what cannot be asked
+        arriving.close()  # a request that cannot be sent has no answer
 
     async with incoming, outgoing, arriving, leaving, anyio.create_task_group() as group:
         group.start_soon(read)
@@ -73,7 +73,7 @@ async def _read(reader: asyncio.StreamReader, arriving: MemoryObjectSendStream[S
                 try:
                     message = jsonrpc_message_adapter.validate_json(line, by_name=False)
                 except ValueError:
-                    logger.debug("a line that is no message was passed over: %.80r", line)
+                    logger.debug("skipped a line that is not a message: %.80r", line)
                     continue
                 await arriving.send(SessionMessage(message))
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from chatbot.config import McpServerSettings
 from chatbot.errors import ToolError
 from chatbot.messages import ToolSpec
+from chatbot.stores.errors import did_you_mean
+from chatbot.stores.lifecycle import AsyncResource
 from chatbot.tools.mcp.connection import Connection
 from chatbot.tools.mcp.tool import RemoteTool
 from chatbot.tools.toolbox import Tool
-from stores.errors import did_you_mean
-from stores.lifecycle import AsyncResource
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mcp.types import Tool as Listed
 
 Judge = Callable[[ToolSpec], str | None]
-"""Names what is wrong with what a tool says of itself, if anything is."""
+"""Function that returns what is wrong with a tool's description, if anything."""
 _MOST_TOOLS = 200
 _MOST_PAGES = 20
 
@@ -40,10 +40,10 @@ class Server(AsyncResource):
         self._client: Client | None = None
         self._changing = asyncio.Lock()
         self._is_restarted = False
-        """Whether it was started again since a call last succeeded."""
+        """True if the server was restarted since the last successful call."""
 
     async def tools(self) -> list[Tool]:
-        """Those that it lists and the settings allow. What is wrong with it becomes a complaint."""
+        """Return the listed tools that the settings allow. Errors become complaints."""
         try:
             async with asyncio.timeout(self._settings.start_timeout_s * 2):
                 listed = [tool async for tool in self._listed()]
@@ -57,7 +57,7 @@ class Server(AsyncResource):
         return []
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> CallToolResult:
-        """What the tool answers. Raises `ToolError` where it does not."""
+        """Call the tool and return its result. Raises `ToolError`."""
         from mcp import MCPError
         from mcp.types import CONNECTION_CLOSED
 
@@ -101,7 +101,7 @@ class Server(AsyncResource):
     def _died(self, connection: Connection | None, tool: str) -> ToolError:
         if connection is not None:
             connection.is_broken = True
-        return ToolError(f"the server {self.name!r} ended during {tool!r}: nobody knows whether that was done")
+        return ToolError(f"the server {self.name!r} ended during {tool!r}: it may or may not have been done")
 
     async def _listed(self) -> AsyncIterator[Listed]:
         client = await self._connected()
@@ -143,6 +143,6 @@ class Server(AsyncResource):
         rule = None if name in self._settings.trust else self._judge(spec)
         if rule is not None:
             raise ToolError(
-                f"the tool {name!r:.80} of {self.name!r} is left out: what it says of itself reads like an instruction "
-                f"({rule}); `trust` offers it all the same"
+                f"the tool {name!r:.80} of {self.name!r} is left out: its description reads like an instruction "
+                f"({rule}); list it in `trust` to offer it anyway"
             )

@@ -9,9 +9,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from chatbot.config import McpServerSettings
+from chatbot.stores.lifecycle import AsyncResource
 from chatbot.tools.mcp.server import Judge, Server
 from chatbot.tools.toolbox import Tool, ToolSource
-from stores.lifecycle import AsyncResource
 
 HOW_TO_INSTALL = "the package mcp is not installed: pip install 'chatbot-runtime[mcp]'"
 
@@ -30,12 +30,12 @@ class McpServers(ToolSource, AsyncResource):
             self._starting = asyncio.create_task(self._start(), name="MCP servers")
 
     async def tools(self) -> Sequence[Tool]:
-        """See `ToolSource`: the tools of those that could be started, in the order of the configuration."""
+        """Return the tools of all started servers in the order of the configuration."""
         self.begin()
         return await asyncio.shield(self._starting) if self._starting else []
 
     def complaints(self) -> list[str]:
-        """See `ToolSource`."""
+        """Return the problems of all servers."""
         told, self._complaints = self._complaints, []
         for server in self._servers:
             told += server.complaints

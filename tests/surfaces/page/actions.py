@@ -5,13 +5,30 @@ from playwright.sync_api import Locator, Page, expect
 
 
 def say(page: Page, text: str, *, wait: bool = True) -> None:
-    """Type a message and send it with Enter."""
+    """Type a message and send it, with Enter where there are keys, and with the button on a phone."""
     box = page.get_by_label("Message", exact=True)
     box.fill(text)
-    box.press("Enter")
+    if page.evaluate("matchMedia('(hover: hover)').matches"):
+        box.press("Enter")
+    else:
+        page.get_by_role("button", name="Send").click()
     expect(page.locator(".question").last).to_have_text(text)
     if wait:
         done(page)
+
+
+def go(page: Page, name: str) -> None:
+    """Click a link of the navigation, and wait for its page."""
+    link = page.get_by_role("navigation", name="Main").get_by_role("link", name=name, exact=True)
+    link.click()
+    expect(link).to_have_attribute("aria-current", "page")
+
+
+def open_memory(page: Page, title: str) -> None:
+    """Open the page of a memory that the list of memories shows."""
+    go(page, "Memory")
+    page.locator(".rows").get_by_role("link", name=title).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(title)
 
 
 def done(page: Page) -> None:

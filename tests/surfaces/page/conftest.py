@@ -15,14 +15,18 @@ from playwright.sync_api import (
     Page,
     Playwright,
     Request,
+    expect,
     sync_playwright,
 )
 
+from tests.patience import PATIENCE_S
 from tests.programs import found_or_installed
 from tests.servers.http_server import http
 from tests.surfaces.page.gate import Gate
 
 __all__ = ["http"]
+
+expect.set_options(timeout=PATIENCE_S * 1000)
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 _EXPECTED = "Failed to load resource: the server responded with a status of 4"
@@ -59,7 +63,7 @@ def gate() -> Iterator[Gate]:
 def _tab(browser: Browser, stack: ExitStack, url: str, wrong: list[str], **options: object) -> Page:
     context: BrowserContext = browser.new_context(base_url=url, **options)  # type: ignore[arg-type]
     stack.callback(context.close)
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(PATIENCE_S * 1000)
     host = urlsplit(url).netloc
 
     def asked(request: Request) -> None:

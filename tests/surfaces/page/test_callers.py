@@ -24,7 +24,7 @@ def test_a_token_is_asked_for_kept_where_no_script_finds_it_and_given_back(http:
     expect(page).to_have_url(f"{served.url}/login")
     page.get_by_label("Token").fill("cbt_" + "x" * 43)
     page.get_by_role("button", name="Log in").click()
-    expect(page.get_by_role("alert").first).to_have_text("That is no valid token.")
+    expect(page.get_by_role("alert").first).to_have_text("Invalid token.")
     _log_in(page, served.token("ada"))
     [cookie] = [each for each in page.context.cookies() if each["name"] == "chatbot_token"]
     assert cookie["httpOnly"]
@@ -45,7 +45,7 @@ def test_two_people_see_nothing_of_each_other(http: Serve, tab: Tab) -> None:
     say(ada, "My secret is the blue door")
     say(grace, "My garden has roses")
     session = ada.url.removeprefix(served.url)
-    for path in ("", "/sessions?q=door", "/memory?q=door", "/people", "/tasks", "/cost"):
+    for path in ("", "/sessions?q=door", "/memory?q=door", "/people", "/profile", "/tasks", "/cost"):
         grace.goto(f"/i/grace{path}")
         expect(grace.get_by_role("main")).to_be_visible()
         assert "blue" not in grace.content()
@@ -101,11 +101,11 @@ def test_every_address_of_the_page_asks_for_a_token(http: Serve) -> None:
 
 def _paths(served: Served) -> list[tuple[str, str]]:
     """Every route of the page, but for the form at the door."""
-    from chatbot.server.page import chat, cost, login, memories, memory, people, saying, sessions, tasks, why
+    from chatbot.server.page import chat, cost, login, memories, memory, people, profile, saying, sessions, tasks, why
 
     found = []
-    for part in (login, chat, saying, sessions, memories, memory, tasks, people, why, cost):
+    for part in (login, chat, saying, sessions, memories, memory, tasks, people, profile, why, cost):
         for route in part.router.routes:
-            path = route.path.format(identity="ada", session_id="x", memory_id="x", task_id="x")
+            path = route.path.format(identity="ada", session_id="x", memory_id="x", task_id="x", slot="x")
             found += [(method, path) for method in route.methods if path != "/login"]
     return found

@@ -7,7 +7,7 @@ from playwright.sync_api import Page, expect
 from chatbot.errors import ProviderFailed
 from chatbot.messages import ToolCall
 from tests.servers.http_server import Serve, wait_until
-from tests.surfaces.page.actions import answers, done, say
+from tests.surfaces.page.actions import answers, done, go, say
 from tests.surfaces.page.gate import Gate
 
 Tab = Callable[..., Page]
@@ -73,7 +73,7 @@ def test_the_last_message_is_edited_in_place(http: Serve, tab: Tab) -> None:
     say(page, "two")
     url = page.url
     page.get_by_role("link", name="Edit").last.click()
-    box = page.get_by_label("Say it otherwise")
+    box = page.get_by_label("Edit your message")
     expect(box).to_be_focused()
     expect(box).to_have_value("two")
     box.fill("three")
@@ -90,7 +90,7 @@ def test_an_earlier_message_is_edited_in_a_fork_and_nothing_is_lost(http: Serve,
         say(page, text)
     url = page.url
     page.get_by_role("link", name="Edit").nth(1).click()
-    page.get_by_label("Say it otherwise, in a fork of this session").fill("zwei")
+    page.get_by_label("Edit your message in a fork of this session").fill("zwei")
     page.get_by_role("button", name="Send").first.click()
     expect(page.locator(".question")).to_have_text(["one", "zwei"])
     expect(answers(page)).to_have_text(["You said: one", "You said: zwei"])
@@ -178,7 +178,7 @@ def test_sessions_are_found_by_their_title_and_by_what_was_said(http: Serve, tab
         page.goto("/i/ada")
         say(page, first)
         say(page, second)
-    page.goto("/i/ada/sessions")
+    go(page, "Sessions")
     rows = page.locator(".rows > li > a")
     expect(rows).to_have_text(["Gardening plans", "Chess openings"])
     page.get_by_role("searchbox").fill("chess")
@@ -188,7 +188,7 @@ def test_sessions_are_found_by_their_title_and_by_what_was_said(http: Serve, tab
     expect(page.locator(".rows")).to_contain_text("Tomatoes need the sun")
     expect(page.get_by_role("status")).to_have_text("1 found")
     page.get_by_role("searchbox").fill("zeppelin")
-    expect(page.locator(".rows")).to_have_text("Nothing was found.")
+    expect(page.locator(".rows")).to_have_text("No sessions found")
 
 
 def test_tools_and_failures_are_shown(http: Serve, tab: Tab) -> None:

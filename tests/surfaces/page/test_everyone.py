@@ -7,7 +7,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from tests.servers.http_server import Serve, Served
-from tests.surfaces.page.actions import remember, say
+from tests.surfaces.page.actions import go, remember, say
 
 Tab = Callable[..., Page]
 
@@ -33,7 +33,17 @@ def places(served: Served, tab: Tab) -> list[str]:
         for text in ("Tell me of the gym", LONG):
             client.post(f"/v1/sessions/{session}/chat", json={"text": text, "stream": False})
         at = client.get(f"/v1/sessions/{session}/messages").json()["data"][0]["at"]
-    paths = ["", "/sessions", "/memory", "/memory?q=gym", f"/memory/{memory_id}", "/tasks", "/people", "/cost"]
+    paths = [
+        "",
+        "/sessions",
+        "/memory",
+        "/memory?q=gym",
+        f"/memory/{memory_id}",
+        "/tasks",
+        "/people",
+        "/profile",
+        "/cost",
+    ]
     paths += [f"/c/{session}", f"/c/{session}?edit={at}", f"/c/{session}/why", f"/c/{session}/cost", "/memory/nothing"]
     return [*(f"/i/ada{path}" for path in paths), "/login"]
 
@@ -125,7 +135,7 @@ def test_light_and_dark_follow_the_system_and_the_switch_which_is_remembered(ser
     assert sum(light) > 600
     page.get_by_role("button", name="Light or dark").click()
     assert _ground(page) == dark
-    page.goto("/i/ada/memory")
+    go(page, "Memory")
     assert _ground(page) == dark
     page.get_by_role("button", name="Light or dark").click()
     page.emulate_media(color_scheme="dark")

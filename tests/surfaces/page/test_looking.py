@@ -7,7 +7,7 @@ from playwright.sync_api import Page, expect
 
 from chatbot.models.base import Price
 from tests.servers.http_server import Serve, Served
-from tests.surfaces.page.actions import remember, say
+from tests.surfaces.page.actions import go, open_memory, remember, say
 
 Tab = Callable[..., Page]
 
@@ -22,7 +22,8 @@ def test_memory_is_searched_as_one_types_and_shows_what_a_score_is_made_of(serve
         remember(client, "The locker at the gym has the number 4711", type="note")
         remember(client, "Chess club meets on Tuesday", type="event")
     page = tab(served.url)
-    page.goto("/i/ada/memory")
+    page.goto("/i/ada")
+    go(page, "Memory")
     rows = page.locator(".rows > li > a")
     expect(rows).to_have_count(2)
     page.get_by_role("searchbox").press_sequentially("locker gym")
@@ -35,11 +36,11 @@ def test_memory_is_searched_as_one_types_and_shows_what_a_score_is_made_of(serve
         row.locator("th").inner_text(): float(row.locator("td").first.inner_text())
         for row in score.locator("tbody tr").all()
     }
-    assert set(parts) >= {"match", "recency", "mentions", "its words"}
+    assert set(parts) >= {"match", "recency", "mentions", "lexical match"}
     told = float(score.locator(".number").inner_text())
-    assert told == pytest.approx(0.6 * parts["match"] + 0.2 * parts["recency"] + 0.2 * parts["mentions"], abs=0.02)
-    page.get_by_label("Kind").select_option("event")
-    expect(page.locator(".rows")).to_have_text("Nothing was found.")
+    assert told == pytest.approx(0.96 * parts["match"] + 0.02 * parts["recency"] + 0.02 * parts["mentions"], abs=0.02)
+    page.get_by_label("Type").select_option("event")
+    expect(page.locator(".rows")).to_have_text("No memories found")
 
 
 def test_a_search_leads_on_to_all_that_was_found(served: Served, tab: Tab) -> None:
@@ -47,7 +48,9 @@ def test_a_search_leads_on_to_all_that_was_found(served: Served, tab: Tab) -> No
         for number in range(27):
             remember(client, f"An orchard with {number} trees")
     page = tab(served.url)
-    page.goto("/i/ada/memory?q=orchard")
+    page.goto("/i/ada")
+    go(page, "Memory")
+    page.get_by_role("searchbox").fill("orchard")
     rows = page.locator(".rows > li > a")
     expect(page.get_by_role("status")).to_have_text("1 to 25, best first")
     first = set(rows.all_inner_texts())
@@ -57,7 +60,7 @@ def test_a_search_leads_on_to_all_that_was_found(served: Served, tab: Tab) -> No
     assert first.isdisjoint(rows.all_inner_texts())
     expect(page.get_by_role("link", name="More")).to_have_count(0)
     page.goto("/i/ada/memory?q=orchard&after=x")
-    expect(page.get_by_role("heading", level=1)).to_have_text("That did not work")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Error")
 
 
 def test_an_address_that_leads_nowhere_is_told_as_a_page(served: Served, tab: Tab) -> None:
@@ -66,7 +69,7 @@ def test_an_address_that_leads_nowhere_is_told_as_a_page(served: Served, tab: Ta
         answer = page.goto(path)
         assert answer is not None
         assert answer.status == 404
-        expect(page.get_by_role("heading", level=1)).to_have_text("That did not work")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Error")
     with served.client() as client:
         assert client.get("/i/ada/nosuch").json()["error"]["code"] == "not_found"
 
@@ -75,9 +78,11 @@ def test_what_is_delicate_is_listed_only_when_asked_for(served: Served, tab: Tab
     with served.client() as client:
         remember(client, "The surprise party is on Saturday", sensitivity="private")
     page = tab(served.url)
-    page.goto("/i/ada/memory?q=party")
-    expect(page.locator(".rows")).to_have_text("Nothing was found.")
-    page.get_by_label("with delicate ones").check()
+    page.goto("/i/ada")
+    go(page, "Memory")
+    page.get_by_role("searchbox").fill("party")
+    expect(page.locator(".rows")).to_have_text("No memories found")
+    page.get_by_label("include sensitive memories").check()
     expect(page.locator(".rows > li > a")).to_have_text(["The surprise party is on Saturday"])
 
 
@@ -85,16 +90,17 @@ def test_what_was_wrong_is_corrected_and_the_history_keeps_what_it_said(served: 
     with served.client() as client:
         memory_id = remember(client, "The train leaves at nine", facts=["platform 3"])
     page = tab(served.url)
-    page.goto(f"/i/ada/memory/{memory_id}")
-    page.get_by_text("Correct it").click()
+    page.goto("/i/ada")
+    open_memory(page, "The train leaves at nine")
+    page.locator("details.correct > summary").click()
     page.get_by_label("Title").fill("The train leaves at ten")
-    page.get_by_label("Facts, one a line").fill("platform 4\ncoach 7")
+    page.get_by_label("Facts, one per line").fill("platform 4\ncoach 7")
     page.get_by_label("It was wrong").check()
-    page.get_by_role("button", name="Keep").click()
+    page.get_by_role("button", name="Save").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("The train leaves at ten")
-    expect(page.get_by_role("status")).to_contain_text("Corrected")
+    expect(page.get_by_role("status")).to_contain_text("Saved")
     expect(page.locator(".stored li")).to_have_text(["platform 4", "coach 7"])
-    expect(page.locator(".line")).to_contain_text("title: The train leaves at ten")
+    expect(page.locator(".line")).to_contain_text("title: The train leaves at nine → The train leaves at ten")
     assert memory_id in page.url
 
 
@@ -102,30 +108,32 @@ def test_what_has_changed_is_superseded_and_both_stand_in_the_history(served: Se
     with served.client() as client:
         memory_id = remember(client, "Kim lives in Graz", people=["Kim"], tags=["address"])
     page = tab(served.url)
-    page.goto(f"/i/ada/memory/{memory_id}")
-    page.get_by_text("Correct it").click()
+    page.goto("/i/ada")
+    open_memory(page, "Kim lives in Graz")
+    page.locator("details.correct > summary").click()
     page.get_by_label("Title").fill("Kim lives in Linz")
-    page.get_by_role("button", name="Keep").click()
+    page.get_by_role("button", name="Save").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Kim lives in Linz")
     expect(page.locator(".about")).to_contain_text("address")
     assert memory_id not in page.url
     page.get_by_role("region", name="History").get_by_role("link", name="Kim lives in Graz").click()
-    expect(page.locator(".notice")).to_contain_text("It is superseded")
-    expect(page.get_by_role("button", name="Forget it")).to_have_count(0)
+    expect(page.locator(".notice")).to_contain_text("Status: superseded")
+    expect(page.get_by_role("button", name="Hide")).to_have_count(0)
 
 
 def test_forgetting_and_bringing_back(served: Served, tab: Tab) -> None:
     with served.client() as client:
         memory_id = remember(client, "The key is under the mat")
         page = tab(served.url)
-        page.goto(f"/i/ada/memory/{memory_id}")
-        page.get_by_role("button", name="Forget it").click()
-        expect(page.get_by_role("status")).to_contain_text("Forgotten")
+        page.goto("/i/ada")
+        open_memory(page, "The key is under the mat")
+        page.get_by_role("button", name="Hide").click()
+        expect(page.get_by_role("status")).to_contain_text("Hidden")
         assert client.get("/v1/memories").json()["data"] == []
-        page.get_by_role("button", name="Bring it back").click()
-        expect(page.get_by_role("status")).to_contain_text("It is back")
+        page.get_by_role("button", name="Restore").click()
+        expect(page.get_by_role("status")).to_contain_text("Restored")
         assert [each["id"] for each in client.get("/v1/memories").json()["data"]] == [memory_id]
-        page.get_by_role("button", name="It is right").click()
+        page.get_by_role("button", name="Confirm").click()
         expect(page.locator(".about")).to_contain_text("confirmed 1×")
 
 
@@ -135,20 +143,21 @@ def test_a_memory_is_erased_and_a_session_deleted_with_the_keys_alone_and_only_w
     with served.client() as client:
         kept = [remember(client, "The password is plugh"), remember(client, "Tea is at four")]
         page = tab(served.url)
-        page.goto(f"/i/ada/memory/{kept[0]}")
-        sure = page.get_by_role("button", name="Erase it for good")
+        page.goto("/i/ada")
+        open_memory(page, "The password is plugh")
+        sure = page.get_by_role("button", name="Delete permanently")
         expect(sure).to_be_hidden()
-        page.get_by_text("Erase it…").focus()
+        page.get_by_text("Delete permanently…").focus()
         page.keyboard.press("Enter")
         expect(sure).to_be_visible()
         assert len(client.get("/v1/memories").json()["data"]) == 2
         page.keyboard.press("Tab")
         expect(sure).to_be_focused()
         page.keyboard.press("Enter")
-        expect(page.get_by_role("status").first).to_have_text("It is erased, and nothing of it is left.")
+        expect(page.get_by_role("status").first).to_have_text("Deleted permanently.")
         assert [row["id"] for row in client.get("/v1/memories").json()["data"]] == kept[1:]
         assert client.get(f"/v1/memories/{kept[0]}").status_code == 404
-        page.goto("/i/ada")
+        go(page, "Chat")
         say(page, "forget all of this")
         page.get_by_text("More", exact=True).focus()
         page.keyboard.press("Enter")
@@ -156,7 +165,7 @@ def test_a_memory_is_erased_and_a_session_deleted_with_the_keys_alone_and_only_w
         page.keyboard.press("Enter")
         assert len(client.get("/v1/sessions").json()["data"]) == 1
         page.keyboard.press("Tab")
-        expect(page.get_by_role("button", name="Delete it for good")).to_be_focused()
+        expect(page.get_by_role("button", name="Delete permanently")).to_be_focused()
         page.keyboard.press("Enter")
         expect(page.get_by_role("status").first).to_have_text("The session is deleted.")
         assert client.get("/v1/sessions").json()["data"] == []
@@ -164,13 +173,14 @@ def test_a_memory_is_erased_and_a_session_deleted_with_the_keys_alone_and_only_w
 
 def test_what_cannot_be_done_is_told_on_a_page(served: Served, tab: Tab) -> None:
     with served.client() as client:
-        memory_id = remember(client, "Nothing changes here")
+        remember(client, "Nothing changes here")
     page = tab(served.url)
-    page.goto(f"/i/ada/memory/{memory_id}")
-    page.get_by_text("Correct it").click()
-    page.get_by_role("button", name="Keep").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("That did not work")
-    expect(page.locator(".problem")).to_contain_text("there is nothing to take its place")
+    page.goto("/i/ada")
+    open_memory(page, "Nothing changes here")
+    page.locator("details.correct > summary").click()
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Error")
+    expect(page.locator(".problem")).to_contain_text("nothing was changed")
     page.goto("/i/ada/memory/01890000-0000-7000-8000-000000000000")
     expect(page.locator(".problem")).to_contain_text("There is no observation")
     page.goto("/i/nobody")
@@ -179,19 +189,40 @@ def test_what_cannot_be_done_is_told_on_a_page(served: Served, tab: Tab) -> None
 
 def test_tasks_are_added_ticked_off_and_reopened(served: Served, tab: Tab) -> None:
     page = tab(served.url)
-    page.goto("/i/ada/tasks")
+    page.goto("/i/ada")
+    go(page, "Tasks")
     for title, priority in (("Water the plants", "low"), ("Call Kim", "high")):
-        page.get_by_label("What is to be done?").fill(title)
+        page.get_by_label("New task").fill(title)
         page.get_by_label("Priority").select_option(priority)
         page.get_by_role("button", name="Add").click()
         expect(page.get_by_role("link", name=title)).to_be_visible()
     expect(page.locator(".task a")).to_have_text(["Call Kim", "Water the plants"])
-    page.get_by_role("button", name="Tick off: Call Kim").click()
+    page.get_by_role("button", name="Complete: Call Kim").click()
     expect(page.locator(".task a")).to_have_text(["Water the plants"])
     page.get_by_role("link", name="Done").click()
     expect(page.locator(".task a")).to_have_text(["Call Kim"])
-    page.get_by_role("button", name="Open again: Call Kim").click()
-    expect(page.locator(".rows")).to_have_text("Nothing is done yet.")
+    page.get_by_role("button", name="Reopen: Call Kim").click()
+    expect(page.locator(".rows")).to_have_text("No completed tasks")
+
+
+def test_the_profile_is_set_pinned_forgotten_and_shows_its_history(served: Served, tab: Tab) -> None:
+    page = tab(served.url)
+    page.goto("/i/ada")
+    go(page, "People")
+    page.get_by_role("link", name="Your profile").click()
+    expect(page.locator(".rows")).to_have_text("No profile yet.")
+    for value in ("Berlin", "Lisbon"):
+        page.get_by_label("Slot, such as home or job").fill("home")
+        page.get_by_label("Value").fill(value)
+        page.get_by_role("button", name="Set").click()
+        expect(page.get_by_role("link", name=f"lives in {value}")).to_be_visible()
+    page.get_by_role("button", name="Pin: lives in Lisbon").click()
+    expect(page.get_by_role("button", name="Unpin: lives in Lisbon")).to_be_visible()
+    page.get_by_role("link", name="History").click()
+    expect(page.locator(".task a")).to_have_text(["lives in Berlin", "lives in Lisbon"])
+    page.get_by_role("link", name="All slots").click()
+    page.get_by_role("button", name="Forget: lives in Lisbon").click()
+    expect(page.locator(".rows")).to_have_text("No profile yet.")
 
 
 def test_people_are_shown_with_what_is_stated_about_them(served: Served, tab: Tab) -> None:
@@ -200,7 +231,8 @@ def test_people_are_shown_with_what_is_stated_about_them(served: Served, tab: Ta
         remember(client, "Kim and Sam play chess", people=["Sam", "Kim"])
         client.post("/v1/facts", json={"subject": "Sam", "predicate": "lives in", "object": "Graz"})
     page = tab(served.url)
-    page.goto("/i/ada/people")
+    page.goto("/i/ada")
+    go(page, "People")
     expect(page.locator(".rows > li > a")).to_have_text(["Sam", "Kim"])
     expect(page.locator(".rows > li").first).to_contain_text("lives in Graz")
     page.get_by_role("searchbox").fill("ki")
@@ -221,7 +253,7 @@ def test_why_shows_what_was_looked_at_what_went_in_and_why_the_rest_did_not(serv
     page.get_by_role("link", name="Why").first.click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Why this reply?")
     expect(page.locator(".asked")).to_contain_text("Which number has the locker at the gym?")
-    considered = page.get_by_role("region", name="What was recalled").locator(".rows > li")
+    considered = page.get_by_role("region", name="Memories considered").locator(".rows > li")
     injected = page.locator("li.in")
     assert injected.count() == 5
     expect(page.locator("li.out .verdict").first).to_have_text("left out: over limit")
@@ -229,9 +261,7 @@ def test_why_shows_what_was_looked_at_what_went_in_and_why_the_rest_did_not(serv
     expect(injected.locator(f"a[href='/i/ada/memory/{inside}']")).to_be_visible()
     injected.first.locator("summary").click()
     expect(injected.first.get_by_role("row", name="credibility")).to_be_visible()
-    expect(
-        page.get_by_role("region", name="What the prompt was made of").get_by_role("row", name="persona")
-    ).to_be_visible()
+    expect(page.get_by_role("region", name="Parts of the prompt").get_by_role("row", name="persona")).to_be_visible()
 
 
 def test_cost_is_shown_for_sessions_and_turns(http: Serve, tab: Tab) -> None:
@@ -251,5 +281,5 @@ def test_cost_is_shown_for_sessions_and_turns(http: Serve, tab: Tab) -> None:
         ["1", f"{bill['input_tokens']:,}", f"{bill['output_tokens']:,}", f"${bill['cost_usd']:.4f}"]
     )
     row.get_by_role("link").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("What it cost")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Cost")
     expect(page.locator(".rows > li")).to_have_count(1)

@@ -7,14 +7,13 @@ import pytest
 from chatbot.chat.events import SESSION_END, SESSION_START
 from chatbot.memory import SessionHandle
 from chatbot.models import ScriptedModel
-from chatbot.runtime import Runtime
+from chatbot.runtime import Options, Runtime
 from chatbot.server.chats import IDLE_S, Chats
-from chatbot.setup import Options
 
 TELLING = """
 from pathlib import Path
 
-from chatbot.pipeline import Hook
+from chatbot.hooks import Hook
 
 
 class Telling(Hook):

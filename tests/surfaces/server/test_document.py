@@ -10,9 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.effort import rounds
 from tests.servers.http_server import Served, serving
 
-EXAMPLES = 8
+EXAMPLES = rounds(32)
 SECONDS = 300
 SEEDED = 60
 NAMED = {
@@ -20,15 +21,19 @@ NAMED = {
     "path.task_id": "tasks",
     "path.fact_id": "facts",
     "path.session_id": "sessions",
+    "path.response": "responses",
     "body.by": "memories",
     "body.session_id": "sessions",
     "body.model": "models",
+    "body.identity": "models",
+    "body.previous_response_id": "responses",
 }
 MADE: dict[str, dict[str, Any]] = {
     "memories": {"title": "Something to remember"},
     "tasks": {"title": "Something to do"},
     "facts": {"subject": "Sam", "predicate": "lives in", "object": "Oslo"},
     "sessions": {"title": "Something to talk about"},
+    "responses": {"model": "ada", "input": "Something to answer", "store": True},
 }
 
 
@@ -46,6 +51,7 @@ def document(served: Served) -> dict[str, Any]:
     return served.app.openapi()
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(SECONDS + 30)
 def test_schemathesis_finds_nothing(served: Served, tmp_path: Path) -> None:
     """All of its checks in all of its phases, with ids of what is there."""
@@ -89,7 +95,7 @@ def test_everything_is_described(document: dict[str, Any]) -> None:
 
 def test_an_operation_tells_of_the_errors_that_it_can_have_and_of_no_others(document: dict[str, Any]) -> None:
     doors, everyone = {400, 401, 403, 408, 413, 421, 422, 429, 500, 503}, {404}
-    saying = {"/v1/chat/completions", "/v1/sessions/{session_id}/chat"}
+    saying = {"/v1/chat/completions", "/v1/responses", "/v1/embeddings", "/v1/sessions/{session_id}/chat"}
     for path, method, operation in _operations(document):
         errors = {int(status) for status in operation["responses"] if int(status) >= 400}
         if not path.startswith("/v1/"):
@@ -97,7 +103,9 @@ def test_an_operation_tells_of_the_errors_that_it_can_have_and_of_no_others(docu
             continue
         expected = doors | (everyone if path not in {"/v1/models", "/v1/models/{name}"} else set())
         expected |= {404} if path == "/v1/models/{name}" else set()
-        expected |= {409} if path.split("/")[2] in {"memories", "tasks", "facts", "people"} else set()
+        expected |= (
+            {409} if path.split("/")[2] in {"memories", "tasks", "facts", "people", "users", "profile"} else set()
+        )
         expected |= {409, 415} if method != "get" else set()
         expected |= {402, 502, 504} if path in saying and method == "post" else set()
         assert errors == expected, (method, path)
@@ -143,15 +151,18 @@ def _settings(ids: dict[str, list[str]]) -> str:
     """Most ids that are sent are of what is there, of which there is enough to be erased now and then.
 
     Beside that: texts may be so long that the body is too large, and no schema can say that the last message must be
-    the user's in a session. What is forgotten is still told, with its history, and can be restored.
+    the user's in a session, nor which times are still to come.
+    What is forgotten is still told, with its history, and can be restored.
     """
     lines = ['[warnings]\ndisplay = ["missing_test_data"]\nfail-on = true', '[generation]\ndatabase = "none"']
     lines += [f"[dictionaries.{kind}]\nvalues = {json.dumps(each)}" for kind, each in ids.items()]
     lines += ["[parameters]"]
     lines += [f'"{name}" = {{ dictionary = "{kind}", probability = 0.7 }}' for name, kind in NAMED.items()]
     lines += ["[checks.negative_data_rejection]", "expected-statuses = [400, 404, 409, 413, 415, 422, 405]"]
-    lines += ['[[operations]]\ninclude-path = "/v1/chat/completions"']
-    lines += ["[operations.checks.positive_data_acceptance]", "expected-statuses = [200, 404, 409, 422]"]
+    lines += ['[[operations]]\ninclude-path-regex = "^/v1/(chat/completions|responses|embeddings)"']
+    lines += ["[operations.checks.positive_data_acceptance]", "expected-statuses = [200, 400, 404, 409]"]
+    lines += ['[[operations]]\ninclude-path-regex = "^/v1/profile/[^/]+$"\ninclude-method = "PUT"']
+    lines += ["[operations.checks.positive_data_acceptance]", 'expected-statuses = ["2xx", 404, 409, 422]']
     lines += ['[[operations]]\ninclude-path-regex = "^/v1/(memories|tasks)/"']
     lines += ["[operations.checks.use_after_free]", "enabled = false"]
     return "\n".join(lines)
@@ -162,7 +173,7 @@ def _made(client: httpx.Client, kind: str) -> list[str]:
 
 
 def _make(client: httpx.Client, kind: str, number: int) -> str:
-    name = "subject" if kind == "facts" else "title"
+    name = {"facts": "subject", "responses": "input"}.get(kind, "title")
     response = client.post(f"/v1/{kind}", json=MADE[kind] | {name: f"{MADE[kind][name]} {number}"})
     return str(response.raise_for_status().json()["id"])
 

@@ -21,12 +21,21 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("GET", "/v1/models"): None,
     ("GET", "/v1/models/{name}"): None,
     ("POST", "/v1/chat/completions"): {"model": "ada", "messages": [{"role": "user", "content": "hi"}]},
+    ("POST", "/v1/responses"): {"model": "ada", "input": "hi"},
+    ("GET", "/v1/responses/{response}"): None,
+    ("POST", "/v1/embeddings"): {"model": "ada", "input": "hi"},
+    ("GET", "/v1/profile"): None,
+    ("PUT", "/v1/profile/{slot}"): {"value": "Oslo"},
+    ("DELETE", "/v1/profile/{slot}"): None,
+    ("PUT", "/v1/profile/{slot}/pin"): {"pinned": True},
+    ("GET", "/v1/profile/{slot}/history"): None,
     ("GET", "/v1/sessions"): None,
     ("POST", "/v1/sessions"): {"title": "new"},
     ("GET", "/v1/sessions/search"): None,
     ("GET", "/v1/sessions/{session_id}"): None,
     ("PATCH", "/v1/sessions/{session_id}"): {"title": "other"},
     ("DELETE", "/v1/sessions/{session_id}"): None,
+    ("GET", "/v1/sessions/{session_id}/deletion"): None,
     ("POST", "/v1/sessions/{session_id}/fork"): {},
     ("GET", "/v1/sessions/{session_id}/messages"): None,
     ("DELETE", "/v1/sessions/{session_id}/messages"): None,
@@ -40,6 +49,7 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("GET", "/v1/memories"): None,
     ("POST", "/v1/memories"): {"title": "something else"},
     ("GET", "/v1/memories/search"): None,
+    ("POST", "/v1/memories/purge"): {"person": "nobody", "dry_run": True},
     ("GET", "/v1/memories/{memory_id}"): None,
     ("PATCH", "/v1/memories/{memory_id}"): {"title": "changed"},
     ("DELETE", "/v1/memories/{memory_id}"): None,
@@ -56,14 +66,28 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("GET", "/v1/facts"): None,
     ("POST", "/v1/facts"): {"subject": "a", "predicate": "b", "object": "c"},
     ("DELETE", "/v1/facts/{fact_id}"): None,
+    ("GET", "/v1/users"): None,
+    ("GET", "/v1/users/export"): None,
+    ("DELETE", "/v1/users"): None,
 }
 """How to ask each route, so that it would answer. A route that is not here fails the tests: say how it is guarded."""
 
+QUERIES: dict[tuple[str, str], Json] = {
+    ("GET", "/v1/users/export"): {"user": "alice"},
+    ("DELETE", "/v1/users"): {"user": "alice"},
+}
+"""Parameters that a route needs."""
+
 ROUTES = sorted(ASKED, key=str)
 GUARDED = [route for route in ROUTES if route[1] not in OPEN_PATHS]
-NAMING = [route for route in ROUTES if "_id}" in route[1]]
-"""Routes that name a session or something remembered."""
-PLACED = [route for route in GUARDED if route[1] not in {"/openapi.json", "/v1/models", "/v1/models/{name}"}]
+NAMING = [
+    route
+    for route in ROUTES
+    if re.search("_id}|{response}|{slot}", route[1]) and route != ("PUT", "/v1/profile/{slot}")
+]
+"""Routes that name a session, a response, or something remembered."""
+NOWHERE = {"/openapi.json", "/v1/models", "/v1/models/{name}", "/v1/responses/{response}"}
+PLACED = [route for route in GUARDED if route[1] not in NOWHERE]
 """Routes at one identity."""
 
 
@@ -86,8 +110,11 @@ class World:
             }.get(path, ("memories", {"title": f"The secret word is plugh {uuid.uuid4()}"}))
             kept = client.post(f"/v1/{kind}", json=body).json()["id"]
             other = client.post("/v1/memories", json={"title": f"It is xyzzy now {uuid.uuid4()}"}).json()["id"]
-        name = "transcript.md" if "files" in path else "ada"
-        return {"session_id": session, "memory_id": kept, "other_id": other, "name": name}
+            ids = _missing("transcript.md" if "files" in path else "ada")
+            client.put(f"/v1/profile/{ids['slot']}", json={"value": "plugh"}).raise_for_status()
+            said = {"model": "ada", "input": "my secret word is plugh", "store": True}
+            response = client.post("/v1/responses", json=said).json()["id"]
+        return ids | {"session_id": session, "memory_id": kept, "other_id": other, "response": response}
 
     def ask(
         self,
@@ -104,7 +131,11 @@ class World:
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         return self.client.request(
-            method, address(path, ids), json=_filled(ASKED[route], ids), params=query, headers=headers
+            method,
+            address(path, ids),
+            json=_filled(ASKED[route], ids),
+            params=QUERIES.get(route, {}) | (query or {}),
+            headers=headers,
         )
 
 
@@ -112,6 +143,17 @@ def address(path: str, ids: Mapping[str, str]) -> str:
     """The path with these ids in it: one for whatever is remembered."""
     kept = ids.get("memory_id", "")
     return path.format(**ids, task_id=kept, fact_id=kept)
+
+
+def _missing(name: str) -> dict[str, str]:
+    """Ids of nothing that is there, but for the name."""
+    return {
+        "session_id": str(uuid.uuid4()),
+        "memory_id": str(uuid.uuid4()),
+        "slot": f"slot {uuid.uuid4()}",
+        "response": f"resp_{uuid.uuid4().hex}{uuid.uuid4().hex}",
+        "name": name,
+    }
 
 
 def _filled(body: Any, ids: dict[str, str]) -> Any:
@@ -178,7 +220,7 @@ WRONG: list[dict[str, str]] = [
 
 @pytest.mark.parametrize("route", GUARDED, ids=str)
 def test_nobody_comes_in_without_a_valid_token(world: World, route: tuple[str, str]) -> None:
-    ids = {"session_id": str(uuid.uuid4()), "memory_id": str(uuid.uuid4()), "name": "ada"}
+    ids = _missing("ada")
     for headers in WRONG:
         response = world.ask(route, ids, headers=headers)
         assert response.status_code in {401, 429}, headers  # the latter once it was tried too often
@@ -190,8 +232,8 @@ def test_nobody_comes_in_without_a_valid_token(world: World, route: tuple[str, s
 def test_what_is_anothers_or_needs_more_clearance_is_as_if_it_were_not_there(
     world: World, route: tuple[str, str], who: str
 ) -> None:
-    ids, nothing = world.ids(*route), {"session_id": str(uuid.uuid4()), "memory_id": str(uuid.uuid4()), "name": "x"}
-    nothing["name"] = ids["name"]
+    ids = world.ids(*route)
+    nothing = _missing(ids["name"])
     closed, missing = (world.ask(route, each, world.tokens[who]) for each in (ids, nothing))
     assert closed.status_code == missing.status_code == 404
     assert _without_ids(closed.text) == _without_ids(missing.text)
@@ -200,12 +242,12 @@ def test_what_is_anothers_or_needs_more_clearance_is_as_if_it_were_not_there(
 
 @pytest.mark.parametrize("route", PLACED, ids=str)
 def test_another_users_identity_is_as_if_it_were_not_there(world: World, route: tuple[str, str]) -> None:
-    ids = {"session_id": str(uuid.uuid4()), "memory_id": str(uuid.uuid4()), "name": "x"}
+    ids = _missing("x")
     answers = []
     for name in ("ada", "adb"):
         body = dict(ASKED[route] or {})
         query = {"identity": name}
-        if "messages" in body:
+        if "model" in body:
             body, query = body | {"model": name}, {}
         with world.served.client(world.tokens["grace"]) as client:
             answers.append(client.request(route[0], address(route[1], ids), json=body or None, params=query))
@@ -226,12 +268,13 @@ def test_no_list_tells_of_what_is_anothers_or_needs_more_clearance(world: World,
         assert "plugh" not in told.text
         assert ids["session_id"] not in told.text
         assert ids["memory_id"] not in told.text
+        assert ids["response"] not in told.text
     assert "ada" not in world.ask(("GET", "/v1/models"), {}, world.tokens["grace"]).text
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=str)
 def test_a_request_by_another_name_is_refused(world: World, route: tuple[str, str]) -> None:
-    ids = {"session_id": str(uuid.uuid4()), "memory_id": str(uuid.uuid4()), "name": "ada"}
+    ids = _missing("ada")
     for host in (
         "evil.example",
         "evil.example:80",
@@ -259,7 +302,7 @@ FOREIGN = [
 
 @pytest.mark.parametrize("route", ROUTES, ids=str)
 def test_a_page_of_another_site_is_refused(world: World, route: tuple[str, str]) -> None:
-    ids = {"session_id": str(uuid.uuid4()), "memory_id": str(uuid.uuid4()), "name": "ada"}
+    ids = _missing("ada")
     for headers in FOREIGN:
         response = world.ask(route, ids, world.tokens["ada"], headers=headers)
         assert response.status_code == 403, headers
@@ -281,6 +324,21 @@ def test_a_preflight_of_another_site_gets_nothing(world: World) -> None:
         response = client.options("/v1/sessions", headers=asked)
     assert response.status_code == 403
     assert not [name for name in response.headers if name.startswith("access-control")]
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_secure"),
+    [
+        ({}, False),
+        ({"X-Forwarded-Proto": "http"}, False),
+        ({"X-Forwarded-Proto": "https"}, True),
+        ({"X-Forwarded-Proto": "HTTPS, http"}, True),
+    ],
+)
+def test_the_cookie_is_kept_to_tls_where_a_proxy_has_it(world: World, headers: dict[str, str], is_secure: bool) -> None:  # noqa: FBT001
+    form = headers | {"Content-Type": "application/x-www-form-urlencoded"}
+    answer = world.client.post("/login", content=f"token={world.tokens['ada']}", headers=form)
+    assert ("; Secure" in answer.headers["set-cookie"]) is is_secure
 
 
 def test_the_cookie_of_the_page_is_a_token_too(world: World) -> None:
@@ -392,7 +450,7 @@ def test_other_sites_and_names_may_be_allowed(http: Serve) -> None:
 
 
 def test_a_server_for_one_identity_knows_no_other(http: Serve) -> None:
-    from chatbot.setup import Options
+    from chatbot.runtime import Options
 
     served = http(options=Options(identity="grace"))
     with served.client() as client:
@@ -401,4 +459,4 @@ def test_a_server_for_one_identity_knows_no_other(http: Serve) -> None:
 
 
 def _without_ids(text: str) -> str:
-    return re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}", "…", text)
+    return re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}|resp_[0-9a-f]{64}", "…", text)

@@ -6,7 +6,7 @@ from chatbot.errors import ChatbotError, ModelError, ProviderFailed
 from chatbot.errors import RateLimited as ProviderLimit
 from chatbot.server.callers import OWNER, Caller
 from chatbot.server.errors import problem_of
-from stores.errors import StoreError, StoreFailed
+from chatbot.stores.errors import StoreError, StoreFailed
 from tests.servers.http_server import Serve
 from tests.surfaces.test_exits import leaves
 
@@ -41,9 +41,12 @@ EXPECTED = {
     "UnknownObservation": (404, "memory_not_found"),
     "ConflictingChange": (409, "conflicting_change"),
     "OtherEmbedder": (500, "other_embedder"),
-    "stores.errors.AccessDenied": (403, "clearance"),
+    "chatbot.stores.errors.AccessDenied": (403, "clearance"),
+    "MissingRight": (403, "missing_right"),
     "StoreBusy": (503, "busy"),
     "StoreFailed": (500, "storage_failed"),
+    "ReadOnlyFolder": (500, "storage_failed"),
+    "Closed": (500, "storage_failed"),
 }
 TELLS_OF_FILES = {
     "ConfigError",
@@ -58,6 +61,8 @@ TELLS_OF_FILES = {
     "OtherEmbedder",
     "StoreBusy",
     "StoreFailed",
+    "ReadOnlyFolder",
+    "Closed",
 }
 GUEST = Caller("tk_1", frozenset({"ada"}), "full")
 LEAVES = [*leaves(ChatbotError), *leaves(StoreError)]

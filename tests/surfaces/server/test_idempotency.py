@@ -12,7 +12,8 @@ import pytest
 from chatbot.errors import ProviderFailed
 from chatbot.memory.record import utc_now
 from chatbot.messages import ToolCall
-from chatbot.server.requests import MOST_FOR_EACH, NAME, Requests
+from chatbot.server.requests import MOST_FOR_EACH, Requests
+from chatbot.stores.backends import open_place
 from tests.servers.http_server import Serve, Served, events, serving, wait_until
 
 
@@ -115,6 +116,7 @@ WRITES: list[tuple[str, str, dict[str, Any]]] = [
     ("POST", "/v1/sessions/{session}/chat", {"text": "The ferry leaves at nine", "stream": False}),
     ("DELETE", "/v1/sessions/{session}/chat", {}),
     ("POST", "/v1/chat/completions", {"model": "ada", "session_id": "new", "messages": [MESSAGE]}),
+    ("POST", "/v1/responses", {"model": "ada", "session_id": "new", "input": "The ferry leaves at nine"}),
     ("POST", "/v1/memories", {"title": "The ferry leaves at nine"}),
     ("PATCH", "/v1/memories/{memory}", {"title": "It leaves at ten"}),
     ("POST", "/v1/memories/{memory}/confirm", {}),
@@ -123,6 +125,9 @@ WRITES: list[tuple[str, str, dict[str, Any]]] = [
     ("PATCH", "/v1/tasks/{task}", {"status": "completed"}),
     ("POST", "/v1/facts", {"subject": "ferry", "predicate": "leaves at", "object": "nine"}),
     ("POST", "/v1/people", {"name": "Samantha", "alias": "Sam"}),
+    ("PUT", "/v1/profile/boat", {"value": "The ferry"}),
+    ("PUT", "/v1/profile/drink/pin", {"pinned": True}),
+    ("DELETE", "/v1/profile/pet", {}),
 ]
 
 
@@ -132,6 +137,8 @@ def test_every_write_is_answered_again_by_a_server_that_was_started_anew() -> No
             name: client.post(f"/v1/{kind}", json={"title": f"one of the {kind}"}).json()["id"]
             for name, kind in (("session", "sessions"), ("memory", "memories"), ("task", "tasks"))
         }
+        for slot in ("drink", "pet"):
+            client.put(f"/v1/profile/{slot}", json={"value": "any"}).raise_for_status()
         first = [_write(client, *write, made) for write in WRITES]
         assert all(answer.is_success for answer in first), [answer.text for answer in first]
         counts = _counts(client)
@@ -208,14 +215,21 @@ def test_what_was_erased_meanwhile_is_not_told_again(served: Served, how: str) -
         assert (gone.status_code, "xyzzy" in gone.text) == (404, False)
 
 
-def test_a_reply_that_is_kept_nowhere_is_told_again_by_the_same_server_alone() -> None:
-    body = {"model": "ada", "messages": [MESSAGE]}
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("chat/completions", {"messages": [MESSAGE]}),
+        ("responses", {"input": "The ferry leaves at nine"}),
+    ],
+)
+def test_a_reply_that_is_kept_nowhere_is_told_again_by_the_same_server_alone(path: str, said: dict[str, Any]) -> None:
+    path, body = f"/v1/{path}", {"model": "ada", **said}
     with serving() as served, served.client() as client:
-        first, second = (_post(client, "/v1/chat/completions", "a", **body) for _ in range(2))
+        first, second = (_post(client, path, "a", **body) for _ in range(2))
         assert first.content == second.content
         assert second.headers["idempotency-replayed"] == "true"
     with serving() as served, served.client() as client:
-        gone = _post(client, "/v1/chat/completions", "a", **body)
+        gone = _post(client, path, "a", **body)
         assert (gone.status_code, gone.json()["error"]["code"]) == (409, "idempotency_answer_gone")
 
 
@@ -233,15 +247,15 @@ def test_a_key_that_another_caller_used_tells_nothing(http: Serve) -> None:
 
 def test_records_of_requests_are_bounded_expire_and_survive_damage(tmp_path: Path) -> None:
     now = [utc_now()]
-    requests = Requests(tmp_path / "s", clock=lambda: now[0])
+    requests = Requests(open_place(tmp_path / "s"), clock=lambda: now[0])
     for n in range(1_000):
         assert requests.begin("me", str(n), "r") is None
         requests.end("me", str(n), 200, {"id": str(n)})
-    file = tmp_path / "s" / NAME
+    file = tmp_path / "s" / "requests.jsonl"
     assert file.read_text(encoding="utf-8").count("\n") < 5 * MOST_FOR_EACH
     with file.open("ab") as end:
         end.write(b'{"key": "x", "at": 7}\nnot json\n{"key": "torn')
-    other = Requests(tmp_path / "s", clock=lambda: now[0])
+    other = Requests(open_place(tmp_path / "s"), clock=lambda: now[0])
     known = other.begin("me", "999", "r")
     assert known is not None
     assert (known.status, known.made) == (200, {"id": "999"})

@@ -123,7 +123,7 @@ def test_by_another_name_or_from_another_sites_page_it_is_refused(served: Served
 @pytest.mark.parametrize("route", sorted(set(ASKED) - {("GET", "/health"), ("GET", "/openapi.json")}), ids=str)
 def test_a_token_for_metrics_opens_nothing_else(served: Served, route: tuple[str, str]) -> None:
     method, path = route
-    ids = {"session_id": "x", "memory_id": "x", "name": "ada"}
+    ids = {"session_id": "x", "memory_id": "x", "name": "ada", "slot": "x", "response": "x"}
     with served.client(_for_metrics(served)) as client:
         answer = client.request(method, address(path, ids), json=ASKED[route])
         if path == "/v1/models":
@@ -202,8 +202,8 @@ def test_the_command_line_makes_a_token_for_it() -> None:
     assert "/metrics" in ok("token", "list")
     assert run("token", "add", "x", "--metrics", "--clearance", "full").returncode == 2
     refused = run("token", "add", "x", "--metrics", "--for", "ada")
-    assert "--metrics opens no identity" in refused.stderr
-    assert "is shown this once; it opens /metrics" in run("token", "add", "y", "--metrics").stderr
+    assert "--metrics cannot be combined" in refused.stderr
+    assert "is shown only once; it opens /metrics" in run("token", "add", "y", "--metrics").stderr
 
 
 def test_tokens_of_an_earlier_release_open_what_they_did(served: Served) -> None:

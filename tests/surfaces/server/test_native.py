@@ -144,7 +144,7 @@ def test_a_parameter_that_is_unknown_or_written_otherwise_is_refused(
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ("{bad", "the body is no JSON: expecting property name enclosed in double quotes, at character 1"),
+        ("{bad", "the body is not valid JSON: expecting property name enclosed in double quotes, at character 1"),
         ('{"titel": "x"}', "titel: no such field is known"),
         ('{"title": "x", "importance": "0.5"}', "importance: input should be a valid number"),
         ('{"title": "x", "expires_at": 5}', "expires_at: a time is text, such as 2026-01-31 or 2026-01-31T15:00:00Z"),
@@ -511,3 +511,26 @@ def test_a_deleted_session_stops_its_turn_first(http: Serve) -> None:
             assert other.delete(f"/v1/sessions/{session_id}").status_code == 204
             assert list(told)[-1][0] == "error"
         wait_until(lambda: other.get(f"/v1/sessions/{session_id}").status_code == 404)
+
+
+def test_the_profile_is_told_set_pinned_and_forgotten_with_its_history(served: Served) -> None:
+    with served.client() as client:
+        session_id = _session(client)
+        _say(client, session_id, "I live in Berlin, near the river.")
+        [line] = client.get("/v1/profile").json()["data"]
+        assert (line["slot"], line["value"], line["by"]) == ("home", "Berlin", "rule")
+        assert client.put("/v1/profile/home", json={"value": "Lisbon"}).json()["value"] == "Lisbon"
+        assert client.put("/v1/profile/home/pin", json={"pinned": True}).status_code == 204
+        [line] = client.get("/v1/profile").json()["data"]
+        assert (line["value"], line["pinned"], line["by"]) == ("Lisbon", True, "person")
+        history = client.get("/v1/profile/home/history").json()["data"]
+        assert [each["value"] for each in history] == ["Berlin", "Lisbon"]
+        before = {"as_of": "2020-01-01T00:00:00Z"}
+        assert client.get("/v1/profile", params=before).json()["data"] == []
+        earlier = client.put("/v1/profile/home", json={"value": "Rome", "since": "2019-01-01T00:00:00Z"})
+        assert (earlier.status_code, earlier.json()["value"]) == (200, "Rome"), earlier.text
+        changed = client.get(f"/v1/memories/{line['id']}/history").json()
+        assert "lives in Lisbon" in str(changed)
+        assert client.delete("/v1/profile/home").status_code == 204
+        assert client.get("/v1/profile").json()["data"] == []
+        assert client.put("/v1/profile/home/pin", json={}).status_code == 404

@@ -17,6 +17,10 @@ WEATHER: ChatCompletionToolParam = {
 }
 
 
+def _with_image(url: str) -> dict[str, object]:
+    return {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]}
+
+
 @pytest.fixture
 def served(http: Serve) -> Served:
     return http()
@@ -45,6 +49,33 @@ def test_models_are_the_identities_that_the_token_opens(keyed: openai.OpenAI) ->
     assert keyed.models.retrieve("ada").id == "ada"
     with pytest.raises(openai.NotFoundError, match="no model 'grace'"):
         keyed.models.retrieve("grace")
+
+
+def test_a_model_says_what_it_can_do(client: openai.OpenAI) -> None:
+    model = client.models.retrieve("ada")
+    told = (model.model_extra or {})["capabilities"]
+    assert (told["tools"], told["json_schema"], told["sessions"], told["memory"]) == (True, True, True, True)
+    assert (told["context_window"], told["embeddings"]) == (8192, None)
+    assert model.created > 1_700_000_000
+
+
+def test_every_answer_has_an_id_and_private_ones_are_not_stored_on_the_way(served: Served) -> None:
+    with served.client() as plain:
+        answers = [plain.get("/v1/models"), plain.get("/v1/nothing"), plain.post("/v1/chat/completions", json={})]
+        assert len({each.headers["x-request-id"] for each in answers}) == 3
+        assert {each.headers["cache-control"] for each in answers} == {"no-store"}
+        assert "cache-control" not in plain.get("/health").headers
+        head = plain.head("/v1/models")
+        assert (head.status_code, head.content, head.headers["content-length"]) == (
+            200,
+            b"",
+            answers[0].headers["content-length"],
+        )
+
+
+def test_the_official_client_knows_the_id_of_its_request(client: openai.OpenAI) -> None:
+    reply = client.chat.completions.create(model="ada", messages=HELLO)
+    assert (reply._request_id or "").startswith("req_")
 
 
 def test_a_whole_reply_with_its_usage(keyed: openai.OpenAI) -> None:
@@ -133,22 +164,33 @@ def test_the_identity_is_an_extension_stronger_than_the_model(served: Served, cl
         ({"identity": "nobody"}, 404, "identity_not_found"),
         ({"session_id": "0196d5e4-0000-7000-8000-000000000000"}, 404, "session_not_found"),
         ({"session_id": "../ada"}, 404, "session_not_found"),
-        ({"sesion_id": "new"}, 422, "invalid_value"),
+        ({"sesion_id": "new"}, 400, "invalid_value"),
         ({"model": "gpt-5"}, 404, "model_not_found"),
-        ({"n": 2}, 422, "unsupported_value"),
-        ({"response_format": {"type": "json_object"}}, 422, "unsupported_value"),
-        ({"tools": [WEATHER], "session_id": "new"}, 422, "unsupported_value"),
-        ({"messages": []}, 422, "invalid_value"),
+        ({"n": 2}, 400, "unsupported_value"),
+        ({"messages": []}, 400, "invalid_value"),
+        (_with_image("https://example.org/cat.png"), 400, "unsupported_value"),
+        (_with_image("data:text/html;base64,AAAA"), 400, "unsupported_value"),
+        ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, 400, "unsupported_value"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, 400, "invalid_value"),
+        ({"temperature": 3}, 400, "invalid_value"),
+        ({"temperature": "hot"}, 400, "invalid_value"),
+        ({"seed": 1.5}, 400, "invalid_value"),
+        ({"top_logprobs": 2}, 400, "invalid_value"),
+        ({"response_format": {"type": "xml"}}, 400, "unsupported_value"),
+        ({"response_format": {"type": "json_schema"}}, 400, "invalid_value"),
+        ({"tool_choice": "required"}, 400, "invalid_value"),
+        ({"tools": [WEATHER], "tool_choice": "sometimes"}, 400, "invalid_value"),
         (
-            {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
-            422,
-            "unsupported_value",
+            {"tools": [WEATHER], "tool_choice": {"type": "function", "function": {"name": "wether"}}},
+            400,
+            "invalid_value",
         ),
-        ({"stop": ["."]}, 422, "unsupported_value"),
-        ({"logit_bias": {"5": 1}}, 422, "unsupported_value"),
-        ({"tools": [WEATHER], "tool_choice": "required"}, 422, "unsupported_value"),
-        ({"messages": [{"role": "user", "content": " "}], "session_id": "new"}, 422, "invalid_value"),
-        ({"messages": [{"role": "assistant", "content": "x"}], "session_id": "new"}, 422, "unsupported_value"),
+        ({"tools": [{"type": "web_search"}]}, 400, "unsupported_value"),
+        ({"web_search_options": {}}, 400, "unsupported_value"),
+        ({"messages": [{"role": "user", "content": " "}], "session_id": "new"}, 400, "invalid_value"),
+        ({"messages": [{"role": "assistant", "content": "x"}], "session_id": "new"}, 400, "unsupported_value"),
+        ({"session_id": "new", "previous_response_id": "resp_1"}, 400, "invalid_value"),
+        ({"previous_response_id": "resp_1"}, 404, "previous_response_not_found"),
     ],
 )
 def test_what_cannot_be_done_is_a_clear_error(

@@ -16,15 +16,15 @@ import httpx
 import pytest
 
 from chatbot.server.listening import listening
-from tests.servers.http_server import WAIT_S, events
+from tests import command
+from tests.patience import PATIENCE_S
+from tests.servers.http_server import events
 
 SCRIPT = "word " * 3000
 
 
 def _chatbot(*arguments: str, code: int = 0) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "chatbot", *arguments], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = command.run(*arguments)
     assert done.returncode == code, done.stderr
     return done.stdout if code == 0 else done.stderr
 
@@ -55,13 +55,13 @@ def test_with_a_token_others_may_reach_it() -> None:
     with _serving("--host", "0.0.0.0") as (_, url):
         local = url.replace("0.0.0.0", "127.0.0.1")
         for headers, status in (({}, 401), ({"Authorization": f"Bearer {token}"}, 200)):
-            assert httpx.get(f"{local}/v1/models", headers=headers, timeout=WAIT_S).status_code == status
-        assert httpx.get(f"{local}/v1/models", headers={"Host": "evil.example"}, timeout=WAIT_S).status_code == 421
+            assert httpx.get(f"{local}/v1/models", headers=headers, timeout=PATIENCE_S).status_code == status
+        assert httpx.get(f"{local}/v1/models", headers={"Host": "evil.example"}, timeout=PATIENCE_S).status_code == 421
 
 
 def test_no_answer_waits_for_its_head_to_be_acknowledged() -> None:
     with listening("127.0.0.1", 0) as sock, socket.create_connection(sock.getsockname()):
-        sock.settimeout(WAIT_S)
+        sock.settimeout(PATIENCE_S)
         with sock.accept()[0] as taken:
             assert taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
@@ -74,7 +74,7 @@ def test_a_port_that_is_taken_is_told() -> None:
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
 def test_it_stops_in_order_and_keeps_what_was_said(end: signal.Signals) -> None:
     _script(SCRIPT * 20)
-    with _serving() as (process, url), httpx.Client(base_url=url, timeout=WAIT_S) as client:
+    with _serving() as (process, url), httpx.Client(base_url=url, timeout=PATIENCE_S) as client:
         session = client.post("/v1/sessions", json={}).json()["id"]
         with client.stream("POST", f"/v1/sessions/{session}/chat", json={"text": "talk to me"}) as response:
             told = events(response)
@@ -82,7 +82,7 @@ def test_it_stops_in_order_and_keeps_what_was_said(end: signal.Signals) -> None:
             process.send_signal(end)
             with suppress(httpx.HTTPError):  # it is cut off where it does not end in time
                 list(told)
-        assert process.wait(WAIT_S) in {0, 130, -end}
+        assert process.wait(PATIENCE_S) in {0, 130, -end}
     said = json.loads(_chatbot("sessions", "show", session, "--json"))["entries"]
     assert [entry["role"] for entry in said] == ["user", "assistant"]
     assert said[1]["content"].startswith("word word")
@@ -95,7 +95,7 @@ def _script(reply: str) -> None:
 
 def test_a_kill_in_the_middle_of_a_stream_loses_nothing_that_was_acknowledged() -> None:
     _script(SCRIPT)
-    with _serving() as (process, url), httpx.Client(base_url=url, timeout=WAIT_S) as client:
+    with _serving() as (process, url), httpx.Client(base_url=url, timeout=PATIENCE_S) as client:
         session = client.post("/v1/sessions", json={"title": "mine"}).json()["id"]
         kept = client.post("/v1/memories", json={"title": "The milk is in aisle 4"}).json()["id"]
         done = client.post(f"/v1/sessions/{session}/chat", json={"text": "the first one", "stream": False}).json()
@@ -104,7 +104,7 @@ def test_a_kill_in_the_middle_of_a_stream_loses_nothing_that_was_acknowledged() 
             for _ in range(40):
                 assert next(told)[0] == "text"
             process.kill()
-            process.wait(WAIT_S)
+            process.wait(PATIENCE_S)
     shown = json.loads(_chatbot("sessions", "show", session, "--json"))
     assert shown["title"] == "mine"
     assert [entry["content"] for entry in shown["entries"]][:3] == ["the first one", done["reply"], "the second one"]
@@ -112,22 +112,22 @@ def test_a_kill_in_the_middle_of_a_stream_loses_nothing_that_was_acknowledged() 
     assert json.loads(_chatbot("why", "--session", session, "--json"))["turn"] == done["receipt"]["turn"]
     with _serving() as (_, url):
         said = {"text": "go on", "stream": False}
-        answer = httpx.post(f"{url}/v1/sessions/{session}/chat", json=said, timeout=WAIT_S)
+        answer = httpx.post(f"{url}/v1/sessions/{session}/chat", json=said, timeout=PATIENCE_S)
         assert answer.is_success
 
 
 def test_a_retry_after_a_kill_writes_nothing_twice() -> None:
     _script(SCRIPT)
     keys = [{"Idempotency-Key": key} for key in ("whole", "cut", "made")]
-    with _serving() as (process, url), httpx.Client(base_url=url, timeout=WAIT_S) as client:
+    with _serving() as (process, url), httpx.Client(base_url=url, timeout=PATIENCE_S) as client:
         session = client.post("/v1/sessions", json={"title": "mine"}, headers=keys[2]).json()["id"]
         path = f"/v1/sessions/{session}/chat"
         whole = client.post(path, json={"text": "one", "stream": False}, headers=keys[0])
         with client.stream("POST", path, json={"text": "two"}, headers=keys[1]) as response:
             assert next(events(response))[0] == "text"
             process.kill()
-            process.wait(WAIT_S)
-    with _serving() as (_, url), httpx.Client(base_url=url, timeout=WAIT_S) as client:
+            process.wait(PATIENCE_S)
+    with _serving() as (_, url), httpx.Client(base_url=url, timeout=PATIENCE_S) as client:
         assert client.post("/v1/sessions", json={"title": "mine"}, headers=keys[2]).json()["id"] == session
         assert client.post(path, json={"text": "one", "stream": False}, headers=keys[0]).content == whole.content
         for _ in range(2):
@@ -154,7 +154,7 @@ def test_a_token_is_shown_once_and_kept_as_a_hash_that_others_cannot_read() -> N
     assert made["token"] not in listed
     assert "sha256" not in _chatbot("token", "list", "--json")
     assert made["id"] in _chatbot("token", "revoke", "phone")
-    assert "no tokens yet" in _chatbot("token", "list")
+    assert "No tokens yet" in _chatbot("token", "list")
 
 
 def test_what_is_wrong_with_a_token_is_told() -> None:
@@ -181,7 +181,7 @@ raise SystemExit(main(["serve"]))
 
 def test_without_the_extra_the_one_command_that_brings_it_is_told() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_EXTRA], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", WITHOUT_EXTRA], capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert done.returncode == 3
     assert "pip install 'chatbot-runtime[web]'" in done.stderr
@@ -193,5 +193,5 @@ def test_tokens_made_by_many_processes_at_once_are_all_kept() -> None:
                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ.copy())
         for n in range(6)
     ]  # fmt: skip
-    assert [maker.wait(60) for maker in makers] == [0] * 6
+    assert [maker.wait(PATIENCE_S) for maker in makers] == [0] * 6
     assert len(json.loads(_chatbot("token", "list", "--json"))) == 6

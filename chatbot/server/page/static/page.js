@@ -15,13 +15,18 @@
     document.cookie = `theme=${root.dataset.theme}; path=/; max-age=31536000; samesite=strict`;
   }
 
+  // Whether the view was put where the page wants it: at what its address names, or at the end of a conversation.
   function arrive() {
     document.getElementById("theme")?.removeAttribute("hidden");
     for (const each of document.querySelectorAll("time[datetime]")) {
       each.title = new Date(each.dateTime).toLocaleString();
     }
-    if (document.body.classList.contains("chat") && !document.getElementById("edit")) toEnd();
     follows = true;
+    const here = location.hash ? document.getElementById(location.hash.slice(1)) : null;
+    if (here) here.scrollIntoView();
+    else if (document.querySelector(".page.chat") && !document.getElementById("edit")) toEnd();
+    else return false;
+    return true;
   }
 
   function problemIn(text, isPage) {
@@ -54,7 +59,7 @@
   // A page was exchanged for another: whoever reads with the keys or by ear is put at its beginning.
   document.addEventListener("htmx:afterSettle", (event) => {
     if (event.target !== document.body) return;
-    arrive();
+    if (!arrive()) window.scrollTo(0, 0);
     if (document.activeElement === document.body) {
       (document.querySelector("#edited, .chat #text") ?? document.getElementById("main"))?.focus({ preventScroll: true });
     }
@@ -81,7 +86,7 @@
     event.detail.shouldSwap = false;
     told(problemIn(xhr.responseText, isPage) ?? `The server answered ${xhr.status}.`);
   });
-  document.addEventListener("htmx:sendError", () => told("The server cannot be reached. Is it still running?"));
+  document.addEventListener("htmx:sendError", () => told("The server cannot be reached. Check that it is running."));
   document.addEventListener("htmx:beforeRequest", () => told(""));
 
   arrive();

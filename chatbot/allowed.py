@@ -1,0 +1,299 @@
+"""Settings that an untrusted configuration may set: none that names code, a place or a key.
+
+Chosen, and trusted: a file named by `--config` or `$CHATBOT_CONFIG`, the user's own configuration file, the
+environment, flags. Found, and untrusted: `./config.toml`, every `identity.toml`, sessions and bundles. `HARMLESS` lists
+what a found file may set; every other setting, also a new one, is refused until `chatbot config trust` allows its
+current value. This module reads and writes only the list of trusted files.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import sha256
+from ipaddress import ip_address
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any, TypeAlias
+
+from platformdirs import user_data_path
+
+from chatbot.errors import ConfigError
+from chatbot.stores.errors import did_you_mean
+from chatbot.stores.files import locked, make_folder, opened
+
+NAME = "trusted.json"
+_SHOWN = 4
+
+Place = tuple[str, ...]
+Form = Callable[[Any], bool]
+"""Function that returns True for a harmless value."""
+Forms: TypeAlias = "dict[str, Form | Forms]"
+
+_MODEL = re.compile(r"[A-Za-z0-9][\w.:@+-]*(/[A-Za-z0-9@][\w.:@+-]*)*", re.ASCII)
+_BARE = re.compile(r"[\w-]+", re.ASCII)
+_ELSEWHERE = re.compile(r"https?:|arn:|//|\.\.", re.IGNORECASE)
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+LOCAL_MODELS = frozenset({"", "scripted", "local/smollm2-135m", "local/auto", "local/minilm"})
+PROVIDERS = _names(
+    "anthropic azure cerebras codestral cohere cohere_chat dashscope deepinfra deepseek fireworks_ai gemini groq "
+    "jina_ai mistral moonshot nebius novita nvidia_nim ollama ollama_chat openai openrouter perplexity "
+    "sambanova together_ai voyage xai zai"
+)
+"""Providers of LiteLLM that send requests to one fixed address, for every model name.
+
+Others take an address, a region, a file or a script from the name, or run a model in this process.
+"""
+
+
+def _any(_: Any) -> bool:
+    return True
+
+
+def _nothing(value: Any) -> bool:
+    """Empty, which in the weakest layer is the default; see `needing_trust`."""
+    return value in ("", [], {})
+
+
+def _is_model(value: Any, providers: frozenset[str] = PROVIDERS) -> bool:
+    """A model's name that cannot lead elsewhere: an embedded model, or one at its provider's usual address."""
+    if isinstance(value, str) and value in LOCAL_MODELS:
+        return True
+    if not isinstance(value, str) or _ELSEWHERE.search(value) or not _MODEL.fullmatch(value):
+        return False
+    provider, slash, _ = value.partition("/")
+    return not slash or provider in providers
+
+
+def _is_inside(value: Any) -> bool:
+    """Return True for a folder below the file's own, by its name; `Setup` checks links."""
+    if not isinstance(value, str) or value.startswith("~"):
+        return False
+    return all(not path.anchor and ".." not in path.parts for path in (PurePosixPath(value), PureWindowsPath(value)))
+
+
+def _is_loopback(value: Any) -> bool:
+    try:
+        return value == "localhost" or ip_address(str(value)).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_apart(value: Any) -> bool:
+    """Users who are kept apart, as they are by default: a file that was found may not have them share a memory."""
+    return bool(value == "apart")
+
+
+def _among(*names: str) -> Form:
+    """Return True for a list of plug-ins that ship with chatbot."""
+    return lambda value: isinstance(value, list) and all(each in names for each in value)
+
+
+def _all(names: str, form: Form = _any) -> Forms:
+    return dict.fromkeys(_names(names), form)
+
+
+_HOOK = "enabled priority timeout_s"
+_PROFILE: Forms = {
+    **_all("match recency mention importance credibility relative_floor absolute_floor"),
+    "half_lives": {"*": _any},
+}
+
+HARMLESS: Forms = {
+    **_all("persona description clearance identity"),
+    "identities": _is_inside,
+    "model": {
+        "name": _is_model,
+        **_all("temperature top_p seed max_output_tokens context_window timeout_s retries script"),
+        **_all("api_key api_base", _nothing),
+    },
+    "agents": {
+        "*": {
+            "memory": _among("basic_session", "observations", "in_memory"),
+            "tools": _among("memory"),
+            **_all("window_entries remember_exchanges recall_rows recall_tokens index_rows tool_steps title_by_model"),
+        }
+    },
+    "memory": {
+        "basic_session": _all("kv_cap transcript_cap"),
+        "observations": {**_all("max_observations ttl_days"), "cache": _nothing},
+        "in_memory": _all("kv_cap transcript_cap max_observations ttl_days"),
+    },
+    "hooks": {
+        **{
+            name: _all(_HOOK)
+            for name in ("inject", "exchange", "consolidation", "compression", "extraction", "episode")
+        },
+        "memorability": {**_all(f"{_HOOK} threshold"), "type_weights": {"*": _any}},
+        "capture": _all(f"{_HOOK} checkpoints"),
+        "boundaries": _all(f"{_HOOK} window threshold"),
+        "temporal": _all(f"{_HOOK} places margin"),
+        "summarize": _all(f"{_HOOK} every least"),
+    },
+    "embedding": {
+        "model": _is_model,
+        **_all("dimensions batch weight"),
+        **_all("api_key api_base", _nothing),
+    },
+    "profiles": {"search": _PROFILE, "recent": _PROFILE, "inject": _PROFILE},
+    "extraction": {
+        "model": _is_model,
+        **_all("enabled budget_usd max_output_tokens timeout_s reconcile supersede summaries"),
+        **_all("api_key api_base", _nothing),
+    },
+    "sessions": _all("ttl_days ttl_keeps_memory"),
+    "maintenance": {
+        **_all("consolidate_every_hours compress_every_hours decay_per_day compression_min_age_days similarity"),
+        **_all("summarize_after_days max_per_session erase_after_days rows_per_run seconds_per_run"),
+        "rules": _all("types agent namespace archive_after_days delete_after_days max_rows"),
+    },
+    "budget": _all("session_usd day_usd session_tokens day_tokens"),
+    "terminal": _all("markdown shown_on_resume show_usage"),
+    "mcp": {"servers": _nothing},
+    "providers": _nothing,
+    "server": {
+        "host": _is_loopback,
+        "users": _is_apart,
+        "memory": _nothing,
+        **_all("port body_kb request_timeout_s rate_per_minute connections"),
+        **_all("allowed_hosts allowed_origins unasked_tools", _nothing),
+    },
+    "telemetry": {**_all("prometheus service sample interval_s timeout_s"), **_all("endpoint headers", _nothing)},
+}
+"""Values that a found file may set, by setting; `*` is any name. Everything else needs trust.
+
+Prices are missing because a wrong one makes budgets worthless; keys, addresses, headers and foreign plug-ins, too.
+"""
+
+
+def needing_trust(
+    table: Mapping[str, Any], *, is_weakest: bool = True, providers: frozenset[str] = PROVIDERS
+) -> dict[str, Any]:
+    """Return the settings that need trust, by dotted name. Pure.
+
+    `is_weakest` means that no chosen layer is below this one, so that an empty setting removes nothing; `providers` are
+    those whose models may be named.
+    """
+    return {
+        name: value
+        for name, place, value in _leaves(table)
+        if not (_is_harmless(place, value, is_weakest=is_weakest) or _is_model_of(providers, place, value))
+    }
+
+
+def is_allowed(path: Path, table: Mapping[str, Any], *, is_weakest: bool = True) -> bool:
+    """Return True if the user trusts the file with its current settings."""
+    return _known().get(_place(path)) == _digest(needing_trust(table, is_weakest=is_weakest))
+
+
+def check(
+    path: Path, table: Mapping[str, Any], remedy: str, *, is_weakest: bool = True, providers: frozenset[str] = PROVIDERS
+) -> None:
+    """Raise `ConfigError`, ending with `remedy`, for settings that need trust."""
+    found = needing_trust(table, is_weakest=is_weakest, providers=providers)
+    if not found or is_allowed(path, table, is_weakest=is_weakest):
+        return
+    _check_names(path, table)
+    names = list(found)
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    hint = next(filter(None, (_hint(place) for name, place, _ in _leaves(table) if name in found)), ".")
+    raise ConfigError(f"{path} is not trusted: it sets {', '.join(names[:_SHOWN])}{more}{hint} {remedy}", at=path)
+
+
+def allow(path: Path, table: Mapping[str, Any], *, is_weakest: bool = True) -> dict[str, Any]:
+    """Trust the current settings of the file, and no later ones; return them."""
+    found = needing_trust(table, is_weakest=is_weakest)
+    folder = user_data_path("chatbot")
+    make_folder(folder)
+    with locked(folder) as place:
+        known = _known() | {_place(path): _digest(found)}
+        place.replace(NAME, (json.dumps(known, indent=2, ensure_ascii=False) + "\n").encode())
+    return found
+
+
+def _known() -> dict[str, str]:
+    """Return the digest of the trusted settings of each file. A damaged list trusts nothing."""
+    try:
+        with opened(user_data_path("chatbot")) as folder:
+            known = json.loads(folder.read(NAME))
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def _digest(found: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(found, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _place(path: Path) -> str:
+    """Return the path of the file without following a link: names in it are relative to its folder."""
+    return str(path.parent.resolve() / path.name)
+
+
+def _leaves(value: Any, name: str = "", place: Place = ()) -> Iterator[tuple[str, Place, Any]]:
+    """Every setting: its name, which no other has, its place, and its value. Tables of a list share its place."""
+    if isinstance(value, Mapping) and (value or not place):
+        for key, each in value.items():
+            shown = key if _BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False)
+            yield from _leaves(each, f"{name}.{shown}" if place else shown, (*place, key))
+    elif isinstance(value, list) and any(isinstance(each, Mapping) for each in value):
+        for number, each in enumerate(value):
+            yield from _leaves(each, f"{name}[{number}]", place)
+    else:
+        yield name, place, value
+
+
+def _is_harmless(place: Place, value: Any, *, is_weakest: bool) -> bool:
+    form = _form(place)
+    if form is None or isinstance(form, dict):
+        return form is not None and value == {}  # an empty table
+    return form(value) and (is_weakest or form is not _nothing)
+
+
+def _is_model_of(providers: frozenset[str], place: Place, value: Any) -> bool:
+    return _form(place) is _is_model and _is_model(value, providers)
+
+
+def _check_names(path: Path, table: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` for an unknown store or setting of a plug-in of ours: a mistake, not a question of trust."""
+    from chatbot.stores.plugins import STORES
+
+    installed = STORES.installed()
+    for name in _stores(table):
+        if ":" not in name and name not in installed:
+            raise ConfigError(f"{path}: no store is called {name!r}{did_you_mean(name, installed)}", at=path)
+    for section in ("memory", "hooks"):
+        for name, given in table.get(section, {}).items():
+            known = _form((section, name))
+            unknown = [key for key in given if key not in known] if isinstance(known, dict) else []
+            if isinstance(known, dict) and unknown:
+                hint = did_you_mean(unknown[0], known)
+                raise ConfigError(f"{path}: [{section}.{name}] has no setting {unknown[0]!r}{hint}", at=path)
+
+
+def _stores(table: Mapping[str, Any]) -> list[str]:
+    """Every store that a configuration names; its form was checked."""
+    used = [name for agent in table.get("agents", {}).values() for name in agent.get("memory", ())]
+    return [*table.get("memory", {}), *used]
+
+
+def _hint(place: Place) -> str:
+    """Return the known name most similar to an unknown one; empty if none is."""
+    for depth, part in enumerate(place):
+        known = _form(place[:depth])
+        if isinstance(known, dict) and part not in known and "*" not in known:
+            hint = did_you_mean(part, known)
+            return hint if "did you mean" in hint else ""
+    return ""
+
+
+def _form(place: Place) -> Form | Forms | None:
+    form: Form | Forms | None = HARMLESS
+    for part in place:
+        form = form.get(part, form.get("*")) if isinstance(form, dict) else None
+    return form

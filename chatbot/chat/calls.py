@@ -1,0 +1,257 @@
+"""Model calls: each has a purpose, is checked against the budget, and is on the bill however it ends.
+
+Every call that this program makes goes through `Calls`: replies, titles, answers without a session, extraction and
+summaries. A call that was cancelled or broke off is billed by our own count. No lock is held while a model is asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from chatbot.chat.budget import Limit, limits_of, reply_within
+from chatbot.chat.ledger import Amount, Ledger, Reservation
+from chatbot.chat.reply import Reply
+from chatbot.chat.usage import Bill, Call, bill_of, calls_in
+from chatbot.config import BudgetSettings
+from chatbot.errors import ContextTooLong, ModelError, ModelTimeout, RequestRefused
+from chatbot.memory import SessionHandle
+from chatbot.memory.record import utc_now
+from chatbot.messages import CallOptions, Delta, Finished, Message, TextDelta, ToolSpec
+from chatbot.models.base import Model
+from chatbot.stores.errors import StoreError
+from chatbot.stores.observation import Observation
+from chatbot.stores.records import format_time
+from chatbot.stores.span import Span, observed, present_observer, span
+
+logger = logging.getLogger(__name__)
+
+Purpose = Literal["chat", "title", "answer", "extract", "reconcile", "summarize", "doctor"]
+
+_LONGEST_REPLY = 200_000
+"""Characters after which `ask` breaks off a reply that does not end."""
+_LARGEST_REPLY_SHARE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class OwnBudget:
+    """A limit in dollars a day for some purposes, beside `[budget]`; 0 sets none."""
+
+    usd: float
+    purposes: Collection[Purpose]
+    setting: str
+    remedy: str
+
+    def limit(self, day: Bill) -> Limit:
+        """Return the limit, with what was spent of it on that day."""
+        spent = sum(day.by_purpose[purpose].cost_usd for purpose in self.purposes if purpose in day.by_purpose)
+        return Limit(self.setting, "USD", self.usd, spent, self.remedy)
+
+
+class Calls:
+    """The model calls of one piece of work, such as a turn; `made` are those on the bill so far.
+
+    `reply_tokens` is the longest reply, `timeout_s` the time that `ask` waits for a whole one. `session` is the session
+    that the calls are billed to; `report` is told where a line of the bill could not be written.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        ledger: Ledger,
+        budget: BudgetSettings,
+        *,
+        reply_tokens: int,
+        session: SessionHandle | None = None,
+        own_budget: OwnBudget | None = None,
+        timeout_s: float | None = None,
+        clock: Callable[[], datetime] = utc_now,
+        report: Callable[[str], None] = logger.warning,
+    ) -> None:
+        self.model = model
+        self.clock = clock
+        self.made: list[Call] = []
+        self._ledger = ledger
+        self._budget = budget
+        self._reply_tokens = reply_tokens
+        self._session = session
+        self._own_budget = own_budget
+        self._timeout_s = timeout_s
+        self._report = report
+        self._withheld: list[str] = []
+        self._observer = present_observer()
+        """Set where the work began: whoever reads a stream may do so elsewhere."""
+
+    async def room(self, reply_tokens: int | None = None) -> int:
+        """Return how many tokens a prompt may take beside the longest reply."""
+        window = await self.model.context_window()
+        return window - min(reply_tokens or self._reply_tokens, window // _LARGEST_REPLY_SHARE)
+
+    async def stream(
+        self,
+        purpose: Purpose,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[ToolSpec] = (),
+        prompt_tokens: int | None = None,
+        reply_tokens: int | None = None,
+        schema: Mapping[str, Any] | None = None,
+        options: CallOptions | None = None,
+    ) -> AsyncGenerator[Delta, None]:
+        """Ask the model; yields deltas, `Finished` last. Closing the generator stops the model.
+
+        Raises `BudgetExceeded` or `ContextTooLong` before the call, and the model's `ModelError`.
+        """
+        if prompt_tokens is None:
+            prompt_tokens = await self.model.count_tokens(messages, tools)
+        most, reservation = await self._reserve(purpose, prompt_tokens, reply_tokens or self._reply_tokens)
+        reply, began = Reply(), time.monotonic()
+        with observed(self._observer):
+            work = span("call", operation="chat", model=self.model.name, purpose=purpose, max_tokens=most)
+        try:
+            stream = self.model.stream(
+                messages, tools=tools, max_output_tokens=most, json_schema=schema, options=options
+            )
+            async with aclosing(stream) as deltas:
+                async for delta in deltas:
+                    _note(work, delta, reply, began)
+                    reply.take(delta)
+                    yield delta
+        except BaseException as error:
+            work.fail(type(error).__name__, is_fault=isinstance(error, Exception))
+            work.end()
+            if reply.has_begun or isinstance(error, asyncio.CancelledError):
+                await asyncio.shield(self._bill(purpose, prompt_tokens, reply, began, reservation))
+            else:
+                await asyncio.shield(self._settle(reservation))
+            raise
+        work.end()
+        await self._bill(purpose, prompt_tokens, reply, began, reservation)
+
+    async def ask(
+        self,
+        purpose: Purpose,
+        messages: Sequence[Message],
+        *,
+        reply_tokens: int | None = None,
+        schema: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Return the whole reply, held to `schema` where the model can be. Raises as `stream` does.
+
+        Also raises `ContextTooLong` where the prompt leaves no room for the longest reply.
+        """
+        tokens, room = await self.model.count_tokens(messages), await self.room(reply_tokens)
+        if tokens > room:
+            raise ContextTooLong(f"{self.model.name} has no room for a prompt of {tokens} tokens: it has {room}")
+
+        async def reply(schema: Mapping[str, Any] | None) -> str:
+            stream = self.stream(purpose, messages, prompt_tokens=tokens, reply_tokens=reply_tokens, schema=schema)
+            return await self._whole(stream)
+
+        if schema is not None and await self.model.json_mode():
+            try:
+                return await reply(schema)
+            except RequestRefused:
+                logger.debug("%s refused a schema that LiteLLM's tables promise: asking in words", self.model.name)
+        return await reply(None)
+
+    def discloses(self, rows: Sequence[Observation]) -> bool:
+        """Return whether the model's provider may be sent all these rows; if not, they are noted as withheld."""
+        if not any(map(self.model.disclosure.withholds, rows)):
+            return True
+        self._withheld += [row.id for row in rows]
+        return False
+
+    async def note(self, kind: str, **record: Any) -> None:
+        """Write what was done to the session's receipts, with its calls, so that they are on the session's bill."""
+        if self._session is None:
+            return
+        line = {"version": 1, "kind": kind, "at": format_time(self.clock()), **record}
+        if self._withheld:
+            line["withheld"] = self.model.disclosure.record(rows=self._withheld)
+        calls, self.made = self.made, []
+        await self._session.receipt_append(line | {"calls": [call.as_json() for call in calls]})
+
+    async def _whole(self, stream: AsyncGenerator[Delta, None]) -> str:
+        text = ""
+        try:
+            async with asyncio.timeout(self._timeout_s), aclosing(stream) as deltas:
+                async for delta in deltas:
+                    text += delta.text if isinstance(delta, TextDelta) else ""
+                    if len(text) > _LONGEST_REPLY:
+                        break
+        except ModelError:
+            raise  # a ModelTimeout is a TimeoutError too, and has its own message
+        except TimeoutError as error:
+            message = f"{self.model.name}: no whole reply within {self._timeout_s:g} s: raise timeout_s"
+            raise ModelTimeout(message) from error
+        return text
+
+    async def _reserve(self, purpose: Purpose, prompt_tokens: int, reply_tokens: int) -> tuple[int, Reservation | None]:
+        """Return how long the reply may be, and the reservation of what the call costs then; None without a limit."""
+        room = await self.model.context_window() - prompt_tokens
+        if room < 1:
+            raise ContextTooLong(
+                f"the messages take about {prompt_tokens} tokens, more than the window of {self.model.name} holds"
+            )
+        most, price = min(reply_tokens, room), await self.model.price()
+        if not self._limits(Bill(), Bill()):
+            return most, None
+
+        def decide(day: Bill, session: Bill) -> Amount:
+            nonlocal most
+            limits = self._limits(day, session)
+            most = reply_within(limits, prompt_tokens=prompt_tokens, reply_tokens=min(reply_tokens, room), price=price)
+            cost = 0.0 if price is None else prompt_tokens * price.input_usd + most * price.output_usd
+            return Amount(prompt_tokens + most, cost)
+
+        now, spent = self.clock(), await self._spent_in_session()
+        try:
+            session_id = "" if self._session is None else self._session.id
+            reservation = await self._ledger.reserve(session_id, decide, purpose=purpose, at=now, spent=spent)
+        except StoreError as error:
+            self._report(f"this call could not be reserved, so calls elsewhere do not know of it: {error}")
+            decide(await self._ledger.since(now.replace(hour=0, minute=0, second=0, microsecond=0)), spent)
+            return most, None
+        return most, reservation
+
+    def _limits(self, day: Bill, session: Bill) -> list[Limit]:
+        own = self._own_budget
+        return [*limits_of(self._budget, session, day), *([own.limit(day)] if own and own.usd else [])]
+
+    async def _spent_in_session(self) -> Bill:
+        """Return the session's bill, as its receipts tell it; an empty one where no limit asks for it."""
+        if self._session is None or not (self._budget.session_usd or self._budget.session_tokens):
+            return Bill()
+        return bill_of([*calls_in(await self._session.records()), *self.made])
+
+    async def _bill(
+        self, purpose: Purpose, prompt_tokens: int, reply: Reply, began: float, reservation: Reservation | None
+    ) -> None:
+        seconds = time.monotonic() - began
+        usage = reply.finished.usage if reply.finished else await self.model.usage_of(prompt_tokens, reply.written)
+        session = "" if self._session is None else self._session.id
+        call = Call(self.clock(), session, purpose, self.model.name, usage, seconds)
+        self.made.append(call)
+        await self._settle(reservation, call)
+
+    async def _settle(self, reservation: Reservation | None, call: Call | None = None) -> None:
+        try:
+            with observed(self._observer):
+                await self._ledger.settle(reservation, call)
+        except StoreError as error:
+            self._report(f"the cost of this call could not be written to the bill: {error}")
+
+
+def _note(work: Span, delta: Delta, reply: Reply, began: float) -> None:
+    """Add to the span what is known once the first delta or the last has arrived."""
+    if not reply.has_begun:
+        work.note(first_chunk=time.monotonic() - began)
+    if isinstance(delta, Finished):
+        work.note(response_model=delta.model, finish_reasons=[delta.reason], usage=delta.usage)

@@ -1,0 +1,57 @@
+"""What a client of the server brings to one turn beside the words of its user: its own history, tools and wishes.
+
+What stands in the transcript comes from the user and the model alone: history that a client sends is shown to the model
+for one turn, and kept nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from chatbot.messages import CallOptions, Message, ToolCall, ToolSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientRequest:
+    """How a client wants one turn to be taken. The default is as if there were none."""
+
+    turn: str = ""
+    """The turn's id, a UUIDv7, where the client is told of it before it begins."""
+    persona: str = ""
+    """Instructions in place of the persona; empty: the persona."""
+    history: tuple[Message, ...] | None = None
+    """The conversation so far, in place of the transcript's window; None: the window."""
+    asked: Message | None = None
+    """The user's message with its images, which the transcript cannot hold."""
+    answers: tuple[Message, ...] = ()
+    """Answers of the client's tools: the turn goes on from where the model called them."""
+    sent: tuple[Message, ...] = ()
+    """With answers: all of the turn as the client has it, for a session that does not hold its beginning."""
+    tools: tuple[ToolSpec, ...] = ()
+    """Tools that the client runs; of two with the same name the client's is offered."""
+    options: CallOptions | None = None
+    recalls: bool = True
+    """Whether the model is shown what memory holds."""
+
+    @property
+    def is_forced(self) -> bool:
+        """Whether the reply must have a form in which nothing of ours may turn up."""
+        return self.options is not None and self.options.is_forced
+
+    def own(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
+        """Those of the calls that the client runs."""
+        names = {tool.name for tool in self.tools}
+        return [call for call in calls if call.name in names]
+
+    def dialogue(self, said: Sequence[Message]) -> list[Message]:
+        """What the model is shown: the client's history, then what is said, with the images of the last message."""
+        messages = [*(self.history or ()), *said]
+        if self.asked is not None and self.asked.parts:
+            at = max((at for at, message in enumerate(messages) if message.role == "user"), default=None)
+            if at is not None:
+                messages[at] = replace(messages[at], parts=self.asked.parts)
+        return messages
+
+
+NO_CLIENT = ClientRequest()

@@ -1,0 +1,51 @@
+"""Leave forgotten exchanges out of what is derived from a transcript, such as a summary.
+
+The transcript itself belongs to its session and is left as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from chatbot.chat.dialogue import USER
+from chatbot.memory import SessionHandle
+from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.base import ObservationStore
+from chatbot.stores.errors import UnknownObservation
+from chatbot.stores.records import TranscriptEntry, format_time
+
+
+async def without_forgotten(session: SessionHandle, entries: Sequence[TranscriptEntry]) -> list[TranscriptEntry]:
+    """Return the entries, from the first question on, without exchanges whose rows were forgotten or erased."""
+    if not entries or not session.supports(ObservationStore):
+        return list(entries)
+    asked = {format_time(entry.at) for entry in entries if entry.role == USER}
+    remembered = await session.remembered_since(min(entry.at for entry in entries))
+    kept = {each: at for each, at in remembered.items() if at in asked}
+    gone = {kept[each] for each in await _gone(session, kept)}
+    return list(_without(entries, gone))
+
+
+async def _gone(session: SessionHandle, ids: Collection[str]) -> list[str]:
+    """Return the ids whose observations were forgotten or erased; archived ones are kept."""
+    if not ids:
+        return []
+    there = {row.id for row in await session.get(list(ids), ask=SENSITIVITIES, count_use=False)}
+    return [each for each in ids if each not in there and not await _is_kept(session, each)]
+
+
+async def _is_kept(session: SessionHandle, observation_id: str) -> bool:
+    try:
+        line = await session.history(observation_id, ask=SENSITIVITIES)
+    except UnknownObservation:
+        return False
+    return any(each.observation.id == observation_id and each.observation.status != "deleted" for each in line)
+
+
+def _without(entries: Sequence[TranscriptEntry], gone: Collection[str]) -> Iterator[TranscriptEntry]:
+    hidden = True
+    for entry in entries:
+        if entry.role == USER:
+            hidden = format_time(entry.at) in gone
+        if not hidden:
+            yield entry

@@ -1,0 +1,313 @@
+"""The memory of a turn: the block that goes into its prompt, and the exchange that is kept of it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from chatbot.chat.memory_block import MemoryBlock, build_block
+from chatbot.config import AgentSettings
+from chatbot.memory import SessionHandle
+from chatbot.memory.exchanges import EXCHANGE, exchange_draft
+from chatbot.memory.memorability import Memorability
+from chatbot.memory.profile_lines import OWN, Line
+from chatbot.memory.recall import OVER_LIMIT, RECALLED
+from chatbot.memory.recall import Recalled as Hit
+from chatbot.memory.redaction import redact
+from chatbot.models.disclosure import Disclosure
+from chatbot.models.tokens import estimate_text
+from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.base import ObservationStore, TranscriptStore
+from chatbot.stores.errors import UnknownObservation
+from chatbot.stores.observation import STATUSES, Observation, Type
+from chatbot.stores.query import Version
+
+AUTO = "auto"
+"""The source of rows that hooks captured."""
+WITHHELD = "withheld"
+"""The reason for a row that the model's provider may not be sent."""
+_MOST_SHOWN = 200
+_NEAR = 20
+"""Entries that are searched for the bot's question: a turn with tools writes several."""
+_DEFAULT = Memorability()
+Choose = Callable[[SessionHandle, Sequence[Hit], int, datetime], Awaitable[Sequence[Hit]]]
+"""Picks at most so many of a session's hits for a prompt of now."""
+_TASKS_SHOWN = 3
+_LASTING: tuple[Type, ...] = ("decision", "preference", "identity")
+_CLOSE = 2
+"""Rows that answer best, whose lines of the profile come along."""
+_CONSIDERED = 30
+"""How many of the rows that were considered a receipt lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """The memory block of a prompt, its rows, and the record of how they were chosen."""
+
+    block: MemoryBlock | None = None
+    rows: tuple[Observation, ...] = ()
+    record: dict[str, Any] = field(default_factory=dict)
+    discreet: MemoryBlock | None = None
+    """The same block without private lines of the profile, where it holds any: for providers without consent."""
+
+    @property
+    def text(self) -> str:
+        """The block as it is in the prompt."""
+        return self.block.text if self.block else ""
+
+    @property
+    def injected(self) -> tuple[str, ...]:
+        """The ids of the rows in the block."""
+        return self.block.injected if self.block else ()
+
+    @property
+    def whole(self) -> tuple[str, ...]:
+        """The ids of the rows shown whole: another question may need other passages of the rest."""
+        return tuple(each for each in self.injected if self.block and each not in self.block.excerpts)
+
+
+def disclosed(recalled: Recalled, disclosure: Disclosure) -> Recalled:
+    """Withhold what the provider may not be sent; the record lists it.
+
+    A block goes whole: it may be a plug-in's, and a row that it does not name is not known to be public.
+    """
+    if recalled.discreet is not None and not disclosure.sends_private:
+        recalled = _without_private(recalled, disclosure)
+    if not disclosure.rule:
+        return recalled
+    tools = {"tools": sorted(disclosure.withheld_tools)}
+    block = recalled.block
+    shown = [*recalled.injected, *((*block.listed, *block.profile) if block else ())]
+    rows = {row.id: row for row in recalled.rows}
+    if recalled.text and any(each not in rows or disclosure.withholds(rows[each]) for each in shown or [""]):
+        left_out = [*recalled.record.get("left_out", []), *({"id": each, "why": WITHHELD} for each in shown)]
+        record = {
+            **recalled.record,
+            "injected": [],
+            "left_out": left_out,
+            "withheld": disclosure.record(rows=shown, **tools),
+        }
+        for name in ("listed", "profile"):
+            record.pop(name, None)
+        return Recalled(record=record)
+    return replace(recalled, record={**recalled.record, "withheld": disclosure.record(rows=[], **tools)})
+
+
+def _without_private(recalled: Recalled, disclosure: Disclosure) -> Recalled:
+    block = recalled.discreet
+    kept = set(block.profile if block else ())
+    gone = [each for each in (recalled.block.profile if recalled.block else ()) if each not in kept]
+    left_out = [*recalled.record.get("left_out", []), *({"id": each, "why": WITHHELD} for each in gone)]
+    record = {**recalled.record, "left_out": left_out, "profile": sorted(kept)}
+    if not disclosure.rule:
+        record["withheld"] = {"provider": disclosure.provider, "rule": "private lines of the profile", "rows": gone}
+    rows = tuple(row for row in recalled.rows if row.id not in gone)
+    return Recalled(block, rows, record)
+
+
+class TurnMemory:
+    """The memory of one conversation. `before` is the block of the last turn."""
+
+    def __init__(self, session: SessionHandle, settings: AgentSettings, clock: Callable[[], datetime]) -> None:
+        self._session = session
+        self._settings = settings
+        self._clock = clock
+        self.before = Recalled()
+
+    @classmethod
+    def of(
+        cls, session: SessionHandle | None, settings: AgentSettings, clock: Callable[[], datetime]
+    ) -> TurnMemory | None:
+        """Return the memory of that conversation, or None where nothing is remembered."""
+        if session is None or not session.supports(ObservationStore):
+            return None
+        return cls(session, settings, clock)
+
+    async def recall(
+        self, said: Sequence[str], *, since: datetime | None, most_tokens: int, choose: Choose | None = None
+    ) -> Recalled:
+        """Recall rows about the user's last messages; `said` ends with the one to be answered.
+
+        Rows that the window shows from `since` on are left out, and so are rows that the last block shows whole, for
+        the model still sees them. In the first turn of a session open tasks come first, in places of their own, and
+        titles of lasting rows come last, as far as the settings ask for them.
+        `choose` picks among twice as many hits as there are places; without it the best are taken.
+        """
+        if not self._settings.recall_rows:
+            return Recalled()
+        most = self._settings.recall_rows
+        await self._drop_outdated()
+        exclude = {*await self._shown(since), *await self._own_summaries(), *self.before.whole}
+        recollection = await self._session.recall(said, limit=most if choose is None else 2 * most, exclude=exclude)
+        hits = recollection.hits
+        if choose is not None:
+            hits = tuple(await choose(self._session, hits, most, self._clock()))
+            hits = tuple(sorted(hits, key=lambda each: each.changed_at is not None and not each.row.dated))
+        rows = [(each.observation, each.score) for each in hits if each.observation is not None]
+        index: Sequence[Observation] = ()
+        tasks: Sequence[Observation] = ()
+        if len(said) == 1:
+            tasks = await self._startup_tasks()
+            rows = [(row, 1.0) for row in tasks] + rows
+            index = await self._index()
+        now = self._clock()
+        lines = await self._profile(said, [each.id for each in hits[:_CLOSE]])
+
+        def block_of(profile: Sequence[Line]) -> MemoryBlock:
+            return build_block(
+                rows,
+                index,
+                nonce=secrets.token_hex(4),
+                view=replace(self._session.view(), now=now, asked=frozenset(OWN)),
+                now=now,
+                budget_tokens=min(self._settings.recall_tokens, most_tokens),
+                most=most + len(tasks),  # so that what is to be done takes no place of what answers
+                count=estimate_text,
+                asked=said,
+                profile=profile,
+                changed={each.id: each.changed_at for each in hits if each.changed_at is not None},
+            )
+
+        block = block_of(lines)
+        public = [line for line in lines if line.sensitivity == "public"]
+        discreet = block_of(public) if len(public) < len(lines) else None
+        chosen = {each.id for each in hits}
+        considered = [
+            {
+                "id": each.id,
+                "score": round(each.score, 4),
+                "parts": _rounded(each.parts),
+                "verdict": OVER_LIMIT if each.verdict == RECALLED and each.id not in chosen else each.verdict,
+            }
+            for each in recollection.considered[:_CONSIDERED]
+        ]
+        record = {
+            "query": [redact(text)[0] for text in said[-1:]],  # earlier messages are in their own receipts
+            "looked_back": len(said) - 1,
+            "considered": considered,
+            "injected": list(block.injected),
+            "left_out": [{"id": each, "why": why} for each, why in block.dropped],
+        }
+        if block.excerpts:
+            record["excerpts"] = list(block.excerpts)
+        if block.listed:
+            record["listed"] = list(block.listed)
+        if block.profile:
+            record["profile"] = list(block.profile)
+        given = {row.id: row for row in [*(row for row, _ in rows), *index, *(line.row for line in lines)]}
+        shown = tuple(given[each] for each in (*block.profile, *block.injected, *block.listed))
+        return Recalled(block, shown, record, discreet)
+
+    async def _profile(self, said: Sequence[str], shown: Sequence[str]) -> list[Line]:
+        """The lines of the profile that concern the moment; what the last turn was given is not told again."""
+        before = set(self.before.block.profile if self.before.block else ())
+        lines = await self._session.profile_for(said[-1] if said else "", shown, begins=len(said) == 1)
+        return [line for line in lines if line.pinned or line.id not in before]
+
+    async def note_use(self, recalled: Recalled) -> None:
+        """Count a use of each row that the model was shown, and leave them out of the next block."""
+        self.before = recalled
+        await self._session.note_use(recalled.injected)
+
+    async def keep(
+        self,
+        asked_at: datetime,
+        text: str,
+        reply: str,
+        recalled: Recalled,
+        *,
+        memorability: Memorability | None = None,
+    ) -> str | None:
+        """Remember an exchange word for word; return its id, or None for small talk and mere repetition."""
+        known = [row.text() for row in recalled.rows]
+        if not self._settings.remember_exchanges:
+            return None
+        before = await self._said_before(asked_at)
+        draft = exchange_draft(asked_at, text, reply, gate=memorability or _DEFAULT, known=known, before=before)
+        if draft is None:
+            return None
+        [kept] = await self._session.remember_all([draft])
+        return kept.id
+
+    async def _said_before(self, asked_at: datetime) -> str:
+        """Return the bot's last reply before that moment, if no other entry is between."""
+        if not self._session.supports(TranscriptStore):
+            return ""
+        entries = [each for each in await self._session.transcript_read_last(_NEAR) if each.at < asked_at]
+        return entries[-1].content if entries and entries[-1].role == "assistant" else ""
+
+    async def take_back(self, since: datetime) -> None:
+        """Erase the rows of the turn that began then, with the facts and summaries derived from them.
+
+        Rows that another principal wrote stay.
+        """
+        session, end = self._session, self._clock() + timedelta.resolution  # for the clock may have been set back
+        self.before = Recalled()
+        rows = await session.every(session_id=session.id, after=since, before=end, ask=SENSITIVITIES, statuses=STATUSES)
+        own = session.principal
+        ids = [row.id for row in rows if row.principal == own and (row.type == EXCHANGE or row.source == AUTO)]
+        ids += [row.id for row in await session.session_summaries(session_id=session.id, ask=SENSITIVITIES)
+                if row.principal == own and row.updated_at >= since]  # fmt: skip
+        facts = await session.query_facts(subject=f"session:{session.id}", ask=SENSITIVITIES)
+        ids += [fact.id for fact in facts if fact.principal == own and since <= fact.created_at < end]
+        if ids:
+            if replaced := await self._replaced_by(ids):
+                await session.restore(*replaced)
+            await session.purge(*ids, untell=False)
+
+    async def _replaced_by(self, ids: Sequence[str]) -> list[str]:
+        """Return rows that facts derived from these ones replaced or denied, and that did not change since."""
+        facts = await self._session.every(derived_from=ids, ask=SENSITIVITIES, statuses=STATUSES)
+        made = [(fact.id, old) for fact in facts for old in await self._made_for(fact.id)]
+        return [old for fact, old in made if (life := await self._life(old)) and life.events[-1].by == fact]
+
+    async def _made_for(self, observation_id: str) -> list[str]:
+        """Return the ids of the rows that this row replaced or denied when it was created."""
+        life = await self._life(observation_id)
+        return [old for old in (life.events[0].supersedes, life.events[0].forgets) if old] if life else []
+
+    async def _life(self, observation_id: str) -> Version | None:
+        """Return the row with its events; None where it is gone or hidden."""
+        try:
+            line = await self._session.history(observation_id, ask=SENSITIVITIES)
+        except UnknownObservation:
+            return None
+        return next(life for life in line if life.observation.id == observation_id)
+
+    async def _drop_outdated(self) -> None:
+        """Drop the last block once a row of it was changed, forgotten or hidden."""
+        given = {row.id: row.hash for row in self.before.rows if row.status == "active"}
+        if given:
+            rows = await self._session.get(list(given), count_use=False, ask=OWN)
+            if {row.id: row.hash for row in rows} != given:
+                self.before = Recalled()
+
+    async def _startup_tasks(self) -> list[Observation]:
+        """Return open tasks that surface when a session begins."""
+        tasks = await self._session.startup_tasks()
+        return await self._session.get([task.id for task in tasks[:_TASKS_SHOWN]], count_use=False)
+
+    async def _index(self) -> Sequence[Observation]:
+        """Return lasting rows, newest first, so that a model knows what it can ask for."""
+        most = self._settings.index_rows
+        return (await self._session.list_observations(types=_LASTING, limit=most)).rows if most else ()
+
+    async def _shown(self, since: datetime | None) -> Collection[str]:
+        """Return the ids of rows that the window shows anyway: exchanges, and captures of them and of tools."""
+        if since is None:
+            return ()
+        page = await self._session.list_observations(
+            session_id=self._session.id, after=since, limit=_MOST_SHOWN, ask=("public", "private", "secret")
+        )
+        return [row.id for row in page.rows if row.type == EXCHANGE or row.source == AUTO]
+
+    async def _own_summaries(self) -> Collection[str]:
+        """Return the ids of summaries of this very session: its window, and the summary before that, say more."""
+        return [row.id for row in await self._session.session_summaries(session_id=self._session.id)]
+
+
+def _rounded(parts: Any) -> dict[str, float]:
+    return {name: round(part, 4) for name, part in parts.items()}

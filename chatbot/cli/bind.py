@@ -1,0 +1,208 @@
+"""The operations on memory as verbs of the command line: their grammar, and the values that an operation is given.
+
+Imports nothing heavy: `chatbot memory --help` needs it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, get_args
+
+from chatbot import operation as kinds
+from chatbot.cli.grammar import add_action
+from chatbot.cli.values import count, future, pair, past, share, words
+from chatbot.operation import LEFT_OUT, REQUIRED, Operation, Parameter, Table
+from chatbot.operations import OPERATIONS, Wanted
+from chatbot.stores.access import SENSITIVITIES, Sensitivity
+from chatbot.stores.errors import InvalidValue, did_you_mean
+
+if TYPE_CHECKING:
+    from chatbot.cli.memory.desk import Desk
+
+_COUNTED = (kinds.RankCursor, kinds.KeyCursor, kinds.NameCursor)
+"""Cursors that are numbers here: how many came before."""
+_TYPES: tuple[tuple[Any, Any, str], ...] = (
+    (kinds.Past, past, "WHEN"),
+    (kinds.Future, future, "WHEN"),
+    (kinds.Share, share, "SHARE"),
+    (kinds.Limit, count, "N"),
+    (kinds.Count, count, "N"),
+    (kinds.Tokens, count, "N"),
+    *((each, count, "N") for each in _COUNTED),
+    (kinds.Id, str, "ID"),
+    (kinds.FactId, str, "ID"),
+    (kinds.IdCursor, str, "ID"),
+    (kinds.SessionId, str, "ID|TITLE"),
+    (kinds.Metadata, pair, "KEY=VALUE"),
+)
+_FEW = 5
+"""How many words argparse lists as choices; one of more is checked later, and told what it may mean."""
+_MORE = {
+    kinds.Id: ", or its beginning",
+    kinds.FactId: ", or its beginning",
+    kinds.SessionId: ", its beginning, or the title",
+    kinds.Past: ": 2026-01-31, or 30d ago",
+    kinds.Future: ": a date, 30d, or never",
+}
+
+
+class Verbs:
+    """A level of the grammar that takes verbs, such as `chatbot memory` and `chatbot memory tasks`."""
+
+    def __init__(self, parser: argparse.ArgumentParser, group: str, *, dest: str, required: bool = False) -> None:
+        self._actions = parser.add_subparsers(title="actions", metavar="ACTION", dest=dest, required=required)
+        self._group = group
+
+    def add(self, name: str, summary: str, *examples: str, agent: bool = True) -> argparse.ArgumentParser:
+        """Add a verb with the options that all of its group take; examples stand without the name of the group."""
+        shown = (each if "| chatbot " in each else f"{self._group} {each}" for each in examples)
+        parser = add_action(self._actions, name, summary, *shown, agent=agent)
+        if self._group == "memory":
+            _add_seen(parser)
+        return parser
+
+
+def _add_seen(parser: argparse.ArgumentParser) -> None:
+    seen = parser.add_argument_group("seen")
+    seen.add_argument("--namespace", metavar="NAME", default=argparse.SUPPRESS, help="of that namespace")
+    seen.add_argument("--all-namespaces", action="store_true", default=argparse.SUPPRESS, help="of all of them")
+    seen.add_argument(
+        "--ask",
+        metavar="WORDS",
+        type=words,
+        action="extend",
+        default=argparse.SUPPRESS,
+        help="show what is that sensitive too: private,secret",
+    )
+
+
+def add_operations(verbs: Verbs, group: str, table: Table = OPERATIONS) -> dict[str, argparse.ArgumentParser]:
+    """Add the verbs of a group, such as `memory`; the parsers by the names of their operations."""
+    parsers: dict[str, argparse.ArgumentParser] = {}
+    inner: dict[str, Verbs] = {}
+    by_verb: dict[str, argparse.ArgumentParser] = {}
+    for operation in table:
+        within, *path = operation.cli.split() or [""]
+        if within != group:
+            continue
+        if len(path) == 2 and path[0] not in inner:
+            inner[path[0]] = Verbs(by_verb[path[0]], group, dest="deed")
+        level = inner[path[0]] if len(path) == 2 else verbs
+        summary = f"{operation.summary[:1].lower()}{operation.summary[1:]}"
+        parser = level.add(path[-1], summary, *(operation.examples or (" ".join(path),)))
+        parser.set_defaults(operation=operation.name)
+        title = "filters" if operation.effect == "reads" else "fields"
+        add_parameters(parser, operation.at("cli").values(), title=title)
+        parsers[operation.name] = by_verb[path[-1]] = parser
+    return parsers
+
+
+def add_filter(parser: argparse.ArgumentParser) -> None:
+    """Add the options by which memories are chosen."""
+    add_parameters(parser, kinds.fields_of(Wanted), title="filters")
+
+
+def add_parameters(parser: argparse.ArgumentParser, parameters: Iterable[Parameter], *, title: str) -> None:
+    """Add an argument for each parameter: one that has a place as such, the others as options."""
+    fields = None
+    for each in parameters:
+        if each.about.cli is None:
+            continue
+        if each.default is LEFT_OUT and fields is None:
+            fields = parser.add_argument_group(title)
+        (_add_argument if each.is_positional else _add_option)(fields or parser, each)
+
+
+def _add_argument(parser: argparse._ActionsContainer, parameter: Parameter) -> None:
+    _, metavar = _type_of(parameter)
+    name = str(parameter.at("cli"))
+    optional = parameter.default_at("cli") is not REQUIRED
+    nargs = "*" if optional or parameter.item == kinds.Query else "+"
+    several: dict[str, Any] = {"nargs": nargs} if parameter.is_list or parameter.item == kinds.Query else {}
+    parser.add_argument(
+        parameter.name, metavar=metavar if metavar != "TEXT" else name.upper(), help=_help(parameter), **several
+    )
+
+
+def _add_option(parser: argparse._ActionsContainer, parameter: Parameter) -> None:
+    flag = "--page-after" if parameter.name == "cursor" else f"--{str(parameter.at('cli')).replace('_', '-')}"
+    if parameter.item is bool:
+        parser.add_argument(flag, dest=parameter.name, action="store_true", help=_help(parameter))
+        return
+    kind, metavar = _type_of(parameter)
+    several = parameter.is_list or parameter.item == kinds.Metadata
+    choices = [each for each in parameter.choices if each != "unknown"]  # rows like that are never shown again
+    more: dict[str, Any] = {"choices": choices} if 0 < len(choices) <= _FEW else {}
+    if not more:
+        more["metavar"] = metavar if metavar != "TEXT" or not several else flag.strip("-").upper()
+    default = argparse.SUPPRESS if parameter.item == kinds.Future else None
+    action = "append" if several else "store"
+    parser.add_argument(
+        flag, dest=parameter.name, type=kind, action=action, default=default, help=_help(parameter), **more
+    )
+
+
+def _type_of(parameter: Parameter) -> tuple[Any, str]:
+    found = ((parse, metavar) for kind, parse, metavar in _TYPES if kind == parameter.item)
+    return next(found, (str, "WORD" if parameter.choices else "TEXT"))
+
+
+def _help(parameter: Parameter) -> str:
+    text = parameter.about.words + _MORE.get(parameter.item, "")
+    default = parameter.default_at("cli")
+    if (isinstance(default, str) and default) or (isinstance(default, float | int) and parameter.item is not bool):
+        text += f" (default {default:g})" if isinstance(default, float) else f" (default {default})"
+    if len(parameter.choices) > _FEW:
+        text += f": {parameter.choices[0]} …"
+    return text + ("; may be repeated" if parameter.is_list and not parameter.is_positional else "")
+
+
+async def given_of(desk: Desk, parameters: Iterable[Parameter], ask: Iterable[Sensitivity]) -> dict[str, Any]:
+    """The values that stand on the command line, by the names of the parameters; ids are found by their beginnings.
+
+    Raises `InvalidValue` for an unknown word, `UnknownObservation` or `SessionNotFound`.
+    """
+    given: dict[str, Any] = {}
+    for each in parameters:
+        value = getattr(desk.args, each.name, None) if each.about.cli is not None else None
+        is_never = value is None and each.item == kinds.Future and hasattr(desk.args, each.name)
+        if value in (None, []) and not is_never:
+            continue
+        given[each.name] = await _value(desk, each, value, tuple(ask))
+    return given
+
+
+async def _value(desk: Desk, parameter: Parameter, value: Any, ask: tuple[Sensitivity, ...]) -> Any:  # noqa: PLR0911 - one for each kind
+    item = parameter.item
+    if item == kinds.Query:
+        return " ".join(value)
+    if item == kinds.Metadata:
+        return dict(value)
+    if item == kinds.SessionId:
+        return (await desk.system.find_session(value)).id
+    if item == kinds.IdCursor:
+        return await desk.id(value)
+    if item == kinds.FactId:
+        return await desk.fact_id(value)
+    if item in _COUNTED:
+        return str(value)
+    if item == kinds.Id:
+        found = [await desk.memories.resolve(each, ask=ask) for each in (value if parameter.is_list else [value])]
+        return list(dict.fromkeys(found)) if parameter.is_list else found[0]
+    if len(parameter.choices) > _FEW:
+        check_words(f"--{parameter.at('cli')}", value if parameter.is_list else [value], get_args(item))
+    return value
+
+
+def asked_in(operation: Operation, desk: Desk) -> tuple[Sensitivity, ...]:
+    """The sensitivities of rows that may be named: who changes a row asks for it, however sensitive it is."""
+    return desk.ask if any(each.name == "ask" for each in operation.parameters) else SENSITIVITIES
+
+
+def check_words(option: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise `InvalidValue` for a word that is not known."""
+    known = list(known)
+    for word in given:
+        if word not in known:
+            raise InvalidValue(f"{option} {word!r} is not known{did_you_mean(word, known)}")

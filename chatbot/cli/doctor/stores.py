@@ -1,0 +1,100 @@
+"""Checks of stores and folders: writable, and plug-ins that answer."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from errno import EROFS
+from pathlib import Path
+from shlex import quote
+
+from platformdirs import user_cache_path
+
+from chatbot.cli.doctor.finding import Finding, editing
+from chatbot.memory.record import utc_now
+from chatbot.runtime import Setup
+from chatbot.stores.access import SENSITIVITIES, View
+from chatbot.stores.backends import open_backend
+from chatbot.stores.base import KeyValueStore, ObservationStore, Store, TranscriptStore
+from chatbot.stores.on_disk.examination import unwritable
+from chatbot.stores.plugins import STORES, open_store
+from chatbot.stores.records import SessionRef
+
+_OBSERVATIONS = "observations"
+_PATIENCE_S = 30.0
+
+
+async def stores(setup: Setup, *, verify: bool = False) -> AsyncIterator[Finding]:
+    """Check every folder that is written to, and every store plug-in of others."""
+    if lost := setup.why_lost(setup.agent_settings.memory):
+        edit = editing(setup.source("agents", setup.agent, "memory"), setup.settings.path)
+        yield Finding("memory", "note", lost, edit)
+    for finding in (*await asyncio.to_thread(list, _places(setup)), *_programs(setup)):
+        yield finding
+    names = {name for agent in setup.config.agents.values() for name in agent.memory}
+    for name in sorted(names - STORES.own.keys()):
+        async for finding in _plugin(setup, name, verify=verify):
+            yield finding
+
+
+def _places(setup: Setup) -> Iterator[Finding]:
+    """Check that the folders of memory and caches are writable."""
+    home = setup.identity.memory
+    if problem := open_backend(home).refusal():
+        what = f"{home} is not writable ({problem.strerror}): nothing new is kept"
+        yield Finding("places", "note" if problem.errno == EROFS else "bad", what, f"ls -ld {quote(str(home))}")
+    caches = setup.config.memory.get(_OBSERVATIONS, {}).get("cache")
+    cache = Path(caches).expanduser() if caches else user_cache_path("chatbot")
+    is_used = any(_OBSERVATIONS in agent.memory for agent in setup.config.agents.values())
+    if is_used and (problem := unwritable(cache)):
+        what = f"the cache folder {cache} is not writable ({problem.strerror}): set cache in [memory.observations]"
+        place = ("memory", _OBSERVATIONS, "cache") if caches else ("memory",)
+        yield Finding("places", "bad", what, editing(setup.source(*place), setup.settings.path))
+
+
+def _programs(setup: Setup) -> Iterator[Finding]:
+    """Check that the programs of MCP servers exist."""
+    for name, server in setup.config.mcp.servers.items():
+        program = Path(server.command).expanduser()
+        path = setup.settings.folder / program if len(program.parts) > 1 else program
+        if server.command and shutil.which(path, path=server.env.get("PATH")) is None:
+            edit = editing(setup.source("mcp", "servers", name, "command"), setup.settings.path)
+            yield Finding("mcp", "bad", f"[mcp.servers.{name}]: program {server.command!r} not found", edit)
+
+
+async def _plugin(setup: Setup, name: str, *, verify: bool) -> AsyncIterator[Finding]:
+    """Count what a store plug-in keeps; it may raise any exception."""
+    home, edit = setup.identity.memory, editing(setup.source("memory", name), setup.settings.path)
+    backend = open_backend(home)
+    try:
+        store = open_store(name, home, setup.config.memory.get(name, {}), beside=setup.settings.plugins_beside)
+        async with asyncio.timeout(_PATIENCE_S), store:
+            ids = await asyncio.to_thread(backend.sessions.ids)
+            records = [record for each in sorted(ids) if (record := backend.sessions.glance(each))]
+            sessions = [backend.sessions.ref(record.id) for record in records if name in record.store_types]
+            told = [part async for part in _asked(store, sessions)]
+            flaws = await store.examine(verify=verify)
+    except Exception as error:  # noqa: BLE001 - a stranger's store may raise anything
+        yield Finding("stores", "bad", f"the store {name!r} fails: {type(error).__name__}: {error}", edit)
+        return
+    yield Finding("stores", "ok", f"{name}: {', '.join(told)}")
+    for flaw in flaws:
+        yield Finding.of(flaw)
+
+
+async def _asked(store: Store, sessions: list[SessionRef]) -> AsyncIterator[str]:
+    if isinstance(store, ObservationStore):
+        everything = View("full", utc_now(), frozenset(SENSITIVITIES), None)
+        stats = await store.stats(everything)
+        yield f"{sum(stats.by_status.values()):,} memories"
+    entries = values = 0
+    for ref in sessions:
+        if isinstance(store, TranscriptStore):
+            entries += await store.transcript_count(ref)
+        if isinstance(store, KeyValueStore):
+            values += len(await store.kv_entries(ref))
+    if isinstance(store, TranscriptStore):
+        yield f"{entries:,} transcript entries"
+    if isinstance(store, KeyValueStore):
+        yield f"{values:,} key-value entries"

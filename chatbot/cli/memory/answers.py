@@ -1,0 +1,204 @@
+"""What an operation gives, as JSON for programs and as text for people: one way for each type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, is_dataclass, replace
+from typing import Any
+
+from chatbot.cli.memory.desk import Desk, warn_redacted
+from chatbot.cli.memory.tables import say_history, say_hits, say_in_full, say_observations, say_timeline
+from chatbot.cli.output import age, printable, say, say_json, say_table, short_ids, warn
+from chatbot.memory import SessionRecord
+from chatbot.memory.people import Person
+from chatbot.memory.reading import Hit
+from chatbot.memory.session_search import SessionHit
+from chatbot.memory.tasks import Task
+from chatbot.memory.writing import Remembered
+from chatbot.operation import Operation, Part
+from chatbot.operations import Alias
+from chatbot.stores.observation import Observation, Triple
+from chatbot.stores.query import Version
+from chatbot.stores.records import format_time
+
+_NOTHING = {
+    "hits": "nothing is remembered about that",
+    "memories": "nothing is remembered yet",
+    "people": "nobody of that name is mentioned",
+    "tasks": "No open tasks",
+    "facts": "No facts yet",
+}
+_BECAME = {
+    "added": "added {}",
+    "exact_dup": "the same was remembered before: {}",
+    "updated": "changed {}",
+    "deleted": "deleted {}",
+    "skipped": "nothing to change in {}",
+}
+_DONE = {"add_task": "added", "start_task": "in progress", "finish_task": "completed", "cancel_task": "cancelled"}
+
+
+def show(desk: Desk, operation: Operation, result: Any, given: Mapping[str, Any]) -> None:
+    """Show the result of an operation that was `given` these values."""
+    if isinstance(result, Remembered):
+        if result.warning:
+            warn(result.warning)
+        warn_redacted(result.redacted)
+    if result is None:
+        show_changed(desk, operation.gives, list(given.values()))
+    elif desk.args.json:
+        say_json(as_json(result))
+    elif isinstance(result, Part):
+        _say_part(operation, result, is_first="cursor" not in given)
+    elif isinstance(result, list):
+        _say_list(operation, result, given)
+    else:
+        say(_line(operation, result))
+
+
+def show_changed(desk: Desk, gives: str, values: Sequence[Any], **more: Any) -> None:
+    """Show which ids a change was about: each in a line, or under their words for programs."""
+    words = gives.split()
+    if desk.args.json:
+        say_json(dict(zip(words, values, strict=False)) | more)
+    elif len(words) > 1:
+        old, new = values
+        say(f"{new} took the place of {old}")
+    else:
+        for each in [values[0]] if isinstance(values[0], str) else values[0]:
+            say(f"{'would be ' if more.get('dry_run') else ''}{gives} {each}")
+
+
+def as_json(item: Any) -> Any:  # noqa: PLR0911 - one for each type
+    """The JSON of what an operation gives."""
+    match item:
+        case Part(rows):
+            return [as_json(row) for row in rows]
+        case list() | tuple():
+            return [as_json(each) for each in item]
+        case Hit():
+            return item.index()
+        case Observation() | Triple() | SessionRecord() | SessionHit():
+            return item.as_json()
+        case Person():
+            return {
+                "name": item.name,
+                "aliases": list(item.aliases),
+                "mention_count": item.mention_count,
+                "last_mentioned": format_time(item.last_mentioned),
+                "facts": as_json(item.facts),
+            }
+        case Version():
+            # An event can be about several observations: here it is about this one.
+            events = [
+                replace(event, ids=(item.observation.id,)).as_json()
+                | {"changes": {name: {"old": old, "new": new} for name, (old, new) in changed.items()}}
+                for event, changed in item.steps()
+            ]
+            return {"observation": item.observation.as_json(), "events": events}
+        case _:
+            return asdict(item) if is_dataclass(item) and not isinstance(item, type) else item
+
+
+def _say_part(operation: Operation, part: Part[Any], *, is_first: bool) -> None:
+    if part.rows:
+        _table_of(part.rows[0])(part.rows)
+    following = part.end or part.next_cursor
+    if following:
+        say(f"more: --page-after {following}")
+    elif not part.rows:
+        say(_NOTHING.get(operation.gives, "nothing found") if is_first else "that is all")
+
+
+def _say_list(operation: Operation, rows: list[Any], given: Mapping[str, Any]) -> None:
+    if rows and isinstance(rows[0], Version):
+        say_history(rows)
+    elif "anchor" in given:
+        say_timeline(rows, given["anchor"])
+    elif rows and isinstance(rows[0], Observation):
+        for number, row in enumerate(rows):
+            if number:
+                say("\n---\n")
+            say_in_full(row)
+    else:
+        _say_part(operation, Part(rows), is_first=True)
+
+
+def _table_of(item: Any) -> Callable[[Sequence[Any]], None]:
+    tables: dict[type, Callable[[Sequence[Any]], None]] = {
+        Hit: say_hits,
+        Observation: say_observations,
+        Person: _say_people,
+        Task: _say_tasks,
+        Triple: say_facts,
+    }
+    return tables.get(type(item), _say_each)
+
+
+def _say_each(rows: Sequence[Any]) -> None:
+    for row in rows:
+        say(printable(str(as_json(row))))
+
+
+def _line(operation: Operation, item: Any) -> str:
+    match item:
+        case Remembered():
+            return _BECAME[item.outcome].format(item.id)
+        case Task():
+            details = f" – {item.details()}" if item.details() else ""
+            return printable(f"{_DONE.get(operation.name, 'changed')}: {item.title} ({item.id}){details}")
+        case Triple():
+            return printable(f"stated: {item.subject} · {item.predicate} · {item.object} ({item.id})")
+        case SessionRecord():
+            is_fork = operation.name == "fork_session"
+            return (
+                f"{item.id} goes on from {item.parent}"
+                if is_fork
+                else printable(f"{item.id} is now called {item.title!r}")
+            )
+        case Alias():
+            return printable(f"{item.name} is also known as {item.alias} (fact {item.id})")
+        case _:
+            return printable(str(as_json(item)))
+
+
+def _say_people(found: Sequence[Person]) -> None:
+    say_table(
+        ("mentions", "last", "facts", "name"),
+        [
+            [str(person.mention_count), age(person.last_mentioned), str(len(person.facts)), _names(person)]
+            for person in found
+        ],
+    )
+
+
+def _names(person: Person) -> str:
+    return person.name + (f" ({', '.join(person.aliases)})" if person.aliases else "")
+
+
+def _say_tasks(found: Sequence[Task]) -> None:
+    say_table(
+        ("id", "priority", "status", "due", "project", "title"),
+        [
+            [
+                short,
+                task.priority,
+                task.status.replace("_", " "),
+                task.due or "–",
+                task.project or "–",
+                f"{task.title} – {task.note}" if task.note else task.title,
+            ]
+            for short, task in zip(short_ids([task.id for task in found]), found, strict=True)
+        ],
+    )
+
+
+def say_facts(found: Sequence[Triple]) -> None:
+    """A table of facts."""
+    say_table(
+        ("id", "sure", "fact"),
+        [
+            [short, f"{fact.confidence:.0%}", f"{fact.subject} · {fact.predicate} · {fact.object}"]
+            for short, fact in zip(short_ids([fact.id for fact in found]), found, strict=True)
+        ],
+    )

@@ -1,0 +1,113 @@
+"""`chatbot users`: list, export and erase users of the server."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+
+from chatbot.cli.exits import Exit
+from chatbot.cli.output import age, say, say_json, say_table, warn
+from chatbot.cli.sessions.moving import new_file
+from chatbot.errors import ConfigError
+from chatbot.memory import MemorySystem
+from chatbot.memory.namespaces import check_namespace, user_namespace
+from chatbot.memory.users import erase_user, export_user, users_in
+from chatbot.runtime import Options, Setup
+from chatbot.server.requests import Requests
+from chatbot.stores.errors import InvalidValue, UnknownObservation
+
+
+async def run(args: argparse.Namespace) -> Exit:
+    """Run one action. Needs neither a model nor a running server."""
+    setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
+    async with setup.open_memory(observations=_store(setup)) as memory:
+        await _ACTIONS[args.action](setup, memory, args)
+    return Exit.OK
+
+
+async def _list(_: Setup, memory: MemorySystem, args: argparse.Namespace) -> None:
+    found = await users_in(memory)
+    if args.json:
+        say_json([asdict(each) | {"used_at": each.used_at and each.used_at.isoformat()} for each in found])
+    elif found:
+        say_table(
+            ("user", "namespace", "memories", "sessions", "last used"),
+            [
+                [
+                    each.user or "–",
+                    each.namespace,
+                    f"{each.memories:,}",
+                    f"{each.sessions:,}",
+                    age(each.used_at) if each.used_at else "–",
+                ]
+                for each in found
+            ],
+        )
+    else:
+        say("no users yet")
+
+
+async def _export(_: Setup, memory: MemorySystem, args: argparse.Namespace) -> None:
+    told = await export_user(await _known(memory, args))
+    if args.output is None:
+        say_json(told)
+        return
+    with new_file(args.output.expanduser(), force=args.force) as file:
+        file.write(json.dumps(told, ensure_ascii=False, indent=1).encode() + b"\n")
+    memories, sessions = len(told["memories"]), len(told["sessions"])
+    if args.json:
+        say_json({"file": str(args.output), "memories": memories, "sessions": sessions})
+    else:
+        say(f"wrote {args.output}: {memories:,} memories and {sessions:,} sessions")
+
+
+async def _erase(setup: Setup, memory: MemorySystem, args: argparse.Namespace) -> None:
+    theirs = await _known(memory, args)
+    [user] = [each for each in await users_in(memory) if each.namespace == theirs.namespace]
+    told = f"{user.memories:,} memories and {user.sessions:,} sessions of {user.user or user.namespace}"
+    if args.dry_run:
+        _say(args, {"namespace": user.namespace, "dry_run": True}, f"would be deleted permanently: {told}")
+        return
+    if not args.yes:
+        warn(f"this deletes permanently: {told}")
+        raise InvalidValue("nothing was deleted: add --yes to confirm, or --dry-run for a preview")
+    erased = await erase_user(theirs)
+    requests = await asyncio.to_thread(Requests.of(setup.identities).forget, theirs.namespace)
+    done = {"memories": erased.memories, "sessions": list(erased.sessions), "requests": requests}
+    _say(args, {"namespace": user.namespace, "dry_run": False, **done}, f"deleted permanently: {told}")
+
+
+async def _known(memory: MemorySystem, args: argparse.Namespace) -> MemorySystem:
+    """Return the memory in the given namespace. Raises `UnknownObservation` if it is empty."""
+    if not (args.user or args.namespace):
+        raise InvalidValue("name a user, or a namespace with --namespace: see `chatbot users list`")
+    outer = check_namespace(args.namespace)
+    name = user_namespace(args.user, outer) if args.user else outer
+    if name not in {each.namespace for each in await users_in(memory)}:
+        raise UnknownObservation(f"no data for {args.user or name!r:.80}: see `chatbot users list`")
+    return memory.cleared_for(namespace=name)
+
+
+def _say(args: argparse.Namespace, value: dict[str, object], text: str) -> None:
+    if args.json:
+        say_json(value)
+    else:
+        say(text)
+
+
+def _store(setup: Setup) -> str | None:
+    """Return the agent's observation store; None if it has none."""
+    try:
+        return setup.observation_store()
+    except ConfigError:
+        return None
+
+
+_ACTIONS: dict[str, Callable[[Setup, MemorySystem, argparse.Namespace], Awaitable[None]]] = {
+    "list": _list,
+    "export": _export,
+    "erase": _erase,
+}

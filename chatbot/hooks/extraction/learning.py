@@ -1,0 +1,250 @@
+"""Remember the facts of an exchange: extract, compare with what is known, add, and replace what is outdated.
+
+`plan` asks models and changes nothing; `apply` asks nobody and changes everything at once. A target that changed in
+between is left alone, and its fact is added. A model decides neither who sees a row nor how sensitive it is. Facts of
+an exchange that was taken back, forgotten or hidden meanwhile are dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from chatbot.chat.calls import Calls
+from chatbot.config import ExtractionSettings
+from chatbot.hooks.extraction.facts import FACT_TYPES, Extracted, Fact, extract
+from chatbot.hooks.extraction.reconciliation import Decision, MemoryCandidates, candidates_for, reconcile
+from chatbot.hooks.hook import uncancelled
+from chatbot.memory import SessionHandle
+from chatbot.memory.denial import contradict
+from chatbot.memory.profile_lines import is_proposable
+from chatbot.memory.remembering import Remembering
+from chatbot.memory.writing import Draft, Remembered
+from chatbot.stores.access import CLEARANCES, Clearance, Guard, Visibility
+from chatbot.stores.fields import fold
+from chatbot.stores.observation import PROTECTED_TYPES, Observation
+from chatbot.stores.query import Filter
+
+SOURCE = "extraction"
+_SAME_SUBJECT = 50
+"""Facts on a subject that are searched for one that says the same."""
+_SAID_AT_ONCE = 5
+_ALIKE = 0.85
+"""The least cosine at which a fact replaces another: two such facts mean nearly the same, and the newer one updates."""
+_MOST_ALIKE = 10
+
+
+@dataclass(frozen=True, slots=True)
+class TurnText:
+    """The texts of a turn that began `at` a time, and the rows that its prompt held."""
+
+    at: datetime
+    text: str
+    reply: str
+    recalled: Sequence[Observation] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The origin of facts: who remembers them, how strict they are, the rows they come from, when they were said."""
+
+    agent_id: str
+    guard: Guard
+    derived_from: tuple[str, ...] = ()
+    said_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FactStep:
+    """A planned change for a fact: `target` is the row that it replaces, denies or repeats."""
+
+    fact: Fact
+    action: str = "add"
+    target: Observation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FactOutcome:
+    """The outcome for a fact: its observation, if there is one now, and the one that it changed."""
+
+    fact: Fact
+    outcome: str
+    id: str = ""
+    changed: str = ""
+    reason: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the outcome as it is in a receipt."""
+        fields = {"outcome": self.outcome, "id": self.id, "changed": self.changed, "reason": self.reason}
+        return {name: value for name, value in fields.items() if value}
+
+
+async def learn_from(
+    turn: TurnText, session: SessionHandle, calls: Calls, settings: ExtractionSettings
+) -> tuple[Extracted, Sequence[FactOutcome]]:
+    """Extract the facts of an exchange and remember them; return both, the latter with their outcomes.
+
+    They are as strict as the observation that keeps the exchange. Where none does, it was small talk, and no model is
+    asked. Raises a `ModelError`, `BudgetExceeded` or `StoreError`; then nothing is kept.
+    """
+    source = await _source(turn, session)
+    if source is None:
+        return Extracted(), ()
+    extracted = await extract(calls, [("person said", turn.text), ("bot replied", turn.reply)], at=turn.at)
+    extracted = extracted.without_recalled(turn.text, turn.recalled)
+    if not extracted.facts:
+        return extracted, ()
+    origin = Origin(session.agent_id, Guard.of(source), (source.id,), turn.at)
+    steps = await plan(extracted.facts, session, calls, origin, settings)
+    async with session.turn_order:  # nobody takes the exchange back while its facts are written
+        if await _source(turn, session) is None:
+            return extracted, ()
+        outcomes = await uncancelled(apply(steps, session, origin))
+        await session.profile_learn([fact.content for fact in extracted.facts], source.id, turn.at)
+        return extracted, outcomes
+
+
+async def plan(
+    facts: Sequence[Fact], memories: Remembering, calls: Calls, origin: Origin, settings: ExtractionSettings
+) -> list[FactStep]:
+    """Plan a step for each fact, in their order. Raises what asking a model raises, and `StoreError`."""
+    place: dict[str, Any] = {"agent_id": origin.agent_id, "visibility": origin.guard.visibility}
+    steps = [FactStep(fact, "known" if await _is_known(fact, memories, origin) else "add") for fact in facts]
+    if settings.reconcile:
+        fresh = _waiting(steps)
+        candidates = await candidates_for([steps[at].fact for at in fresh], memories, **place)
+        if not calls.discloses(candidates.rows):
+            candidates = MemoryCandidates()
+        decisions = await reconcile(calls, [steps[at].fact for at in fresh], candidates)
+        for at, decision in zip(fresh, decisions, strict=True):
+            if decision.memory is not None and not _is_denial(steps[at].fact, decision, candidates):
+                steps[at] = replace(steps[at], action=decision.action.lower(), target=candidates.rows[decision.memory])
+    if settings.supersede:
+        fresh = _waiting(steps)
+        taken = {step.target.id for step in steps if step.target}
+        for at, old in zip(fresh, await _outdated_by([steps[at].fact for at in fresh], memories, **place), strict=True):
+            if old is not None and old.id not in taken:
+                steps[at] = replace(steps[at], action="update", target=old)
+    return steps
+
+
+async def apply(steps: Sequence[FactStep], memories: Remembering, origin: Origin) -> list[FactOutcome]:
+    """Do what is planned; return the outcome for each fact, in their order. Asks no model."""
+    targets = [step.target.id for step in steps if step.target]
+    now = {row.id: row.hash for row in await memories.get(targets, count_use=False)} if targets else {}
+    steps = [
+        step if step.target is None or now.get(step.target.id) == step.target.hash else _added(step) for step in steps
+    ]
+    kept = iter(await memories.remember_all(map(_draft_of(origin), _kept(steps)), keep_going=True))
+    return [await _finish(step, None if step.action == "none" else next(kept), memories, origin) for step in steps]
+
+
+async def _finish(step: FactStep, kept: Remembered | None, memories: Remembering, origin: Origin) -> FactOutcome:
+    """Return the outcome of one step, after all drafts were committed together."""
+    changed = step.target.id if step.target else ""
+    if kept is None:
+        return FactOutcome(step.fact, "known", changed)
+    if kept.outcome == "skipped" and step.target:  # the store allows no such change: then it is an addition
+        [kept] = await memories.remember_all([_draft_of(origin)(_added(step))], keep_going=True)
+        return FactOutcome(step.fact, kept.outcome, kept.id, reason=kept.reason)
+    if kept.outcome == "skipped":
+        return FactOutcome(step.fact, kept.outcome, reason=kept.reason)
+    return FactOutcome(step.fact, kept.outcome, kept.id, changed if changed != kept.id else "", kept.reason)
+
+
+def _draft_of(origin: Origin) -> Any:
+    def draft(step: FactStep) -> Draft:
+        fact, guard = step.fact, origin.guard
+        target = step.target.id if step.target else None
+        needed = [guard.min_clearance, *([step.target.min_clearance] if step.target else [])]
+        return Draft(
+            title=fact.content,
+            subject=fact.subject,
+            category=fact.category,
+            type=fact.type,
+            importance=0.6 if fact.type in PROTECTED_TYPES else 0.5,
+            source=SOURCE,
+            visibility=guard.visibility,
+            sensitivity=guard.sensitivity,
+            min_clearance=_highest(needed),
+            created_at=origin.said_at,
+            derived_from=origin.derived_from,
+            supersedes=target if step.action == "update" else None,
+            forgets=target if step.action == "delete" else None,
+        )
+
+    return draft
+
+
+async def _is_known(fact: Fact, memories: Remembering, origin: Origin) -> bool:
+    """Return whether a fact on the same subject says just that: then no model is asked about it."""
+    if not fact.subject:
+        return False
+    page = await memories.list_observations(
+        subject=fact.subject,
+        agent_id=origin.agent_id,
+        visibilities=(origin.guard.visibility,),
+        limit=_SAME_SUBJECT,
+    )
+    return any(fold(row.title) == fold(fact.content) for row in page.rows)
+
+
+def _is_denial(fact: Fact, decision: Decision, candidates: MemoryCandidates) -> bool:
+    """Return whether a fact may deny the memory that the model says it repeats: then it is added."""
+    if decision.action != "NONE" or decision.memory is None:
+        return False
+    return contradict(candidates.rows[decision.memory].text(), fact.content)
+
+
+def _waiting(steps: Sequence[FactStep]) -> list[int]:
+    return [at for at, step in enumerate(steps) if step.action == "add"]
+
+
+def _kept(steps: Sequence[FactStep]) -> list[FactStep]:
+    return [step for step in steps if step.action != "none"]
+
+
+def _added(step: FactStep) -> FactStep:
+    return FactStep(step.fact)
+
+
+def _highest(clearances: Sequence[Clearance]) -> Clearance:
+    return min(clearances, key=CLEARANCES.index)
+
+
+async def _outdated_by(
+    facts: Sequence[Fact], memories: Remembering, *, agent_id: str, visibility: Visibility
+) -> list[Observation | None]:
+    """Return for each fact the current row that it should replace, if there is one; no row twice.
+
+    Asked before the facts are added, so none can be found by itself, or by another of its batch. Rows without a
+    vector are not found. The store checks that metadata does not conflict. One call of the embedder, none
+    where no fact has a subject.
+    """
+    wanted = Filter(types=FACT_TYPES, agent_id=agent_id, visibilities=(visibility,))
+    asked = {at: (fact.content, replace(wanted, subject=fact.subject)) for at, fact in enumerate(facts) if fact.subject}
+    found = await memories.like(list(asked.values()), limit=_MOST_ALIKE)
+    outdated: list[Observation | None] = [None] * len(facts)
+    taken: set[str] = set()
+    for at, hits in zip(asked, found, strict=True):
+        best = next((hit for hit in hits if not is_proposable(hit.observation)), None)
+        if best is not None and best.score >= _ALIKE and best.observation.id not in taken:
+            taken.add(best.observation.id)
+            outdated[at] = best.observation
+    return outdated
+
+
+async def _source(turn: TurnText, session: SessionHandle) -> Observation | None:
+    """Return the observation that keeps the exchange, if there is one, and it is not sensitive."""
+    page = await session.list_observations(
+        types=("exchange",),
+        session_id=session.id,
+        agent_id=session.agent_id,
+        after=turn.at,
+        order="created",
+        ascending=True,
+        limit=_SAID_AT_ONCE,
+    )
+    return next((row for row in page.rows if row.created_at == turn.at), None)

@@ -1,0 +1,105 @@
+"""Read JSON from the reply of a model, wrapped or broken. Never raises; unreadable parts are left out.
+
+Tried in turn: the whole text, code fences, the outermost `[…]`, then the whole objects at the beginning of a list that
+breaks off.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+_LONGEST = 200_000
+_MOST_TRIES = 8
+_THOUGHT = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
+_FENCE = re.compile(r"```[^\n`]{0,40}\n(.*?)(?:```|\Z)", re.DOTALL)
+_LIST = re.compile(r"\[\s*(?=[\]{])")
+_BETWEEN = re.compile(r"[\s,]*")
+_DECODER = json.JSONDecoder(strict=False)
+
+Table = dict[str, Any]
+
+
+def object_in(text: str) -> Table:
+    """Return the first JSON object of a reply; empty where there is none."""
+    text = _THOUGHT.sub("", text[:_LONGEST])
+    for written in (text, *_FENCE.findall(text)[:_MOST_TRIES]):
+        if isinstance(value := _whole(written), dict):
+            return value
+    for begin in _places("{", text):
+        if isinstance(value := _first(text, begin), dict):
+            return value
+    return {}
+
+
+def objects_in(text: str, key: str) -> list[Table]:
+    """Return the objects of the list that the reply is, or holds under `key`; none where there is no such list."""
+    text = _THOUGHT.sub("", text[:_LONGEST])
+    for written in (text, *_FENCE.findall(text)[:_MOST_TRIES]):
+        value = _whole(written)
+        listed = value.get(key) if isinstance(value, dict) else value
+        if isinstance(listed, list):
+            return _tables(listed)
+    return _outermost(text)
+
+
+def without_wrapping(text: str) -> str:
+    """Return the text without the model's thoughts before it, and without a fence around all of it."""
+    text = _THOUGHT.sub("", text[:_LONGEST]).strip()
+    fenced = _FENCE.fullmatch(text)
+    return fenced[1].strip() if fenced else text
+
+
+def _outermost(text: str) -> list[Table]:
+    end = text.rfind("]") + 1
+    for found in _found(_LIST, text):
+        value = _whole(text[found.start() : end])
+        tables = _tables(value) if isinstance(value, list) else _leading(text, found.end())
+        if tables or text[found.end() : found.end() + 1] == "]":
+            return tables
+    return next(([value] for begin in _places("{", text) if isinstance(value := _first(text, begin), dict)), [])
+
+
+def _leading(text: str, at: int) -> list[Table]:
+    """Return the objects from there on, up to the first that is broken."""
+    tables: list[Table] = []
+    while True:
+        between = _BETWEEN.match(text, at)
+        at = between.end() if between else at
+        try:
+            value, at = _DECODER.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            return tables
+        if not isinstance(value, dict):
+            return tables
+        tables.append(value)
+
+
+def _tables(values: list[Any]) -> list[Table]:
+    return [value for value in values if isinstance(value, dict)]
+
+
+def _whole(text: str) -> Any:
+    try:
+        return _DECODER.decode(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _first(text: str, begin: int) -> Any:
+    try:
+        return _DECODER.raw_decode(text, begin)[0]
+    except (ValueError, RecursionError):
+        return None
+
+
+def _places(sign: str, text: str) -> Iterator[int]:
+    return (found.start() for found in _found(re.compile(re.escape(sign)), text))
+
+
+def _found(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    """Return the first few matches, so that a text of nothing but beginnings takes no longer."""
+    for _, found in zip(range(_MOST_TRIES), pattern.finditer(text), strict=False):
+        yield found

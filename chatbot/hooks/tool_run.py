@@ -1,0 +1,280 @@
+"""Describe a tool run by rule: its type, title, subtitle, concepts, importance, files and milestones.
+
+Secrets are taken out before anything is cut, so that no half of one stays. Memory blocks are taken out too: recalled
+rows are never remembered as new.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from chatbot.memory.exchanges import without_blocks
+from chatbot.memory.memorability import OTHER_TYPE, TYPE_WEIGHTS
+from chatbot.memory.redaction import redact
+from chatbot.stores.observation import Type
+from chatbot.tools import ToolResult
+
+LONGEST_OUTPUT = 4_000
+"""Characters of an output that are kept."""
+_READ = 2 * LONGEST_OUTPUT
+"""Characters of an output that are read."""
+_LONGEST_ARGUMENTS = 2_000
+_LONGEST_TITLE = 120
+_LONGEST_SUBTITLE = 160
+_LONGEST_OUTCOME = 40
+_LONGEST_ASIDE = 24
+_MOST_FILES = 20
+_FILE_KEYS = frozenset({"path", "file", "target", "from", "to"})
+_DISTINCTIVE_KEYS = ("command", "query", "path", "file", "url", "target", "name", "from", "to")
+"""Arguments that distinguish two runs, the most distinctive first."""
+
+_WRITES = re.compile(r"(?:^|_)(?:write|edit|save|create|append|patch|update|move|rename|delete|remove|replace)(?:$|_)")
+_TYPES: tuple[tuple[Type, re.Pattern[str]], ...] = tuple(
+    (cast("Type", type_), re.compile(rf"\b(?:{words})\b", re.IGNORECASE))
+    for type_, words in (
+        ("bugfix", "fix|fixe[sd]|fixing|bug(?:fix)?|hotfix|resolves?|resolved|root cause|regression"),
+        (
+            "refactor",
+            "refactor\\w*|renam(?:e|es|ed|ing)|clean ?up|tidy|extract(?:ed)? (?:method|function|class)|dedup\\w*",
+        ),
+        ("feature", "feature|implement(?:s|ed|ing)?|new endpoint|adds? support|added support|introduc(?:e|es|ed)"),
+        (
+            "change",
+            "config(?:ur\\w+)?|install(?:s|ed|ing)?|upgrad\\w+|bump(?:s|ed)?|migrat\\w+|deploy\\w*|env(?:ironment)?",
+        ),
+        ("discovery", "found that|discover\\w*|turns out|learn(?:ed|t)|because|cause[ds]?|explains?|finding"),
+    )
+)
+"""The type of a run by its words; the first that fits the call, else the first that fits the output.
+
+Never a decision: what a tool prints decides nothing, and decisions are protected.
+"""
+_LISTS = re.compile(
+    r"\s*(?:\w+=\S*\s+)*(?:ls|dir|pwd|tree|find|fd|grep|egrep|rg|ag|ps|du|df|wc|which|whoami|date|env|history"
+    r"|git (?:status|log|branch))\b[^;&]*\Z"
+)
+_LISTING_TOOLS = re.compile(r"(?:^|_)(?:ls|list|glob|grep|find|tree|pwd)(?:_|$)")
+_CONCEPTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    (concept, re.compile(rf"\b(?:{words})\b", re.IGNORECASE))
+    for concept, words in (
+        ("how-it-works", "works by|how it works|implement(?:ed|ation)|algorithm|consists of"),
+        ("why-it-exists", "in order to|so that|rationale|the reason|purpose"),
+        ("what-changed", "changed|renamed|moved|added|removed|deleted|updated|saved|written|wrote|upgraded"),
+        ("problem-solution", "fix(?:ed|es)?|solution|solved|resolved|workaround"),
+        ("gotcha", "gotcha|beware|careful|caveat|pitfall|deprecated|warning|unexpected\\w*"),
+        ("pattern", "pattern|convention|idiom|always|best practice"),
+        ("trade-off", "trade-?offs?|instead of|rather than|at the cost|versus|vs"),
+    )
+)
+_TESTS_PASS = re.compile(
+    r"\b(?:[1-9]\d* (?:tests? )?pass(?:ed|ing)|all (?:\d+ )?tests pass(?:ed)?|OK \(\d+ tests?)\b", re.IGNORECASE
+)
+_NONE_FAILED = re.compile(
+    r"\b(?:0|no) (?:tests? )?(?:failed|failures?|failing|errors?)\b|\b(?:failed|failures?|errors?) ?[:=] ?0\b",
+    re.IGNORECASE,
+)
+_TESTS_FAIL = re.compile(
+    r"\bFAIL(?:ED|URES?)?\b|^not ok\b|^Traceback\b|[✗✘❌]|(?i:\b\d+ (?:tests? )?(?:fail(?:ed|ures?|ing)|errors?)\b"
+    r"|\b(?:failed|failures?|errors?) ?[:=] ?\d|\btests? (?:have )?failed\b"
+    r"|\b(?:exit|return)(?:ed)?(?: with)?(?: code| status)?[ :=]+[1-9])",
+    re.MULTILINE,
+)
+_COUNT = re.compile(
+    r"\b\d+ (?:tests? )?(?:passed|passing|fail(?:ed|ures?|ing)|errors?|skipped)\b"
+    r"|\b(?:passed|failed|failures?|errors?) ?[:=] ?\d+",
+    re.IGNORECASE,
+)
+_EXIT = re.compile(r"\b(?:exit(?:ed)?(?: with)?(?: code| status)?[ :=]+\d+|(?<=] )Error \d+)\b", re.IGNORECASE)
+_DONE = frozenset({"done", "completed", "complete", "closed", "finished"})
+
+
+@dataclass(frozen=True, slots=True)
+class Milestone:
+    """A point worth going back to: a task is done, a file is saved, tests pass."""
+
+    kind: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRun:
+    """One run of a tool, cleaned: arguments as they were, the output cut to what is kept."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+    output: str
+    is_error: bool
+
+    @classmethod
+    def of(cls, result: ToolResult) -> ToolRun:
+        """Make the run of a result."""
+        given, output = _cleaned(result.call.arguments), _cleaned(result.content)
+        try:
+            arguments = json.loads(given or "{}")
+        except (ValueError, RecursionError):
+            arguments = {"arguments": given}
+        table = arguments if isinstance(arguments, dict) else {"arguments": arguments}
+        return cls(" ".join(result.call.name.split())[:80], table, output[:LONGEST_OUTPUT], result.is_error)
+
+    @property
+    def title(self) -> str:
+        """`Tool run: <tool>`, its arguments or else its answer, which distinguish it, and how it ended."""
+        subject = _main_argument(self.arguments) or _first_line(self.output)
+        ended = self.outcome if self.outcome not in subject else ""
+        room = _LONGEST_TITLE - len(f"Tool run: {self.tool} · ") - len(f" · {ended}" if ended else "")
+        return _short(" · ".join(filter(None, (f"Tool run: {self.tool}", _ends(subject, room), ended))), _LONGEST_TITLE)
+
+    @property
+    def outcome(self) -> str:
+        """How it ended, where it says so: the counts of a test report, an exit code, or that it failed."""
+        counted = next(filter(None, map(_COUNT.findall, reversed(self.output.splitlines()))), [])
+        if not counted and (code := _EXIT.search(self.output)):
+            counted = [code[0]]
+        return _short(", ".join(counted) or ("failed" if self.is_error else ""), _LONGEST_OUTCOME)
+
+    @property
+    def subtitle(self) -> str:
+        """The first line of its answer."""
+        line = _first_line(self.output)
+        return _short(f"failed: {line}" if self.is_error else line, _LONGEST_SUBTITLE)
+
+    @property
+    def narrative(self) -> str:
+        """Arguments and output."""
+        given = json.dumps(self.arguments, ensure_ascii=False)[:_LONGEST_ARGUMENTS] if self.arguments else "none"
+        return f"arguments: {given}\n\noutput: {self.output}"
+
+    @property
+    def facts(self) -> tuple[str, str]:
+        """The tool's name, and whether it failed."""
+        return f"tool: {self.tool}", f"error: {str(self.is_error).lower()}"
+
+    @property
+    def type(self) -> Type:
+        """The type of the row; `technical` where no rule fits."""
+        call = f"{_spaced(self.tool)} {' '.join(_texts(self.arguments))}"
+        for text in (call, self.output):
+            for type_, pattern in _TYPES:
+                if pattern.search(text):
+                    return type_
+        return "change" if self.writes and not self.is_error else "technical"
+
+    @property
+    def only_lists(self) -> bool:
+        """True for a listing of names or matches, without failure: it says little later."""
+        command = next((value for key, value in self.arguments.items() if key.lower() in {"command", "cmd"}), "")
+        name = _spaced(self.tool).replace(" ", "_").lower()
+        lists = _LISTS.match(command) if isinstance(command, str) and command else _LISTING_TOOLS.search(name)
+        return lists is not None and not self.is_error
+
+    @property
+    def writes(self) -> bool:
+        """True where the tool's name says that it changes files."""
+        return _WRITES.search(_spaced(self.tool).replace(" ", "_").lower()) is not None
+
+    @property
+    def concepts(self) -> tuple[str, ...]:
+        """The concepts that it mentions, of LetsGo's seven."""
+        text = f"{_spaced(self.tool)} {' '.join(_texts(self.arguments))}\n{self.output}"
+        found = [concept for concept, pattern in _CONCEPTS if pattern.search(text)]
+        return tuple(dict.fromkeys([*found, "gotcha"] if self.is_error else found))
+
+    @property
+    def importance(self) -> float:
+        """From the weight of its type; more for what changed files, and for what failed."""
+        weight = TYPE_WEIGHTS.get(self.type, OTHER_TYPE)
+        return round(min(1.0, 0.2 + 0.5 * weight + 0.1 * (self.writes and bool(self.files)) + 0.1 * self.is_error), 2)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that its arguments name."""
+        return tuple(dict.fromkeys(_files(self.arguments)))[:_MOST_FILES]
+
+    @property
+    def substance(self) -> str:
+        """The text that memorability is judged by, without listings of names."""
+        lines = [line for line in self.output.splitlines() if len(line.split()) > 1]
+        return "\n".join([*_texts(self.arguments), *lines])
+
+    def milestones(self) -> Iterator[Milestone]:
+        """Yield the milestones that it reaches."""
+        if self.is_error:
+            return
+        if self.tool.endswith("task_update") and str(self.arguments.get("status", "")).lower() in _DONE:
+            yield Milestone("task done", _task(self))
+        if _TESTS_PASS.search(self.output) and not _TESTS_FAIL.search(_NONE_FAILED.sub("", self.output)):
+            yield Milestone("tests pass", _main_argument(self.arguments) or self.tool)
+        if self.writes and self.files:
+            yield Milestone("file saved", self.files[-1])
+
+
+def _cleaned(text: str) -> str:
+    """Take out memory blocks and secrets. Of a text that is read in part, the last half is left out again.
+
+    A secret may have been cut in two there, and the text before it may have become shorter.
+    """
+    text = without_blocks(text)
+    clean, _ = redact(text[:_READ])
+    return clean if len(text) <= _READ else clean[: -_READ // 2]
+
+
+def _task(run: ToolRun) -> str:
+    try:
+        answer = json.loads(run.output)
+        return str(answer.get("title") or answer["task"]["title"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return _main_argument(run.arguments) or "a task"
+
+
+def _main_argument(arguments: Mapping[str, Any]) -> str:
+    """Return the two most distinctive arguments, and the ends of two others."""
+    given = {
+        key.lower(): " ".join(str(each).split())
+        for key, each in arguments.items()
+        if isinstance(each, str | int | float)
+    }
+    distinctive = [given.pop(key) for key in _DISTINCTIVE_KEYS if given.get(key)][:2]
+    others = list(filter(None, given.values()))
+    if not distinctive:
+        distinctive, others = others[:2], others[2:]
+    return " ".join([*distinctive, *(_ends(each, _LONGEST_ASIDE) for each in others[:2])])
+
+
+def _files(arguments: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in arguments.items():
+        if key.lower() in _FILE_KEYS:
+            for each in value if isinstance(value, list) else [value]:
+                if isinstance(each, str) and (path := " ".join(each.split())) and len(path) <= 500:
+                    yield path
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(each)
+
+
+def _first_line(text: str) -> str:
+    return next((" ".join(line.split()) for line in text.splitlines() if line.strip(" \t{}[]().,:;\"'-=")), "")
+
+
+def _spaced(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[_\-.]+", " ", name)
+
+
+def _short(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[: longest - 1].rstrip() + "…"
+
+
+def _ends(text: str, longest: int) -> str:
+    """Cut the middle out of a long text, for paths that differ at the end."""
+    if len(text) <= longest:
+        return text
+    tail = max(longest - 1, 0) * 2 // 3
+    return f"{text[: max(longest - 1 - tail, 0)].rstrip()}…{text[len(text) - tail :].lstrip()}"

@@ -1,0 +1,377 @@
+"""Which of two statements is outdated: the later says something else about the same thing. Pure, by rule, in English.
+
+Two statements are about the same thing where they fill the same slot of a profile, or have the same subject and tell
+the same kind of thing about it ("My rent is …", "My mum lives in …"). The later one changes the earlier where such a
+thing has one value at a time, where it says so ("now", "no longer", "actually", "not ricotta"), or where it denies
+what was said. What is said of another person, of another time, or besides, changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+
+from chatbot.memory.denial import contradict, denials
+from chatbot.memory.slot_words import holds_several
+from chatbot.memory.slots import Stated, stated
+from chatbot.stores.access import VISIBILITIES
+from chatbot.stores.analysis import terms
+from chatbot.stores.observation import Observation
+
+_MOST_WORDS = 30
+"""A longer text tells a story: of its clauses none is compared, only what fills a slot."""
+_MOST_CLAUSES = 8
+_ALIKE = 0.6
+"""The share of the words of the shorter one that a statement and its denial have in common."""
+_NEAR = 0.3
+"""The same for a statement that says of itself that it changes something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """A statement: whom or what it is about, what kind of thing it tells, and the words that tell it."""
+
+    text: str
+    subject: frozenset[str]
+    verb: str
+    said: frozenset[str]
+    """The terms behind the subject."""
+    words: frozenset[str]
+    """All words behind it."""
+    changes: bool
+    """Whether it says of itself that something is not as it was."""
+    adds: bool
+    """Whether it tells something besides."""
+    past: bool
+    """Whether it tells of another time than that at which it is said."""
+    denied: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """Everything that a row states."""
+
+    clauses: tuple[Clause, ...]
+    slots: tuple[Stated, ...]
+
+
+def outdated(rows: Sequence[Observation], now: datetime) -> dict[str, Observation]:
+    """The rows that a later one among them has changed, by id, each with the last one that did.
+
+    Only the same principal changes what was said, and nothing that is dated in the future changes anything.
+    """
+    told = [row for row in rows if spoken(row) and row.created_at <= now]
+    told.sort(key=said_at)
+    found: dict[str, Observation] = {}
+    for number, later in enumerate(told):
+        for earlier in told[:number]:
+            if not _speaks_for(later, earlier) or said_at(later) <= said_at(earlier):
+                continue
+            if changes(statement(spoken(earlier), _question(earlier)), statement(spoken(later), _question(later))):
+                found[earlier.id] = later
+    return found
+
+
+def said_at(row: Observation) -> datetime:
+    """When it was said last."""
+    return max(row.created_at, row.last_mentioned_at or row.created_at)
+
+
+def spoken(row: Observation) -> str:
+    """The part of a row that its person stated; empty for what only a bot, a tool or a summary says."""
+    if row.type in {"session_summary", "compressed_summary", "technical", "task"}:
+        return ""
+    return row.user_text if row.type == "exchange" else row.narrative or row.title
+
+
+def may_change(row: Observation) -> bool:
+    """Whether a row is a statement of its person: what tools, files and imports bring changes nothing."""
+    return not row.source.startswith(("import", "tool", "file", "mcp", "auto")) and row.source != "maintenance"
+
+
+def _speaks_for(later: Observation, earlier: Observation) -> bool:
+    """Whether it is said by the same person, and not where more people could have said it in that person's name."""
+    return (
+        later.principal == earlier.principal
+        and may_change(later)
+        and VISIBILITIES.index(later.visibility) <= VISIBILITIES.index(earlier.visibility)
+    )
+
+
+def changes(earlier: Statement, later: Statement) -> bool:
+    """Whether the later statement makes the earlier one outdated."""
+    if any(_changes_slot(old, new) for old in earlier.slots for new in later.slots):
+        return True
+    return any(_changes(old, new) for old in earlier.clauses for new in later.clauses)
+
+
+@lru_cache(maxsize=4_096)
+def statement(text: str, question: str = "") -> Statement:
+    """What a text states."""
+    clauses = []
+    is_plain = len(text.split()) <= _MOST_WORDS
+    for sentence in _SENTENCE.split(text) if is_plain else ():
+        if not sentence or sentence.rstrip().endswith("?"):
+            continue
+        for part in _PARTS.split(sentence):
+            if (clause := _clause(part, sentence)) is not None:
+                clauses.append(clause)
+            if switched := _SWITCHED.match(part.strip()):
+                clauses += filter(None, [_clause(f"{switched['what']} changed to {switched['to']}", sentence)])
+    return Statement(tuple(clauses[:_MOST_CLAUSES]), tuple(stated(text, question)))
+
+
+# --- clauses ---------------------------------------------------------------------------------------------------------
+
+_SENTENCE = re.compile(r"(?<=[.!?…])\s+|\n+|;\s+")
+_PARTS = re.compile(
+    r",\s+(?:and |but |so )?(?=(?:i|i'm|we|my|our|it|the|he|she|they)\b)|\s(?:and|but)\s(?=(?:i|"
+    r"i'm|we|my|our|it|the)\b)|:\s+(?=my\b|the\b|i\b)",
+    re.IGNORECASE,
+)
+_LEADING = re.compile(
+    r"(?:(?:well|so|oh|actually|no wait|no|yes|sorry|oops|hm+|correction|i misspoke|i was wrong|i "
+    r"got that wrong|(?:it )?turns out"
+    r"(?: that)?|as i said|remember(?: that)?|i checked|update|btw|by the way|not \w+|in fact|and|"
+    r"but|also|now|finally)[\s,.:]+)*",
+    re.IGNORECASE,
+)
+_OWNED = re.compile(
+    r"^(?P<whose>(?:my|our|his|her|their|the|this|[A-Z][\w-]+'s)\s+)(?P<rest>.*)$", re.IGNORECASE | re.DOTALL
+)
+_SELF = re.compile(r"^(?:i|we)(?:'m|'ve|'re|'d|'ll)?\b|^im\b", re.IGNORECASE)
+_BE = (
+    r"is|are|was|were|isn't|aren't|wasn't|weren't|'s|has been|have been|will be|has|have|had|"
+    r"hasn't|haven't|does|doesn't|do|don't|did|"
+    r"didn't|can|can't|cannot|never|no longer|still|always|also"
+)
+_VERB = (
+    r"lives?|works?|leaves?|departs?|arrives?|starts?|begins?|opens?|closes?|takes?|costs?|"
+    r"weighs?|listens?|comes?|belongs?|studies|"
+    r"meets?|needs?|moved|moves|changed|switched|drives?|hurts?|gets?|runs?|uses?|wants?|likes?|"
+    r"prefers?|plays?|speaks?|wears?|sleeps?|"
+    r"expires?|ends?|sits?|stands?|stays?|goes|drinks?|eats?|snores?|swims?|stopped|quit|left|sold|lost|ate"
+)
+_SPLIT = re.compile(
+    rf"\s*\b(?P<verb>(?:{_BE})\b(?:\s+(?:not|now|still|also|called|named)\b)*|(?:{_VERB})\b)|(?<=\w)(?P<short>'s)\s",
+    re.IGNORECASE,
+)
+_NAMED = re.compile(rf"^(?P<who>[A-Z][\w-]+)\s+(?P<rest>(?:{_BE}|{_VERB})\b.*)$", re.DOTALL)
+_MARKS = re.compile(
+    r"\b(?:now|no longer|not any ?more|any ?more|instead|switched|changed|moved|gave up|given up|"
+    r"quit|stopped|sold|renamed|"
+    r"closed|these days|from now on|correction|actually|misspoke|mistyped|mistake|misread|wrong|"
+    r"turns out|sorry|oops|in fact|swapped|"
+    r"looked it up|checked|not|isn't|after all|(?<!ever )since|finished|retired|left|engaged|"
+    r"married|new|my wife says|mix)\b",
+    re.IGNORECASE,
+)
+_ADDS = re.compile(
+    r"\b(?:also|too|as well|another|second|other|besides|in addition|additionally|still)\b", re.IGNORECASE
+)
+_PAST = re.compile(
+    r"\b(?:was|were|had|lived|worked|used to|as a child|as a kid|when i was|last (?:year|month|"
+    r"week|night|monday|tuesday|wednesday|"
+    r"thursday|friday|saturday|sunday)|yesterday|(?:in|on) (?:19|20)\d\d|in school|back then|went|"
+    r"visited|bought|met|saw|ran|flew|paid|"
+    r"watched|broke|read|slept|felt|finished|ago)\b",
+    re.IGNORECASE,
+)
+_KINDS = {
+    **dict.fromkeys(("live", "lives", "moved", "moves", "reside", "resides"), "home"),
+    **dict.fromkeys(("work", "works"), "work"),
+    **dict.fromkeys(("is", "are", "'s", "was", "were", "has", "have"), "be"),
+}
+_ONE_AT_A_TIME = frozenset(
+    [
+        "be",
+        "home",
+        "work",
+        "leave",
+        "leaves",
+        "depart",
+        "departs",
+        "arrive",
+        "arrives",
+        "start",
+        "starts",
+        "begin",
+        "begins",
+        "open",
+        "opens",
+        "close",
+        "closes",
+        "take",
+        "takes",
+        "cost",
+        "costs",
+        "weigh",
+        "weighs",
+        "listen",
+        "listens",
+        "come",
+        "comes",
+        "belong",
+        "belongs",
+        "drive",
+        "drives",
+        "meet",
+        "meets",
+        "expire",
+        "expires",
+        "end",
+        "ends",
+        "sits",
+        "sit",
+    ]
+)
+"""Kinds of things that a subject tells one of at a time."""
+_OWN_ONE = frozenset(["weigh", "drive", "home"])
+"""The same, of what a person tells of themselves: the other things one has or does several of."""
+_ENDS = re.compile(
+    r"\b(?:no longer|any ?more|instead|switched|changed|moved|gave up|given up|quit|stopped|sold|renamed|closed)\b",
+    re.IGNORECASE,
+)
+_STATUS = frozenset(terms("single engaged married divorced widowed separated"))
+_TIMES = frozenset(
+    terms(
+        "second minute hour day week weekend month year morning evening afternoon night today "
+        "yesterday last three two four "
+        "five time lot thing people really just well good also one back home new move moved"
+    )
+)
+"""Terms that two statements may share without being about the same thing."""
+_FILLING = frozenset(("actually", "now", "the", "a", "an", "really", "just", "then"))
+_NEW = frozenset({"new", "current", "now", "still", "actual", "call", "name"})
+
+
+_SWITCHED = re.compile(
+    r"^(?:I|we)(?:'ve| have)?\s+(?:switched|changed|moved|renamed|replaced)\s+(?P<what>(?:my|our)\s+[\w -]{2,40}?)"
+    r"\s+(?:to|with|from)\s+(?P<to>.+)",
+    re.IGNORECASE | re.DOTALL,
+)
+""" "I switched my bank to …": about the bank."""
+
+
+def _clause(part: str, sentence: str) -> Clause | None:
+    text = part.strip().replace("’", "'")
+    text = text[_LEADING.match(text).end() :] if _LEADING.match(text) else text  # type: ignore[union-attr]
+    if not text:
+        return None
+    subject, verb, rest = _parted(text)
+    if subject is None:
+        return None
+    return Clause(
+        text=text,
+        subject=subject,
+        verb=_KINDS.get(verb, verb),
+        said=frozenset(terms(rest)) - _TIMES,
+        words=frozenset(re.findall(r"[\w'-]+", rest.lower())) - _FILLING,
+        changes=_MARKS.search(sentence) is not None,
+        adds=_ADDS.search(text) is not None,
+        past=_PAST.search(text) is not None,
+        denied=denials(text),
+    )
+
+
+def _parted(text: str) -> tuple[frozenset[str] | None, str, str]:
+    """Whom or what a clause is about, its verb, and what stands behind the subject."""
+    if own := _SELF.match(text):
+        rest = text[own.end() :].strip()
+        word = re.match(
+            r"(?:(?:now|still|also|just|really|always|never|no longer|don't|do not|can|can't|not)\s+)*([\w']+)", rest
+        )
+        verb = word[1].lower() if word else ""
+        return frozenset({"i"}), verb if own[0].lower()[-2:] != "'m" and own[0].lower() != "im" else "am", rest
+    if owned := _OWNED.match(text):
+        if (split := _SPLIT.search(owned["rest"])) is None or not split.start():
+            return None, "", ""
+        about = owned["rest"][: split.start()]
+        verb = re.split(r"\s", (split["verb"] or split["short"]).strip().lower())[0]
+        rest = owned["rest"][split.end("short" if split["short"] else "verb") :]
+        names = frozenset(terms(f"{_whose(owned['whose'])} {about}")) | {_whose(owned["whose"])}
+        return names - _NEW, verb, _behind(split, rest)
+    if named := _NAMED.match(text):
+        verb = re.match(r"[\w']+", named["rest"])
+        return frozenset({named["who"].casefold()}), verb[0].lower() if verb else "", named["rest"]
+    return None, "", ""
+
+
+def _behind(split: re.Match[str], rest: str) -> str:
+    """What is told, with the negation or the verb that tells it."""
+    verb = (split["verb"] or "").lower()
+    return rest if re.fullmatch(rf"(?:{_BE})", verb) else f"{verb} {rest}"
+
+
+def _whose(word: str) -> str:
+    word = word.strip().casefold()
+    return {"our": "my", "this": "the"}.get(word, word.removesuffix("'s"))
+
+
+# --- comparing -------------------------------------------------------------------------------------------------------
+
+
+def _changes_slot(old: Stated, new: Stated) -> bool:
+    if old.slot != new.slot or old.ended:
+        return False
+    same = old.value.casefold() == new.value.casefold()
+    if new.ended:
+        return same
+    return not same and (not holds_several(old.slot) or new.corrects)
+
+
+def _changes(old: Clause, new: Clause) -> bool:
+    if old.subject != new.subject or new.adds or (new.past and not new.changes):
+        return False
+    own = old.subject == {"i"}
+    if old.past and not (new.changes and not own):
+        return False
+    if _denies(old, new):
+        return True
+    if old.words <= new.words and not new.denied:
+        return False
+    if _replaces(old, new, own=own):
+        return True
+    return new.changes and _is_near(old, new, own=own)
+
+
+def _denies(old: Clause, new: Clause) -> bool:
+    if old.denied == new.denied or not contradict(old.text, new.text):
+        return False
+    one, other = old.said - _NEW, new.said - _NEW
+    return bool(one and other) and len(one & other) >= _ALIKE * min(len(one), len(other))
+
+
+def _replaces(old: Clause, new: Clause, *, own: bool) -> bool:
+    """Whether it tells another value of a thing that has one at a time."""
+    if own:
+        return old.verb == new.verb and old.verb in _OWN_ONE and old.said != new.said
+    if old.verb == "be" and new.verb == "home":
+        return new.changes
+    if old.verb != new.verb or old.verb not in _ONE_AT_A_TIME or not old.said or not new.said:
+        return False
+    return len(old.said & new.said) < max(len(old.said), len(new.said))
+
+
+def _is_near(old: Clause, new: Clause, *, own: bool) -> bool:
+    """Whether a change that is announced is one of this: of the same topic, and not of what was never said."""
+    shared = old.said & new.said
+    if not own:
+        return True
+    if not (old.said - _STATUS) and not new.said.isdisjoint(_STATUS):
+        return True
+    least = _NEAR if old.verb == new.verb or _ENDS.search(new.text) else _ALIKE
+    return bool(shared) and len(shared) >= least * min(len(old.said), len(new.said))
+
+
+def _question(row: Observation) -> str:
+    asked = row.metadata.get("question", "") if row.type == "exchange" else ""
+    return asked if isinstance(asked, str) else ""
+
+
+def newest(rows: Iterable[Observation]) -> Observation:
+    """The row that was said last."""
+    return max(rows, key=lambda row: (said_at(row), row.id))

@@ -1,0 +1,57 @@
+"""What a text denies: the words that stand under a negation, so that a statement is never taken for its denial. Pure.
+
+By rule, in the languages below, and rather too often than too seldom: two texts that deny different things merely count
+as different.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+
+from chatbot.stores.analysis import terms
+
+_LOOKED_AT = 20_000
+_REACH = 4
+"""How many words with a topic a negation is about."""
+_WORDS = (
+    r"not|no|never|none|nobody|nothing|nowhere|neither|nor|without|cannot|\w+n['’]t|"
+    r"(?:do|does|did|is|are|was|were|have|has|had|would|should|could|ca|wo|must|need)nt|"
+    r"stopped|stop|quit|quits|gave up|given up|used to|ceased|former(?:ly)?|ex|"
+    r"false|untrue|wrong|hardly|unable|refus\w+|denie[sd]|deny|lack\w*|"
+    r"nicht|kein|keine[mnrs]?|nie|niemals|nirgends|ohne|weder|"
+    r"ne|pas|jamais|aucune?|rien|sans|plus|"
+    r"nunca|jam[aá]s|ning[uú]n[ao]?|nada|sin|tampoco|"
+    r"não|nenhuma?|sem|nem|non|mai|nessun[ao]?|senza|"
+    r"niet|geen|nooit|zonder|nie|bez|не|нет|никогда|без|inte|aldrig|utan|ikke|aldri"
+)
+_NEGATION = re.compile(
+    rf"(?<!\w)(?:{_WORDS})(?!\w)|[不没沒未無无非]|ない|ません|なかった|아니|않|안\s|못", re.IGNORECASE
+)
+_CLAUSE = re.compile(
+    r"[.!?;:。！？；\n]+(?:\s|$)|[。！？；\n]|,\s+(?=but\b|and\b|aber\b|sondern\b|mais\b|pero\b|mas\b)"
+)
+_BEHIND = re.compile(r"ない|ません|なかった|않|\b(?:nicht|niet|false|untrue|wrong)\b", re.IGNORECASE)
+"""Negations that stand behind what they are about, in part."""
+
+Denials = frozenset[str]
+
+
+def denials(text: str) -> Denials:
+    """The terms that the text denies; a bare negation, such as "No!", denies the empty term."""
+    found: set[str] = set()
+    for clause in _CLAUSE.split(text[:_LOOKED_AT]):
+        for negation in _NEGATION.finditer(clause or ""):
+            about = list(islice(terms(clause[negation.end() :]), _REACH))
+            if not about or _BEHIND.fullmatch(negation[0]):
+                about += terms(clause[: negation.start()])[-_REACH:]
+            found.update(about or ("",))
+    return frozenset(found)
+
+
+def contradict(one: str, other: str) -> bool:
+    """Whether two texts may be a statement and its denial: one denies a word of which the other says something else."""
+    denied, also = denials(one), denials(other)
+    if denied == also:
+        return False
+    return not (denied ^ also).isdisjoint({*terms(one)} & {*terms(other)} | {""})

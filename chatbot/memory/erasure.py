@@ -1,0 +1,178 @@
+"""What would be erased for good, and erasing it: rows by id, session, person or source, with all that comes of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from chatbot.memory.origins import is_from, marks_of, marks_of_fact
+from chatbot.memory.people import other_names
+from chatbot.memory.scope import Scope
+from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.analysis import terms
+from chatbot.stores.errors import InvalidValue
+from chatbot.stores.observation import STATUSES, Observation, Triple
+from chatbot.stores.query import EVERY, FactFilter, Filter
+
+_AT_ONCE = 200
+_CHUNK = 5_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What to erase: rows and facts by id, or all of a session, about a person, or from a source. All that is named.
+
+    `person` is someone by any of their names: the rows that list them, and the facts about them. `source` is what the
+    field `source` of a row says, such as `import:chatgpt`, or the key or file that an import took it from.
+    """
+
+    ids: tuple[str, ...] = ()
+    session: str | None = None
+    person: str | None = None
+    source: str | None = None
+
+    def __post_init__(self) -> None:
+        named = [name for name in ("session", "person", "source") if getattr(self, name) is not None]
+        if len(named) + bool(self.ids) != 1:
+            raise InvalidValue("name what to purge in one way: by ids, a session, a person or a source")
+        for name in named:
+            if not str(getattr(self, name)).strip():
+                raise InvalidValue(f"the {name} to purge is empty")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Erasure:
+    """What is erased, as far as the caller may see it: rows and facts with all that was derived from them."""
+
+    observations: tuple[Observation, ...] = ()
+    """Those that were named or fit, and then those derived from them."""
+    derived: int = 0
+    """How many of the observations, the last ones, go because they were derived from the others."""
+    facts: tuple[Triple, ...] = ()
+    forks: tuple[str, ...] = ()
+    """The sessions that were forked from a session that is deleted, and keep their copy of what was said."""
+    kept: bool = False
+    """Whether the memory of a session that is deleted stays."""
+    erased: tuple[str, ...] = field(default=(), compare=False)
+    """The ids that are gone; empty for a preview."""
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of all that goes."""
+        return [*(row.id for row in self.observations), *(fact.id for fact in self.facts)]
+
+
+def joined(parts: Iterable[Erasure], *, forks: Iterable[str] = (), kept: bool = False) -> Erasure:
+    """What several stores erase, as one."""
+    parts = list(parts)
+    direct = [row for each in parts for row in each.observations[: len(each.observations) - each.derived]]
+    derived = [row for each in parts for row in each.observations[len(each.observations) - each.derived :]]
+    return Erasure(
+        observations=(*direct, *derived),
+        derived=len(derived),
+        facts=tuple(fact for each in parts for fact in each.facts),
+        forks=tuple(forks),
+        kept=kept,
+        erased=tuple(gone for each in parts for gone in each.erased),
+    )
+
+
+async def erasure(scope: Scope, target: Target) -> Erasure:
+    """What erasing the target would take, as far as the caller may see it. Raises `MissingRight` without `read`."""
+    named = {row.id: row for row in await _named(scope, target)}
+    derived: dict[str, Observation] = {}
+    waiting = [*dict.fromkeys([*named, *target.ids])]
+    while waiting:
+        some, waiting = waiting[:_AT_ONCE], waiting[_AT_ONCE:]
+        wanted = Filter(derived_from=tuple(some), statuses=STATUSES)
+        made = await scope.rows(wanted, view=scope.view(SENSITIVITIES))
+        new = [row for row in made if row.id not in named and row.id not in derived]
+        derived |= {row.id: row for row in new}
+        waiting += [row.id for row in new]
+    rows = (*named.values(), *derived.values())
+    facts = {fact.id: fact async for fact in _facts(scope, target, rows)}
+    return Erasure(observations=rows, derived=len(derived), facts=tuple(facts.values()))
+
+
+async def erase(scope: Scope, target: Target, *, untell: bool = True) -> Erasure:
+    """Erase the target for good. What an import would know it by is barred first, so that a kill leaves nothing open.
+
+    Raises `UnknownObservation` where ids were named and there is none of them, and `MissingRight` without `erase`.
+    """
+    scope.check("erase")
+    # To find all that goes, whoever may not read it, and what nobody is ever shown.
+    scope = replace(scope, rights=scope.rights | {"read"}, erasing=True)
+    if not untell:
+        gone = await scope.store.purge(scope.view(), target.ids)
+        scope.changed("purge", gone)
+        return Erasure(erased=tuple(gone))
+    going = await erasure(scope, target)
+    marks = [mark for row in going.observations for mark in marks_of(row)]
+    await scope.bar([*marks, *(mark for fact in going.facts for mark in marks_of_fact(fact))])
+    derived = {row.id for row in going.observations[len(going.observations) - going.derived :]}
+    asked = dict.fromkeys([*target.ids, *(each for each in going.ids if each not in derived)])
+    gone = await scope.store.purge(scope.view(), list(asked)) if asked else []
+    scope.changed("purge", gone)
+    await scope.unsaid(going.observations, erased=gone)
+    told = tuple(row for row in going.observations if row.sensitivity != "unknown")  # which goes, and is never shown
+    return replace(going, observations=told, erased=tuple(gone))
+
+
+async def turns_told(scope: Scope, rows: Iterable[Observation]) -> list[Triple]:
+    """The facts about where a session turned to something else that take a word from one of these rows of it."""
+    said: defaultdict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        if row.session_id is not None:
+            said[row.session_id].update(terms(row.text()))
+    found = []
+    for session, words in said.items():
+        wanted = FactFilter(subject=f"session:{session}")
+        found += [
+            fact
+            for fact in await scope.store.facts(scope.acting(SENSITIVITIES), wanted, limit=EVERY)
+            if not words.isdisjoint(terms(fact.object.partition(" ")[2]))
+        ]
+    return found
+
+
+async def _named(scope: Scope, target: Target) -> list[Observation]:
+    view = scope.view(SENSITIVITIES)
+    lines = [await scope.store.history(view, each) for each in target.ids]
+    rows = [
+        version.observation
+        for each, line in zip(target.ids, lines, strict=True)
+        for version in line
+        if version.observation.id == each
+    ]
+    for wanted in await _filters(scope, target):
+        rows += await scope.rows(wanted, view=view)
+    return [row for row in rows if target.source is None or is_from(row, target.source)]
+
+
+async def _filters(scope: Scope, target: Target) -> list[Filter]:
+    if target.session is not None:
+        summary = Filter(types=("session_summary",), subject=target.session, statuses=STATUSES)
+        return [Filter(session_id=target.session, statuses=STATUSES), summary]
+    if target.person is not None:
+        return [Filter(people=await other_names(scope, target.person), statuses=STATUSES)]
+    return [Filter(statuses=STATUSES)] if target.source is not None else []
+
+
+async def _facts(scope: Scope, target: Target, rows: Sequence[Observation]) -> AsyncIterator[Triple]:
+    filters = []
+    if target.session is not None:
+        filters = [FactFilter(session_id=target.session), FactFilter(subject=f"session:{target.session}")]
+    for name in await other_names(scope, target.person) if target.person is not None else ():
+        filters += [FactFilter(subject=name), FactFilter(object=name)]
+    for begin in range(0, len(rows), _CHUNK):
+        filters.append(FactFilter(sources=frozenset(row.id for row in rows[begin : begin + _CHUNK])))
+    for wanted in filters:
+        for fact in await scope.store.facts(scope.view(SENSITIVITIES), wanted, limit=EVERY):
+            yield fact
+    for fact in await turns_told(scope, rows):
+        yield fact
+    named = set(target.ids).difference(row.id for row in rows)
+    for fact in await scope.store.facts(scope.view(SENSITIVITIES), FactFilter(), limit=EVERY) if named else ():
+        if fact.id in named:
+            yield fact

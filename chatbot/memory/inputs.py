@@ -1,0 +1,83 @@
+"""Typed parameters of the operations on memory, derived from the dataclasses that declare them.
+
+A parameter is a field of a dataclass: those of `remember` are the fields of `Draft`, which are those of a row. Type
+checkers and editors see each of them by name, and so does `inspect.signature`; a misspelt one is an `InvalidValue` that
+names what is meant.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Collection, Coroutine
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from chatbot.stores.errors import InvalidValue, did_you_mean
+
+P = ParamSpec("P")
+Self = TypeVar("Self")
+Inputs = TypeVar("Inputs")
+Answer = TypeVar("Answer")
+
+Operation = Callable[P, Coroutine[Any, Any, Answer]]
+
+
+def takes(
+    inputs: Callable[P, Inputs], refusal: str
+) -> Callable[[Callable[[Self, Inputs], Awaitable[Answer]]], Operation[Concatenate[Self, P], Answer]]:
+    """Give an operation the parameters that its one argument, a dataclass, is made of.
+
+    `refusal` is what is said of a parameter that there is not, before its name.
+    """
+    known = _parameters(inputs)
+
+    def decorate(operation: Callable[[Self, Inputs], Awaitable[Answer]]) -> Operation[Concatenate[Self, P], Answer]:
+        @wraps(operation)
+        async def taking(self: Self, /, *args: P.args, **named: P.kwargs) -> Answer:
+            _check_names(named, [each.name for each in known], refusal)
+            return await operation(self, inputs(*args, **named))
+
+        return _signed(taking, known)
+
+    return decorate
+
+
+def sets(
+    inputs: Callable[P, object], refusal: str
+) -> Callable[[Callable[Concatenate[Self, str, ...], Awaitable[Answer]]], Operation[Concatenate[Self, str, P], Answer]]:
+    """Give an operation that sets fields of what an id names the parameters of the dataclass `inputs`, none required.
+
+    It is called with those that were given.
+    """
+    known = _parameters(inputs)
+
+    def decorate(
+        operation: Callable[Concatenate[Self, str, ...], Awaitable[Answer]],
+    ) -> Operation[Concatenate[Self, str, P], Answer]:
+        @wraps(operation)
+        async def setting(self: Self, named_id: str, /, *args: P.args, **named: P.kwargs) -> Answer:
+            _check_names(named, [each.name for each in known], refusal)
+            return await operation(self, named_id, *args, **named)
+
+        first = inspect.Parameter("observation_id", inspect.Parameter.POSITIONAL_ONLY, annotation="str")
+        return _signed(setting, [first, *known])
+
+    return decorate
+
+
+def _parameters(inputs: Callable[..., object]) -> list[inspect.Parameter]:
+    return list(inspect.signature(inputs).parameters.values())
+
+
+def _signed(operation: Operation[P, Answer], known: list[inspect.Parameter]) -> Operation[P, Answer]:
+    """The operation, which shows its parameters to `help` and to editors that run code."""
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    answer = inspect.signature(operation).return_annotation
+    operation.__signature__ = inspect.Signature([own, *known], return_annotation=answer)  # type: ignore[attr-defined]
+    return operation
+
+
+def _check_names(named: Collection[str], known: Collection[str], refusal: str) -> None:
+    for name in named:
+        if name not in known:
+            raise InvalidValue(f"{refusal} {name!r}{did_you_mean(name, known)}")

@@ -1,0 +1,88 @@
+"""Namespaces: parts of one memory that never mix, and the mapping from an end user's label to one of them.
+
+    ""                    the owner's
+    shop                  of an application, as its token or its code says
+    user:alice            of a user that a request named
+    shop/user:alice       of a user of that application
+
+A label is mapped to ASCII, so that nothing in it is a path, and no two labels share a namespace: Unicode forms, case
+and white space all count. A label that would be too long is replaced by its SHA-256.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+from urllib.parse import quote, unquote_to_bytes
+
+from chatbot.stores.access import OWNER, Right
+from chatbot.stores.errors import AccessDenied, InvalidValue
+from chatbot.stores.fields import one_line
+
+LONGEST_LABEL = 1_000
+"""Characters of a user's label."""
+LONGEST_NAME = 200
+"""Characters of a namespace that a person or an application names; what is inside of it may be longer."""
+_LONGEST_WRITTEN = 200
+_USER = "user:"
+_HASHED = "#"
+"""Begins what stands for a long label; `quote` would have escaped it."""
+
+
+def check_namespace(name: str, longest: int = LONGEST_NAME) -> str:
+    """Return the name of a namespace. Raises `InvalidValue` for one that could not be kept as it is."""
+    if one_line(name, "the namespace") != name or len(name) > longest:
+        raise InvalidValue(
+            f"the namespace {name!r:.80} is invalid: use one line of at most {longest} characters, "
+            "without spaces at its ends or control characters"
+        )
+    return name
+
+
+def user_namespace(label: str, within: str = "") -> str:
+    """Return the namespace of the user with that label, inside the namespace `within`. Raises `InvalidValue`."""
+    if not label or len(label) > LONGEST_LABEL:
+        raise InvalidValue(f"a user's name has 1 to {LONGEST_LABEL:,} characters")
+    written = label.encode("utf-8", "surrogatepass")
+    name = quote(written, safe="@+")
+    if len(name) > _LONGEST_WRITTEN:
+        name = _HASHED + hashlib.sha256(written).hexdigest()
+    return joined(within, _USER + name)
+
+
+def user_of(namespace: str) -> str | None:
+    """Return the label of the user whose namespace that is; a long label's digest; None for other namespaces."""
+    name = namespace.rpartition("/")[2]
+    if not name.startswith(_USER):
+        return None
+    return unquote_to_bytes(name.removeprefix(_USER)).decode("utf-8", "surrogatepass")
+
+
+def joined(outer: str, inner: str) -> str:
+    """Return the namespace `inner` inside of `outer`."""
+    return f"{outer}/{inner}" if outer and inner else outer or inner
+
+
+def digest_of(namespace: str) -> str:
+    """Return what stands for a namespace where nobody's name is to be kept."""
+    return hashlib.sha256(namespace.encode()).hexdigest()
+
+
+def usual_principal(namespace: str) -> str:
+    """Return the principal that acts in a namespace where nobody else is named: its user, or the owner."""
+    return OWNER if user_of(namespace) is None else namespace
+
+
+def check_entry(namespace: str, *, at: str, principal: str, rights: Collection[Right]) -> None:
+    """Raise `AccessDenied` where a caller at the namespace `at` may not go to another one.
+
+    Everybody may go further in. Only the owner, with the right to curate, may go anywhere else.
+    """
+    is_inside = namespace == at or (bool(at) and namespace.startswith(f"{at}/"))
+    if not is_inside and not may_cross(principal, rights):
+        raise AccessDenied(f"a caller in the namespace {at!r} may not enter {namespace!r:.80}")
+
+
+def may_cross(principal: str, rights: Collection[Right]) -> bool:
+    """Whether a caller may go to any namespace, or look across all of them."""
+    return principal == OWNER and "curate" in rights

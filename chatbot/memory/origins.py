@@ -1,0 +1,61 @@
+"""Where a row came from, if it came in with an import: what its metadata say of that, and marks that outlive it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from chatbot.stores.fields import fold
+from chatbot.stores.observation import Observation, Triple
+
+FROM, KEY, DIGEST, PLACES = "imported_from", "imported_key", "imported_digest", "imported_places"
+
+Address = tuple[str, str]
+"""A file, and what it calls a row; what has an id that is its own everywhere comes from the file ""."""
+Said = Mapping[Address, str]
+"""What was said at each address, as a digest."""
+Mark = tuple[str, ...]
+"""What tells something that was purged from everything else: a kind, and values of it."""
+
+
+def said_in(row: Observation) -> Said:
+    """Where a row came from."""
+    places = row.metadata.get(PLACES)
+    if not isinstance(places, Mapping):
+        return {("", str(row.metadata.get(KEY))): str(row.metadata.get(DIGEST))}
+    return {
+        (place, key): str(digest)
+        for place, keys in places.items()
+        if isinstance(keys, Mapping)
+        for key, digest in keys.items()
+    }
+
+
+def is_from(row: Observation, key: str) -> bool:
+    """Whether `key` names where a row comes from: its `source`, or an imported key or file."""
+    return row.source == key or (FROM in row.metadata and any(key in address for address in said_in(row)))
+
+
+def marks_of(row: Observation) -> Iterator[Mark]:
+    """What an import would know the row by: its id, its words, and where it came from."""
+    yield "id", row.id
+    yield "words", row.namespace, row.hash
+    if FROM in row.metadata:
+        for (place, key), digest in said_in(row).items():
+            yield "digest", digest
+            if not place:
+                yield "from", str(row.metadata[FROM]), row.namespace, key
+
+
+def marks_of_fact(fact: Triple) -> Iterator[Mark]:
+    """What an import would know the fact by."""
+    yield "fact", fact.namespace, fold(fact.subject), fold(fact.predicate), fold(fact.object)
+
+
+def marks_of_session(session_id: str, origin: str) -> Iterator[Mark]:
+    """What an import would know a session by: its id, and where it came from."""
+    yield "session", session_id
+    if origin:
+        yield "origin", origin
+        kind, _, key = origin.partition(":")
+        if kind == "bundle":  # whose key ends in a digest of what was said by then
+            yield "session", key.partition(":")[0]

@@ -1,0 +1,73 @@
+"""What was known or true at a time: rows that others took the place of since, and none that came later.
+
+A row counts as known from when it was said, or, where it was brought in later and `known_at` is asked for, from when it
+was written. What was forgotten is not brought back by asking for the past, nor is what was erased.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from chatbot.memory.scope import Scope
+from chatbot.memory.scoring import ROOM, Profile, Scored, scored
+from chatbot.stores.access import View
+from chatbot.stores.analysis import terms
+from chatbot.stores.candidates import Candidates
+from chatbot.stores.errors import InvalidValue
+from chatbot.stores.observation import Observation
+from chatbot.stores.query import Filter, Match
+from chatbot.stores.records import check_time
+
+_LEFT: tuple[Any, ...] = ("superseded", "compressed", "expired", "archived")
+
+
+def moment(as_of: datetime | None, known_at: datetime | None, now: datetime) -> datetime | None:
+    """The time that is asked for; None for now. Raises `InvalidValue` for a time to come."""
+    given = [check_time(each) for each in (as_of, known_at) if each is not None]
+    if not given:
+        return None
+    if max(given) > now:
+        raise InvalidValue("as_of and known_at cannot lie in the future")
+    return min(given)
+
+
+def until(wanted: Filter, at: datetime) -> Filter:
+    """The same filter, for rows that were there at a time."""
+    end = at + timedelta.resolution
+    return replace(wanted, before=end if wanted.before is None else min(end, wanted.before))
+
+
+async def left_since(scope: Scope, view: View, wanted: Filter, at: datetime) -> list[Observation]:
+    """Rows that fit, and that were current at a time, and are not now."""
+    rows = await scope.rows(replace(until(wanted, at), statuses=_LEFT), view=view)
+    return [row for row in rows if _ends(row) is None or _ends(row) > at]  # type: ignore[operator]
+
+
+def scored_past(rows: Sequence[Observation], text: str, profile: Profile, now: datetime) -> list[Scored]:
+    """Rows that no index holds, scored by the share of the words of a text that they hold; those with none left out."""
+    asked = frozenset(terms(text))
+    found = Candidates(weight=ROOM)
+    for row in rows:
+        held = asked & frozenset(terms(row.text()))
+        if held or not asked:
+            found.rows[row.id] = Match.of(row, ROOM * len(held) / max(len(asked), 1))
+    return scored(found, profile, now)
+
+
+async def known(scope: Scope, view: View, rows: Sequence[Observation], at: datetime) -> frozenset[str]:
+    """The ids of those of the rows that had been written by a time."""
+    ids = set()
+    for row in rows:
+        line = await scope.store.history(view.asking_all(), row.id)
+        events = next((version.events for version in line if version.observation.id == row.id), ())
+        if events and events[0].at <= at:
+            ids.add(row.id)
+    return frozenset(ids)
+
+
+def _ends(row: Observation) -> datetime | None:
+    """When a row ceased to be current; None where that is not told."""
+    return row.superseded_at if row.status in {"superseded", "compressed"} else row.expires_at

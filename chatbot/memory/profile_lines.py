@@ -1,0 +1,288 @@
+"""Lines of a profile: what each slot holds at a time, by what was known at another, and which lines concern a moment.
+
+A line is an observation of the category `profile`. It holds from the time that its statement names, or else from when
+it was said, until its successor does. What is dated in the future does not hold yet.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from chatbot.memory.origins import FROM
+from chatbot.memory.scope import Scope
+from chatbot.memory.slot_words import SLOTS, holds_several
+from chatbot.stores.access import VISIBILITIES, Sensitivity
+from chatbot.stores.errors import InvalidValue
+from chatbot.stores.events import HELD
+from chatbot.stores.fields import fold
+from chatbot.stores.observation import Observation, Status
+from chatbot.stores.query import Filter
+from chatbot.stores.records import check_time, format_time, parse_time
+
+CATEGORY = "profile"
+KIND, SLOT, PINNED = "kind", "slot", "pinned"
+OWN: tuple[Sensitivity, ...] = ("public", "private")
+"""What a person sees of their own profile."""
+KEPT: tuple[Status, ...] = ("active", "superseded")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One value of a slot. `ended` says that it does not hold, or no longer does; `valid_to` is None while it holds."""
+
+    id: str
+    slot: str
+    value: str
+    title: str
+    valid_from: datetime
+    valid_to: datetime | None
+    said_at: datetime
+    known_at: datetime
+    ended: bool
+    pinned: bool
+    by: str
+    sources: tuple[str, ...]
+    sensitivity: Sensitivity
+    row: Observation
+
+    def as_json(self) -> dict[str, Any]:
+        """The line for programs."""
+        return {
+            "id": self.id,
+            "slot": self.slot,
+            "value": self.value,
+            "title": self.title,
+            "valid_from": format_time(self.valid_from),
+            "valid_to": self.valid_to and format_time(self.valid_to),
+            "said_at": format_time(self.said_at),
+            "ended": self.ended,
+            "pinned": self.pinned,
+            "by": self.by,
+            "sources": list(self.sources),
+            "sensitivity": self.sensitivity,
+        }
+
+
+async def slot_rows(
+    scope: Scope, ask: Sequence[Sensitivity] = OWN, statuses: Sequence[Any] = KEPT
+) -> list[Observation]:
+    """The rows of the caller's own profile, as far as the caller sees them."""
+    rows = await scope.rows(Filter(category=CATEGORY, statuses=tuple(statuses)), view=scope.view(ask))
+    return [row for row in rows if row.principal == scope.principal and is_slot(row)]
+
+
+def is_slot(row: Observation) -> bool:
+    """Whether a row is a line of a profile."""
+    return is_proposable(row) and row.metadata.get(KIND) == SLOT and FROM not in row.metadata
+
+
+def is_proposable(row: Observation) -> bool:
+    """Whether a row has the form of a line; one that was brought in with an import only proposes its value."""
+    return row.category == CATEGORY and isinstance(row.metadata.get(SLOT), str)
+
+
+def lines_at(
+    rows: Sequence[Observation],
+    now: datetime,
+    *,
+    slot: str | None = None,
+    as_of: datetime | None = None,
+    known_at: datetime | None = None,
+) -> list[Line]:
+    """What holds at a time, by what was known at another: pinned lines first, then by slot, then the newest. Pure.
+
+    Nothing that is dated in the future holds now.
+    """
+    known = check_time(known_at) if known_at else now
+    at = check_time(as_of) if as_of else known
+    by_slot: defaultdict[str, list[Line]] = defaultdict(list)
+    for line in all_lines([row for row in rows if _known_at(row) <= known], known):
+        is_over = line.valid_to is not None and line.valid_to <= at
+        if line.valid_from <= at and not is_over and slot in (None, line.slot):
+            by_slot[line.slot].append(line)
+    found: list[Line] = []
+    for name, lines in by_slot.items():
+        newest = sorted(lines, key=_standing, reverse=True)
+        found += _each_value(newest) if holds_several(name) else newest[:1]
+    order = {name: number for number, name in enumerate(SLOTS)}
+    return sorted(found, key=lambda line: (not line.pinned, order.get(line.slot, len(order)), line.slot))
+
+
+def _standing(line: Line) -> tuple[int, datetime, datetime, str]:
+    """Order of several values: what was said in private, where nobody else speaks as the person, then the newest."""
+    return -VISIBILITIES.index(line.row.visibility), line.valid_from, line.known_at, line.id
+
+
+def changed_sources(rows: Iterable[Observation]) -> dict[str, datetime]:
+    """The rows from which values were taken that others took the place of, by id, with the time of that."""
+    rows = list(rows)
+    by_id = {row.id: row for row in rows}
+    current = {source for row in rows if row.status == "active" for source in row.derived_from}
+    found: dict[str, datetime] = {}
+    for row in rows:
+        if row.status == "superseded" and row.superseded_at:
+            successor = by_id.get(row.superseded_by or "")
+            if successor is None or successor.created_at > row.created_at:
+                changed = successor.created_at if successor else row.superseded_at
+                found |= {source: changed for source in row.derived_from if source not in current}
+    return found
+
+
+def concerning(lines: Sequence[Line], asked: str, shown: Iterable[str] = (), *, begins: bool = False) -> list[Line]:
+    """The lines that concern the moment: pinned ones, those asked for, those that were taken from what is `shown`.
+
+    Where a session `begins`, the name is among them.
+    """
+    from chatbot.memory.slot_questions import asked_slots
+
+    slots, sources = asked_slots(asked), frozenset(shown)
+    words = fold(asked)
+    ranked = []
+    for line in lines:
+        if line.pinned:
+            rank = 0
+        elif line.slot in slots:
+            rank = 1
+        elif not sources.isdisjoint(line.sources) or re.search(rf"\b{re.escape(fold(line.value))}\b", words):
+            rank = 2
+        elif begins and line.slot in ("name", "nickname"):
+            rank = 3
+        else:
+            continue
+        ranked.append((rank, line))
+    return [line for _, line in sorted(ranked, key=lambda each: each[0])]
+
+
+async def moment_lines(
+    scope: Scope, asked: str, shown: Iterable[str], now: datetime, *, begins: bool = False
+) -> list[Line]:
+    """The lines of the profile for a prompt: what concerns it now, what held then, and what held before."""
+    from chatbot.memory.slot_questions import asked_slots
+
+    rows = await slot_rows(scope)
+    if not rows:
+        return []
+    found = concerning(lines_at(rows, now), asked, shown, begins=begins)
+    slots = set(asked_slots(asked))
+    then = past_asked(asked, now)
+    past = [line for line in lines_at(rows, now, as_of=then) if line.slot in slots] if then else []
+    pinned = [line for line in found if line.pinned]
+    before = _before(rows, [line for line in found if line.slot in slots])
+    return list({line.id: line for line in (*pinned, *past, *found, *before)}.values())
+
+
+def _before(rows: Sequence[Observation], found: Sequence[Line]) -> list[Line]:
+    """The last value that each of these slots had before, if it had another."""
+    lines = []
+    for line in found:
+        earlier = [each for each in all_lines(rows) if each.slot == line.slot and each.valid_to is not None]
+        earlier = [each for each in earlier if not (holds_several(line.slot) or each.ended)]
+        earlier = [each for each in earlier if line.ended or fold(each.value) != fold(line.value)]
+        lines += sorted(earlier, key=lambda each: each.valid_from)[-1:]
+    return lines
+
+
+def past_asked(text: str, now: datetime) -> datetime | None:
+    """The time in the past that a question is about, if it names one: the middle of the span that it names."""
+    from chatbot.stores.dates import date_terms
+
+    spans = [span for term in date_terms(text, now, exact=True) if (span := span_of(term, now)) is not None]
+    spans = [(begin, end) for begin, end in spans if begin < now - timedelta(days=1)]
+    if not spans:
+        return None
+    begin, end = max(spans)
+    return min(begin + (end - begin) / 2, now)
+
+
+def all_lines(rows: Sequence[Observation], known: datetime | None = None) -> list[Line]:
+    """Return the lines that rows are, as far as they were `known`."""
+    by_id = {row.id: row for row in rows}
+    return [_line(row, _valid_to(row, by_id, known)) for row in rows]
+
+
+def _line(row: Observation, valid_to: datetime | None) -> Line:
+    held = held_by(row)
+    return Line(
+        id=row.id,
+        slot=str(row.metadata[SLOT]),
+        value=str(held.get("value", row.title)),
+        title=row.title,
+        valid_from=_valid_from(row),
+        valid_to=valid_to,
+        said_at=max(row.created_at, row.last_mentioned_at or row.created_at),
+        known_at=_known_at(row),
+        ended=held.get("ended") is True,
+        pinned=row.metadata.get(PINNED) is True,
+        by=str(held.get("by", "")),
+        sources=row.derived_from,
+        sensitivity=row.sensitivity,
+        row=row,
+    )
+
+
+def held_by(row: Observation) -> Mapping[str, Any]:
+    """Return what the metadata of a row say that it holds."""
+    held = row.metadata.get(HELD)
+    return held if isinstance(held, Mapping) else {}
+
+
+def _valid_from(row: Observation) -> datetime:
+    return _time(held_by(row).get("since")) or row.created_at
+
+
+def _known_at(row: Observation) -> datetime:
+    return _time(held_by(row).get("known")) or row.created_at
+
+
+def _valid_to(row: Observation, by_id: Mapping[str, Observation], known: datetime | None) -> datetime | None:
+    """When a value ceased to hold, as far as that was known: as its successor began, or was written if that is gone."""
+    if row.status != "superseded" or row.superseded_at is None or (known and row.superseded_at > known):
+        return None
+    successor = by_id.get(row.superseded_by or "")
+    return _valid_from(successor) if successor else row.superseded_at
+
+
+def _time(written: object) -> datetime | None:
+    try:
+        return parse_time(written) if isinstance(written, str) else None
+    except InvalidValue:
+        return None
+
+
+def _each_value(newest: Sequence[Line]) -> list[Line]:
+    """Of each value the line said last."""
+    return list({fold(line.value): line for line in reversed(newest)}.values())[::-1]
+
+
+def span_of(term: str, now: datetime) -> tuple[datetime, datetime] | None:  # noqa: PLR0911 - one for each kind
+    """The time that a term of `chatbot.stores.dates` names; None for a time of day."""
+    kind, _, value = term.partition(":")
+    try:
+        if kind == "day":
+            begin = datetime.fromisoformat(value).replace(tzinfo=UTC)
+            return begin, begin + timedelta(days=1)
+        if kind == "week":
+            year, week = map(int, value.split("-"))
+            begin = datetime.fromisocalendar(year, week, 1).replace(tzinfo=UTC)
+            return begin, begin + timedelta(days=7)
+        if kind == "month":
+            year, month = map(int, value.split("-"))
+            return _month(year, month)
+        if kind == "in":
+            begin, end = _month(now.year, int(value))
+            return (begin, end) if begin < now else _month(now.year - 1, int(value))
+        if kind == "year":
+            return datetime(int(value), 1, 1, tzinfo=UTC), datetime(int(value) + 1, 1, 1, tzinfo=UTC)
+    except ValueError:
+        return None
+    return None
+
+
+def _month(year: int, month: int) -> tuple[datetime, datetime]:
+    begin = datetime(year, month, 1, tzinfo=UTC)
+    return begin, datetime(year + month // 12, month % 12 + 1, 1, tzinfo=UTC)

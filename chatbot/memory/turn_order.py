@@ -1,0 +1,73 @@
+"""Order of turns in a session: one at a time, first come first served in a process, by a lease between processes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from types import TracebackType
+
+from chatbot.stores.backend import Lease
+from chatbot.stores.errors import StoreBusy, StoreError
+from chatbot.stores.loops import LoopsLock
+
+logger = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S = 0.005
+_LONGEST_PAUSE_S = 0.25
+_PATIENCE_S = 600.0
+
+
+class TurnOrder:
+    """Held for the length of a turn. Where no lease can be had, as in a folder that is only read, the order is ours."""
+
+    def __init__(self, lease: Lease, *, patience_s: float = _PATIENCE_S) -> None:
+        self.here = LoopsLock()
+        """The order within this process alone: for looking, which writes nothing."""
+        self._lease = lease
+        self._patience_s = patience_s
+
+    def locked(self) -> bool:
+        """Return whether somebody in this process holds it, or waits for other processes."""
+        return self.here.locked()
+
+    async def __aenter__(self) -> None:
+        await self.here.acquire()
+        try:
+            await self._take()
+        except BaseException:
+            self.here.release()
+            raise
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._lease.release()
+        self.here.release()
+
+    async def _take(self) -> None:
+        pause, give_up = _FIRST_PAUSE_S, time.monotonic() + self._patience_s
+        while not await self._attempt():
+            if time.monotonic() > give_up:
+                raise StoreBusy(
+                    f"another process has been taking a turn in this session for {self._patience_s:g} s: "
+                    "wait for it, or end it"
+                )
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, _LONGEST_PAUSE_S)
+
+    async def _attempt(self) -> bool:
+        attempt = asyncio.ensure_future(asyncio.to_thread(self._try))
+        try:
+            return await asyncio.shield(attempt)
+        except asyncio.CancelledError:  # what the thread takes yet would never be given back
+            await asyncio.wait([attempt])
+            self._lease.release()
+            raise
+
+    def _try(self) -> bool:
+        try:
+            return self._lease.take()
+        except StoreError as error:  # whoever writes will say so
+            logger.debug("turns of this session take their order within this process only: %s", error)
+            return True

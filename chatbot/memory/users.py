@@ -1,0 +1,160 @@
+"""What one end user has in a memory: who they are, all of it as one document, and its erasure.
+
+A user is a namespace, see `chatbot.memory.namespaces`; these operations are about the namespace of the memory system
+that they are given: `memory.cleared_for(namespace=user_namespace("alice"))`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from chatbot.errors import SessionNotFound
+from chatbot.memory.namespaces import user_of
+from chatbot.memory.origins import marks_of, marks_of_fact
+from chatbot.memory.record import SessionRecord
+from chatbot.memory.system import MemorySystem
+from chatbot.stores.access import SENSITIVITIES, check_may
+from chatbot.stores.base import KeyValueStore, TranscriptStore
+from chatbot.stores.errors import AccessDenied, UnknownObservation, UnsupportedOperation
+from chatbot.stores.observation import STATUSES
+from chatbot.stores.query import EVERY, MOST_AT_ONCE, FactFilter, Filter
+from chatbot.stores.records import format_time
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A namespace that holds something. `user` is its user's label, None where it is not a user's."""
+
+    namespace: str
+    user: str | None
+    memories: int
+    sessions: int
+    used_at: datetime | None
+    """When a session of theirs was used last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """What was deleted permanently."""
+
+    memories: int
+    """Rows and facts."""
+    sessions: tuple[str, ...]
+    """Ids."""
+
+
+async def users_in(memory: MemorySystem) -> list[User]:
+    """Every namespace that holds something, by name; where `memory` is in one itself, those inside of it.
+
+    Raises `MissingRight` without `curate`, or `AccessDenied` for a caller who is a user.
+    """
+    check_may(memory, "read")
+    check_may(memory, "curate")
+    if user_of(memory.namespace) is not None:
+        raise AccessDenied("a user may not list the others")
+    rows = await _rows_by_namespace(memory)
+    sessions: dict[str, list[SessionRecord]] = {}
+    for record in await memory.sessions_anywhere():
+        sessions.setdefault(record.namespace, []).append(record)
+    inside = f"{memory.namespace}/" if memory.namespace else ""
+    return [
+        User(
+            name,
+            user_of(name),
+            rows[name],
+            len(sessions.get(name, ())),
+            max((record.used_at for record in sessions.get(name, ())), default=None),
+        )
+        for name in sorted({*rows, *sessions})
+        if name and name.startswith(inside)
+    ]
+
+
+async def export_user(memory: MemorySystem) -> dict[str, Any]:
+    """Everything in the namespace that the caller may see: rows of any status, facts, and whole sessions."""
+    check_may(memory, "read")
+    rows, facts = [], []
+    try:
+        memories = memory.memories()
+        rows = await memories.every(ask=SENSITIVITIES, statuses=STATUSES)
+        facts = await memories.query_facts(ask=SENSITIVITIES, limit=EVERY)
+    except UnsupportedOperation:  # the agent remembers nothing
+        pass
+    return {
+        "namespace": memory.namespace,
+        "user": user_of(memory.namespace),
+        "memories": [row.as_json() for row in rows[::-1]],
+        "facts": [fact.as_json() for fact in facts[::-1]],
+        "sessions": [await _exported(memory, record) for record in await memory.list_sessions()],
+    }
+
+
+async def erase_user(memory: MemorySystem) -> Erased:
+    """Delete everything in the namespace permanently, whatever clearance it needs: rows, facts, sessions with files.
+
+    An import does not bring back what was deleted.
+    Raises `MissingRight` without `erase`, and `AccessDenied` in the owner's namespace, which is no user's.
+    """
+    check_may(memory, "erase")
+    if not memory.namespace:
+        raise AccessDenied("this is the owner's memory, not a user's: name the user")
+    records = [record for record in await memory.sessions_anywhere() if record.namespace == memory.namespace]
+    erased: set[str] = set()
+    for record in records:
+        with suppress(SessionNotFound):  # another process was faster
+            erased.update((await memory.erase_session(record)).erased)
+    with suppress(UnsupportedOperation):  # the agent remembers nothing
+        erased.update(await _erase_rows(memory.unlimited()))
+    return Erased(len(erased), tuple(record.id for record in records))
+
+
+async def _erase_rows(memory: MemorySystem) -> list[str]:
+    """What is remembered of no session; the ids that are gone. An import does not bring any of it back.
+
+    The facts go first: one whose source is gone is seen by nobody.
+    """
+    scope = replace(memory.memories().scope, erasing=True)
+    view, erased = scope.acting(SENSITIVITIES), list[str]()
+    while facts := await scope.store.facts(view, FactFilter(), limit=MOST_AT_ONCE):
+        await scope.bar([mark for fact in facts for mark in marks_of_fact(fact)])
+        erased += await scope.store.purge(view, [fact.id for fact in facts], alone=True)
+    while rows := await scope.rows(Filter(statuses=STATUSES), view=view, limit=MOST_AT_ONCE):
+        await scope.bar([mark for row in rows for mark in marks_of(row)])
+        with suppress(UnknownObservation):  # another process was faster
+            erased += await scope.store.purge(view, [row.id for row in rows])
+    return erased
+
+
+async def _rows_by_namespace(memory: MemorySystem) -> Counter[str]:
+    """How many rows each namespace holds."""
+    try:
+        scope = memory.memories().scope
+    except UnsupportedOperation:
+        return Counter()
+    scope = replace(scope, across=True)  # what is not inside is left out by the caller
+    found: Counter[str] = Counter()
+    after = None
+    while True:
+        wanted = Filter(statuses=STATUSES)
+        page = await scope.store.states(scope.view(SENSITIVITIES), wanted, limit=MOST_AT_ONCE, after=after)
+        found.update(row.namespace for row in page)
+        if len(page) < MOST_AT_ONCE:
+            return found
+        after = page[-1].id
+
+
+async def _exported(memory: MemorySystem, record: SessionRecord) -> dict[str, Any]:
+    session = await memory.load_session(record.id, any_agent=True)
+    entries = await session.transcript_read_all() if session.supports(TranscriptStore) else []
+    kept = await session.kv_entries() if session.supports(KeyValueStore) else []
+    return {
+        "session": record.as_json(),
+        "messages": [{"role": each.role, "content": each.content, "at": format_time(each.at)} for each in entries],
+        "values": {each.key: each.value for each in kept},
+        "receipts": await session.records(),
+        "files": [asdict(file) for file in await session.list_files()],
+    }

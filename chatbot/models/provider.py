@@ -1,0 +1,234 @@
+"""Resolution of a model's name to its provider: key, headers, address and price of the call.
+
+This is the only module that reads a key. Key, address and headers are taken together from one place that belongs to
+the called provider, so none of them reaches another provider:
+
+1. `api_key` and `api_base` next to the model's name, in older configurations;
+2. `[providers.<name>]`;
+3. the provider's usual environment variable, if it is called at its own address.
+
+LiteLLM would send OpenAI's key to about seventy other providers without a key. Therefore it always gets a key, if only
+the word `none`, except for providers with other ways to log in.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from msgspec.structs import replace
+
+from chatbot.config import EmbeddingSettings, ModelSettings, ProviderSettings, from_variable
+from chatbot.errors import AccessDenied, ConfigError, UnknownModel
+from chatbot.models.disclosure import Disclosure
+from chatbot.models.failures import unknown_provider
+from chatbot.providers import (
+    OURS,
+    WITH_LOGIN,
+    WITHOUT_ADDRESS,
+    is_own_address,
+    known_providers,
+    nearest_to,
+    provider_of,
+    variables_of,
+)
+
+NO_KEY = "none"
+"""Sent if there is no key: own servers mostly need none, but clients require one."""
+_NONE = ProviderSettings()
+
+
+class Provider:
+    """The provider of one model. `own` are the settings next to the model's name in the configuration."""
+
+    def __init__(
+        self, model: str, configured: Mapping[str, ProviderSettings] | None = None, own: ProviderSettings = _NONE
+    ) -> None:
+        self.configured = configured or {}
+        self.model = model
+        self.name = provider_of(model)
+        table = self.configured.get(self.name, _NONE)
+        self.is_custom = bool(table.kind) and self.name not in known_providers()
+        self.kind = table.kind if self.is_custom else self.name
+        self._source = self._for_this_address(table)
+        if own.api_base:
+            self._source = own
+        elif own.api_key:  # the address and the headers stay those of the provider that the key is for
+            self._source = replace(self._source, api_key=own.api_key)
+        self._place = f"[providers.{self.name}]"
+        prices = [each for each in (own, table) if each.input_usd_per_million is not None]
+        self.input_usd_per_million = prices[0].input_usd_per_million if prices else None
+        self.output_usd_per_million = prices[0].output_usd_per_million if prices else None
+        self.disclosure = Disclosure(self.name, table.memory, table.sensitivity)
+
+    @classmethod
+    def of(
+        cls, settings: ModelSettings | EmbeddingSettings, configured: Mapping[str, ProviderSettings] | None = None
+    ) -> Provider:
+        """The provider of the model that these settings name; a key and an address in them are for it."""
+        key, base = settings.api_key, settings.api_base
+        if isinstance(settings, EmbeddingSettings):
+            own = ProviderSettings(api_key=key, api_base=base, input_usd_per_million=settings.usd_per_million)
+            return cls(settings.model, configured, own)
+        own = ProviderSettings(
+            api_key=key,
+            api_base=base,
+            input_usd_per_million=settings.input_usd_per_million,
+            output_usd_per_million=settings.output_usd_per_million,
+        )
+        return cls(settings.name, configured, own)
+
+    def __repr__(self) -> str:
+        return f"<Provider {self.name} of {self.model}>"
+
+    @property
+    def called(self) -> str:
+        """The model by the name that LiteLLM is given: always with the provider that the key is for."""
+        if not self.name or self.name in OURS or self.name not in {*known_providers(), *self.configured}:
+            return self.model
+        rest = self.model.partition("/")[2] if "/" in self.model else self.model
+        return f"{self.kind}/{rest}"
+
+    @property
+    def priced_as(self) -> str:
+        """Return the name in LiteLLM's tables; for an own server a name that is not in them."""
+        return self.model if self.is_custom and not self._is_at_home else self.called
+
+    def arguments(self) -> dict[str, Any]:
+        """Return LiteLLM's arguments for the provider. Raises `AccessDenied` or `UnknownModel`."""
+        if self.name in OURS:
+            return {"model": self.called}
+        given = {"api_key": self.key(), "api_base": self.address(), "extra_headers": self.headers()}
+        return {"model": self.called, **{name: value for name, value in given.items() if value}}
+
+    def key(self) -> str | None:
+        """The key to send; None where LiteLLM logs in by itself. Raises `AccessDenied` for an unset variable."""
+        if self.name in OURS:
+            return None
+        if self._source.api_key:
+            return self._value(self._source.api_key, "api_key")
+        if not self._is_at_home:
+            if self.kind in WITH_LOGIN:
+                raise AccessDenied(
+                    f"{self.model}: api_base in {self._place} is not an address of {self.kind}, so its login is not "
+                    "used there: set api_key to the key for that address"
+                )
+            return NO_KEY
+        variables = variables_of(self.kind) if self.kind in known_providers() and not self.is_custom else ()
+        found = next(filter(None, map(os.environ.get, variables)), None)
+        return found or (None if self.kind in WITH_LOGIN else NO_KEY)
+
+    def address(self) -> str:
+        """The address to call; empty for the provider's own. Raises `UnknownModel` where there must be one."""
+        if self._source.api_base:
+            return self._source.api_base
+        variable = f"{self.kind.removesuffix('_text').upper()}_API_BASE"
+        if self.kind in WITHOUT_ADDRESS or self.kind in {"azure", "azure_text"}:
+            if not os.environ.get(variable):
+                raise UnknownModel(f"{self.model} needs an address: set api_base in {self._place}, or {variable}")
+            return os.environ[variable]
+        return ""
+
+    def headers(self) -> dict[str, str]:
+        """The headers to send. Raises `AccessDenied` for a variable that is not set."""
+        return {name: self._value(text, f"headers.{name}") for name, text in self._source.headers.items()}
+
+    def check(self, litellm: Any) -> None:
+        """Raise a `ModelError` if the provider is unknown or its key is missing. Makes no call."""
+        given = self.arguments()
+        try:
+            litellm.get_llm_provider(given["model"], api_base=given.get("api_base"), api_key=given.get("api_key"))
+        except Exception as error:  # LiteLLM's own, which cannot be named without importing it
+            raise unknown_provider(self.model) from error
+        missing = [
+            name
+            for name in litellm.validate_environment(given["model"])["missing_keys"]
+            if not name.endswith("_API_BASE")  # which has a default where no address is required
+        ]
+        if self.lacks_key() and missing:
+            raise AccessDenied(f"{self.model} needs a key: {self.missing(missing)}")
+
+    def lacks_key(self) -> bool:
+        """Return True if nothing that is sent can authorise the call at the provider's own address."""
+        source = self._source
+        return self.key() in {None, NO_KEY} and not (source.api_key or source.api_base or source.headers)
+
+    def missing(self, variables: Sequence[str]) -> str:
+        """Return the advice for a missing key; `variables` are those that LiteLLM needs."""
+        own = variables_of(self.kind)
+        usual = " or ".join(own) if set(own) & set(variables) else " and ".join(variables)
+        return f"set {usual}, or api_key in {self._place}"
+
+    def hint(self) -> str:
+        """Return why the key in the usual variable was not sent, to add to the provider's refusal; else empty."""
+        if self._source.api_key or self._is_at_home or self.is_custom:
+            return ""
+        variable = next((each for each in variables_of(self.kind) if os.environ.get(each)), "")
+        if not variable:
+            return ""
+        return (
+            f" (no key was sent: {variable} is not for the address in api_base; "
+            f'api_key = "env:{variable}" in {self._place} sends it there)'
+        )
+
+    def secrets(self) -> list[str]:
+        """Every key and header that a provider's message might repeat."""
+        keys = [value for name, value in os.environ.items() if name.endswith(("_API_KEY", "_TOKEN", "_SECRET", "_KEY"))]
+        for settings in (*self.configured.values(), self._source):
+            keys += _secrets_in(settings)
+        return [key for key in keys if key != NO_KEY]
+
+    def _for_this_address(self, table: ProviderSettings) -> ProviderSettings:
+        """The settings; none for a model whose name is an address that is not in them, as `huggingface/https://…`."""
+        address = self._address_in_name
+        if not address or is_own_address(self.kind, address) or address == table.api_base:
+            return table
+        return _NONE
+
+    @property
+    def _address_in_name(self) -> str:
+        rest = self.model.partition("/")[2]
+        return rest if "://" in rest else ""
+
+    @property
+    def _is_at_home(self) -> bool:
+        addresses = filter(None, (self._source.api_base, self._address_in_name))
+        return all(is_own_address(self.kind, address) for address in addresses)
+
+    def _value(self, text: str, setting: str) -> str:
+        try:
+            return from_variable(text, f"{self.model}: {setting}")
+        except ConfigError as error:
+            raise AccessDenied(str(error)) from None
+
+
+def check_providers(configured: Mapping[str, ProviderSettings]) -> None:
+    """Raise `ConfigError` for an unknown provider, or contradictory settings."""
+    for name, settings in configured.items():
+        if wrong := _wrong(name, settings, known_providers()):
+            raise ConfigError(f"[providers.{name}]: {wrong}")
+
+
+def _wrong(name: str, settings: ProviderSettings, known: frozenset[str]) -> str:
+    if name in OURS:
+        if settings.api_key or settings.api_base or settings.headers or settings.kind:
+            return "it runs in this process: remove kind, api_key, api_base and headers"
+    elif name in known:
+        if settings.kind not in {"", name}:
+            return f"{name} is a provider of LiteLLM and cannot stand for {settings.kind!r}: choose another name"
+    elif not settings.kind:
+        return (
+            f"no provider is called {name!r}{nearest_to(name)}; "
+            'a name of your own needs kind, such as "openai", and mostly api_base'
+        )
+    elif settings.kind not in known - OURS:
+        return f"kind = {settings.kind!r} is no provider{nearest_to(settings.kind)}"
+    return ""
+
+
+def _secrets_in(settings: ProviderSettings) -> Iterator[str]:
+    for text in (settings.api_key, *settings.headers.values()):
+        with suppress(ConfigError):
+            yield from_variable(text, "")

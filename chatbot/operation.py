@@ -1,0 +1,314 @@
+"""What an operation is: one typed function that names its words, parameters, effect and doors.
+
+The table is `chatbot.operations`. A door binds it: `chatbot.cli.bind` makes verbs of it, `chatbot.server.bind` routes,
+`chatbot.chat.memory_tools` tools for models and MCP clients. Imports nothing heavy: `chatbot memory --help` reads it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from types import SimpleNamespace, UnionType
+from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from chatbot.stores.access import Right
+from chatbot.stores.query import check_limit
+
+Door = Literal["cli", "http", "tool"]
+"""The command line, HTTP, and tools, which models call here and through MCP."""
+Effect = Literal["reads", "adds", "changes", "destroys"]
+_RIGHTS: dict[Effect, Right] = {"reads": "read", "adds": "write", "changes": "write", "destroys": "erase"}
+
+Line = Annotated[str, "Line"]
+"""Text on one line."""
+Name = Annotated[str, "Name"]
+"""Text on one line, with something in it."""
+Title = Annotated[str, "Title"]
+"""The title of a session."""
+Text = Annotated[str, "Text"]
+Query = Annotated[str, "Query"]
+"""Words to look for."""
+Id = Annotated[str, "Id"]
+"""The id of a memory. On the command line its beginning is enough."""
+FactId = Annotated[str, "FactId"]
+SessionId = Annotated[str, "SessionId"]
+"""The id of a session; on the command line its beginning, or the title."""
+Limit = Annotated[int, "Limit"]
+"""How many of a list."""
+Count = Annotated[int, "Count"]
+RankCursor = Annotated[str, "RankCursor"]
+"""How many came before, in a list by rank."""
+KeyCursor = Annotated[str, "KeyCursor"]
+"""The key of the last item of the page before; on the command line how many came before."""
+NameCursor = Annotated[str, "NameCursor"]
+"""The same, where the key is made of a name."""
+IdCursor = Annotated[str, "IdCursor"]
+"""The id that the page before ended with."""
+TimeCursor = Annotated[str, "TimeCursor"]
+"""A time and an id; on the command line the id."""
+Tokens = Annotated[int, "Tokens"]
+Kind = Annotated[str, "Kind"]
+"""A type of memory to write; an unknown one becomes a note."""
+Share = Annotated[float, "Share"]
+"""A number from 0 to 1."""
+Past = Annotated[datetime, "Past"]
+"""A time; on the command line also how long ago."""
+Future = Annotated[datetime, "Future"]
+"""A time; on the command line also in how long."""
+Metadata = Annotated[dict[str, Any], "Metadata"]
+
+ItemT = TypeVar("ItemT")
+
+
+class NoSuchPage(LookupError):
+    """No page of a list begins at that cursor. Doors that hand out cursors answer it in their own way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part(Generic[ItemT]):
+    """A part of a list: one page of it."""
+
+    rows: Sequence[ItemT]
+    next_cursor: str | None = None
+    """What to ask for next; None at the end."""
+    end: int | None = None
+    """How many come before the next page, where places are counted."""
+    total: int | None = None
+
+
+def part_of(
+    items: Sequence[ItemT], key: Callable[[ItemT], str], *, cursor: str | None, limit: int, total: int | None = None
+) -> Part[ItemT]:
+    """The page of a list that begins behind the item with that key, or behind so many; a limit of 0 takes all.
+
+    Raises `NoSuchPage` for a key that is not there.
+    """
+    begin = 0
+    if cursor is not None:
+        keys = [] if cursor.isdecimal() else [key(item) for item in items]
+        if not cursor.isdecimal() and cursor not in keys:
+            raise NoSuchPage(cursor)
+        begin = keys.index(cursor) + 1 if keys else int(cursor)
+    end = begin + limit if check_limit(limit) else len(items)
+    more = end < len(items)
+    return Part(items[begin:end], key(items[end - 1]) if more else None, end if more else None, total)
+
+
+REQUIRED: Any = inspect.Parameter.empty
+LEFT_OUT: Any = object()
+"""The default of a field that stays as it is unless it is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What people are told of a parameter, its bounds, and where a door differs.
+
+    A door that is named gives the parameter that name; None hides it there. `brief` is told to models, where the name
+    does not say it.
+    """
+
+    words: str
+    brief: str = ""
+    cli: str | None = ""
+    http: str | None = ""
+    tool: str | None = ""
+    usual: Mapping[Door, Any] = field(default_factory=dict)
+    """The default at doors that have another."""
+    least: int = 0
+    most: int = 0
+    """Bound of a number where a model asks: one above it is brought down to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One parameter of an operation."""
+
+    name: str
+    kind: Any
+    """Its type: one of the types above, a literal, a flag, or a sequence of them."""
+    default: Any
+    about: About
+    is_nullable: bool = False
+    is_positional: bool = False
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it takes several values."""
+        return get_origin(self.kind) is Sequence
+
+    @property
+    def item(self) -> Any:
+        """The type of one value."""
+        return get_args(self.kind)[0] if self.is_list else self.kind
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The words to choose from, where there are such."""
+        return get_args(self.item) if get_origin(self.item) is Literal else ()
+
+    @property
+    def is_required(self) -> bool:
+        """Whether it has to be given."""
+        return self.default is REQUIRED
+
+    def at(self, door: Door) -> str | None:
+        """Its name at a door, where several values are given one by one on the command line; None where hidden."""
+        name: str | None = getattr(self.about, door)
+        return self.name if name == "" else name
+
+    def default_at(self, door: Door) -> Any:
+        """Its default at a door."""
+        return self.about.usual.get(door, self.default)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One thing that can be done with memory or sessions."""
+
+    function: Callable[..., Awaitable[Any]]
+    effect: Effect
+    cli: str = ""
+    """The verb, such as `memory tasks add`."""
+    http: str = ""
+    """The method and the path."""
+    body: str = ""
+    """The name of the JSON body in the OpenAPI document, and what it is."""
+    tool: str = ""
+    """The name of the tool."""
+    model: bool = True
+    """Whether the chat's own model is offered the tool, which every prompt pays for, or only clients of MCP."""
+    gives: str = ""
+    """The key of the result in JSON. Of an operation that returns nothing, a word for each id that it was about."""
+    brief: str = ""
+    """What models are told of it, where that is not its first line."""
+    examples: tuple[str, ...] = ()
+    right: Right = "read"
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return self.function.__name__
+
+    @property
+    def summary(self) -> str:
+        """The first line of the docstring, without its full stop."""
+        return (inspect.getdoc(self.function) or "").partition("\n")[0].removesuffix(".")
+
+    @property
+    def description(self) -> str:
+        """The rest of the docstring, or all of it where there is no more."""
+        whole = inspect.getdoc(self.function) or ""
+        return whole.partition("\n\n")[2] or whole
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """What it takes, in the order of its signature; fields come last."""
+        return _parameters_of(self.function)
+
+    def at(self, door: Door) -> dict[str, Parameter]:
+        """The parameters that a door offers, by the names that they have there."""
+        return {name: each for each in self.parameters if (name := each.at(door)) is not None}
+
+    def returns(self, names: Mapping[str, Any]) -> Any:
+        """The type of its result; `names` are of types that are imported for checking only."""
+        text = self.function.__annotations__["return"]
+        hints = get_type_hints(SimpleNamespace(__annotations__={"return": text}), self.function.__globals__, {**names})
+        return hints["return"]
+
+    async def run(self, context: Any, door: Door, given: Mapping[str, Any]) -> Any:
+        """Call it with values by the names of its parameters; the others keep the defaults of that door."""
+        usual = {each.name: each.about.usual[door] for each in self.parameters if door in each.about.usual}
+        return await self.function(context, **{**usual, **given})
+
+
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Awaitable[Any]])
+
+
+class Table:
+    """Operations by their names. Its methods are decorators, one for each effect."""
+
+    def __init__(self) -> None:
+        self._operations: dict[str, Operation] = {}
+
+    def __iter__(self) -> Iterator[Operation]:
+        return iter(self._operations.values())
+
+    def __getitem__(self, name: str) -> Operation:
+        return self._operations[name]
+
+    def reads(self, **doors: Any) -> Callable[[FunctionT], FunctionT]:
+        """Declare an operation that changes nothing. Keywords are the fields of `Operation`."""
+        return self._declared("reads", doors)
+
+    def adds(self, **doors: Any) -> Callable[[FunctionT], FunctionT]:
+        """Declare an operation that only adds to what there is."""
+        return self._declared("adds", doors)
+
+    def changes(self, **doors: Any) -> Callable[[FunctionT], FunctionT]:
+        """Declare an operation that changes what there is and can be undone."""
+        return self._declared("changes", doors)
+
+    def destroys(self, **doors: Any) -> Callable[[FunctionT], FunctionT]:
+        """Declare an operation that deletes permanently."""
+        return self._declared("destroys", doors)
+
+    def remove(self, name: str) -> None:
+        """Take an operation out of the table."""
+        del self._operations[name]
+
+    def tools(self) -> frozenset[str]:
+        """The names of all tools."""
+        return frozenset(each.tool for each in self if each.tool)
+
+    def _declared(self, effect: Effect, doors: Mapping[str, Any]) -> Callable[[FunctionT], FunctionT]:
+        def declare(function: FunctionT) -> FunctionT:
+            operation = Operation(function, effect, **{"right": _RIGHTS[effect], **doors})
+            self._operations[operation.name] = operation
+            return function
+
+        return declare
+
+
+def fields_of(fields: type) -> list[Parameter]:
+    """The parameters that a `TypedDict` stands for."""
+    return [_parameter(name, hint, LEFT_OUT) for name, hint in get_type_hints(fields, include_extras=True).items()]
+
+
+@lru_cache
+def _parameters_of(function: Callable[..., Any]) -> tuple[Parameter, ...]:
+    return tuple(_parameters(function))
+
+
+def _parameters(function: Callable[..., Any]) -> Iterator[Parameter]:
+    _, *signature = inspect.signature(function).parameters.values()
+    shown = {each.name: each.annotation for each in signature}
+    hints = get_type_hints(SimpleNamespace(__annotations__=shown), function.__globals__, include_extras=True)
+    for each in signature:
+        if each.kind is each.VAR_KEYWORD:
+            yield from fields_of(get_args(hints[each.name])[0])
+        else:
+            positional = each.kind is each.POSITIONAL_OR_KEYWORD
+            yield _parameter(each.name, hints[each.name], each.default, is_positional=positional)
+
+
+def _parameter(name: str, hint: Any, default: Any, *, is_positional: bool = False) -> Parameter:
+    kind, about = _unwrapped(hint)
+    kinds = [each for each in get_args(kind) if each is not type(None)] if _is_union(kind) else [kind]
+    return Parameter(name, kinds[0], default, about or About(""), _is_union(kind), is_positional)
+
+
+def _unwrapped(hint: Any) -> tuple[Any, About | None]:
+    """The type without what is said about it."""
+    if get_origin(hint) is not Annotated:
+        return hint, None
+    kind, *others = get_args(hint)
+    marks = tuple(each for each in others if not isinstance(each, About))
+    about = next((each for each in others if isinstance(each, About)), None)
+    return (Annotated[(kind, *marks)] if marks else kind), about
+
+
+def _is_union(kind: Any) -> bool:
+    return get_origin(kind) in {Union, UnionType}

@@ -1,0 +1,950 @@
+"""THE table: everything that can be done with memory and sessions, each operation once.
+
+An operation is a typed function of a context and its parameters. The decorator says what it does to memory, and where
+it is to be had: a verb, a route, a tool. A parameter says what people are told of it, and where a door differs. So to
+add an operation is to add a function here, and its tests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
+
+from chatbot.errors import SessionExpired, SessionNotFound, WrongAgent
+from chatbot.operation import (
+    About,
+    Count,
+    FactId,
+    Future,
+    Id,
+    IdCursor,
+    KeyCursor,
+    Kind,
+    Limit,
+    Line,
+    Metadata,
+    Name,
+    NameCursor,
+    NoSuchPage,
+    Part,
+    Past,
+    Query,
+    RankCursor,
+    SessionId,
+    Share,
+    Table,
+    Text,
+    TimeCursor,
+    Title,
+    Tokens,
+    part_of,
+)
+from chatbot.stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility
+from chatbot.stores.base import TranscriptStore
+from chatbot.stores.errors import InvalidValue, UnsupportedOperation
+from chatbot.stores.observation import Observation, Status, Triple, Type
+from chatbot.stores.query import EVERY, Order, Version, check_limit
+from chatbot.stores.records import TranscriptEntry, format_time, micros, moment
+from chatbot.words import Priority, TaskScope, TaskStatus
+
+if TYPE_CHECKING:
+    from chatbot.memory import MemorySystem, SessionHandle, SessionRecord
+    from chatbot.memory.erasure import Erasure
+    from chatbot.memory.people import Person
+    from chatbot.memory.profile_lines import Line as ProfileLine
+    from chatbot.memory.reading import Hit
+    from chatbot.memory.remembering import Remembering
+    from chatbot.memory.session_search import SessionHit
+    from chatbot.memory.tasks import Task
+    from chatbot.memory.writing import Remembered
+
+OPERATIONS = Table()
+reads, adds, changes, destroys = OPERATIONS.reads, OPERATIONS.adds, OPERATIONS.changes, OPERATIONS.destroys
+_FEW = 10
+"""How many hits a limit of 0 means."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """On whose behalf an operation runs: the memory and the sessions that one caller sees."""
+
+    memories_of: Callable[[], Remembering]
+    """Raises `UnsupportedOperation` where the agent keeps no memories."""
+    system: MemorySystem | None
+    """What issues sessions; None where they are out of reach."""
+    agent: str = ""
+    clearance: Clearance = "full"
+    any_agent: bool = True
+    """Whether sessions of other agents are open too."""
+    writer: str = "user"
+    """The source of new rows."""
+    own: SessionHandle | None = None
+    """The running session, which a search of sessions leaves out."""
+    store_types: Sequence[str] = ()
+    """The stores of new sessions."""
+    leave: Callable[[str], Awaitable[object]] | None = None
+    """Stops what is under way in a session before it is deleted."""
+
+    @property
+    def memories(self) -> Remembering:
+        """The memories."""
+        return self.memories_of()
+
+    @property
+    def sessions(self) -> MemorySystem:
+        """The sessions. Raises `UnsupportedOperation` where they are out of reach."""
+        if self.system is None:
+            raise UnsupportedOperation("sessions are out of reach here")
+        return self.system
+
+    async def session(self, session_id: str) -> SessionHandle:
+        """Open a session. Raises `SessionNotFound`, also for one that is not open to the caller."""
+        from chatbot.memory.record import is_session_id
+
+        if self.own is not None and session_id == self.own.id:
+            return self.own
+        hidden = (SessionNotFound,) if self.any_agent else (SessionNotFound, SessionExpired, WrongAgent)
+        try:
+            return await self.sessions.load_session(
+                session_id, self.agent, any_agent=self.any_agent, clearance=self.clearance
+            )
+        except hidden:
+            shown = session_id if is_session_id(session_id) else repr(session_id)[:80]
+            raise SessionNotFound(f"there is no session {shown}") from None
+
+
+class Wanted(TypedDict, total=False):
+    """Which memories: those that fit every field. Of several values in one field, any will do."""
+
+    types: Annotated[Sequence[Type], About("of these types", cli="type", http="type")]
+    tags: Annotated[Sequence[Line], About("with any of these tags", cli="tag", http="tag")]
+    concepts: Annotated[Sequence[Line], About("with any of these concepts", cli="concept", http="concept", tool=None)]
+    people: Annotated[Sequence[Line], About("that mention someone, by any name", cli="person", http="person")]
+    files: Annotated[Sequence[Line], About("about any of these files", cli="file", http="file", tool=None)]
+    subject: Annotated[Line | None, About("about exactly that", tool=None)]
+    category: Annotated[Line | None, About("of that category", tool=None)]
+    project: Annotated[Line | None, About("of that project")]
+    session_id: Annotated[SessionId | None, About("of that session", cli="session", tool=None)]
+    visibilities: Annotated[Sequence[Visibility], About("for those readers", cli="visibility", http="visibility")]
+    after: Annotated[Past | None, About("created at or after this time")]
+    before: Annotated[Past | None, About("created before this time")]
+    metadata: Annotated[Metadata, About("with that in its metadata", cli="meta", http=None, tool=None)]
+
+
+class Fields(TypedDict, total=False):
+    """What a memory consists of."""
+
+    subtitle: Annotated[Line, About("a line below the title", tool=None)]
+    narrative: Annotated[Text, About("the whole of it")]
+    facts: Annotated[Sequence[Text], About("single statements, each complete in itself", cli="fact")]
+    tags: Annotated[Sequence[Line], About("words to find it by", cli="tag")]
+    concepts: Annotated[Sequence[Line], About("kinds of knowledge, such as gotcha", cli="concept", tool=None)]
+    people: Annotated[Sequence[Line], About("who is mentioned", cli="person", tool="related_people")]
+    files_read: Annotated[Sequence[Line], About("files that it is about", cli="file", http=None, tool="related_files")]
+    subject: Annotated[Line, About("what it is about, to be asked for exactly", tool=None)]
+    category: Annotated[Line, About("where it belongs", tool=None)]
+    project: Annotated[Line, About("the project that it belongs to", tool=None)]
+    metadata: Annotated[Metadata | None, About("anything else, set key by key", cli="meta", tool=None)]
+    importance: Annotated[Share, About("from 0 to 1", tool=None)]
+    visibility: Annotated[Visibility | None, About("who it is for; default: by your clearance")]
+    sensitivity: Annotated[Sensitivity, About("how sensitive it is")]
+    min_clearance: Annotated[Clearance, About("the least clearance that sees it", cli=None, tool=None)]
+    expires_at: Annotated[Future | None, About("when it stops being true", cli="expires")]
+
+
+class Draft(Fields, total=False):
+    """What is to be remembered."""
+
+    type: Annotated[Kind, About("what kind of thing it is; an unknown word becomes a note")]
+
+
+class Change(Fields, total=False):
+    """Fields to set to other values; those that are not given stay."""
+
+    title: Annotated[Line, About("another title")]
+    type: Annotated[Type, About("what kind of thing it is")]
+
+
+class TaskDetails(TypedDict, total=False):
+    """What there is to know of a task beside its title."""
+
+    priority: Annotated[Priority, About("how urgent it is")]
+    scope: Annotated[TaskScope, About("who does it")]
+    surface: Annotated[Line, About('"startup" brings it up when a session begins, "" does not', '"" or startup')]
+    project: Annotated[Line, About("the project that it belongs to")]
+    due: Annotated[Line, About("when it is due, as text; ISO dates sort", "ISO date")]
+    note: Annotated[Line, About("anything else")]
+
+
+class TaskChange(TaskDetails, total=False):
+    """What to set; the rest stays."""
+
+    status: Annotated[TaskStatus, About("how far it is")]
+
+
+Ask = Annotated[Sequence[Sensitivity], About("sensitivities that are wanted too", cli=None, tool=None)]
+Ids = Annotated[Sequence[Id], About("id of the memory", http="memory_id")]
+One = Annotated[Id, About("id of the memory", cli="id", http="memory_id")]
+TaskId = Annotated[Id, About("id of the task", cli="id")]
+FactOne = Annotated[FactId, About("id of the fact", cli="id")]
+_TITLED = "Titled: The title of a session."
+_Title = Annotated[Title, About("what it is called; empty lets the next message name it", usual={"http": ""})]
+OneSession = Annotated[SessionId, About("id of the session", cli="session")]
+Purge = Annotated[bool, About("delete permanently, with everything derived", cli=None, tool=None)]
+
+
+@reads(
+    cli="memory search",
+    http="GET /v1/memories/search",
+    tool="memory_search",
+    gives="hits",
+    brief="Search memory: ids and titles.",
+    examples=(
+        'search "heating" --person Ada --after 30d',
+        "search heating --limit 5 --page-after 5",
+        "search --type decision --json",
+    ),
+)
+async def search_memories(
+    context: Context,
+    query: Annotated[Query, About("words to look for; without any, the newest", cli="text", http="q")] = "",
+    *,
+    limit: Annotated[Limit, About("how many; 0 means 10", usual={"http": 20}, most=50)] = _FEW,
+    cursor: Annotated[RankCursor | None, About("where the next page begins", tool=None)] = None,
+    max_tokens: Annotated[Tokens | None, About("end the list once it takes more than that", most=100_000)] = None,
+    count_use: Annotated[bool, About("count the hits as used", cli=None, tool=None, usual={"tool": True})] = False,
+    as_of: Annotated[Past | None, About("show what was true then", http=None, tool=None)] = None,
+    known_at: Annotated[Past | None, About("show what was known then", http=None, tool=None)] = None,
+    ask: Ask = (),
+    **wanted: Unpack[Wanted],
+) -> Part[Hit]:
+    """Search memories, best first."""
+    limit, offset = check_limit(limit) or _FEW, int(cursor or 0)
+    hits = await context.memories.search(
+        query,
+        limit=limit + 1,
+        offset=offset,
+        max_tokens=max_tokens,
+        ask=("public", *ask),
+        count_use=False,
+        as_of=as_of,
+        known_at=known_at,
+        **wanted,
+    )
+    if count_use:
+        await context.memories.note_use([hit.observation.id for hit in hits[:limit]])
+    more = len(hits) > limit
+    return Part(hits[:limit], str(offset + limit) if more else None, offset + limit if more else None)
+
+
+@reads(
+    cli="memory list",
+    http="GET /v1/memories",
+    tool="memory_list",
+    model=False,
+    gives="memories",
+    examples=("list --order created --limit 5", "list --status deleted"),
+)
+async def list_memories(
+    context: Context,
+    *,
+    statuses: Annotated[
+        Sequence[Status], About("of these statuses (default active)", tool=None, cli="status", http="status")
+    ] = ("active",),
+    order: Annotated[Order, About("by which of their times")] = "updated",
+    limit: Annotated[Limit, About("how many (0: all)", least=1, most=50)] = 20,
+    cursor: Annotated[IdCursor | None, About("the id after which the next page begins")] = None,
+    ask: Ask = (),
+    **wanted: Unpack[Wanted],
+) -> Part[Observation]:
+    """List memories, newest first."""
+    rows: list[Observation] = []
+    while True:
+        page = await context.memories.list_observations(
+            order=order,
+            limit=(limit or EVERY) - len(rows),
+            cursor=cursor,
+            ask=("public", *ask),
+            statuses=statuses,
+            **wanted,
+        )
+        rows += page.rows
+        cursor = page.after
+        if cursor is None or len(rows) >= (limit or EVERY):
+            return Part(rows, cursor)
+
+
+@reads(
+    cli="memory get", http="GET /v1/memories/{memory_id}", examples=("get 0195a1b2-c3d4", "get 0195a1b2-c3d4 --json")
+)
+async def get_memory(context: Context, ids: Ids, ask: Ask = ()) -> list[Observation]:
+    """Show memories in full.
+
+    Whatever their status.
+    """
+    return [await _any_status(context, each, ask) for each in ids]
+
+
+@reads(tool="memory_get", gives="observations", brief="Read memories in full.")
+async def read_memories(context: Context, ids: Ids) -> Read:
+    """Read memories in full.
+
+    By the ids that memory_search or memory_timeline gave.
+    """
+    rows = await context.memories.get(ids)
+    found = {row.id for row in rows}
+    return Read(rows, [each for each in ids if each not in found])
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Memories that were read, and the ids of those that are not there."""
+
+    rows: Sequence[Observation]
+    missing: Sequence[str]
+
+
+@reads(
+    cli="memory timeline",
+    http="GET /v1/memories/{memory_id}/timeline",
+    tool="memory_timeline",
+    gives="timeline",
+    brief="What was noted around one.",
+    examples=("timeline 0195a1b2-c3d4 --before 3 --after 3",),
+)
+async def get_timeline(
+    context: Context,
+    anchor: One,
+    *,
+    before: Annotated[Count, About("how many before", most=20)] = 5,
+    after: Annotated[Count, About("how many after", most=20)] = 5,
+    ask: Ask = (),
+) -> list[Observation]:
+    """Show memories created around one memory.
+
+    Just before and after it, which stands among them, oldest first.
+    """
+    return await context.memories.timeline(anchor, before=before, after=after, ask=("public", *ask))
+
+
+@reads(
+    cli="memory history",
+    http="GET /v1/memories/{memory_id}/history",
+    tool="memory_history",
+    gives="versions",
+    brief="What replaced what.",
+    examples=("history 0195a1b2-c3d4",),
+)
+async def get_history(context: Context, observation_id: One, ask: Ask = ()) -> list[Version]:
+    """Show what a memory replaced, and its changes.
+
+    What it replaced, what replaced it, and what happened to each, oldest first, with old and new values. What happened
+    while a memory was hidden from you is left out, and so are the ids of memories that are hidden now.
+    """
+    return await context.memories.history(observation_id, ask=("public", *ask))
+
+
+@adds(
+    cli="memory add",
+    http="POST /v1/memories",
+    body="Draft: What is to be remembered: a title, a narrative or a fact is needed.",
+    tool="memory_write",
+    brief="Remember what matters later. Search first.",
+    examples=(
+        'add "The heating is serviced in May" --type note --tag house',
+        'git log -1 | chatbot memory add "What changed" -',
+    ),
+)
+async def remember(
+    context: Context,
+    title: Annotated[Line, About("the point, in one sentence", usual={"http": ""})],
+    *,
+    supersedes: Annotated[Id | None, About("id of the memory that it replaces", tool=None)] = None,
+    **fields: Unpack[Draft],
+) -> Remembered:
+    """Remember something.
+
+    On the disk when this returns. What was remembered before is not kept twice: `exact_dup`.
+    """
+    draft: dict[str, Any] = dict(fields) if supersedes is None else {**fields, "supersedes": supersedes}
+    return await context.memories.remember(title, source=context.writer, **draft)
+
+
+@changes(
+    cli="memory edit",
+    http="PATCH /v1/memories/{memory_id}",
+    body="Change: Fields to set to other values; those that are not given stay.",
+    examples=("edit 0195a1b2-c3d4 --tag house --tag may", "edit 0195a1b2-c3d4 --expires never --meta colour=null"),
+)
+async def change_memory(context: Context, memory_id: One, **fields: Unpack[Change]) -> Remembered:
+    """Change fields of a memory.
+
+    Its history keeps what it said before. What has *changed* is better superseded. On the command line, without any
+    field, the narrative is opened in $EDITOR.
+    """
+    changed: dict[str, Any] = dict(fields)
+    if (expires := fields.get("expires_at")) is not None:
+        changed["expires_at"] = format_time(expires)
+    return await context.memories.update(memory_id, **changed)
+
+
+@changes(
+    cli="memory supersede",
+    http="POST /v1/memories/{memory_id}/supersede",
+    body="Successor: The memory that takes the place of another.",
+    tool="memory_supersede",
+    gives="superseded by",
+    brief="Replace what is no longer true.",
+    examples=("supersede 0195a1b2-c3d4 0195b7aa-0001",),
+)
+async def supersede_memory(
+    context: Context,
+    old: Annotated[Id, About("id of what is no longer true", http="memory_id")],
+    new: Annotated[Id, About("id of what is true now", http="by")],
+) -> None:
+    """Replace a memory, keeping its history.
+
+    It is recalled no more, and stays in the history of what took its place.
+    """
+    await context.memories.supersede(old, new)
+
+
+@adds(
+    cli="memory confirm",
+    http="POST /v1/memories/{memory_id}/confirm",
+    tool="memory_confirm",
+    model=False,
+    gives="confirmed",
+    examples=("confirm 0195a1b2-c3d4",),
+)
+async def confirm_memory(context: Context, ids: Ids) -> None:
+    """Mark memories as correct.
+
+    They weigh more from then on.
+    """
+    await context.memories.confirm(*ids)
+
+
+@changes(
+    cli="memory forget",
+    http="DELETE /v1/memories/{memory_id}",
+    tool="memory_forget",
+    gives="forgotten",
+    brief="Forget memories because the user asks for it.",
+    examples=("forget 0195a1b2-c3d4",),
+)
+async def forget_memory(context: Context, ids: Ids, *, purge: Purge = False) -> None:
+    """Hide memories; `restore` brings them back.
+
+    All of them or none. Purged they are deleted permanently.
+    """
+    await (context.memories.purge if purge else context.memories.forget)(*ids)
+
+
+@changes(
+    cli="memory restore",
+    http="POST /v1/memories/{memory_id}/restore",
+    gives="restored",
+    examples=("restore 0195a1b2-c3d4",),
+)
+async def restore_memory(context: Context, ids: Ids) -> None:
+    """Make memories active again.
+
+    Whatever became of them, unless they were purged.
+    """
+    await context.memories.restore(*ids)
+
+
+@destroys(
+    cli="memory purge",
+    http="POST /v1/memories/purge",
+    body="PurgeTarget: What to delete: exactly one of the first three.",
+    gives="purged",
+    examples=("purge 0195a1b2-c3d4 --yes", "purge --session 0195a1b2-c3d4 --dry-run", "purge --person Anna"),
+)
+async def purge_memories(
+    context: Context,
+    ids: Annotated[Sequence[Id], About("id of the memory", http=None)] = (),
+    *,
+    expired: Annotated[bool, About("delete what has expired", http=None)] = False,
+    session_id: Annotated[SessionId | None, About("delete what is remembered of a session", cli="session")] = None,
+    person: Annotated[Name | None, About("delete what is remembered about a person, by any name")] = None,
+    source: Annotated[Name | None, About("delete what came from a source, e.g. import:chatgpt")] = None,
+    dry_run: Annotated[bool, About("show what would be deleted, and delete nothing")] = False,
+) -> Purged:
+    """Delete memories permanently, with everything derived.
+
+    All of a session, about a person, or from a source, as far as you may see it. An import does not bring them back.
+    Transcripts keep what was said: deleting a session deletes that too.
+    """
+    memories = context.memories
+    given = {"session": session_id, "person": person, "source": source}
+    target: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if bool(ids) + expired + len(target) != 1:
+        raise InvalidValue("say in one way what to purge: ids, --session, --person, --source or --expired")
+    if expired:
+        ids = [row.id for row in await memories.every(ask=SENSITIVITIES, statuses=["expired"])]
+    going = await memories.purging(*ids, **target) if ids or target else None
+    if dry_run or going is None:
+        return Purged(going.ids if going else [], going, dry_run)
+    gone = await (memories.purge_expired() if expired else memories.purge(*ids, **target))
+    return Purged(gone, going, dry_run)
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """What is gone, or would be: ids of memories and facts."""
+
+    ids: Sequence[str]
+    going: Erasure | None
+    dry_run: bool
+
+    @property
+    def memories(self) -> int:
+        """How many memories, with those derived from them."""
+        return len(self.going.observations) if self.going else 0
+
+    @property
+    def facts(self) -> int:
+        """How many facts."""
+        return len(self.going.facts) if self.going else 0
+
+
+@reads(
+    cli="memory people",
+    http="GET /v1/people",
+    tool="memory_people",
+    gives="people",
+    brief="People, with other names and facts.",
+    examples=("people ada", 'people alias "Ada Lovelace" "Countess of Lovelace"'),
+)
+async def list_people(
+    context: Context,
+    query: Annotated[Query, About("a part of the name", cli="text", http="q")] = "",
+    *,
+    limit: Annotated[Limit, About("how many (0: all)", usual={"http": 50, "tool": 20}, least=1, tool=None)] = 0,
+    cursor: Annotated[NameCursor | None, About("where the next page begins", tool=None)] = None,
+    ask: Ask = (),
+) -> Part[Person]:
+    """List people.
+
+    Whoever is mentioned most comes first, with what is stated about each.
+    """
+    found = await context.memories.people(query, ask=("public", *ask))
+    return part_of(found, _name_key, cursor=cursor, limit=limit, total=len(found))
+
+
+@adds(http="POST /v1/people", body="Alias: Two names of one person.")
+async def add_alias(
+    context: Context,
+    name: Annotated[Name, About("one name of the person")],
+    alias: Annotated[Name, About("another name of the person")],
+) -> Alias:
+    """State that two names are one person.
+
+    It is a fact like any other, and can be taken back as one.
+    """
+    return Alias(await context.memories.add_alias(name, alias), name, alias)
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """Two names of one person, and the id of the fact that says so."""
+
+    id: str
+    name: str
+    alias: str
+
+
+@reads(
+    cli="memory tasks",
+    http="GET /v1/tasks",
+    tool="task_list",
+    gives="tasks",
+    brief="Tasks; by default open ones.",
+    examples=(
+        "tasks --all",
+        'tasks add "Book the service" --due 2026-05-01 --project home',
+        "tasks done 0195a1b2-c3d4",
+    ),
+)
+async def list_tasks(
+    context: Context,
+    *,
+    statuses: Annotated[Sequence[TaskStatus], About("how far they are", cli=None, http="status")] = (
+        "pending",
+        "in_progress",
+    ),
+    project: Annotated[Line | None, About("of that project", cli=None)] = None,
+    surface: Annotated[Line | None, About('"startup": those brought up then', cli=None)] = None,
+    scope: Annotated[TaskScope | None, About("to be done by them", cli=None, http=None)] = None,
+    limit: Annotated[Limit, About("how many (0: all)", usual={"http": 50}, least=1, tool=None)] = 0,
+    cursor: Annotated[KeyCursor | None, About("where the next page begins", tool=None)] = None,
+    ask: Ask = (),
+) -> Part[Task]:
+    """List tasks.
+
+    By priority, then by when they are due.
+    """
+    found = await context.memories.tasks(
+        statuses=list(dict.fromkeys(statuses)), surface=surface, project=project, scope=scope, ask=("public", *ask)
+    )
+    return part_of(found, lambda task: task.id, cursor=cursor, limit=limit, total=len(found))
+
+
+@adds(
+    cli="memory tasks add",
+    http="POST /v1/tasks",
+    body="NewTask: A task to add.",
+    tool="task_add",
+    gives="task",
+    brief="Note something to be done.",
+    examples=('tasks add "Book the service" --priority high',),
+)
+async def add_task(
+    context: Context, title: Annotated[Name, About("what is to be done")], **details: Unpack[TaskDetails]
+) -> Task:
+    """Add a task.
+
+    As pending. One that is open in the same words takes the details that are given.
+    """
+    return await context.memories.add_task(title, **details)
+
+
+@changes(
+    http="PATCH /v1/tasks/{task_id}",
+    body="TaskChange: What to set; the rest stays.",
+    tool="task_update",
+    gives="task",
+    brief="Change a task, or tick it off.",
+)
+async def change_task(context: Context, task_id: TaskId, **changed: Unpack[TaskChange]) -> Task:
+    """Change a task, or tick it off.
+
+    What is left out stays as it is. To forget a task, forget the memory of the same id.
+    """
+    return await context.memories.update_task(task_id, **changed)
+
+
+@changes(cli="memory tasks start", examples=("tasks start 0195a1b2-c3d4",))
+async def start_task(context: Context, task_id: TaskId) -> Task:
+    """Mark a task as in progress."""
+    return await context.memories.update_task(task_id, status="in_progress")
+
+
+@changes(cli="memory tasks done", examples=("tasks done 0195a1b2-c3d4",))
+async def finish_task(context: Context, task_id: TaskId) -> Task:
+    """Mark a task as completed."""
+    return await context.memories.update_task(task_id, status="completed")
+
+
+@changes(cli="memory tasks cancel", examples=("tasks cancel 0195a1b2-c3d4",))
+async def cancel_task(context: Context, task_id: TaskId) -> Task:
+    """Mark a task as cancelled."""
+    return await context.memories.update_task(task_id, status="cancelled")
+
+
+@reads(
+    cli="memory facts",
+    http="GET /v1/facts",
+    tool="memory_facts",
+    gives="facts",
+    brief="Facts with exactly these parts.",
+    examples=("facts --subject Ada", "facts add Ada lives-in London --confidence 0.8"),
+)
+async def list_facts(
+    context: Context,
+    *,
+    subject: Annotated[Line | None, About("with exactly that subject")] = None,
+    predicate: Annotated[Line | None, About("with exactly that predicate")] = None,
+    object: Annotated[Line | None, About("with exactly that object")] = None,  # noqa: A002 - the third part
+    limit: Annotated[Limit, About("how many (0: all)", usual={"http": 50, "tool": 20}, least=1, most=100)] = 100,
+    cursor: Annotated[KeyCursor | None, About("where the next page begins", tool=None)] = None,
+    as_of: Annotated[Past | None, About("show what was true then", http=None, tool=None)] = None,
+    known_at: Annotated[Past | None, About("show what was known then", http=None, tool=None)] = None,
+    ask: Ask = (),
+) -> Part[Triple]:
+    """List facts (subject, predicate, object).
+
+    Newest first.
+    """
+    reach = limit + 1 if limit and cursor is None else EVERY
+    found = await context.memories.query_facts(
+        subject=subject,
+        predicate=predicate,
+        object=object,
+        limit=reach,
+        ask=("public", *ask),
+        as_of=as_of,
+        known_at=known_at,
+    )
+    return part_of(found, lambda fact: fact.id, cursor=cursor, limit=limit)
+
+
+@adds(
+    cli="memory facts add",
+    http="POST /v1/facts",
+    body="NewFact: A fact to add.",
+    examples=("facts add Ada lives-in London",),
+)
+async def state_fact(
+    context: Context,
+    subject: Annotated[Name, About("who or what the fact is about")],
+    predicate: Annotated[Name, About("the relation, such as lives-in")],
+    object: Annotated[Name, About("the other end: a place, a name or a value")],  # noqa: A002 - the third part
+    *,
+    confidence: Annotated[Share, About("how sure it is, from 0 to 1")] = 1.0,
+    source: Annotated[Id | None, About("id of the memory that it was taken from")] = None,
+    visibility: Annotated[Visibility | None, About("who it is for; default: by your clearance", cli=None)] = None,
+    sensitivity: Annotated[Sensitivity, About("how sensitive it is", cli=None)] = "public",
+) -> Triple:
+    """Add a fact.
+
+    One with a source is seen as long as that is.
+    """
+    return await context.memories.store_fact(
+        subject, predicate, object, confidence=confidence, source=source, visibility=visibility, sensitivity=sensitivity
+    )
+
+
+@changes(
+    cli="memory facts remove",
+    http="DELETE /v1/facts/{fact_id}",
+    gives="removed",
+    examples=("facts remove 0195a1b2-c3d4",),
+)
+async def retract_fact(context: Context, fact_id: FactOne, *, purge: Purge = False) -> None:
+    """Take a fact back.
+
+    The journal still holds it, unless it is purged.
+    """
+    await (context.memories.purge_fact if purge else context.memories.retract_fact)(fact_id)
+
+
+@destroys(cli="memory facts purge", gives="purged", examples=("facts purge 0195a1b2-c3d4 --yes",))
+async def purge_fact(context: Context, fact_id: FactOne) -> None:
+    """Delete a fact permanently."""
+    await context.memories.purge_fact(fact_id)
+
+
+@reads(tool="memory_profile", model=False, gives="profile")
+async def show_profile(
+    context: Context,
+    slot: Annotated[Line | None, About("one slot alone, such as home")] = None,
+    *,
+    history: Annotated[bool, About("all values that the slot had")] = False,
+    as_of: Annotated[Past | None, About("what was true at that time")] = None,
+    known_at: Annotated[Past | None, About("what was known at that time")] = None,
+) -> list[ProfileLine]:
+    """Show what holds of the person, with dates."""
+    if history and slot:
+        return [line for line in await context.memories.profile_history(slot) if line.sensitivity == "public"]
+    return await context.memories.profile(slot, as_of=as_of, known_at=known_at, ask=("public",))
+
+
+@adds(tool="memory_profile_set", model=False)
+async def propose_profile(
+    context: Context,
+    slot: Annotated[Name, About("the slot, such as home")],
+    value: Annotated[Name, About("its value")],
+) -> Remembered:
+    """Propose a value for a slot of the profile.
+
+    It holds once the person accepts it.
+    """
+    return await context.memories.profile_set(slot, value)
+
+
+@reads(http="GET /v1/sessions")
+async def list_sessions(
+    context: Context,
+    *,
+    limit: Annotated[Limit, About("how many", least=1)] = 20,
+    cursor: Annotated[TimeCursor | None, About("where the next page begins")] = None,
+) -> Part[SessionRecord]:
+    """List sessions, last used first.
+
+    Those that your clearance opens.
+    """
+    before = None if cursor is None else place_of(cursor)
+    records = await context.sessions.list_sessions(
+        limit=limit + 1,
+        wanted=lambda record: before is None or (record.used_at, record.id) < before,
+        clearance=context.clearance,
+    )
+    return Part(records[:limit], cursor_of(records[limit - 1]) if len(records) > limit else None)
+
+
+@reads(
+    http="GET /v1/sessions/search", tool="session_search", gives="sessions", brief="Which sessions spoke of something."
+)
+async def search_sessions(
+    context: Context,
+    query: Annotated[Query, About("words to look for", http="q", usual={"http": ""})],
+    *,
+    limit: Annotated[Limit, About("how many", usual={"tool": 5}, least=1, most=20)] = 10,
+    cursor: Annotated[RankCursor | None, About("where the next page begins", tool=None)] = None,
+) -> Part[SessionHit]:
+    """Search what was said in sessions.
+
+    Which sessions speak of something, best first, each with the line that says so.
+    """
+    from chatbot.memory import SessionFilter
+
+    begin = int(cursor or 0)
+    wanted = None if context.any_agent else SessionFilter(agent_id=context.agent)
+    found = await context.sessions.search_sessions(
+        query,
+        limit=begin + limit + 1,
+        clearance=context.clearance,
+        wanted=wanted,
+        exclude=[context.own.id] if context.own else [],
+    )
+    end = begin + limit
+    more = len(found) > end
+    return Part(found[begin:end], str(end) if more else None, end if more else None)
+
+
+@reads(tool="session_read", gives="entries", brief="Read the end of a session.")
+async def read_session(
+    context: Context,
+    session_id: OneSession,
+    *,
+    last: Annotated[Limit, About("how many entries", least=1, most=100)] = 20,
+) -> Entries:
+    """Read the end of a session.
+
+    Oldest first, without keys and passwords.
+    """
+    from chatbot.memory.redaction import redact
+
+    session = await context.session(session_id)
+    if not session.supports(TranscriptStore):
+        raise UnsupportedOperation(f"the session {session_id} keeps no transcript")
+    entries = await session.transcript_read_last(last)
+    return Entries(session.record, [replace(entry, content=redact(entry.content)[0]) for entry in entries])
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Entries of a transcript, oldest first, and the session that they are of."""
+
+    session: SessionRecord
+    rows: Sequence[TranscriptEntry]
+
+
+@adds(http="POST /v1/sessions", body=_TITLED, right="chat")
+async def begin_session(context: Context, *, title: _Title = "") -> SessionRecord:
+    """Begin a session.
+
+    It is on the disk when this returns, and stays closed to callers of less clearance than you have.
+    """
+    if not context.store_types:
+        raise UnsupportedOperation(f"the agent {context.agent!r} keeps no sessions: it has no stores")
+    session = await context.sessions.create_session(
+        context.store_types, context.agent, title=title, clearance=context.clearance
+    )
+    return session.record
+
+
+@reads(http="GET /v1/sessions/{session_id}")
+async def get_session(context: Context, session_id: OneSession) -> SessionRecord:
+    """Look at a session.
+
+    What is known of it without reading what was said.
+    """
+    session = await context.session(session_id)
+    session.check("read")
+    return session.record
+
+
+@changes(
+    cli="sessions rename",
+    http="PATCH /v1/sessions/{session_id}",
+    body=_TITLED,
+    examples=('rename 0195a1b2 "tax return"',),
+)
+async def rename_session(context: Context, session_id: OneSession, title: _Title) -> SessionRecord:
+    """Rename a session.
+
+    An empty title takes it away; the next message then gives it one.
+    """
+    session = await context.session(session_id)
+    await session.rename(title)
+    return session.record
+
+
+@adds(
+    cli="sessions fork",
+    http="POST /v1/sessions/{session_id}/fork",
+    body=_TITLED,
+    examples=("fork 0195a1b2 --at 6", 'fork "tax return" --title "another try"'),
+)
+async def fork_session(
+    context: Context,
+    session_id: OneSession,
+    *,
+    title: _Title = "",
+    at: Annotated[Count | None, About("only up to entry N, as `show` numbers them", http=None)] = None,
+) -> SessionRecord:
+    """Copy a session, to go on another way.
+
+    The copy begins with everything that the session holds, except receipts: what they bill was spent once.
+    """
+    source = await context.session(session_id)
+    copy = await context.sessions.fork_session(source.id, title=title, at=at)
+    return (await context.session(copy.id)).record
+
+
+@destroys(http="DELETE /v1/sessions/{session_id}")
+async def delete_session(
+    context: Context,
+    session_id: OneSession,
+    *,
+    keep_memory: Annotated[bool, About("keep what is remembered of the session")] = False,
+) -> None:
+    """Delete a session permanently.
+
+    With its files, and with what is remembered of it as far as you may see that; see `deletion` for how much. Forks
+    keep their copy of what was said. An import does not bring back what was deleted.
+    """
+    session = await context.session(session_id)
+    session.check("erase")
+    if context.leave is not None:
+        await context.leave(session.id)
+    await context.sessions.delete_session(session.id, keep_memory=keep_memory)
+
+
+@reads(http="GET /v1/sessions/{session_id}/deletion", right="erase")
+async def get_deletion(context: Context, session_id: OneSession) -> Erasure:
+    """Show what deleting a session would take.
+
+    How much is remembered of it, and which forks would keep what was said. Nothing is changed.
+    """
+    return await context.sessions.deleting((await context.session(session_id)).id)
+
+
+def cursor_of(record: SessionRecord) -> str:
+    """Return what names the place of a session in a list."""
+    return f"{micros(record.used_at)}~{record.id}"
+
+
+def place_of(cursor: str) -> tuple[datetime, str]:
+    """Read what `cursor_of` gave, whether or not a session still stands there. Raises `NoSuchPage` otherwise."""
+    at, _, session_id = cursor.partition("~")
+    try:
+        return moment(int(at)), session_id
+    except ValueError:
+        raise NoSuchPage(cursor) from None
+
+
+async def _any_status(context: Context, observation_id: str, ask: Sequence[Sensitivity]) -> Observation:
+    line = await context.memories.history(observation_id, ask=("public", *ask))
+    return next(version.observation for version in line if version.observation.id == observation_id)
+
+
+def _name_key(person: Person) -> str:
+    return hashlib.sha256(person.name.encode()).hexdigest()[:16]

@@ -1,1 +1,0 @@
-"""Our own hooks: one file each, named as in the configuration."""

@@ -1,0 +1,174 @@
+"""Providers of models: their names, the provider of a model's name, and the environment variables of their keys.
+
+The names are LiteLLM's. They are read from the files of the installed package, because importing it takes seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+LOCAL = "local"
+SCRIPTED = "scripted"
+OURS = frozenset({LOCAL, SCRIPTED})
+"""Providers that run in this process: they take no key, and nothing leaves the machine."""
+
+WITHOUT_ADDRESS = frozenset(
+    {"ai21", "aiohttp_openai", "custom_openai", "hosted_vllm", "litellm_proxy", "lm_studio", "xinference"}
+)
+"""Providers that LiteLLM calls at OpenAI's address where no other is given."""
+WITH_LOGIN = frozenset(
+    {
+        *("anthropic", "anthropic_text", "azure", "azure_ai", "azure_text", "bedrock", "bedrock_mantle", "chatgpt"),
+        *("databricks", "gdc", "gigachat", "github_copilot", "oci", "sagemaker", "sagemaker_chat", "sagemaker_nova"),
+        *("sap", "snowflake", "vertex_ai", "vertex_ai_beta", "watsonx", "watsonx_text"),
+    }
+)
+"""Providers that LiteLLM can also log in to without a key: by a role, a token or a file. It finds these itself."""
+_VARIABLES: Mapping[str, tuple[str, ...]] = {
+    "ai21_chat": ("AI21_API_KEY",),
+    "anthropic_text": ("ANTHROPIC_API_KEY",),
+    "azure": ("AZURE_OPENAI_API_KEY", "AZURE_API_KEY"),
+    "azure_text": ("AZURE_OPENAI_API_KEY", "AZURE_API_KEY"),
+    "chatgpt": (),
+    "cohere": ("COHERE_API_KEY", "CO_API_KEY"),
+    "cohere_chat": ("COHERE_API_KEY", "CO_API_KEY"),
+    "cometapi": ("COMETAPI_KEY",),
+    "datarobot": ("DATAROBOT_API_TOKEN",),
+    "fireworks_ai": ("FIREWORKS_API_KEY", "FIREWORKS_AI_API_KEY", "FIREWORKSAI_API_KEY", "FIREWORKS_AI_TOKEN"),
+    "friendliai": ("FRIENDLIAI_API_KEY", "FRIENDLI_TOKEN"),
+    "gemini": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    "github_copilot": (),
+    "huggingface": ("HF_TOKEN", "HUGGINGFACE_API_KEY"),
+    "jina_ai": ("JINA_AI_API_KEY", "JINA_AI_TOKEN"),
+    "lambda_ai": ("LAMBDA_API_KEY",),
+    "meta_llama": ("LLAMA_API_KEY",),
+    "ollama_chat": ("OLLAMA_API_KEY",),
+    "openrouter": ("OPENROUTER_API_KEY", "OR_API_KEY"),
+    "perplexity": ("PERPLEXITYAI_API_KEY", "PERPLEXITY_API_KEY"),
+    "qwen_ai_platform": ("QWEN_AI_PLATFORM_API_KEY", "DASHSCOPE_API_KEY"),
+    "qwencloud": ("QWENCLOUD_API_KEY", "DASHSCOPE_API_KEY"),
+    "replicate": ("REPLICATE_API_KEY", "REPLICATE_API_TOKEN"),
+    "text-completion-codestral": ("CODESTRAL_API_KEY",),
+    "text-completion-inception": ("INCEPTION_API_KEY",),
+    "text-completion-openai": ("OPENAI_API_KEY",),
+    "together_ai": ("TOGETHER_API_KEY", "TOGETHER_AI_API_KEY", "TOGETHERAI_API_KEY", "TOGETHER_AI_TOKEN"),
+    "vercel_ai_gateway": ("VERCEL_AI_GATEWAY_API_KEY", "VERCEL_OIDC_TOKEN"),
+    "volcengine": ("VOLCENGINE_API_KEY", "ARK_API_KEY"),
+    "watsonx": ("WATSONX_APIKEY", "WATSONX_API_KEY", "WX_API_KEY"),
+    "watsonx_text": ("WATSONX_APIKEY", "WATSONX_API_KEY", "WX_API_KEY"),
+}
+"""The variables of a key, where they are not `<PROVIDER>_API_KEY`; the first one that is set counts."""
+_AZURE = (
+    "openai.azure.com",
+    "cognitiveservices.azure.com",
+    "services.ai.azure.com",
+    "inference.ai.azure.com",
+    "models.ai.azure.com",
+)
+_HOSTS: Mapping[str, tuple[str, ...]] = {
+    "ai21": ("api.ai21.com",),
+    "anthropic": ("api.anthropic.com",),
+    "azure": _AZURE,
+    "azure_ai": _AZURE,
+    "azure_text": _AZURE,
+    "bedrock": ("amazonaws.com",),
+    "cohere": ("api.cohere.com", "api.cohere.ai"),
+    "databricks": ("databricks.com", "azuredatabricks.net"),
+    "deepseek": ("api.deepseek.com",),
+    "gemini": ("googleapis.com",),
+    "groq": ("api.groq.com",),
+    "mistral": ("api.mistral.ai",),
+    "openai": ("api.openai.com",),
+    "openrouter": ("openrouter.ai",),
+    "sagemaker": ("amazonaws.com",),
+    "snowflake": ("snowflakecomputing.com",),
+    "vertex_ai": ("googleapis.com",),
+    "watsonx": ("cloud.ibm.com",),
+    "xai": ("api.x.ai",),
+}
+"""Hosts that are a provider's own, subdomains included."""
+
+_ENUM = re.compile(r"^class LlmProviders\(.*?\n(?P<members>.*?)^\S", re.MULTILINE | re.DOTALL)
+_MEMBER = re.compile(r'^    [A-Z0-9_]+ = "([^"]+)"', re.MULTILINE)
+
+
+@cache
+def known_providers() -> frozenset[str]:
+    """The names of all providers: LiteLLM's, `local` and `scripted`; only the latter where LiteLLM is not installed."""
+    enum = _ENUM.search(_text("types/utils.py"))
+    return OURS | {*_MEMBER.findall(enum["members"] if enum else ""), *_openai_like()}
+
+
+def nearest_to(name: str) -> str:
+    """The end of an error message about an unknown provider: the nearest known one, if any is near."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, sorted(known_providers()), n=1, cutoff=0.6)
+    return f": did you mean {near[0]!r}?" if near else ""
+
+
+def provider_of(model: str) -> str:
+    """The provider that a model's name begins with, or that LiteLLM's table has for a name without one; else empty."""
+    name, slash, _ = model.partition("/")
+    if slash or model in OURS:
+        return name
+    known = _models().get(model)
+    found = str(known.get("litellm_provider") or "") if isinstance(known, dict) else ""
+    return "vertex_ai" if found.startswith("vertex_ai-") else found
+
+
+def variables_of(provider: str) -> tuple[str, ...]:
+    """The environment variables that may hold the provider's key; empty for one that takes none."""
+    if provider in OURS:
+        return ()
+    if (like := _openai_like().get(provider)) and (variable := like.get("api_key_env")):
+        return (str(variable),)
+    usual = re.sub(r"\W", "_", provider).upper()
+    return _VARIABLES.get(provider, (f"{usual}_API_KEY",))
+
+
+def is_own_address(provider: str, address: str) -> bool:
+    """Return True for the provider's own address, which its usual key may be sent to."""
+    host = urlsplit(address).hostname or ""
+    own = _HOSTS.get(provider, ())
+    if like := _openai_like().get(provider):
+        own = (*own, urlsplit(str(like.get("base_url", ""))).hostname or "")
+    if urlsplit(address).scheme != "https":
+        return False
+    return any(host == each or host.endswith(f".{each}") for each in own if each)
+
+
+@cache
+def _openai_like() -> Mapping[str, Mapping[str, Any]]:
+    return _json("llms/openai_like/providers.json")
+
+
+@cache
+def _models() -> Mapping[str, Any]:
+    return _json("model_prices_and_context_window_backup.json")
+
+
+def _json(name: str) -> dict[str, Any]:
+    try:
+        found = json.loads(_text(name) or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _text(name: str) -> str:
+    """Read a file of LiteLLM's package; empty if it does not exist."""
+    package = find_spec("litellm")
+    if package is None or package.origin is None:
+        return ""
+    try:
+        return (Path(package.origin).parent / name).read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""

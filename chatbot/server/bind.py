@@ -1,0 +1,262 @@
+"""The operations on memory and sessions as routes under `/v1`, each with its part of the OpenAPI document."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Annotated, Any, get_args, get_origin
+
+from fastapi import APIRouter, Body, Path, Query
+from pydantic import Field, create_model
+
+from chatbot import operation as kinds
+from chatbot.memory.record import LONGEST_TITLE
+from chatbot.operation import LEFT_OUT, REQUIRED, NoSuchPage, Operation, Parameter, Part, Table
+from chatbot.operations import OPERATIONS, Context
+from chatbot.server import values
+from chatbot.server.dependencies import VisitHere
+from chatbot.server.native.pages import RANK, Page, gone
+from chatbot.server.responses import OF_IDENTITY, OF_MEMORY
+from chatbot.server.shapes import SHAPES, Given, Shape
+from chatbot.server.visit import Visit
+from chatbot.server.writing import Writing, WritingHere
+from chatbot.stores.errors import UnknownObservation
+from chatbot.stores.fields import is_observation_id
+
+_SESSIONS = "/v1/sessions"
+_PAGE: Any = Page
+_LIST: Any = list
+_ID: Any = Annotated[str, Field(max_length=100)]
+_TIME = "[0-9]{1,16}"
+"""A time in microseconds since 1970, for which any number will do."""
+_ANYWHERE: dict[Any, Any] = {
+    **dict.fromkeys((kinds.Id, kinds.FactId, kinds.SessionId), _ID),
+    **dict.fromkeys((kinds.Past, kinds.Future), values.Moment),
+    **dict.fromkeys((kinds.Line, kinds.Kind), values.Line),
+    kinds.Query: Annotated[str, Field(max_length=10_000)],
+    kinds.Name: values.Named,
+    kinds.Text: values.Text,
+    kinds.Title: Annotated[str, Field(max_length=LONGEST_TITLE)],
+    kinds.Metadata: dict[str, Any],
+    kinds.RankCursor: Annotated[str, Field(pattern=RANK)],
+    kinds.NameCursor: Annotated[str, Field(pattern="^[0-9a-f]{16}$")],
+    **dict.fromkeys((kinds.KeyCursor, kinds.IdCursor), Annotated[str, Field(pattern=values.ID)]),
+    kinds.TimeCursor: Annotated[str, Field(pattern=f"^{_TIME}~{values.ID[1:]}")],
+}
+_IN_QUERY = {
+    **_ANYWHERE,
+    bool: values.Switch,
+    kinds.Tokens: values.TokensAsked,
+    kinds.Count: values.LimitOrNone,
+    kinds.Limit: values.LimitOrNone,
+}
+_IN_BODY = {
+    **_ANYWHERE,
+    kinds.SessionId: Annotated[str, Field(max_length=100, pattern=values.VISIBLE)],
+    bool: values.Flag,
+    kinds.Share: values.Share,
+    kinds.Tokens: values.Tokens,
+}
+_SOMETHING = {
+    "anyOf": [
+        *({"required": [name], "properties": {name: {"pattern": values.VISIBLE}}} for name in ("title", "narrative")),
+        {"required": ["facts"], "properties": {"facts": {"contains": {"pattern": values.VISIBLE}}}},
+    ]
+}
+_ONE_WAY = {
+    "oneOf": [
+        {"required": [name], "properties": {name: {"type": "string"}}} for name in ("session_id", "person", "source")
+    ]
+}
+_RULES: dict[str, dict[str, Any]] = {"Draft": _SOMETHING, "PurgeTarget": _ONE_WAY}
+"""What else the document says of a body: rules over several of its fields, which the operation checks."""
+
+
+def router_of(table: Table = OPERATIONS) -> APIRouter:
+    """The routes of all operations that have one."""
+    return _router_of(tuple(each for each in table if each.http))
+
+
+@lru_cache(maxsize=2)  # making the models of all bodies takes as long as the rest of a server
+def _router_of(operations: tuple[Operation, ...]) -> APIRouter:
+    router = APIRouter()
+    bodies: dict[str, type[Given]] = {}
+    for operation in sorted(operations, key=lambda each: "{" in each.http):
+        method, path = operation.http.split()
+        is_of_sessions = path.startswith(_SESSIONS)
+        shown = _Shown.of(operation)
+        router.add_api_route(
+            path,
+            _endpoint(operation, shown, bodies),
+            methods=[method],
+            name=operation.name,
+            summary=operation.summary,
+            description=operation.description,
+            tags=["sessions" if is_of_sessions else "memory"],
+            responses=OF_IDENTITY if is_of_sessions else OF_MEMORY,
+            response_model=shown.model,
+            status_code=204 if shown.model is None else 201 if method == "POST" and operation.effect == "adds" else 200,
+        )
+    return router
+
+
+class _Shown:
+    """How the result of an operation is answered."""
+
+    def __init__(self, model: Any, shape: type[Shape] | None) -> None:
+        self.model = model
+        self._shape = shape
+
+    @classmethod
+    def of(cls, operation: Operation) -> _Shown:
+        """By the type that the operation returns."""
+        returned = operation.returns({each.__name__: each for each in SHAPES})
+        if returned is type(None):
+            return cls(None, None)
+        is_list = get_origin(returned) in {Part, list, Sequence}
+        item = get_args(returned)[0] if is_list else returned
+        shape = SHAPES.get(item)
+        one = shape or item
+        return cls(_PAGE[one] if is_list and not _takes_one(operation) else one, shape)
+
+    def answer(self, result: Any) -> Any:
+        """The JSON of a result."""
+        if self.model is None:
+            return None
+        if isinstance(result, Part):
+            return Page(data=[self._one(row) for row in result.rows], next_cursor=result.next_cursor)
+        if isinstance(result, list | tuple):
+            rows = [self._one(row) for row in result]
+            return Page(data=rows) if get_origin(self.model) or issubclass(self.model, Page) else rows[0]
+        return self._one(result)
+
+    async def again(self, context: Context, writing: Writing) -> Any:
+        """The answer to a request that was done before."""
+        assert self._shape is not None  # noqa: S101 - only shapes are noted
+        return await self._shape.again(context, writing.before or {})
+
+    def _one(self, item: Any) -> Any:
+        return self._shape.of(item) if self._shape else item
+
+
+def _takes_one(operation: Operation) -> bool:
+    """Whether the address names one thing, where other doors take several."""
+    return any(each.is_list and f"{{{name}}}" in operation.http for name, each in operation.at("http").items())
+
+
+def _endpoint(operation: Operation, shown: _Shown, bodies: dict[str, type[Given]]) -> Callable[..., Any]:
+    method, path = operation.http.split()
+    offered = operation.at("http")
+    in_path = {name: each for name, each in offered.items() if f"{{{name}}}" in path}
+    others = {name: each for name, each in offered.items() if name not in in_path}
+    in_body = others if method in {"POST", "PATCH"} else {}
+    writes = method != "GET"
+
+    async def endpoint(visit: Visit, writing: Writing | None = None, body: Given | None = None, **asked: Any) -> Any:
+        context = visit.context
+        if writing is not None and writing.before is not None and shown.model is not None:
+            return await shown.again(context, writing)
+        said = _said(body, in_body) if body is not None else {}
+        asked = {name: value for name, value in asked.items() if value is not None}
+        given = {offered[name].name: _checked(offered[name], value) for name, value in {**asked, **said}.items()}
+        for each in in_path.values():
+            given[each.name] = [given[each.name]] if each.is_list else given[each.name]
+        try:
+            result = await operation.run(context, "http", given)
+        except NoSuchPage as error:
+            raise gone(str(error.args[0])) from None
+        answer = shown.answer(result)
+        if writing is not None and isinstance(answer, Shape) and (made := answer.made()) is not None:
+            writing.note(**made)
+        return answer
+
+    parameters = [_parameter("visit", VisitHere), *([_parameter("writing", WritingHere)] if writes else [])]
+    parameters += [_parameter(name, _in_path(each)) for name, each in in_path.items()]
+    if in_body:
+        model = _body(operation, in_body, bodies)
+        is_optional = operation.effect == "adds" and not any(_is_needed(each) for each in in_body.values())
+        kind = Annotated[model | None, Body()] if is_optional else Annotated[model, Body()]
+        parameters.append(_parameter("body", kind, None if is_optional else REQUIRED))
+    else:
+        parameters += [_in_query(name, each) for name, each in others.items()]
+    endpoint.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return endpoint
+
+
+def _is_needed(parameter: Parameter) -> bool:
+    return parameter.default_at("http") in {REQUIRED, LEFT_OUT}
+
+
+def _parameter(name: str, annotation: Any, default: Any = REQUIRED) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}."
+
+
+def _in_path(parameter: Parameter) -> Any:
+    return Annotated[str, Path(max_length=100, description=_sentence(parameter.about.words))]
+
+
+def _in_query(name: str, parameter: Parameter) -> inspect.Parameter:
+    kind = _IN_QUERY.get(parameter.item, parameter.item)
+    if parameter.item == kinds.Limit and parameter.about.least:
+        kind = values.Limit
+    default = parameter.default_at("http")
+    described = Query(description=_sentence(parameter.about.words))
+    if parameter.is_list:
+        return _parameter(name, Annotated[_LIST[kind], described], [] if default is LEFT_OUT else [*default])
+    default = None if default is LEFT_OUT else default
+    return _parameter(name, Annotated[kind | None if default is None else kind, described], default)
+
+
+def _body(operation: Operation, parameters: dict[str, Parameter], bodies: dict[str, type[Given]]) -> type[Given]:
+    """The model of a body; operations that name the same share it."""
+    name, _, words = operation.body.partition(": ")
+    name = name or re.sub("(?:^|_)(.)", lambda match: match[1].upper(), operation.name)
+    if name not in bodies:
+        fields: dict[str, Any] = {key: _field(operation, each) for key, each in parameters.items()}
+        model = create_model(name, __base__=Given, **fields)
+        model.__doc__ = words or _sentence(operation.summary)
+        model.model_config["json_schema_extra"] = _RULES.get(name, {})
+        model.model_rebuild(force=True)
+        bodies[name] = model
+    return bodies[name]
+
+
+def _field(operation: Operation, parameter: Parameter) -> tuple[Any, Any]:
+    kind = _IN_BODY.get(parameter.item, parameter.item)
+    if parameter.is_list:
+        kind = _LIST[kind]
+    default = parameter.default_at("http")
+    described: dict[str, Any] = {"description": _sentence(parameter.about.words)}
+    if default is REQUIRED:
+        return kind, Field(**described)
+    if parameter.is_nullable or operation.effect == "changes":
+        return kind | None, Field(None, **described)
+    if default is LEFT_OUT:
+        return kind, Field(None, json_schema_extra=_without_default, **described)
+    return kind, Field([*default] if parameter.is_list else default, **described)
+
+
+def _without_default(schema: dict[str, Any]) -> None:
+    schema.pop("default", None)
+
+
+def _said(body: Given, parameters: dict[str, Parameter]) -> dict[str, Any]:
+    """The fields that were given. Null leaves a field as it is, but takes a time away."""
+    given = {name: getattr(body, name) for name in body.model_fields_set}
+    return {name: value for name, value in given.items() if value is not None or parameters[name].item == kinds.Future}
+
+
+def _checked(parameter: Parameter, value: Any) -> Any:
+    """The value. A malformed id raises the same error as a missing one."""
+    nouns = {kinds.Id: "observation", kinds.FactId: "fact"}
+    noun = next((noun for kind, noun in nouns.items() if parameter.item == kind), None)
+    for each in value if isinstance(value, Sequence) and not isinstance(value, str) else [value]:
+        if noun and each is not None and not is_observation_id(each):
+            raise UnknownObservation(f"there is no {noun} {each!r:.80}")
+    return value

@@ -1,0 +1,129 @@
+"""`/v1/profile`: what holds of the caller, with its dates, its source and its history."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Path, Query
+
+from chatbot.memory.profile import LONGEST_SLOT
+from chatbot.memory.profile_lines import OWN
+from chatbot.memory.profile_lines import Line as Known
+from chatbot.server.dependencies import VisitHere
+from chatbot.server.responses import OF_MEMORY
+from chatbot.server.shapes import Given, Shape
+from chatbot.server.values import VISIBLE, Flag, Moment, Named
+from chatbot.server.visit import Visit
+from chatbot.server.writing import WritingHere
+from chatbot.stores.access import Sensitivity
+from chatbot.stores.errors import UnknownObservation
+
+router = APIRouter(prefix="/v1/profile", tags=["memory"], responses=OF_MEMORY)
+
+Slot = Annotated[
+    str,
+    Path(max_length=LONGEST_SLOT, pattern=VISIBLE, description="The slot, such as `home`, or the id of one line."),
+]
+
+
+class Line(Shape):
+    """One value of a slot."""
+
+    id: str
+    """The id of the memory that it is."""
+    slot: str
+    """The slot, such as `home`."""
+    value: str
+    """Its value."""
+    title: str
+    """The value as it is told in a prompt."""
+    valid_from: datetime
+    """When it began to hold."""
+    valid_to: datetime | None
+    """When it ceased to hold; null while it holds."""
+    said_at: datetime
+    """When it was said last."""
+    ended: bool
+    """True if the value does not hold, or no longer does."""
+    pinned: bool
+    """True if it is shown in every prompt."""
+    by: str
+    """How it was set: `rule`, `model` or `person`."""
+    sources: tuple[str, ...]
+    """The ids of the memories that it was taken from."""
+    sensitivity: Sensitivity
+    """How delicate it is."""
+
+
+class NewValue(Given):
+    """A value to set."""
+
+    value: Named
+    """Its value."""
+    since: Moment | None = None
+    """When it began to hold; default: now."""
+
+
+class Pin(Given):
+    """Where a slot is shown."""
+
+    pinned: Flag = True
+    """True shows it in every prompt."""
+
+
+class Profile(Shape):
+    """Lines of a profile."""
+
+    data: tuple[Line, ...]
+    """The lines, pinned ones first."""
+
+
+@router.get("", summary="Show the profile")
+async def show_profile(
+    visit: VisitHere,
+    *,
+    as_of: Annotated[Moment | None, Query(description="What was true at that time.")] = None,
+    known_at: Annotated[Moment | None, Query(description="What was known at that time.")] = None,
+) -> Profile:
+    """What holds of the caller, or what was true, or known, at a time."""
+    return _told(await visit.memories.profile(as_of=as_of, known_at=known_at, ask=OWN))
+
+
+@router.get("/{slot}/history", summary="List all values that a slot had, oldest first")
+async def slot_history(slot: Slot, visit: VisitHere) -> Profile:
+    """Each with its dates."""
+    return _told(await visit.memories.profile_history(slot))
+
+
+@router.put("/{slot}", summary="Give a slot a value")
+async def set_slot(slot: Slot, visit: VisitHere, given: Annotated[NewValue, Body()], writing: WritingHere) -> Line:
+    """The one before stays in the history."""
+    if writing.before is not None:
+        return await _line(visit, slot, writing.before["id"])
+    kept = await visit.memories.profile_set(slot, given.value, since=given.since)
+    writing.note(id=kept.id)
+    return await _line(visit, slot, kept.id)
+
+
+@router.put("/{slot}/pin", summary="Show a slot in every prompt, or no longer", status_code=204)
+async def pin_slot(slot: Slot, visit: VisitHere, given: Annotated[Pin, Body()]) -> None:
+    """Pinned lines come first."""
+    await visit.memories.profile_pin(slot, pinned=given.pinned)
+
+
+@router.delete("/{slot}", summary="Forget a slot and its history", status_code=204)
+async def forget_slot(slot: Slot, visit: VisitHere) -> None:
+    """What was said stays."""
+    await visit.memories.profile_forget(slot)
+
+
+async def _line(visit: Visit, slot: str, line_id: str) -> Line:
+    for line in await visit.memories.profile_history(slot):  # it may have ended before
+        if line.id == line_id:
+            return Line.model_validate(line)
+    raise UnknownObservation(f"there is no line {line_id}")
+
+
+def _told(lines: list[Known]) -> Profile:
+    return Profile(data=tuple(Line.model_validate(line) for line in lines))

@@ -1,0 +1,91 @@
+"""What a client of OpenAI asks for, whichever of its routes it came by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from chatbot.messages import CallOptions, Image, Message, ToolSpec
+from chatbot.server.callers import Remembers
+
+NEW = "new"
+"""Names a session that is to be begun."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """One request for a reply. The conversation holds at least one message."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    options: CallOptions = field(default_factory=CallOptions)
+    most_tokens: int | None = None
+    session: str | None = None
+    """The session to say it in, or `new`."""
+    previous: str | None = None
+    """The response that it follows."""
+    memory: Remembers | None = None
+    """Whether to remember it; None leaves it to the caller's token."""
+    recalls_always: bool = False
+    """Whether memory is wanted also where the reply has a given form."""
+
+    @cached_property
+    def persona(self) -> str:
+        """The instructions that it brings; empty where it brings none."""
+        return "\n\n".join(each.content for each in self.messages if each.role == "system" and each.content)
+
+    @cached_property
+    def said(self) -> tuple[Message, ...]:
+        """The conversation without instructions."""
+        return tuple(each for each in self.messages if each.role != "system")
+
+    @cached_property
+    def new(self) -> tuple[Message, ...]:
+        """What is to be answered: the last messages of the user, or else the last answers of tools."""
+        last = self.said[-1].role if self.said else "system"
+        at = len(self.said)
+        while last in {"user", "tool"} and at and self.said[at - 1].role == last:
+            at -= 1
+        return self.said[at:]
+
+    @cached_property
+    def history(self) -> tuple[Message, ...]:
+        """What was said before."""
+        return self.said[: len(self.said) - len(self.new)]
+
+    @cached_property
+    def turn(self) -> tuple[Message, ...]:
+        """All that was said since the user's last message, that included."""
+        at = max((at for at, each in enumerate(self.said) if each.role == "user"), default=len(self.said))
+        return self.said[at:] if self.answers else self.new
+
+    @property
+    def before(self) -> tuple[Message, ...]:
+        """What was said before this turn of the user's."""
+        return self.said[: len(self.said) - len(self.turn)] if self.turn else ()
+
+    @cached_property
+    def answers(self) -> tuple[Message, ...]:
+        """Answers of the client's tools, where these are new."""
+        return tuple(each for each in self.new if each.role == "tool")
+
+    @cached_property
+    def asked(self) -> Message:
+        """What the user says, in one message, its images noted in its text; with answers, what was said before them."""
+        users = [each for each in (self.said if self.answers else self.new) if each.role == "user"]
+        users = users[-1:] if self.answers else users
+        parts = tuple(part for each in users for part in (each.parts or (each.content,)))
+        has_images = any(isinstance(part, Image) for part in parts)
+        return Message("user", "\n\n".join(map(text_of, users)), parts=parts if has_images else ())
+
+
+def text_of(message: Message) -> str:
+    """The text of a message, with a note for each image."""
+    notes = [f"[{image.url.partition(':')[2].partition(';')[0]}]" for image in message.images]
+    return "\n".join([text for text in [message.content, *notes] if text])
+
+
+def without_tools(ask: Ask) -> Ask:
+    """The same, without what is said of tools where there are none to be called."""
+    options = replace(ask.options, tool_choice=None, parallel_tool_calls=None)
+    return replace(ask, tools=(), options=options)

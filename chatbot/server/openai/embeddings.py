@@ -1,0 +1,102 @@
+"""`/v1/embeddings`: vectors of texts, by the encoder that an identity's memory uses."""
+
+from __future__ import annotations
+
+import base64
+from array import array
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Body
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+from chatbot.memory.namespaces import LONGEST_LABEL
+from chatbot.server.dependencies import CallerHere, HouseHere
+from chatbot.server.errors import UNSUPPORTED
+from chatbot.server.openai.models import unsupported, visit_of
+from chatbot.server.openai.wire import Lenient
+from chatbot.server.responses import OF_IDENTITY, OF_MEMORY, OF_MODELS
+from chatbot.server.users import named_in
+from chatbot.stores.vectors import Vector
+
+router = APIRouter(prefix="/v1/embeddings", tags=["openai"], responses=OF_IDENTITY)
+_MOST_TEXTS = 2048
+
+
+def _texts(value: object) -> object:
+    """Texts alone: numbers of tokens are those of a tokenizer that ours is not."""
+    given = [value] if isinstance(value, str) else value
+    if not isinstance(given, list) or not all(isinstance(each, str) and each for each in given):
+        raise PydanticCustomError(
+            UNSUPPORTED,
+            "it should be a text or a list of texts, none of them empty; for token numbers set what keeps your client "
+            "from tokenizing, such as check_embedding_ctx_length=False",
+        )
+    return given
+
+
+class AskedEmbeddings(Lenient):
+    """Texts to be turned into vectors."""
+
+    model: str = Field(examples=["default"])
+    """An identity's name: its memory's encoder is used."""
+    identity: str | None = None
+    """Stronger than `model`."""
+    input: Annotated[list[str], BeforeValidator(_texts), Field(min_length=1, max_length=_MOST_TEXTS)]
+    """One text, or several."""
+    encoding_format: Literal["float", "base64"] = "float"
+    """Numbers, or the bytes of 32-bit floats, little-endian, in base64."""
+    dimensions: Annotated[int, Field(strict=True, ge=1)] | None = None
+    """How many numbers a vector has: what the encoder makes, or nothing."""
+    user: str | None = Field(None, max_length=LONGEST_LABEL)
+    """Your end user."""
+    safety_identifier: str | None = Field(None, max_length=LONGEST_LABEL)
+    """The same by its newer name."""
+
+
+class Embedding(BaseModel):
+    """The vector of one text."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    object: Literal["embedding"] = "embedding"
+    """What this is."""
+    index: int
+    """Which text."""
+    embedding: list[float] | str
+    """Its vector."""
+
+
+class Embeddings(BaseModel):
+    """The vectors, in the order of the texts."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    object: Literal["list"] = "list"
+    """What this is."""
+    data: list[Embedding]
+    """The vectors."""
+    model: str
+    """The encoder: vectors of different ones cannot be compared."""
+    usage: dict[str, int]
+    """Tokens that were read."""
+
+
+@router.post("", summary="Turn texts into vectors", responses={**OF_MODELS, 409: OF_MEMORY[409]})
+async def embed(asked: Annotated[AskedEmbeddings, Body()], house: HouseHere, caller: CallerHere) -> Embeddings:
+    """Compatible with OpenAI's. Nothing is kept but the cost."""
+    caller = named_in(caller, user=asked.user, safety_identifier=asked.safety_identifier)
+    visit = await visit_of(house, caller, asked.model, asked.identity)
+    visit.check_chat()
+    name, found = await visit.runtime.embed(asked.input)
+    size = len(found.vectors[0]) if found.vectors else 0
+    if asked.dimensions not in {None, size}:
+        raise unsupported("dimensions", f"{name} makes vectors of {size} numbers")
+    data = [Embedding(index=at, embedding=_told(each, asked.encoding_format)) for at, each in enumerate(found.vectors)]
+    read = found.usage.input_tokens
+    return Embeddings(data=data, model=name, usage={"prompt_tokens": read, "total_tokens": read})
+
+
+def _told(vector: Vector, form: str) -> Any:
+    numbers = array("f", vector)
+    return base64.b64encode(numbers.tobytes()).decode() if form == "base64" else list(numbers)

@@ -1,0 +1,187 @@
+"""Where a request is answered: in which session, or in none.
+
+A request finds its session by what it names (a header, `session_id` or `conversation`, `previous_response_id`), or else
+by the whole history that it sends. Who may open it is decided by `Visit`: whatever is named, a session of another user
+does not exist.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from chatbot.chat.dialogue import messages_of
+from chatbot.errors import SessionNotFound
+from chatbot.memory import SessionHandle
+from chatbot.messages import Message
+from chatbot.server.callers import REMEMBERS, Remembers
+from chatbot.server.errors import UNKNOWN, Problem, Refused, invalid
+from chatbot.server.openai import histories
+from chatbot.server.openai.asked import NEW, Ask
+from chatbot.server.openai.side_calls import is_side_call
+from chatbot.server.visit import Visit
+from chatbot.stores.base import TranscriptStore
+from chatbot.stores.errors import MissingRight
+from chatbot.stores.records import parse_time
+
+SESSION_HEADER = "x-chatbot-session"
+MEMORY_HEADER = "x-chatbot-memory"
+_RESPONSE = "resp_"
+_ID_LENGTH = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a request is answered."""
+
+    session: SessionHandle | None = None
+    """None: nothing is kept."""
+    before: tuple[Message, ...] | None = None
+    """What came before, as the client sent it or, where nothing is kept, as the session holds it; None: the session's
+    own transcript goes on."""
+    is_whole: bool = False
+    """Whether the client holds the whole conversation, and may send it again to find the session."""
+    is_new: bool = False
+    """Whether the session was begun for this request, and the client did not ask for one."""
+
+
+async def place_of(ask: Ask, visit: Visit) -> Place:
+    """Find or begin the session of a request. Raises `Refused`, or whatever opening it raises."""
+    named = await _named(ask, visit)
+    if ask.memory == "off":
+        return Place(before=None if named is None else await _said_in(named, visit))
+    if named is not None:
+        return await _at(named, ask, visit)
+    remembers = (ask.memory or visit.caller.memory) == "on"
+    if ask.session is None and (not remembers or not _can_be_kept(ask, visit) or is_side_call(ask.said)):
+        return Place()
+    if ask.session is None and ask.history:
+        found = await histories.find(visit, ask.history)
+        if found is not None and (session := await _taken_up(found, visit)) is not None:
+            return Place(session, ask.before, is_whole=True)
+    before = ask.before if ask.session is None else None
+    return Place(
+        await visit.new_session(), before, is_whole=before is not None or not ask.history, is_new=before is not None
+    )
+
+
+def named_in_headers(headers: Mapping[str, str]) -> tuple[str | None, Remembers | None]:
+    """The session that the headers name, and whether they want memory. Raises `Refused`."""
+    wanted = headers.get(MEMORY_HEADER)
+    if wanted is not None and wanted not in REMEMBERS:
+        raise Refused(invalid("it should be on or off", "X-Chatbot-Memory"))
+    return headers.get(SESSION_HEADER), "on" if wanted == "on" else "off" if wanted == "off" else None
+
+
+def one_of(**named: str | None) -> str | None:
+    """The one session that several fields name. Raises `Refused` where they name different ones."""
+    sessions = {name: session for name, session in named.items() if session is not None}
+    if len(set(sessions.values())) > 1:
+        raise Refused(invalid(f"{' and '.join(sessions)} name different sessions: name one", list(sessions)[-1]))
+    return next(iter(sessions.values()), None)
+
+
+def response_id(session: SessionHandle | None, turn: str) -> str:
+    """The id of a response, by which a later request can follow it."""
+    where = "0" * _ID_LENGTH if session is None else uuid.UUID(session.id).hex
+    return f"{_RESPONSE}{where}{uuid.UUID(turn).hex}"
+
+
+def place_in(response: str) -> tuple[str, str]:
+    """The session and the turn of a response. Raises `Refused` for what is no id of one that is kept."""
+    ids = response.removeprefix(_RESPONSE)
+    try:
+        session, turn = uuid.UUID(ids[:_ID_LENGTH]), uuid.UUID(ids[_ID_LENGTH:])
+    except ValueError:
+        raise unknown_response(response) from None
+    if not response.startswith(_RESPONSE) or not session.int:
+        raise unknown_response(response)
+    return str(session), str(turn)
+
+
+def unknown_response(response: str) -> Refused:
+    """The refusal of a response that is not kept, or that the caller may not know."""
+    why = f"no response {response!r:.100} is kept: send store: true, or use a token that remembers"
+    return Refused(Problem(404, UNKNOWN, "previous_response_not_found", why, "previous_response_id"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    session: SessionHandle
+    entries: int | None = None
+    """What it is followed from; None: its end."""
+
+
+async def _named(ask: Ask, visit: Visit) -> _Named | None:
+    if ask.previous is not None:
+        if ask.session is not None:
+            raise Refused(invalid("it cannot be sent together with a session", "previous_response_id"))
+        return await _followed(ask.previous, visit)
+    if ask.session in {None, NEW}:
+        return None
+    return _Named(await visit.session(str(ask.session)))
+
+
+async def _followed(response: str, visit: Visit) -> _Named:
+    session_id, turn = place_in(response)
+    try:
+        session = await visit.session(session_id)
+    except SessionNotFound:
+        raise unknown_response(response) from None
+    receipts = await session.receipts()
+    at = next((at for at, each in enumerate(receipts) if each["turn"] == turn and not each.get("taken_back")), None)
+    if at is None:
+        raise unknown_response(response)
+    return _Named(session, await _entries_until(session, receipts[at + 1 :]))
+
+
+async def _entries_until(session: SessionHandle, later: list[dict[str, Any]]) -> int | None:
+    """How many entries there are before those later turns; None where there are none of those."""
+    if not later:
+        return None
+    begin = parse_time(later[0].get("resumed_at") or later[0]["at"])
+    return sum(entry.at < begin for entry in await session.transcript_read_all())
+
+
+async def _at(named: _Named, ask: Ask, visit: Visit) -> Place:
+    """The session that was named, or a fork of it where it has gone on since."""
+    session = named.session
+    session.check("chat")
+    if named.entries is not None:
+        session = await visit.fork(session.id, at=named.entries)
+    return Place(session, is_whole=bool(ask.history) and await _is_history_of(session, ask))
+
+
+async def _is_history_of(session: SessionHandle, ask: Ask) -> bool:
+    """Return whether the client sent the whole conversation; it cannot be told to a caller who may not read it."""
+    if not session.record.history or not session.supports(TranscriptStore):
+        return False
+    try:
+        return session.record.history == histories.mark(ask.history, await session.transcript_count())
+    except MissingRight:
+        return False
+
+
+async def _taken_up(found: histories.Match, visit: Visit) -> SessionHandle | None:
+    if found.entries is None:
+        return await visit.session(found.session_id)
+    try:
+        return await visit.fork(found.session_id, at=found.entries)
+    except MissingRight:
+        return None  # a session of its own is as good
+
+
+async def _said_in(named: _Named | None, visit: Visit) -> tuple[Message, ...] | None:
+    """What a session holds, for an answer that is not kept in it."""
+    if named is None:
+        return None
+    named.session.check("chat")
+    entries = await named.session.transcript_read_last(visit.runtime.setup.agent_settings.window_entries)
+    return tuple(messages_of([(entry.role, entry.content) for entry in entries]))
+
+
+def _can_be_kept(ask: Ask, visit: Visit) -> bool:
+    """Whether the agent keeps conversations, and the request says something to keep."""
+    return bool(visit.runtime.store_types) and bool(ask.new)

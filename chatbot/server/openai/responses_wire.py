@@ -1,0 +1,348 @@
+"""The shapes of `/v1/responses`: what is asked, and the parts of what is answered."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic_core import PydanticCustomError
+
+from chatbot.messages import CallOptions, Image, Message, ToolCall, ToolSpec, Usage
+from chatbot.server.callers import Remembers
+from chatbot.server.errors import UNSUPPORTED
+from chatbot.server.openai.asked import Ask, without_tools
+from chatbot.server.openai.places import one_of
+from chatbot.server.openai.wire import (
+    Asking,
+    FunctionName,
+    FunctionSpec,
+    JsonSchema,
+    Lenient,
+    Unsupported,
+    chosen,
+    image_url,
+    only,
+)
+from chatbot.server.values import Flag, Tokens
+
+_TEXTS = frozenset({"input_text", "output_text", "text"})
+_LOGPROBS = "message.output_text.logprobs"
+
+
+class TextItem(Lenient):
+    """A piece of a message that is text."""
+
+    type: Literal["input_text", "output_text", "text"]
+    """What kind of piece it is."""
+    text: str
+    """What it says."""
+
+
+class ImageItem(Lenient):
+    """A piece of a message that is an image."""
+
+    type: Literal["input_image"]
+    """What kind of piece it is."""
+    image_url: Annotated[str, AfterValidator(image_url)]
+    """A `data:` URL."""
+    detail: Literal["auto", "low", "high", "original"] | None = None
+    """How closely the model looks."""
+
+
+class RefusalItem(Lenient):
+    """A piece of an assistant's message in which it refused."""
+
+    type: Literal["refusal"]
+    """What kind of piece it is."""
+    refusal: str
+    """What it said."""
+
+
+def _content(value: object) -> object:
+    for part in value if isinstance(value, list) else ():
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind not in {*_TEXTS, "input_image", "refusal"}:
+            raise PydanticCustomError(
+                UNSUPPORTED,
+                "parts of the type {kind} are not supported: send text or images",
+                {"kind": repr(kind)[:80]},
+            )
+    return value
+
+
+_Part = Annotated[TextItem | ImageItem | RefusalItem, Field(discriminator="type")]
+Content = Annotated[
+    Annotated[str, Tag("text")] | Annotated[list[_Part], Tag("parts")],
+    Discriminator(lambda value: "parts" if isinstance(value, list) else "text"),
+    BeforeValidator(_content),
+]
+
+
+class MessageItem(Lenient):
+    """A message of the conversation."""
+
+    type: Literal["message"] = "message"
+    """What kind of item it is."""
+    role: Literal["system", "developer", "user", "assistant"]
+    """Who says it."""
+    content: Content
+    """What is said."""
+
+
+class CallItem(Lenient):
+    """A tool call that the model asked for."""
+
+    type: Literal["function_call"]
+    """What kind of item it is."""
+    call_id: str
+    """Which call; its output says the same."""
+    name: str
+    """The function."""
+    arguments: str = ""
+    """As JSON text."""
+
+
+class OutputItem(Lenient):
+    """What a tool answered."""
+
+    type: Literal["function_call_output"]
+    """What kind of item it is."""
+    call_id: str
+    """The call that it answers."""
+    output: Content
+    """The answer."""
+
+
+class ReasoningItem(Lenient):
+    """What a model thought; taken and ignored."""
+
+    type: Literal["reasoning"]
+    """What kind of item it is."""
+
+
+def _kind(item: Any) -> str:
+    kind = item.get("type") if isinstance(item, dict) else getattr(item, "type", None)
+    return str(kind or "message")
+
+
+def _only_kinds(*known: str, what: str) -> BeforeValidator:
+    """Takes lists of things of these types alone; what has no type is a message."""
+
+    def check(value: object) -> object:
+        for each in value if isinstance(value, list) else ():
+            if (kind := _kind(each)) not in known:
+                raise PydanticCustomError(
+                    UNSUPPORTED,
+                    "{what} of the type {kind} are not supported",
+                    {"what": what, "kind": repr(kind)[:80]},
+                )
+        return value
+
+    return BeforeValidator(check)
+
+
+_ITEMS = _only_kinds("message", "function_call", "function_call_output", "reasoning", what="items")
+
+
+Item = Annotated[
+    Annotated[MessageItem, Tag("message")]
+    | Annotated[CallItem, Tag("function_call")]
+    | Annotated[OutputItem, Tag("function_call_output")]
+    | Annotated[ReasoningItem, Tag("reasoning")],
+    Discriminator(_kind),
+]
+
+
+class FunctionTool(FunctionSpec):
+    """A function that the model may call, and you run."""
+
+    type: Literal["function"]
+    """What kind of tool it is."""
+
+
+class NamedTool(Lenient):
+    """The tool to call."""
+
+    type: Literal["function"]
+    """What kind of tool it is."""
+    name: FunctionName
+    """Its name."""
+
+
+class AllowedTools(Lenient):
+    """A choice among some of the tools."""
+
+    type: Literal["allowed_tools"]
+    """What kind of choice it is."""
+    mode: Literal["auto", "required"]
+    """Whether one must be called."""
+    tools: list[NamedTool] = Field(min_length=1)
+    """Which ones."""
+
+
+class PlainFormat(Lenient):
+    """Text, or any JSON object."""
+
+    type: Literal["text", "json_object"]
+    """Which of these."""
+
+
+class SchemaFormat(JsonSchema):
+    """JSON that fits a schema."""
+
+    type: Literal["json_schema"]
+    """What kind of format it is."""
+
+
+class TextSettings(Lenient):
+    """What the text of the reply looks like."""
+
+    format: Annotated[PlainFormat | SchemaFormat, Field(discriminator="type")] | None = None
+    """Its format."""
+
+
+class ReasoningSettings(Lenient):
+    """How much the model thinks first."""
+
+    effort: str | None = None
+    """How much."""
+
+
+class ConversationNamed(Lenient):
+    """A session, named as OpenAI names conversations."""
+
+    id: str
+    """The session's id."""
+
+
+class AskedResponse(Asking):
+    """A request for a response."""
+
+    input: Annotated[
+        Annotated[str, Tag("text")] | Annotated[list[Item], Tag("items")],
+        Discriminator(lambda value: "items" if isinstance(value, list) else "text"),
+        _ITEMS,
+    ]
+    """What is to be answered, with or without the conversation before it."""
+    instructions: str | None = None
+    """In place of the persona."""
+    conversation: str | ConversationNamed | None = None
+    """Say it in this session; `new` begins one."""
+    tools: Annotated[
+        Annotated[list[FunctionTool], Field(max_length=128)] | None, _only_kinds("function", what="tools")
+    ] = None
+    """Functions that the model may call, and you run."""
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | AllowedTools | None = None
+    """Whether the model may or must call any of `tools`, or which."""
+    text: TextSettings | None = None
+    """What the text looks like."""
+    max_output_tokens: Tokens | None = None
+    """The longest reply that is wanted; the identity's settings may allow less."""
+    reasoning: ReasoningSettings | None = None
+    """How much the model thinks first."""
+    top_logprobs: Annotated[int, Field(strict=True, ge=0, le=20)] | None = None
+    """Of how many tokens in each place probabilities are told."""
+    include: list[str] | None = None
+    """What is told beside; known is `message.output_text.logprobs`."""
+    background: Annotated[Flag | None, only(False, otherwise="a response is not made in the background")] = None  # noqa: FBT003
+    """Always false."""
+    prompt: Unsupported = None
+
+    @model_validator(mode="after")
+    def _check_together(self) -> AskedResponse:
+        self._chosen()
+        if not self.input:
+            raise PydanticCustomError("input", "the input is empty")
+        return self
+
+    def as_ask(self, session: str | None, memory: Remembers | None) -> Ask:
+        """The request, with what its headers say."""
+        tools, choice = self._chosen()
+        chosen_format = self.text.format if self.text else None
+        options = CallOptions(
+            temperature=self.temperature,
+            top_p=self.top_p,
+            reasoning_effort=self.reasoning.effort if self.reasoning else None,
+            logprobs=True if self.top_logprobs or _LOGPROBS in (self.include or ()) else None,
+            top_logprobs=self.top_logprobs or None,
+            response_format=_format(chosen_format),
+            tool_choice=choice,
+            parallel_tool_calls=self.parallel_tool_calls,
+        )
+        named = self.conversation.id if isinstance(self.conversation, ConversationNamed) else self.conversation
+        kept: Remembers | None = memory if self.store is None else "on" if self.store else "off"
+        ask = Ask(
+            messages=(*self._instructions(), *messages_of(self.input)),
+            tools=tools,
+            options=options,
+            most_tokens=self.max_output_tokens,
+            session=one_of(**{"X-Chatbot-Session": session, "session_id": self.session_id, "conversation": named}),
+            previous=self.previous_response_id,
+            memory="off" if memory == "off" else kept,
+            recalls_always=memory == "on",
+        )
+        return ask if tools else without_tools(ask)
+
+    def _instructions(self) -> tuple[Message, ...]:
+        return (Message("system", self.instructions),) if self.instructions else ()
+
+    def _chosen(self) -> tuple[tuple[ToolSpec, ...], Any]:
+        tools = tuple(tool.as_spec() for tool in self.tools or ())
+        choice = self.tool_choice
+        if isinstance(choice, NamedTool):
+            return chosen(choice, tools, [choice.name], "")
+        if isinstance(choice, AllowedTools):
+            return chosen(choice, tools, [tool.name for tool in choice.tools], choice.mode)
+        return chosen(choice, tools, [], "")
+
+
+def messages_of(given: str | list[Any]) -> list[Message]:
+    """The conversation of an input, in which calls belong to the message of the assistant before them."""
+    if isinstance(given, str):
+        return [Message("user", given)]
+    messages: list[Message] = []
+    for item in given:
+        if isinstance(item, MessageItem):
+            role = "system" if item.role == "developer" else item.role
+            messages.append(_message(role, item.content))
+        elif isinstance(item, OutputItem):
+            messages.append(Message("tool", _message("user", item.output).content, tool_call_id=item.call_id))
+        elif isinstance(item, CallItem):
+            spoken = messages.pop() if messages and messages[-1].role == "assistant" else Message("assistant", "")
+            call = ToolCall(item.call_id, item.name, item.arguments)
+            messages.append(Message("assistant", spoken.content, tool_calls=(*spoken.tool_calls, call)))
+    return messages
+
+
+def _message(role: Any, content: str | list[Any]) -> Message:
+    if isinstance(content, str):
+        return Message(role, content)
+    parts = tuple(map(_part, content))
+    text = "\n".join(part for part in parts if isinstance(part, str))
+    return Message(role, text, parts=parts if any(isinstance(part, Image) for part in parts) else ())
+
+
+def _part(part: TextItem | ImageItem | RefusalItem) -> str | Image:
+    if isinstance(part, ImageItem):
+        return Image(part.image_url, part.detail or "")
+    return part.text if isinstance(part, TextItem) else part.refusal
+
+
+def _format(wanted: PlainFormat | SchemaFormat | None) -> dict[str, Any] | None:
+    if wanted is None or wanted.type == "text":
+        return None
+    if isinstance(wanted, PlainFormat):
+        return {"type": wanted.type}
+    schema = wanted.model_dump(exclude_none=True, by_alias=True, exclude={"type"})
+    return {"type": "json_schema", "json_schema": schema}
+
+
+def usage(used: Usage) -> dict[str, Any]:
+    """What a response took, as the response tells it."""
+    return {
+        "input_tokens": used.input_tokens,
+        "input_tokens_details": {"cached_tokens": used.cached_tokens},
+        "output_tokens": used.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": used.input_tokens + used.output_tokens,
+    }

@@ -1,0 +1,398 @@
+"""JSON of the HTTP API: one model for each type that operations return. Field docs become the OpenAPI document's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Self, get_args
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from chatbot import operations
+from chatbot.memory import SessionRecord, people, reading, tasks
+from chatbot.memory.erasure import Erasure
+from chatbot.memory.session_search import SessionHit
+from chatbot.memory.writing import Remembered
+from chatbot.operations import Context
+from chatbot.stores import query
+from chatbot.stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility
+from chatbot.stores.errors import UnknownObservation
+from chatbot.stores.observation import Observation, Status, Triple, Type
+from chatbot.words import Priority, TaskScope, TaskStatus
+
+Made = Mapping[str, str]
+
+
+class Shape(BaseModel):
+    """Something to be read, made from the object that an operation returned."""
+
+    model_config = ConfigDict(from_attributes=True, use_attribute_docstrings=True)
+
+    @classmethod
+    def of(cls, item: Any) -> Self:
+        """Return the shape of an object."""
+        return cls.model_validate(item)
+
+    def made(self) -> dict[str, str] | None:
+        """Return the id by which a repeated request finds again what it made; None where there is none."""
+        return {"id": found} if "again" in vars(type(self)) and (found := getattr(self, "id", "")) else None
+
+    @classmethod
+    async def again(cls, context: Context, made: Made) -> Self:
+        """Find again what a request made before, without doing it again."""
+        raise NotImplementedError
+
+
+class Given(BaseModel):
+    """Something to be written: a field that is not known is an error."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class Session(Shape):
+    """What is known of a session without opening it."""
+
+    id: str
+    """UUIDv7: sorts by when it began."""
+    agent_id: str
+    """The agent that it belongs to."""
+    title: str
+    """Empty until something is said."""
+    created_at: datetime
+    """When it began."""
+    used_at: datetime
+    """When something was last added."""
+    parent: str | None
+    """The session that it was forked from."""
+    expires_at: datetime | None
+    """When it goes by itself; null for never."""
+    clearance: Clearance
+    """The clearance that is needed to open it, and the most that it sees."""
+    store_types: list[str]
+    """The stores that keep it."""
+
+    @classmethod
+    async def again(cls, context: Context, made: Made) -> Self:
+        """Override `Shape`."""
+        return cls.of((await context.session(made["id"])).record)
+
+
+class Entry(Shape):
+    """One entry of a transcript."""
+
+    role: str
+    """`user`, `assistant`, `tool_call`, `tool`, or one for people alone, such as `error`."""
+    content: str
+    """What was said."""
+    at: datetime
+    """When it was written."""
+
+
+class Memory(Shape):
+    """One remembered thing."""
+
+    id: str
+    """UUIDv7."""
+    type: Type
+    """What kind of thing it is."""
+    title: str
+    """What it is, on one line."""
+    subtitle: str
+    """More about it, on one line."""
+    narrative: str
+    """The whole of it."""
+    facts: list[str]
+    """Single statements, each complete in itself."""
+    user_text: str
+    """Of an exchange: what the person said."""
+    assistant_text: str
+    """Of an exchange: what the bot replied."""
+    tags: list[str]
+    """Words to find it by."""
+    concepts: list[str]
+    """What sort of knowledge it is, such as `gotcha` or `trade-off`."""
+    people: list[str]
+    """Who is mentioned."""
+    subject: str
+    """What it is about, to be asked for exactly."""
+    category: str
+    """Free; to be asked for exactly."""
+    project: str
+    """The project that it belongs to."""
+    metadata: dict[str, Any]
+    """Anything else, as JSON; it is not searched."""
+    files_read: list[str]
+    """Files that it came from."""
+    files_modified: list[str]
+    """Files that were changed."""
+    source: str
+    """Who wrote it: `user`, `agent`, `auto` or an import."""
+    agent_id: str
+    """The agent that wrote it."""
+    session_id: str | None
+    """The session that it was noted in."""
+    visibility: Visibility
+    """Who it is for."""
+    sensitivity: Sensitivity
+    """How delicate it is: what is more than `public` is returned only to who asks for it."""
+    min_clearance: Clearance
+    """The least clearance that sees it."""
+    importance: float
+    """From 0 to 1."""
+    status: Status
+    """Only what is `active` is recalled."""
+    superseded_by: str | None
+    """The memory that has taken its place."""
+    created_at: datetime
+    """When it was noted."""
+    updated_at: datetime
+    """When it was last changed or mentioned again."""
+    expires_at: datetime | None
+    """When it stops being true; null for never."""
+    mention_count: int
+    """How often it was said again."""
+    use_count: int
+    """How often it was recalled."""
+    confirmed_count: int
+    """How often someone vouched for it."""
+    token_count: int
+    """About how many tokens it takes in a prompt."""
+
+
+class Fact(Shape):
+    """A fact."""
+
+    id: str
+    """UUIDv7."""
+    subject: str
+    """What it says something about."""
+    predicate: str
+    """What it says of it, such as `lives in`."""
+    object: str
+    """The other end, such as a place, a name or a value."""
+    confidence: float
+    """How sure it is, from 0 to 1."""
+    source: str | None
+    """The id of the memory that it was taken from."""
+    created_at: datetime
+    """When it was stated."""
+
+    @classmethod
+    async def again(cls, context: Context, made: Made) -> Self:
+        """Override `Shape`."""
+        for fact in await context.memories.query_facts(ask=SENSITIVITIES, limit=query.EVERY):
+            if fact.id == made["id"]:
+                return cls.of(fact)
+        raise UnknownObservation(f"there is no fact {made['id']}")
+
+
+class Person(Shape):
+    """Someone who is mentioned."""
+
+    name: str
+    """The name used most."""
+    aliases: list[str]
+    """Other names of theirs."""
+    mention_count: int
+    """How often they are mentioned."""
+    last_mentioned: datetime
+    """When that was last."""
+    facts: list[Fact]
+    """What is stated about them."""
+
+
+class Kept(Shape):
+    """The fact that was kept."""
+
+    id: str
+    """By which it can be taken back, see `/v1/facts`."""
+
+    @classmethod
+    async def again(cls, context: Context, made: Made) -> Self:  # noqa: ARG003 - the id is all there is
+        """Override `Shape`."""
+        return cls(id=made["id"])
+
+
+class Task(Shape):
+    """Something to be done."""
+
+    id: str
+    """The id of the memory that it is."""
+    title: str
+    """What is to be done."""
+    status: TaskStatus
+    """How far it is."""
+    priority: Priority
+    """How urgent it is."""
+    scope: TaskScope
+    """Who does it."""
+    surface: str
+    """`startup` brings it up whenever a session begins; empty does not. A closed task has none."""
+    project: str
+    """The project that it belongs to."""
+    due: str
+    """When it is due, as text; ISO dates sort."""
+    note: str
+    """Anything else."""
+
+    @classmethod
+    async def again(cls, context: Context, made: Made) -> Self:
+        """Override `Shape`."""
+        for task in await context.memories.tasks(statuses=get_args(TaskStatus), ask=SENSITIVITIES):
+            if task.id == made["id"]:
+                return cls.of(task)
+        raise UnknownObservation(f"there is no task {made['id']}")
+
+
+class Outcome(Shape):
+    """What became of it."""
+
+    id: str
+    """The memory that it is now; empty where it was skipped."""
+    outcome: str
+    """added, exact_dup, updated, deleted or skipped"""
+    reason: str
+    """Why it was skipped."""
+    redacted: list[str]
+    """The kinds of secrets that were taken out before anything was kept."""
+    warning: str
+    """What was not taken as it was given."""
+
+    def made(self) -> dict[str, str]:
+        """Return what the answer is made of again."""
+        return {"id": self.id, "outcome": self.outcome, "redacted": ",".join(self.redacted)}
+
+    @classmethod
+    async def again(cls, context: Context, made: Made) -> Self:  # noqa: ARG003 - what is known is all that is told
+        """Override `Shape`."""
+        redacted = [*filter(None, made["redacted"].split(","))]
+        return cls(id=made["id"], outcome=made["outcome"], redacted=redacted, reason="", warning="")
+
+
+class Purged(Shape):
+    """What is gone, or would be."""
+
+    purged: list[str] = Field(validation_alias="ids")
+    """The ids of memories and facts."""
+    memories: int
+    """How many memories, with those derived from them."""
+    facts: int
+    """How many facts."""
+    dry_run: bool
+    """Whether nothing was changed."""
+
+
+class Hit(Shape):
+    """Something found, best first."""
+
+    score: float
+    """From 0 to 1; 0 where nothing was ranked."""
+    memory: Memory = Field(validation_alias="observation")
+    """What was found."""
+
+
+class Changed(Shape):
+    """The value of a field before and after."""
+
+    old: Any
+    """The value until then."""
+    new: Any
+    """The value from then on."""
+
+
+class Happening(Shape):
+    """One thing that happened to it."""
+
+    kind: str
+    """add, update, mention, use, confirm, supersede, expire, archive, compress, consolidate, restore or delete"""
+    at: datetime
+    """When it happened."""
+    by: str | None
+    """What took its place."""
+    who: str
+    """The agent that did it."""
+    why: str
+    """The reason, where one is told."""
+    times: int = 1
+    """How often, since the event before, where that is told in one."""
+    fields: dict[str, Any]
+    """The fields that were set."""
+    changes: dict[str, Changed] = Field(default_factory=dict)
+    """The fields that have another value since, with both."""
+
+
+class Version(Shape):
+    """One in the line of succession."""
+
+    memory: Memory
+    """As it is now."""
+    events: list[Happening]
+    """What happened to it, oldest first."""
+
+    @classmethod
+    def of(cls, item: query.Version) -> Self:
+        """Override `Shape`."""
+        events = []
+        for event, changed in item.steps():
+            changes = {name: Changed(old=old, new=new) for name, (old, new) in changed.items()}
+            events.append(Happening.of(event).model_copy(update={"changes": changes}))
+        return cls(memory=Memory.of(item.observation), events=events)
+
+
+class Deletion(Shape):
+    """What is deleted along with a session, unless its memory is kept."""
+
+    memories: int
+    """How many memories of the session, with those derived from them."""
+    derived: int
+    """How many of these are derived from the others."""
+    facts: int
+    """How many facts."""
+    forks: list[str]
+    """The ids of its forks, which keep a copy of what was said, and their own memory."""
+
+    @classmethod
+    def of(cls, item: Erasure) -> Self:
+        """Override `Shape`."""
+        forks = list(item.forks)
+        return cls(memories=len(item.observations), derived=item.derived, facts=len(item.facts), forks=forks)
+
+
+class Found(Shape):
+    """A session that speaks of something, and where it does so best."""
+
+    session: Session = Field(validation_alias="record")
+    """The session."""
+    score: float
+    """By which they are sorted; it has no upper bound."""
+    role: str
+    """Of the entry; `memory` for something remembered of the session, or `title`."""
+    line: str
+    """The line that says so."""
+    ranges: list[tuple[int, int]]
+    """Where in the line the words stand."""
+    at: datetime
+    """When it was said."""
+    number: int | None
+    """Which entry, counted from 1; null where it is none."""
+    observation: str | None
+    """The id of the memory, where it is one."""
+    matches: int
+    """How many entries hold any of the words."""
+
+
+SHAPES: dict[Any, type[Shape]] = {
+    Observation: Memory,
+    reading.Hit: Hit,
+    query.Version: Version,
+    Remembered: Outcome,
+    operations.Purged: Purged,
+    people.Person: Person,
+    operations.Alias: Kept,
+    tasks.Task: Task,
+    Triple: Fact,
+    SessionRecord: Session,
+    SessionHit: Found,
+    Erasure: Deletion,
+}
+"""The shape of each type; what is not here is shown as pydantic shows it."""

@@ -1,0 +1,13 @@
+"""Import and export of sessions and memories: parsers from bytes to values, renderers, and one writer.
+
+An imported file is untrusted data: it cannot forge a transcript entry, name a store to load, choose a folder, or widen
+what a caller may see.
+"""
+
+from chatbot.transfer.importer import Importer
+from chatbot.transfer.items import Report
+from chatbot.transfer.memory_export import export_memories
+from chatbot.transfer.session_export import SessionExport, export_session
+from chatbot.transfer.sources import KINDS, Source, open_source
+
+__all__ = ["KINDS", "Importer", "Report", "SessionExport", "Source", "export_memories", "export_session", "open_source"]

@@ -1,0 +1,227 @@
+"""The bundle format: sessions in one zip file, with a manifest that lists size and SHA-256 of each file.
+
+    manifest.json                         format, version, when, session ids, and the files
+    sessions/<id>/session.json            as in the identity's folder, like the next four
+    sessions/<id>/transcript.md           entries within the cap
+    sessions/<id>/transcript.archive.md   older entries
+    sessions/<id>/kv.json
+    sessions/<id>/receipts.jsonl
+    sessions/<id>/observations.jsonl      its memories: one row a line, in their current state
+    sessions/<id>/facts.jsonl
+
+A bundle is read only if its files are exactly those of the manifest and have only these names. Hashes prove that it is
+complete, not who made it: its content stays untrusted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, BinaryIO
+
+from chatbot.memory.record import SessionRecord, decode_record, is_session_id
+from chatbot.stores import key_value_file, transcript
+from chatbot.stores.errors import DamagedFile, LaterFormat
+from chatbot.stores.observation import Observation, Triple, parse_observation, parse_triple
+from chatbot.stores.records import KeyValue, TranscriptEntry, format_time
+from chatbot.transfer.json_text import decoded
+from chatbot.transfer.session_export import SessionExport
+from chatbot.transfer.zip_file import ZipFile
+
+FORMAT = "chatbot-bundle"
+VERSION = 1
+MANIFEST = "manifest.json"
+_LARGEST_MANIFEST = 64 << 20
+_LARGEST_AMOUNT = 1e12
+"""Most dollars or tokens of one call: a larger number would exceed every budget for good."""
+_LONG_AGO = (1980, 1, 1, 0, 0, 0)
+"""A fixed time, so that the same session always gives the same bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class BundleSession:
+    """A session in a bundle; `broken` counts the lines that could not be parsed."""
+
+    record: SessionRecord
+    entries: tuple[TranscriptEntry, ...]
+    key_values: tuple[KeyValue, ...]
+    receipts: tuple[dict[str, Any], ...]
+    observations: tuple[Observation, ...]
+    facts: tuple[Triple, ...]
+    broken: int = 0
+
+
+class BundleWriter:
+    """Writer of sessions into an open file; `close` adds the manifest."""
+
+    def __init__(self, file: BinaryIO, *, now: datetime) -> None:
+        self._zip = zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED)
+        self._now = now
+        self._files: dict[str, dict[str, Any]] = {}
+        self._sessions: list[str] = []
+
+    def add(self, exported: SessionExport) -> None:
+        """Write one session."""
+        session = exported.record.id
+        self._sessions.append(session)
+        for name, data in _files_of(exported):
+            if data or name == "session.json":
+                self._write(f"sessions/{session}/{name}", data)
+
+    def close(self) -> None:
+        """Write the manifest, which completes the bundle."""
+        manifest = {
+            "format": FORMAT,
+            "version": VERSION,
+            "exported_at": format_time(self._now),
+            "sessions": self._sessions,
+            "files": self._files,
+        }
+        self._put(MANIFEST, _rendered(manifest))
+        self._zip.close()
+
+    def _write(self, name: str, data: bytes) -> None:
+        self._files[name] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        self._put(name, data)
+
+    def _put(self, name: str, data: bytes) -> None:
+        member = zipfile.ZipInfo(name, _LONG_AGO)
+        member.external_attr = 0o600 << 16
+        member.compress_type = zipfile.ZIP_DEFLATED
+        self._zip.writestr(member, data)
+
+
+def is_bundle(archive: ZipFile) -> bool:
+    """Return True if the archive has the manifest of a bundle."""
+    if MANIFEST not in archive.names:
+        return False
+    try:
+        manifest = json.loads(archive.read(MANIFEST))
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(manifest, dict) and manifest.get("format") == FORMAT
+
+
+def verify(archive: ZipFile) -> list[str]:
+    """Check a bundle against its manifest and return the ids of its sessions.
+
+    Raises `DamagedFile`, `UnsafePath`, or `LaterFormat`.
+    """
+    archive.check_all()
+    files, sessions = _manifest(archive)
+    if extra := sorted(set(archive.names) ^ {MANIFEST, *files}):
+        raise DamagedFile(f"{archive.path}: the manifest and the files differ in {extra[0]!r}")
+    for name, told in files.items():
+        _check_name(archive, name, sessions)
+        data = archive.read(name)
+        if not isinstance(told, dict) or told.get("size") != len(data):
+            raise DamagedFile(f"{archive.path}: {name} has another size than the manifest states")
+        if told.get("sha256") != hashlib.sha256(data).hexdigest():
+            raise DamagedFile(f"{archive.path}: {name} was changed: its SHA-256 differs from the manifest")
+    return sessions
+
+
+def read_session(archive: ZipFile, session: str) -> BundleSession:
+    """Read one session of a verified bundle. Raises `DamagedFile` or `LaterFormat`."""
+    broken = 0
+
+    def part(name: str) -> bytes:
+        path = f"sessions/{session}/{name}"
+        return archive.read(path) if path in archive.names else b""
+
+    def lines(name: str, parse: Callable[[Mapping[str, Any]], Any]) -> Iterator[Any]:
+        nonlocal broken
+        for line in decoded(part(name), name).split("\n"):
+            if not line.strip():
+                continue
+            try:
+                yield parse(json.loads(line))
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+                broken += 1
+
+    try:
+        record = decode_record(part("session.json"), session)
+        key_values = tuple(key_value_file.parse(part("kv.json"))) if part("kv.json") else ()
+    except LaterFormat:
+        raise
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DamagedFile(f"{archive.path}: session {session} cannot be parsed: {error}") from error
+    said = (*transcript.parse(part("transcript.archive.md")), *transcript.parse(part("transcript.md")))
+    receipts = tuple(lines("receipts.jsonl", _receipt))
+    observations = tuple(lines("observations.jsonl", parse_observation))
+    facts = tuple(lines("facts.jsonl", parse_triple))
+    return BundleSession(record, said, key_values, receipts, observations, facts, broken)
+
+
+def _files_of(exported: SessionExport) -> Iterator[tuple[str, bytes]]:
+    record, entries = exported.record, exported.entries
+    yield "session.json", _rendered(record.as_json())
+    yield "transcript.md", transcript.render(entries)
+    values = list(exported.key_values)
+    yield "kv.json", key_value_file.render(len(values), values) if values else b""
+    yield "receipts.jsonl", _json_lines(exported.receipts)
+    yield "observations.jsonl", _json_lines(row.as_json() for row in exported.observations)
+    yield "facts.jsonl", _json_lines(fact.as_json() for fact in exported.facts)
+
+
+_NAMES = frozenset(
+    {
+        "session.json",
+        "transcript.md",
+        "transcript.archive.md",
+        "kv.json",
+        "receipts.jsonl",
+        "observations.jsonl",
+        "facts.jsonl",
+    }
+)
+
+
+def _manifest(archive: ZipFile) -> tuple[dict[str, Any], list[str]]:
+    data = archive.read(MANIFEST)
+    if len(data) > _LARGEST_MANIFEST:
+        raise DamagedFile(f"{archive.path}: the manifest has {len(data):,} bytes, more than is read")
+    try:
+        manifest = json.loads(data)
+        version, files, sessions = manifest["version"], manifest["files"], manifest["sessions"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DamagedFile(f"{archive.path}: the manifest cannot be parsed: {error}") from error
+    if isinstance(version, int) and version > VERSION:
+        raise LaterFormat(
+            f"{archive.path} was written by a later release (format {version}): upgrade chatbot to read it"
+        )
+    is_listed = isinstance(sessions, list) and all(isinstance(each, str) and is_session_id(each) for each in sessions)
+    if version != VERSION or not isinstance(files, dict) or not is_listed or len(set(sessions)) != len(sessions):
+        raise DamagedFile(f"{archive.path}: the manifest is invalid")
+    return files, sessions
+
+
+def _check_name(archive: ZipFile, name: str, sessions: Iterable[str]) -> None:
+    parts = name.split("/")
+    if len(parts) != 3 or parts[0] != "sessions" or parts[1] not in sessions or parts[2] not in _NAMES:
+        raise DamagedFile(f"{archive.path}: unexpected file {name!r}")
+
+
+def _receipt(value: Any) -> dict[str, Any]:
+    """Return the receipt if it can be shown and billed: every amount is a number within bounds."""
+    calls = value.get("calls", [])
+    spent = [call.get(name) or 0 for call in calls for name in ("cost_usd", "input_tokens", "output_tokens")]
+    if not isinstance(value["turn"], str) or not all(_is_amount(each) for each in spent):
+        raise ValueError("not a receipt")
+    return dict(value)
+
+
+def _is_amount(value: Any) -> bool:
+    return isinstance(value, int | float) and 0 <= value <= _LARGEST_AMOUNT
+
+
+def _rendered(value: Any) -> bytes:
+    return (json.dumps(value, ensure_ascii=False, indent=2) + "\n").encode()
+
+
+def _json_lines(values: Iterable[Any]) -> bytes:
+    return b"".join(json.dumps(value, ensure_ascii=False).encode() + b"\n" for value in values)

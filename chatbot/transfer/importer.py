@@ -1,0 +1,317 @@
+"""The writer of imports. Every item is compared with what is already here before it is written.
+
+Importing twice adds nothing: a session keeps its `origin`, a memory keeps its source in its metadata (see
+`earlier_imports`). A conversation that has grown is extended, a memory that was edited in its file is updated, and a
+memory that was hidden here stays hidden.
+
+The exchanges of a conversation are remembered before its session is created. A session that exists is therefore fully
+remembered even if an import was killed, and memories that were erased later do not come back.
+
+A file cannot widen access. Sessions get the stores that the caller names, and the caller's agent unless theirs exists
+here. Memories are redacted; their sensitivity is `public` unless the file or the caller sets a stricter one; their
+visibility is at most that of the caller's own rows, unless `trust` accepts the visibility in a bundle.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from chatbot.memory import MemorySystem, SessionRecord
+from chatbot.memory.comparison import is_same
+from chatbot.memory.exchanges import exchange_draft, exchanges_in
+from chatbot.memory.memorability import Memorability
+from chatbot.memory.origins import marks_of_fact
+from chatbot.memory.record import is_session_id
+from chatbot.memory.remembering import Remembering
+from chatbot.memory.writing import Draft
+from chatbot.stores.access import SENSITIVITIES, VISIBILITIES, Sensitivity, Visibility, default_visibility
+from chatbot.stores.base import TranscriptStore
+from chatbot.stores.errors import StoreError
+from chatbot.stores.observation import CONTENT, STATUSES, Observation
+from chatbot.stores.query import EVERY
+from chatbot.stores.records import TranscriptEntry, format_time
+from chatbot.transfer.bundle import BundleSession
+from chatbot.transfer.intake import PURGED, Intake
+from chatbot.transfer.items import Conversation, MemoryItem, Report, Skip, as_json
+from chatbot.transfer.memory_export import KIND as MEMORIES
+from chatbot.transfer.memory_export import MemoryExport
+from chatbot.transfer.sources import BUNDLE, Source
+
+DELETED = "deleted here together with its memories; import it with --include-purged"
+_BATCH = 200
+Progress = Callable[[int, int], None]
+
+
+class Importer:
+    """Writer of imports into one memory for one agent. With `dry_run` it only reports what it would do.
+
+    `gate` decides which exchanges are remembered; without it none are. Items that were purged here are skipped unless
+    `include_purged` is set.
+    """
+
+    def __init__(
+        self,
+        memory: MemorySystem,
+        *,
+        agent: str,
+        agents: Mapping[str, Sequence[str]],
+        sensitivity: Sensitivity = "public",
+        trust: bool = False,
+        remembers: bool = True,
+        gate: Memorability | None = None,
+        dry_run: bool = False,
+        include_purged: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        self._memory = memory
+        self._agent = agent
+        self._agents = agents
+        self._sensitivity = sensitivity
+        self._trust = trust
+        self._remembers = remembers
+        self._gate = gate if remembers else None
+        self._dry_run = dry_run
+        self._tombstones = None if include_purged else memory.tombstones
+        self._progress = progress or (lambda _done, _total: None)
+        self._origins: dict[str, SessionRecord] = {}
+        self._here: dict[str, SessionRecord] = {}
+        self._waiting: list[MemoryItem] = []
+
+    async def run(self, source: Source) -> Report:
+        """Import every item of the source. It is read completely before anything is written."""
+        self._report = Report(source.kind, str(source.path), self._dry_run)
+        kind = BUNDLE if source.kind == MEMORIES else source.kind  # rows keep the ids they have in a bundle
+        self._intake = Intake(
+            kind,
+            self._report,
+            sensitivity=self._sensitivity,
+            dry_run=self._dry_run,
+            tombstones=self._tombstones,
+        )
+        total = self._count(source)
+        records = await self._memory.list_sessions()
+        self._here = {record.id: record for record in records}
+        self._origins = {record.origin: record for record in records if record.origin}
+        for done, item in enumerate(source.items(), 1):
+            await self._take(item)
+            self._progress(done, total)
+        await self._flush()
+        if self._report.sessions and not self._dry_run:
+            await self._memory.reorder_sessions()
+        return self._report
+
+    def _count(self, source: Source) -> int:
+        total = 0
+        for total, item in enumerate(source.items(), 1):  # noqa: B007 -- the last number is the count
+            if isinstance(item, MemoryItem):
+                self._intake.expect(item)
+        return total
+
+    async def _take(self, item: Conversation | MemoryItem | Skip | BundleSession | MemoryExport) -> None:
+        if isinstance(item, Skip):
+            self._report.skipped.append(item)
+        elif isinstance(item, MemoryItem):
+            self._waiting.append(item)
+            if len(self._waiting) >= _BATCH:
+                await self._flush()
+        elif isinstance(item, Conversation):
+            await self._take_conversation(item)
+        elif isinstance(item, MemoryExport):
+            await self._take_remembered(item, "", None)
+        else:
+            await self._take_bundled(item)
+
+    async def _take_conversation(self, item: Conversation) -> None:
+        origin = f"{self._report.kind}:{item.key}"
+        if known := self._origins.get(origin):
+            await self._go_on(known, item)
+            return
+        if self._intake.is_barred([("origin", origin)]):
+            self._report.skipped.append(Skip(item.key, DELETED))
+            return
+        record = self._record(self._agent, item.title, item.created_at, item.used_at, origin)
+        self._report.left_out.update(item.left_out)
+        record = await self._remember_said(record, item.entries, item.key)
+        await self._adopt(record, item.entries, as_json(item))
+
+    async def _remember_said(
+        self, record: SessionRecord, entries: Sequence[TranscriptEntry], key: str, *, beyond: int = 0
+    ) -> SessionRecord:
+        """Remember the exchanges that end after entry `beyond`; return the record, with their id if any."""
+        if self._gate is None:
+            return record
+        visibility = self._seen(default_visibility(record.clearance))
+        items = [
+            MemoryItem(f"{key}#{each.number}", replace(draft, visibility=visibility))
+            for each in exchanges_in(entries)
+            if each.last > beyond
+            if (draft := exchange_draft(each.at, each.text, each.reply, gate=self._gate, before=each.before))
+            is not None
+        ]
+        known = await self._intake.known(self._memory.memories())
+        begun = next((id_ for each in items if (id_ := getattr(known.at(each.address), "session_id", None))), None)
+        if begun and record.id not in self._here and not await self._memory.is_taken(begun):
+            record = replace(record, id=begun)  # a killed import has remembered them under this id
+        memories = self._memory.memories(record.agent_id, session_id=record.id)
+        await self._intake.remember(memories, items)
+        return record
+
+    async def _go_on(self, known: SessionRecord, item: Conversation) -> None:
+        """Append the new entries, unless the session has diverged here."""
+        session = await self._memory.load_session(known.id, any_agent=True)
+        said = await session.transcript_read_all() if session.supports(TranscriptStore) else []
+        new = item.entries[len(said) :]
+        if not new or not all(map(is_same, said, item.entries)):
+            self._report.already += 1
+            return
+        self._report.sessions.append(as_json(item) | {"id": known.id, "entries": len(new)})
+        await self._remember_said(known, item.entries, item.key, beyond=len(said))
+        if not self._dry_run:
+            await session.transcript_extend(new)
+
+    async def _take_bundled(self, item: BundleSession) -> None:
+        origin = f"{BUNDLE}:{item.record.id}:{_digest(item.entries)}"
+        here = self._origins.get(origin) or await self._same_here(item)
+        if here is None and self._intake.is_barred([("origin", origin), ("session", item.record.id)]):
+            self._report.skipped.append(Skip(item.record.id, DELETED))
+            return
+        if here is not None:
+            self._report.already += 1
+        session_id = await self._adopt_bundled(item, origin) if here is None else here.id
+        remembered = MemoryExport(item.observations, item.facts, item.broken)
+        await self._take_remembered(remembered, item.record.id, session_id)
+
+    async def _adopt_bundled(self, item: BundleSession, origin: str) -> str:
+        """Create the session under its own id, or a new one if that is taken."""
+        given = item.record
+        agent = given.agent_id if given.agent_id in self._agents else self._agent
+        record = self._record(agent, given.title, given.created_at, given.used_at, origin)
+        parent = given.parent if given.parent is not None and is_session_id(given.parent) else None
+        free = record.id if given.id in self._here or await self._memory.is_taken(given.id) else given.id
+        record = replace(record, id=free, parent=parent, clearance=given.clearance, archived_at=given.archived_at)
+        told = {
+            "key": given.id,
+            "title": record.title,
+            "used_at": format_time(record.used_at),
+            "entries": len(item.entries),
+        }
+        if not item.observations:
+            record = await self._remember_said(record, item.entries, given.id)
+        receipts = [receipt | {"session": record.id} for receipt in item.receipts]
+        return await self._adopt(record, item.entries, told, key_values=item.key_values, receipts=receipts)
+
+    async def _same_here(self, item: BundleSession) -> SessionRecord | None:
+        """Return the session of that id if it begins with all the entries of the bundle."""
+        known = self._here.get(item.record.id)
+        if known is None:
+            return None
+        session = await self._memory.load_session(known.id, any_agent=True)
+        said = await session.transcript_read_all() if session.supports(TranscriptStore) else []
+        is_contained = len(said) >= len(item.entries) and all(map(is_same, said, item.entries))
+        return known if is_contained else None
+
+    def _record(self, agent: str, title: str, created_at: datetime, used_at: datetime, origin: str) -> SessionRecord:
+        return self._memory.new_record(
+            tuple(self._agents[agent]), agent, title, created_at=created_at, used_at=used_at, origin=origin
+        )
+
+    async def _adopt(
+        self, record: SessionRecord, entries: Sequence[TranscriptEntry], told: dict[str, Any], **parts: Any
+    ) -> str:
+        if not self._dry_run:
+            await self._memory.adopt_session(record, entries, **parts)
+        self._here[record.id] = self._origins[record.origin] = record
+        self._report.sessions.append(told | {"id": None if self._dry_run else record.id})
+        return record.id
+
+    async def _take_remembered(self, item: MemoryExport, old: str, session_id: str | None) -> None:
+        """Import the memories of the bundled session `old`, or of a memory export; each row once."""
+        if item.broken:
+            self._report.skipped.append(
+                Skip(f"{item.broken} lines" + (f" of {old}" if old else ""), "not rows of this format")
+            )
+        if not (item.observations or item.facts):
+            return
+        if not self._remembers:
+            what = f"memories of {old}" if old else "memories"
+            self._report.skipped.append(Skip(what, "the agent keeps no memories"))
+            return
+        memories = self._memory.memories(self._agent, session_id=session_id)
+        every = await memories.everywhere().every(ask=SENSITIVITIES, statuses=STATUSES, session_id=session_id)
+        here = {row.id for row in every}
+        rows = [row for row in item.observations if row.id not in here]
+        self._report.already += len(item.observations) - len(rows)
+        drafts = [MemoryItem(row.id, self._draft_of(row, old, session_id), row.namespace) for row in rows]
+        await self._intake.remember(memories, drafts)
+        self._intake.became |= {each: each for each in here}
+        for row in rows if not self._dry_run else ():
+            sources = [self._intake.became[each] for each in row.derived_from if each in self._intake.became]
+            if sources and row.id in self._intake.added:
+                await memories.within(namespace=row.namespace).update(self._intake.became[row.id], derived_from=sources)
+        await self._state(memories, item, session_id)
+
+    async def _state(self, memories: Remembering, item: MemoryExport, session_id: str | None) -> None:
+        known = {
+            (fact.subject, fact.predicate, fact.object)
+            for fact in await memories.query_facts(session_id=session_id, ask=SENSITIVITIES, limit=EVERY)
+        }
+        elsewhere = {row.id for row in item.observations if row.namespace}
+        for fact in item.facts:
+            said = (fact.subject, fact.predicate, fact.object)
+            if said in known or fact.sensitivity == "unknown":
+                continue
+            if self._intake.is_barred(list(marks_of_fact(replace(fact, namespace=self._memory.namespace)))):
+                self._report.skipped.append(Skip(fact.id, PURGED))
+                continue
+            known.add(said)
+            try:
+                if not self._dry_run:
+                    await memories.store_fact(
+                        *said,
+                        confidence=fact.confidence,
+                        source=self._intake.became.get(fact.source or "") if fact.source not in elsewhere else None,
+                        visibility=self._seen(fact.visibility),
+                        sensitivity=self._intake.no_less(fact.sensitivity),
+                    )
+            except StoreError as error:
+                self._report.skipped.append(Skip(fact.id, str(error)))
+            else:
+                self._report.facts += 1
+
+    def _draft_of(self, row: Observation, old: str, new: str | None) -> Draft:
+        """Return the row as a draft, visible to no one who could not see the caller's own rows."""
+        content = {name: getattr(row, name) for name in CONTENT if name not in _OURS}
+        return Draft(
+            **content | {"subject": new if new and row.subject == old else row.subject},
+            visibility=self._seen(row.visibility),
+            sensitivity=row.sensitivity,
+            min_clearance=row.min_clearance,
+            created_at=row.created_at,
+        )
+
+    async def _flush(self) -> None:
+        """Remember the waiting memories, namespace by namespace."""
+        waiting, self._waiting = self._waiting, []
+        if waiting and not self._remembers:
+            self._report.skipped += [Skip(each.key, "the agent keeps no memories") for each in waiting]
+        elif waiting:
+            await self._intake.remember(self._memory.memories(self._agent), waiting)
+
+    def _seen(self, visibility: Visibility) -> Visibility:
+        """Return the visibility of an imported row: at most that of the caller's own rows, unless `trust` is set."""
+        own = default_visibility(self._memory.clearance)
+        return visibility if self._trust else min(visibility, own, key=VISIBILITIES.index)
+
+
+_OURS = frozenset({"source", "derived_from", "token_count"})
+"""Fields that are not copied: an import is the source itself, ids differ here, and tokens are counted again."""
+
+
+def _digest(entries: Iterable[TranscriptEntry]) -> str:
+    said = [[entry.role, entry.content, format_time(entry.at)] for entry in entries]
+    return hashlib.sha256(json.dumps(said).encode()).hexdigest()[:32]

@@ -1,0 +1,291 @@
+"""Contract of a backend: everything that an identity keeps beside its log of observations.
+
+A `Place` keeps four kinds of things by name, and an engine implements no more than those: `Lines` (records in order,
+such as receipts, the bill, idempotency keys, tombstones), `Document` (one small value that is replaced as a whole, such
+as tokens, reservations, the state of maintenance) and `Lease` (the right to do something alone, such as a turn). A
+`Backend` is the place of an identity with its catalog of `Sessions`, each with a place of its own.
+
+The nouns above (bill, tokens, receipts …) are written once, over these, for all engines; none of them knows a path.
+All methods block: async callers hop into a thread once for each operation.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from chatbot.stores.errors import UnsupportedOperation
+from chatbot.stores.flaws import Flaw
+from chatbot.stores.records import SessionRef
+from chatbot.stores.session_record import SessionRecord
+
+Record = dict[str, Any]
+"""One JSON object."""
+
+Mark = object
+"""How far some lines were read. Its meaning is the engine's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Records that were added since a mark, oldest first, and the mark behind them."""
+
+    records: list[Record]
+    mark: Mark
+    starts_over: bool
+    """Whether the records are from the beginning: the first reading, or the lines before were rewritten."""
+
+
+class Pen(Protocol):
+    """The right to change lines, for as long as nobody else has it."""
+
+    def append(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Add records at the end, next to each other. Durable on return."""
+
+    def rewrite(self, change: Callable[[Record], Record | None], *, holding: Collection[str] = ()) -> None:
+        """Replace each record by what `change` makes of it; None leaves it out. Durable on return.
+
+        Only records that hold one of the texts in `holding` are given to `change`, where any are named. An engine whose
+        level of erasure is "bytes" keeps no byte of what is left out.
+        """
+
+
+class Lines(ABC):
+    """Records in order, only ever added to, but for erasure and tidying up."""
+
+    @abstractmethod
+    def alone(self) -> AbstractContextManager[Pen]:
+        """Be the only one who changes these lines, among all threads and processes. Not to be nested."""
+
+    @abstractmethod
+    def newest_first(self) -> Iterator[Record]:
+        """Every record, the newest first; reads no further back than it is asked to."""
+
+    @abstractmethod
+    def since(self, mark: Mark | None) -> Reading:
+        """Records behind the mark; from the beginning where it is None, or no mark of what is there now.
+
+        May return only some of them: nothing new is left when there are no records in the answer.
+        """
+
+    def append(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Add records at the end, next to each other. Durable on return."""
+        with self.alone() as pen:
+            pen.append(records)
+
+    def rewrite(self, change: Callable[[Record], Record | None], *, holding: Collection[str] = ()) -> None:
+        """Replace each record by what `change` makes of it; see `Pen`."""
+        with self.alone() as pen:
+            pen.rewrite(change, holding=holding)
+
+    def all(self) -> list[Record]:
+        """Return every record, oldest first; an empty list where there are none."""
+        return list(self.newest_first())[::-1]
+
+    @abstractmethod
+    def set_aside(self) -> str:
+        """Keep the records under another name, and begin anew; returns that name, empty where there were none."""
+
+    def holds(self, name: str, values: Collection[str]) -> bool:
+        """Return whether the field `name` of any record has one of these values."""
+        return any(record.get(name) in values for record in self.newest_first())
+
+
+class Document(ABC):
+    """One small value, replaced as a whole."""
+
+    name: str
+    """What messages call it."""
+
+    @abstractmethod
+    def read(self) -> bytes | None:
+        """Return the value; None where there is none. Returns the same object while it is unchanged, and is cheap."""
+
+    @abstractmethod
+    def change(self, change: Callable[[bytes | None], bytes], *, durable: bool = True) -> bytes:
+        """Replace the value by what `change` makes of it and return that; nobody else changes it meanwhile.
+
+        Durable on return, unless that is not asked for: then a power cut may lose it.
+        """
+
+    @abstractmethod
+    def set_aside(self) -> str:
+        """Rename the value, so that it is neither read nor overwritten; returns its new name, empty for no value."""
+
+
+class Lease(ABC):
+    """The right to do something alone, among all threads and processes. It ends with the process that holds it."""
+
+    @abstractmethod
+    def take(self) -> bool:
+        """Take it, without waiting; False where somebody else holds it."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Give it back. No error where it is not held."""
+
+
+class Place(ABC):
+    """Where lines, documents and leases are kept by name. Safe between threads and processes.
+
+    Names are lower-case words of letters, digits, "_", "-" and "."; nothing is made before it is first written.
+    """
+
+    name: str
+    """What messages call it."""
+
+    @abstractmethod
+    def lines(self, name: str) -> Lines:
+        """Return the lines of that name."""
+
+    @abstractmethod
+    def document(self, name: str) -> Document:
+        """Return the document of that name."""
+
+    @abstractmethod
+    def lease(self, name: str) -> Lease:
+        """Return a new lease of that name, not taken yet."""
+
+    def exposed(self) -> Iterator[Flaw]:
+        """Tell what others than its owner may read or change. Changes nothing."""
+        return iter(())
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """How much to look at, and how to read what a backend does not understand."""
+
+    new_record: Callable[[str, datetime, datetime], SessionRecord]
+    """From an id and the times of a session's making and last use to a record, where nothing else knows the session."""
+    subjects: Mapping[str, tuple[str, Callable[[bytes], object]]] = field(default_factory=dict)
+    """Lines of the identity by name: what to call them, and what raises a `ValueError` for one that is wrong."""
+    verify: bool = False
+    """Whether to compare checksums too."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFile:
+    """A file of a session: its size in bytes, and when it was last modified, in ISO 8601."""
+
+    name: str
+    size: int
+    modified: str
+
+
+class Sessions(ABC):
+    """Catalog of the sessions of an identity.
+
+    A session that is not there raises `MissingFolder`, one whose record cannot be understood `DamagedFile`.
+    """
+
+    @abstractmethod
+    def begin(self, record: SessionRecord) -> SessionRef:
+        """Make room for a session, to be filled through what is returned; nobody else sees it before `publish`."""
+
+    @abstractmethod
+    def publish(self, record: SessionRecord) -> None:
+        """Let a session that was begun come into being. Whole and durable on return."""
+
+    @abstractmethod
+    def abandon(self, session_id: str) -> None:
+        """Drop a session that was begun and shall not be."""
+
+    @abstractmethod
+    def ref(self, session_id: str) -> SessionRef:
+        """Return how stores are told of the session."""
+
+    def glance(self, session_id: str) -> SessionRecord | None:  # noqa: ARG002 - for those that can tell
+        """Return the record where that takes less time than a hop into a thread; None leaves it to `get`."""
+        return None
+
+    @abstractmethod
+    def get(self, session_id: str) -> SessionRecord:
+        """Return the record of a session."""
+
+    @abstractmethod
+    def find(
+        self, wanted: Callable[[SessionRecord], bool], limit: int | None = None, *, behind: str | None = None
+    ) -> list[SessionRecord]:
+        """Return the wanted sessions, the one used last first; where `behind` names one, those that come after it."""
+
+    @abstractmethod
+    def ids(self) -> list[str]:
+        """Return the ids of all sessions, damaged ones too, in no order."""
+
+    @abstractmethod
+    def change(self, session_id: str, change: Callable[[SessionRecord], SessionRecord]) -> SessionRecord:
+        """Change the record of a session, as it is by now, and return it. Durable on return."""
+
+    @abstractmethod
+    def note_used(self, session_id: str, now: datetime) -> None:
+        """Remember that a session was used; cheap, and lost without harm: a failure is no error."""
+
+    @abstractmethod
+    def delete(self, session_id: str) -> None:
+        """Erase a session with everything that is kept of it. Durable on return."""
+
+    def mend(self, session_id: str) -> None:
+        """Write anew what is damaged of a session's record. Raises as `get` does."""
+        self.get(session_id)
+
+    def reorder(self) -> None:
+        """Bring sessions that came in with a past of their own into the order of their last use."""
+        return
+
+    def drop_former(self) -> None:
+        """Leave nothing of what records held before they were changed, such as a title. Durable on return."""
+        return
+
+    def tidy(self) -> None:
+        """Leave everything as people like to find it; called once everything else is closed."""
+        return
+
+    def files(self, session: SessionRef) -> list[SessionFile]:  # noqa: ARG002 - for those that keep files
+        """Return the files of a session, sorted by name; none where there are no files."""
+        return []
+
+    def stream_file(self, session: SessionRef, name: str) -> AsyncIterator[bytes]:
+        """Stream the bytes of one of `files`. Raises `UnsafePath` or `FileNotFoundError`."""
+        raise UnsupportedOperation(f"session {session.id} keeps no files, so there is no {name!r}")
+
+
+class Backend(Place):
+    """Place of an identity: what is kept of all of it, the catalog of its sessions, and a place for each of them."""
+
+    sessions: Sessions
+
+    @abstractmethod
+    def place_of(self, session: SessionRef) -> Place:
+        """Return the place of a session, which goes with it; its operations raise `MissingFolder` where it is gone."""
+
+    def private_file(self, name: str) -> Path | None:  # noqa: ARG002 - for those that keep files
+        """Return a file that only this user reads, for what is this machine's, such as a terminal's history.
+
+        It is made if need be; None where there is no folder for it.
+        """
+        return None
+
+    def is_there(self) -> bool:
+        """Return whether anything was ever kept here."""
+        return True
+
+    def refusal(self) -> OSError | None:
+        """Return why nothing can be written, having tried; None where it can. Leaves nothing behind."""
+        return None
+
+    def examine(self, wish: Examination) -> Iterator[Flaw]:  # noqa: ARG002 - for those that can look
+        """Look at everything that is kept, and say what is wrong with it. Changes nothing."""
+        return iter(())
+
+    def sizes(self) -> Mapping[str, int]:
+        """Return how many bytes are taken, by part; parts that nobody can measure are left out."""
+        return {}
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of descriptors and connections. May be called twice."""

@@ -1,0 +1,167 @@
+"""From a question to the rows that may answer it: what matches its words or its meaning, and what stands beside that.
+
+Written once for every engine, over the few questions in `Rows`. A store that answers these without waiting gathers all
+of it in one hop into a thread: see `without_waiting`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from chatbot.stores.access import View
+from chatbot.stores.bm25 import BOOSTS, FIELDS, inverse_frequency
+from chatbot.stores.query import Corpus, Filter, Match
+from chatbot.stores.vectors import Vector
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A question: its analysed terms, those of the texts before it, and vectors of its meaning."""
+
+    terms: tuple[str, ...] = ()
+    dates: tuple[str, ...] = ()
+    """Terms of the dates that the text names."""
+    earlier: tuple[str, ...] = ()
+    """Terms of earlier texts, each of which counts `earlier_weight`."""
+    earlier_weight: float = 0.4
+    vectors: tuple[Vector, ...] = ()
+    model: str = ""
+    """What made the vectors."""
+    most_terms: int = 32
+    """Of more terms than this, the rarest are searched for."""
+    limit: int = 300
+    """How many hits of each kind are looked at."""
+    spilling: int = 100
+    """How many of them, the best, and of those most alike, bring in the rows beside them."""
+    most_beside: int = 100
+    """How many rows may come in that way."""
+    apart: frozenset[str] = frozenset()
+    """Types that stand beside nothing."""
+
+
+@dataclass(slots=True)
+class Candidates:
+    """Rows that may answer, by id, with what ranking goes by."""
+
+    rows: dict[str, Match] = field(default_factory=dict)
+    neighbours: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """What stands beside a row in its session, and how far off, candidate or not."""
+    sessions: Mapping[str, float] = field(default_factory=dict)
+    """How much each session is about the terms."""
+    similar: Mapping[str, float] = field(default_factory=dict)
+    """The cosines of the rows that are alike."""
+    dated: Mapping[str, float] = field(default_factory=dict)
+    """How much of the dates that were asked for a row names, from 0 to 1."""
+    weight: float = 0.0
+    """The sum of the inverse frequencies of the terms, those of earlier texts for their part: what words can say."""
+    average_length: float = 0.0
+    """Of a row that the caller sees, in terms; 0 where the store does not know it."""
+
+
+class Rows(Protocol):
+    """The questions that a store answers for it; see `chatbot.stores.base.ObservationStore`."""
+
+    async def match(self, view: View, terms: Sequence[str], wanted: Filter, *, limit: int) -> list[Match]: ...  # noqa: D102
+    async def nearest(  # noqa: D102
+        self, view: View, vector: Sequence[float], wanted: Filter, *, model: str, limit: int
+    ) -> list[Match]: ...
+    async def frequencies(self, view: View, terms: Sequence[str]) -> dict[str, int]: ...  # noqa: D102
+    async def corpus(self, view: View) -> Corpus: ...  # noqa: D102
+    async def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]: ...  # noqa: D102
+    async def neighbours(self, view: View, ids: Sequence[str]) -> dict[str, dict[str, int]]: ...  # noqa: D102
+    async def outline(self, view: View, ids: Sequence[str], wanted: Filter) -> list[Match]: ...  # noqa: D102
+
+
+async def gathered(rows: Rows, view: View, question: Question, wanted: Filter) -> Candidates:
+    """The rows that may answer."""
+    corpus = await rows.corpus(view)
+    last, earlier, dates = [
+        await _weighed(rows, view, words, corpus, question.most_terms)
+        for words in (question.terms, question.earlier, question.dates)
+    ]
+    found = Candidates({each.id: each for each in await _matches(rows, view, list(last), wanted, question)})
+    for match in await _matches(rows, view, list(earlier), wanted, question):
+        before = found.rows.get(match.id)
+        score = (before.score if before else 0.0) + question.earlier_weight * match.score
+        found.rows[match.id] = match._replace(score=score)
+    found.weight = sum(last.values()) + question.earlier_weight * sum(earlier.values())
+    found.average_length = corpus.average_length
+    _add_dated(found, await _matches(rows, view, list(dates), wanted, question), dates)
+    similar = await _similar(rows, view, question, wanted)
+    for match in similar.values():
+        found.rows.setdefault(match.id, match._replace(score=0.0))
+    found.similar = {each: match.score for each, match in similar.items()}
+    await _add_beside(rows, view, wanted, question, found)
+    if any(each.session_id for each in found.rows.values()):
+        found.sessions = await rows.sessions_about(view, list(last or earlier))
+    return found
+
+
+def without_waiting(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never waits, and return its result."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        answer: T = done.value
+        return answer
+    work.close()
+    raise RuntimeError("the work waits for something")
+
+
+async def _matches(rows: Rows, view: View, terms: Sequence[str], wanted: Filter, question: Question) -> list[Match]:
+    return await rows.match(view, terms, wanted, limit=question.limit) if terms else []
+
+
+async def _similar(rows: Rows, view: View, question: Question, wanted: Filter) -> dict[str, Match]:
+    """The rows that are most like any of the vectors, the most alike first, each with its best cosine."""
+    best: dict[str, Match] = {}
+    for vector in question.vectors:
+        for match in await rows.nearest(view, vector, wanted, model=question.model, limit=question.limit):
+            if match.id not in best or best[match.id].score < match.score:
+                best[match.id] = match
+    return {each.id: each for each in sorted(best.values(), key=lambda each: -each.score)[: question.limit]}
+
+
+async def _weighed(rows: Rows, view: View, words: Sequence[str], corpus: Corpus, most: int) -> dict[str, float]:
+    """The distinct words, each with its inverse frequency; of more than `most`, those held by some row and rarest."""
+    held = await rows.frequencies(view, words) if words else {}
+    weighed = {word: inverse_frequency(max(corpus.rows, 1), held.get(word, 0)) for word in words}
+    if len(weighed) <= most:
+        return weighed
+    rarest = {*sorted(held, key=held.__getitem__)[:most]}
+    return {word: weight for word, weight in weighed.items() if word in rarest}
+
+
+def _add_dated(found: Candidates, matches: Sequence[Match], dates: Mapping[str, float]) -> None:
+    """Rows that name the dates which were asked for, or were written on them."""
+    whole = BOOSTS[FIELDS.index("dates")] * sum(dates.values()) or 1.0
+    found.dated = {match.id: min(1.0, match.score / whole) for match in matches}
+    for match in matches:
+        found.rows.setdefault(match.id, match._replace(score=0.0))
+
+
+async def _add_beside(rows: Rows, view: View, wanted: Filter, question: Question, found: Candidates) -> None:
+    """Rows that hold none of the words, and stand next to those that do."""
+    best = sorted([(-each.score, each.id) for each in found.rows.values()])[: question.spilling]
+    alike = sorted([(-cosine, each) for each, cosine in found.similar.items()])[: question.spilling]
+    asked = list(dict.fromkeys([each for _, each in (*best, *alike)]))
+    neighbours = await rows.neighbours(view, asked)
+    beside: dict[str, float] = {}
+    for each, others in neighbours.items():
+        score = found.rows[each].score
+        for other, off in others.items():
+            if other not in found.rows:
+                beside[other] = beside.get(other, 0.0) + score / (1 + abs(off))
+    chosen = sorted([(-score, each) for each, score in beside.items()])[: question.most_beside]
+    for match in await rows.outline(view, [each for _, each in chosen], wanted):
+        found.rows[match.id] = match
+    apart = {each for each, match in found.rows.items() if match.type in question.apart}
+    found.neighbours = {
+        each: {other: off for other, off in others.items() if other not in apart} if apart else others
+        for each, others in neighbours.items()
+        if each not in apart
+    }

@@ -1,0 +1,394 @@
+"""Declaration of a record's fields: the annotation of each says how its value is checked, written as JSON and read.
+
+A record is a dataclass, and `Annotated` carries all that the rest of the code derives from it:
+
+    title: Annotated[Line, SAID, Searched("title")] = ""
+
+    Line, Text, Count …   its form: how it is checked, written and read
+    SAID                  part of what a row says: its tokens are counted and its text is shown
+    MERGED                a list that grows when the same is said again
+    Label()               rows are filtered and counted by it
+    Searched("title")     its words are found, in this field of the index
+    InTable()             the table of the store keeps it for every row, as a number
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields
+from datetime import datetime
+from operator import attrgetter
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+
+from chatbot.stores.errors import InvalidValue
+from chatbot.stores.records import check_text, check_time, format_time, micros, moment, parse_time
+
+LONGEST_LINE = 1_000
+LONGEST_TEXT = 1_000_000
+MOST_ITEMS = 1_000
+MOST_SOURCES = 10_000
+MOST_COUNTED = 2**31
+DEEPEST = 100
+"""How many tables and lists in the metadata may stand in each other."""
+_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_CONTROLS = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+_INVISIBLE = _CONTROLS | dict.fromkeys((8206, 8207, *range(8234, 8239), *range(8294, 8298)))
+_ODD = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\u2028\u2029]|\s\s|^\s|\s$")
+_ODD_TEXT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+Record = TypeVar("Record")
+Many = TypeVar("Many", bound=Sequence[str])
+"""How lists are held: a row holds tuples; a draft takes lists, too."""
+NONE: Final[Any] = ()
+"""The empty list, however lists are held."""
+
+
+def _same(value: Any, _: str) -> Any:
+    return value
+
+
+class Form:
+    """How the values of a field are checked, read from JSON, written as JSON, and kept as numbers in a column.
+
+    `check` takes a value and the field's name, and returns the value that is kept; `read` makes a value for it from
+    JSON. Both raise `InvalidValue`. `write` makes JSON; None where a value is written as it is. `code` is the type code
+    of its column in an `array`, `number` makes a number of a value, and `value` a value of that.
+    """
+
+    __slots__ = ("check", "code", "number", "read", "value", "write")
+
+    def __init__(
+        self,
+        check: Callable[[Any, str], Any] = _same,
+        *,
+        read: Callable[[Any, str], Any] = _same,
+        write: Callable[[Any], Any] | None = None,
+        code: str = "",
+        number: Callable[[Any], float] = float,
+        value: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self.check = check
+        self.read = read
+        self.write = write
+        self.code = code
+        self.number = number
+        self.value = value
+
+
+class Mark:
+    """A property of a field that others look for."""
+
+    __slots__ = ()
+
+
+class Label:
+    """Rows are filtered and counted by the field, under another `name` where one is given.
+
+    Values are compared without case and width, unless they are `exact`.
+    """
+
+    __slots__ = ("exact", "name")
+
+    def __init__(self, name: str = "", *, exact: bool = False) -> None:
+        self.name = name
+        self.exact = exact
+
+
+class Searched:
+    """The words of the field are found, in this field of the index."""
+
+    __slots__ = ("field",)
+
+    def __init__(self, field: str) -> None:
+        self.field = field
+
+
+class InTable:
+    """The table keeps the field as a number: `none` for None, `blank` for a row that was erased before it was read."""
+
+    __slots__ = ("blank", "none")
+
+    def __init__(self, none: float = 0, blank: float = 0) -> None:
+        self.none = none
+        self.blank = blank
+
+
+class Field(NamedTuple):
+    """A declared field."""
+
+    name: str
+    form: Form | None
+    default: Any
+    """`dataclasses.MISSING` where there is none."""
+    marks: tuple[object, ...]
+
+    def mark(self, wanted: type[Record]) -> Record | None:
+        """The mark of that type, or None."""
+        return next((each for each in self.marks if isinstance(each, wanted)), None)
+
+    @property
+    def written_default(self) -> Any:
+        """The value of a record in which the field is not written, as it would be written."""
+        return None if self.default is MISSING else self.to_json(self.default)
+
+    def to_json(self, value: Any) -> Any:
+        """The value as it is written."""
+        write = self.form.write if self.form else None
+        return value if write is None or value is None else write(value)
+
+
+Fields: TypeAlias = Mapping[str, Field]
+
+
+def declared(record: type) -> dict[str, Field]:
+    """The fields of a record, in order, by name."""
+    found = {}
+    hints: dict[str, Any] = {}
+    for each in fields(record):
+        hint: Any = each.type
+        if isinstance(hint, str):
+            hints = hints or get_type_hints(record, include_extras=True)
+            hint = hints[each.name]
+        default = {} if each.default_factory is dict else each.default
+        marks = tuple(_marks(hint))
+        form = next((mark for mark in marks if isinstance(mark, Form)), None)
+        found[each.name] = Field(each.name, form, default, marks)
+    return found
+
+
+def having(found: Fields, mark: Mark) -> tuple[str, ...]:
+    """The names of the fields that have the mark."""
+    return tuple(each.name for each in found.values() if mark in each.marks)
+
+
+def labelled(found: Fields) -> dict[str, tuple[Field, ...]]:
+    """From each label to the fields that have it."""
+    labels: dict[str, tuple[Field, ...]] = {}
+    for each in found.values():
+        if label := each.mark(Label):
+            name = label.name or each.name
+            labels[name] = (*labels.get(name, ()), each)
+    return labels
+
+
+def checker(found: Fields) -> Callable[[object], None]:
+    """Return the function that checks each field that has not its default, and keeps it in its clean form.
+
+    It raises `InvalidValue`.
+    """
+    checks = [(each.name, each.default, each.form.check) for each in found.values() if each.form is not None]
+    values_of = attrgetter(*(name for name, *_ in checks))
+
+    def check(record: object) -> None:
+        for value, (name, default, check) in zip(values_of(record), checks, strict=True):
+            if value is not default and (kept := check(value, name)) is not value:
+                object.__setattr__(record, name, kept)
+
+    return check
+
+
+def written(record: object, found: Fields) -> dict[str, Any]:
+    """The fields that differ from their defaults, in the form in which they are written."""
+    line = {}
+    for name, form, default, _ in found.values():
+        value = getattr(record, name)
+        if value is not default and value != default:
+            write = form.write if form else None
+            line[name] = value if write is None or value is None else write(value)
+    return line
+
+
+def read(line: Mapping[str, Any], found: Fields, *, partial: bool = False) -> dict[str, Any]:
+    """The values of known fields from their written form. Raises `InvalidValue` for a missing or mistyped one."""
+    values = dict(line)
+    for name, value in line.items():
+        field = found.get(name)
+        if field is None:
+            del values[name]
+        elif field.form is not None and not (value is None and field.default is None):
+            read = field.form.read
+            if read is not _same:
+                values[name] = read(value, name)
+    if not partial:
+        for field in found.values():
+            if field.default is MISSING and field.name not in values:
+                raise InvalidValue(f"it has no {field.name!r}")
+    return values
+
+
+def fold(name: str) -> str:
+    """The form in which names, tags and subjects are compared: no case, no width, single spaces."""
+    if not name.isascii():
+        name = unicodedata.normalize("NFKC", name)
+    return " ".join(name.casefold().split())
+
+
+def is_observation_id(text: str) -> bool:
+    """Whether `text` has the form of an id."""
+    return _ID.fullmatch(text) is not None
+
+
+def check_id(text: object, _: str = "") -> Any:
+    """Return an id. Raise `InvalidValue` for what is not a UUID in lower case."""
+    if not (isinstance(text, str) and _ID.fullmatch(text)):
+        raise InvalidValue(f"{text!r:.80} is not an id: ids are UUIDs in lower case")
+    return text
+
+
+def one_line(text: object, name: str) -> str:
+    """`text` on one line, without control and direction characters; at most 1,000 characters. Else `InvalidValue`."""
+    text = _checked(text, name)
+    if _ODD.search(text):
+        text = " ".join(" ".join(text.split()).translate(_INVISIBLE).split())
+    if len(text) > LONGEST_LINE:
+        raise InvalidValue(f"{name} is {len(text):,} characters long: at most {LONGEST_LINE:,} can be kept there")
+    return text
+
+
+def clean_text(text: object, name: str) -> str:
+    """`text` without control characters but newline and tab; at most a million characters. Else `InvalidValue`."""
+    text = _checked(text, name)
+    if _ODD_TEXT.search(text):
+        text = text.replace("\r\n", "\n").translate(_CONTROLS)
+    if len(text) > LONGEST_TEXT:
+        raise InvalidValue(f"{name} is {len(text):,} characters long: at most {LONGEST_TEXT:,} can be kept")
+    return text
+
+
+def check_depth(value: object, name: str) -> None:
+    """Raise `InvalidValue` for tables and lists that are nested so deeply that not every reader could follow."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [
+            inner
+            for part in level
+            if isinstance(part, Mapping | list | tuple)
+            for inner in (part.values() if isinstance(part, Mapping) else part)
+        ]
+        if not level:
+            return
+    raise InvalidValue(f"{name} is nested more than {DEEPEST} levels deep")
+
+
+def check_share(value: object, name: str) -> Any:
+    """Return a number from 0 to 1. Else `InvalidValue`."""
+    if isinstance(value, bool) or not (isinstance(value, int | float) and 0 <= value <= 1):
+        raise InvalidValue(f"{name} is {value!r:.80}: it must be a number from 0 to 1")
+    return value
+
+
+def words(*known: str) -> Form:
+    """The form of a field that takes one of these words."""
+
+    def one_of(value: Any, name: str) -> Any:
+        if value not in known:
+            raise InvalidValue(f"{name} is {value!r}: it must be one of {', '.join(known)}")
+        return value
+
+    return Form(one_of, code="B", number=known.index, value=known.__getitem__)
+
+
+def _marks(hint: Any) -> Iterator[object]:
+    """What is said of a field by its annotation: all that is in `Annotated`, and the words of a `Literal`."""
+    origin = get_origin(hint)
+    if origin is Annotated:
+        yield from hint.__metadata__
+        yield from _marks(hint.__origin__)
+    elif origin is Literal:
+        yield words(*get_args(hint))
+    else:
+        for each in get_args(hint):
+            yield from _marks(each)
+
+
+def _checked(text: object, name: str) -> str:
+    if not isinstance(text, str):
+        raise InvalidValue(f"{name} is {text!r:.80}, not text")
+    return text if text.isascii() else check_text(text, name)
+
+
+def _list_of(clean: Callable[[object, str], str], most: int = MOST_ITEMS) -> Form:
+    """The form of a field that takes a list of texts, each once."""
+
+    def items(value: Any, name: str) -> tuple[str, ...]:
+        if isinstance(value, str) or not isinstance(value, Iterable):
+            raise InvalidValue(f"{name} is {value!r:.80}, not a list of texts")
+        kept = tuple(dict.fromkeys(text for item in value if (text := clean(item, name))))
+        if len(kept) > most:
+            raise InvalidValue(f"{name} has {len(kept):,} items: at most {most:,} can be kept")
+        return kept
+
+    return Form(items, write=list)
+
+
+def _check_count(value: object, name: str) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int) or not -MOST_COUNTED <= value <= MOST_COUNTED:
+        raise InvalidValue(f"{name} is {value!r:.80}: it must be a whole number of at most {MOST_COUNTED:,}")
+    return value
+
+
+def _read_number(value: object, name: str) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise InvalidValue(f"{name} is {value!r:.80}, not a number")
+    return value
+
+
+def _read_count(value: object, name: str) -> Any:
+    return _read_number(value if isinstance(value, int) else None, name)
+
+
+def _check_moment(value: object, name: str) -> datetime:
+    if not isinstance(value, datetime):
+        raise InvalidValue(f"{name} is {value!r:.80}, not a time")
+    return check_time(value)
+
+
+def _read_moment(value: object, name: str) -> datetime:
+    if not isinstance(value, str):
+        raise InvalidValue(f"{name} is {value!r:.80}, not a time")
+    return parse_time(value)
+
+
+def _check_table(table: object, name: str) -> Mapping[str, Any]:
+    if not isinstance(table, Mapping):
+        raise InvalidValue(f"{name} is {table!r:.80}, not a table")
+    if not table:
+        return table
+    check_depth(table, name)
+    try:
+        text = json.dumps(dict(table), allow_nan=False, ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidValue(f"{name} cannot be written as JSON: {error}") from error
+    if len(text) > LONGEST_TEXT:
+        raise InvalidValue(f"{name} takes {len(text):,} characters: at most {LONGEST_TEXT:,} can be kept")
+    kept: dict[str, Any] = json.loads(check_text(text, name))
+    return kept
+
+
+Line: TypeAlias = Annotated[str, Form(one_line)]
+"""Text on one line; white space at its ends and control characters go."""
+LineOrNone: TypeAlias = Annotated[str | None, Form(lambda value, name: one_line(value, name) or None)]
+Text: TypeAlias = Annotated[str, Form(clean_text)]
+"""Text on any number of lines."""
+Lines: TypeAlias = Annotated[Many, _list_of(one_line)]
+Texts: TypeAlias = Annotated[Many, _list_of(clean_text)]
+Ids: TypeAlias = Annotated[Many, _list_of(one_line, MOST_SOURCES)]
+Id: TypeAlias = Annotated[str, Form(check_id, read=check_id)]
+Moment: TypeAlias = Annotated[
+    datetime, Form(_check_moment, read=_read_moment, write=format_time, code="q", number=micros, value=moment)
+]
+Count: TypeAlias = Annotated[
+    int,
+    Form(_check_count, read=_read_count, code="I", number=lambda each: max(0, each)),
+]
+Share: TypeAlias = Annotated[float, Form(check_share, read=_read_number, code="d")]
+"""A number from 0 to 1."""
+Table: TypeAlias = Annotated[Mapping[str, Any], Form(_check_table, write=dict)]
+"""JSON, by key."""
+
+SAID = Mark()
+MERGED = Mark()

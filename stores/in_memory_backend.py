@@ -1,0 +1,219 @@
+"""The backend that keeps everything in memory for as long as it lives: for tests, and for `--ephemeral`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from chatbot.stores.backend import Backend, Document, Lease, Lines, Mark, Pen, Place, Reading, Record, Sessions
+from chatbot.stores.errors import MissingFolder
+from chatbot.stores.records import SessionRef
+from chatbot.stores.session_record import SessionRecord
+
+
+class MemoryPlace(Place):
+    """Dictionaries. Threads share it, processes do not."""
+
+    name = "memory"
+
+    def __init__(self) -> None:
+        self._lines: dict[str, MemoryLines] = {}
+        self._documents: dict[str, MemoryDocument] = {}
+        self._leases: dict[str, threading.Lock] = {}
+
+    def lines(self, name: str) -> Lines:
+        """See `Place`."""
+        return self._lines.setdefault(name, MemoryLines())
+
+    def document(self, name: str) -> Document:
+        """See `Place`."""
+        return self._documents.setdefault(name, MemoryDocument(name))
+
+    def lease(self, name: str) -> Lease:
+        """See `Place`."""
+        return MemoryLease(self._leases.setdefault(name, threading.Lock()))
+
+
+class MemoryBackend(MemoryPlace, Backend):
+    """A place for the identity and one for each session, all in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._places: dict[str, MemoryPlace] = {}
+        self.sessions = MemorySessions(self._places)
+
+    def place_of(self, session: SessionRef) -> Place:
+        """See `Backend`."""
+        if session.id not in self._places:
+            raise MissingFolder(f"there is no session {session.id}")
+        return self._places[session.id]
+
+    def close(self) -> None:
+        """See `Backend`. Nothing is held."""
+
+
+class MemorySessions(Sessions):
+    """Records by id, the one used last at the end."""
+
+    def __init__(self, places: dict[str, MemoryPlace]) -> None:
+        self._guard = threading.RLock()
+        self._records: dict[str, SessionRecord] = {}
+        self._places = places
+
+    def begin(self, record: SessionRecord) -> SessionRef:
+        """See `Sessions`."""
+        self._places[record.id] = MemoryPlace()
+        return self.ref(record.id)
+
+    def publish(self, record: SessionRecord) -> None:
+        """See `Sessions`."""
+        with self._guard:
+            self._records[record.id] = record
+
+    def abandon(self, session_id: str) -> None:
+        """See `Sessions`."""
+        self._places.pop(session_id, None)
+
+    def ref(self, session_id: str) -> SessionRef:
+        """See `Sessions`. There is no folder."""
+        return SessionRef(session_id, Path())
+
+    def glance(self, session_id: str) -> SessionRecord | None:
+        """See `Sessions`."""
+        return self._records.get(session_id)
+
+    def get(self, session_id: str) -> SessionRecord:
+        """See `Sessions`."""
+        with self._guard:
+            if session_id not in self._records:
+                raise MissingFolder(f"there is no session {session_id}")
+            return self._records[session_id]
+
+    def find(
+        self, wanted: Callable[[SessionRecord], bool], limit: int | None = None, *, behind: str | None = None
+    ) -> list[SessionRecord]:
+        """See `Sessions`."""
+        with self._guard:
+            records = list(reversed(self._records.values()))
+        begin = next((place + 1 for place, record in enumerate(records) if record.id == behind), len(records))
+        return list(filter(wanted, records[begin if behind else 0 :]))[:limit]
+
+    def ids(self) -> list[str]:
+        """See `Sessions`."""
+        return list(self._records)
+
+    def change(self, session_id: str, change: Callable[[SessionRecord], SessionRecord]) -> SessionRecord:
+        """See `Sessions`."""
+        with self._guard:
+            record = change(self.get(session_id))
+            del self._records[session_id]
+            self._records[session_id] = record
+        return record
+
+    def note_used(self, session_id: str, now: datetime) -> None:
+        """See `Sessions`."""
+        self.change(session_id, lambda record: record.used(now))
+
+    def delete(self, session_id: str) -> None:
+        """See `Sessions`."""
+        with self._guard:
+            self.get(session_id)
+            del self._records[session_id]
+            self._places.pop(session_id, None)
+
+
+class MemoryLines(Lines):
+    """A list of records."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._records: list[Record] = []
+        self._rewrites = 0
+
+    @contextmanager
+    def alone(self) -> Iterator[Pen]:
+        """See `Lines`."""
+        with self._guard:
+            yield self._Pen(self)
+
+    def newest_first(self) -> Iterator[Record]:
+        """See `Lines`."""
+        return iter(deepcopy(self._records)[::-1])
+
+    def since(self, mark: Mark | None) -> Reading:
+        """See `Lines`."""
+        rewrites, end = mark if isinstance(mark, tuple) else (-1, 0)
+        starts_over = rewrites != self._rewrites
+        records = deepcopy(self._records[0 if starts_over else end :])
+        return Reading(records, (self._rewrites, len(self._records)), starts_over)
+
+    def set_aside(self) -> str:
+        """See `Lines`. Nobody could find them again, so they are dropped."""
+        self.rewrite(lambda _: None)
+        return ""
+
+    class _Pen:
+        def __init__(self, lines: MemoryLines) -> None:
+            self._lines = lines
+
+        def append(self, records: Sequence[Mapping[str, Any]]) -> None:
+            self._lines._records += [deepcopy(dict(record)) for record in records]  # noqa: SLF001 - they are one
+
+        def rewrite(self, change: Callable[[Record], Record | None], *, holding: Collection[str] = ()) -> None:
+            lines = self._lines
+            new = [change(record) if not holding or _holds(record, holding) else record for record in lines._records]  # noqa: SLF001
+            lines._records = [record for record in new if record is not None]  # noqa: SLF001
+            lines._rewrites += 1  # noqa: SLF001
+
+
+class MemoryDocument(Document):
+    """A value."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._guard = threading.Lock()
+        self._data: bytes | None = None
+
+    def read(self) -> bytes | None:
+        """See `Document`."""
+        return self._data
+
+    def change(self, change: Callable[[bytes | None], bytes], *, durable: bool = True) -> bytes:  # noqa: ARG002
+        """See `Document`."""
+        with self._guard:
+            self._data = change(self._data)
+            return self._data
+
+    def set_aside(self) -> str:
+        """See `Document`. Nobody could find it again, so it is dropped."""
+        self._data = None
+        return ""
+
+
+class MemoryLease(Lease):
+    """A lock."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
+        self._is_held = False
+
+    def take(self) -> bool:
+        """See `Lease`."""
+        self._is_held = self._is_held or self._lock.acquire(blocking=False)
+        return self._is_held
+
+    def release(self) -> None:
+        """See `Lease`."""
+        if self._is_held:
+            self._is_held = False
+            self._lock.release()
+
+
+def _holds(record: Record, texts: Collection[str]) -> bool:
+    said = str(record)
+    return any(text in said for text in texts)

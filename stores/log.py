@@ -1,0 +1,121 @@
+"""What an engine for observations implements: an ordered log of events, one line each, and the right to change it.
+
+Everything else is above it, once for all engines: the fold of events into a table, the gate, ranking, caches, erasure.
+A `Place` tells where a line stands; places grow in the order of the lines. A log may be rewritten, by erasure and by
+compaction: then it is another one, `is_replaced` says so to everyone who read the old one, and all places are new.
+
+All methods block. Readers need no lock; `locked` is exclusive between threads and processes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from chatbot.stores.events import Event
+
+Place = tuple[int, int]
+"""Where a line of the log stands: offset and length in bytes, or whatever an engine's numbers mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far which log was read: what a cache keeps to go on from there."""
+
+    inode: int
+    """What tells one log from another that took its place."""
+    size: int
+    digest: str
+    """Of what stands before the position."""
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """What is left of the line that added a row: its number and its id."""
+
+    number: int
+    id: str
+    purge: Event
+    """The event that erases it, and others with it."""
+
+
+Change = Callable[[bytes, int], "bytes | Erased | None"]
+"""From a line, and the first number of its place, to what is left of it."""
+
+
+class Writing(Protocol):
+    """The right to change the log, for as long as nobody else has it."""
+
+    def mend(self) -> None:
+        """Make whole, or cut off, what a process that died while it wrote has left at the end."""
+
+    def append(self, event: Event) -> Place:
+        """Add the event's line; where it stands. Everyone may read it now; it is durable after `sync`."""
+
+    def release(self) -> None:
+        """Let others write already; only `sync` may follow."""
+
+    def sync(self) -> None:
+        """Return once all lines are durable."""
+
+    def rewrite(self, change: Change, more: Iterable[Event] = ()) -> dict[int, Place]:
+        """Replace the log by the lines that `change` makes of it, and by the lines of `more`; durable on return.
+
+        All lines must have been read. No byte of what is left out is kept. Returns where each line that is left stands
+        now, by the first number of its old place. What it wrote counts as read.
+        """
+
+
+class Log(ABC):
+    """The events of an identity, and how far they were read."""
+
+    name: str
+    """What messages call it."""
+
+    @property
+    @abstractmethod
+    def position(self) -> int:
+        """How many bytes were read, or written by us."""
+
+    @abstractmethod
+    def mark(self) -> Mark:
+        """How far it was read."""
+
+    @abstractmethod
+    def resume(self, mark: Mark) -> bool:
+        """Go on from there, if this is the log that the mark is of; whether it is."""
+
+    @abstractmethod
+    def is_replaced(self) -> bool:
+        """Whether the log is another one than was read, or lost some of its lines."""
+
+    @abstractmethod
+    def start_again(self) -> None:
+        """Forget what was read: the next `read_new` begins at the start of the log that is there then."""
+
+    @abstractmethod
+    def read_new(self) -> Iterator[tuple[Place, bytes]]:
+        """The whole lines behind what was read, with their places; each counts as read when the next is asked for."""
+
+    @abstractmethod
+    def event_at(self, place: Place) -> Event:
+        """The event in the line at `place`. Raises a `StoreError` where the line is damaged."""
+
+    @abstractmethod
+    def locked(self) -> AbstractContextManager[Writing]:
+        """Be the only one who writes."""
+
+    def was_written(self) -> bool:
+        """Whether anybody has ever written here; a copy that is only read is left as it is."""
+        return True
+
+    @abstractmethod
+    def rest(self) -> None:
+        """Let go of descriptors until the next use."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of files and connections."""

@@ -1,0 +1,455 @@
+"""Whoosh over segments: its own `SegmentWriter` writes them and its own `Searcher` reads them, through this codec.
+
+A codec is where Whoosh lets others decide how postings are kept. With this one it writes no file of its own: no table
+of contents, no pickle. Imported by whoever writes; what searches does without.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from whoosh.codec import base
+from whoosh.fields import FieldType, Schema
+from whoosh.filedb.filestore import RamStorage
+from whoosh.formats import Frequency
+from whoosh.matching import ListMatcher
+from whoosh.reading import SegmentReader, TermInfo, TermNotFound
+from whoosh.writing import SegmentWriter
+
+from chatbot.stores.bm25 import FIELDS, LENGTHS, MAX_FREQUENCY, length_to_byte
+from chatbot.stores.observations.arrays import joined
+from chatbot.stores.observations.segments import KEY_BYTES, MANY, REPEATED, UNKNOWN, Draft, Ints, Segment
+
+NUMBERS = {name: number for number, name in enumerate(FIELDS)}
+_FIELD, _DOCUMENT, _TERM = 16, 20, 36
+"""Where in a packed posting the field and the document begin, and the term where it is packed for sorting."""
+
+Counts = Mapping[str, int]
+Part = tuple[Sequence[bytes], Ints, Ints]
+"""Terms, how many postings each has, and these: `document << 20 | field << 16 | count`."""
+
+
+class _Counted(FieldType):  # type: ignore[misc]
+    """A field whose terms were analysed and counted before."""
+
+
+class _Numbers(dict[str, int]):
+    """From each term to its number, in the order in which terms are met."""
+
+    def __missing__(self, term: str) -> int:
+        self[term] = number = len(self)
+        return number
+
+
+class Postings:
+    """Gathers postings in place of Whoosh's pool, which would sort tuples and spill them to files as pickles."""
+
+    def __init__(self, parts: Iterable[Part] = ()) -> None:
+        self._numbers = _Numbers()
+        self._terms = array("I")
+        self._counts = array("I")
+        self._runs: list[tuple[int, int]] = []
+        """Of each field of a document: how many terms it has, and its part of a packed posting."""
+        self._parts = list(parts)
+
+    def add(self, field: int, document: int, counts: Counts) -> None:
+        """Take all postings of one field of a document."""
+        self._terms.extend(map(self._numbers.__getitem__, counts))
+        self._counts.extend(counts.values())
+        self._runs.append((len(counts), document << _DOCUMENT | field << _FIELD))
+
+    def extend(self, part: Part) -> None:
+        """Take many."""
+        self._parts.append(part)
+
+    def iter_postings(self) -> Postings:
+        """What `Writer` and the codec's `add_postings` hand on: all at once."""
+        return self
+
+    def cleanup(self) -> None:
+        """Let go of everything."""
+        self._numbers.clear()
+        self._terms, self._counts = array("I"), array("I")
+        self._runs.clear()
+        self._parts.clear()
+
+    def arrays(self, codes: Ints) -> dict[str, Ints]:
+        """The arrays of a segment, besides `texts` and those of lengths; `codes` are these, by field and document."""
+        parts = [*self._parts, *([self._gathered()] if self._runs else [])]
+        if not sum(len(part[2]) for part in parts):
+            return {}
+        terms = list(parts[0][0]) if len(parts) == 1 else sorted(set().union(*(part[0] for part in parts)))
+        places = {term: number for number, term in enumerate(terms)}
+        numbers = [np.fromiter(map(places.__getitem__, part[0]), "u8", len(part[0])) for part in parts]
+        owners = np.concatenate([np.repeat(each, part[1]) for each, part in zip(numbers, parts, strict=True)])
+        values = np.concatenate([part[2] for part in parts])
+        document, count = values >> np.uint64(_DOCUMENT), values & np.uint64(0xFFFF)
+        field = (values >> np.uint64(_FIELD)) & np.uint64(15)
+        packed = owners << np.uint64(_TERM) | field << np.uint64(32) | document << np.uint64(16) | count
+        packed.sort()
+        return _term_arrays(terms) | _posting_arrays(packed, len(terms), codes)
+
+    def _gathered(self) -> Part:
+        found = [term.encode() for term in self._numbers]
+        order = np.array(sorted(range(len(found)), key=found.__getitem__), "i8")
+        ranks = np.empty(len(found), "i8")
+        ranks[order] = np.arange(len(found))
+        owners = ranks[np.frombuffer(self._terms, "u4")]
+        sizes, places = np.array(self._runs, "u8").T
+        counts = np.minimum(np.frombuffer(self._counts, "u4"), MAX_FREQUENCY).astype("u8")
+        values = np.repeat(places, sizes.astype("i8")) | counts
+        sizes = np.bincount(owners, minlength=len(found))
+        return [found[number] for number in order.tolist()], sizes, values[np.argsort(owners, kind="stable")]
+
+
+def _term_arrays(terms: Sequence[bytes]) -> dict[str, Ints]:
+    keys = np.frombuffer(b"".join(term[:KEY_BYTES].ljust(KEY_BYTES, b"\0") for term in terms), ">u8")
+    rest, rests = joined(term[KEY_BYTES:] for term in terms)
+    return {"keys": keys, "rest": np.frombuffer(rest, "u1"), "rests": np.array(rests, "<u4")}
+
+
+def _posting_arrays(packed: Ints, terms: int, codes: Ints) -> dict[str, Ints]:
+    """From sorted `term << 36 | field << 32 | document << 16 | count`."""
+    entries = packed >> np.uint64(32)
+    begins = np.flatnonzero(np.r_[True, entries[1:] != entries[:-1]])
+    owners = entries[begins] >> np.uint64(4)
+    counts, documents = packed & np.uint64(0xFFFF), (packed >> np.uint64(16)) & np.uint64(0xFFFF)
+    many = np.flatnonzero(counts >= MANY).astype("u8")
+    lengths = codes[(entries & np.uint64(15)).astype("i8"), documents.astype("i8")]
+    flags = np.minimum(counts, MANY).astype("u1") | _repeated(packed, owners, begins)
+    return {
+        "firsts": np.searchsorted(owners, np.arange(terms + 1, dtype="u8")).astype("<u4"),
+        "fields": (entries[begins] & np.uint64(15)).astype("u1"),
+        "runs": np.r_[begins, len(packed)].astype("<u4"),
+        "postings": documents.astype("<u4") << 16 | lengths.astype("<u4") << 8 | flags,
+        "many": many << np.uint64(16) | counts[many.astype("i8")],
+    }
+
+
+def _repeated(packed: Ints, owners: Ints, begins: Ints) -> Ints:
+    """`REPEATED` for each posting whose row has the term in an earlier field too."""
+    flags = np.full(len(packed), 0, "u1")
+    sizes = np.diff(np.r_[begins, len(packed)])
+    same = owners[1:] == owners[:-1]
+    shared = np.flatnonzero(np.repeat(np.r_[same, False] | np.r_[False, same], sizes))
+    if len(shared):
+        few = packed[shared]
+        holders = few >> np.uint64(_TERM) << np.uint64(16) | (few >> np.uint64(16)) & np.uint64(0xFFFF)
+        _, first = np.unique(holders, return_index=True)
+        flags[shared] = REPEATED
+        flags[shared[first]] = 0
+    return flags
+
+
+class _Documents(base.PerDocumentWriter):  # type: ignore[misc]
+    """Keeps the length of each field of each document."""
+
+    def __init__(self, rows: int) -> None:
+        self.codes = np.zeros((len(FIELDS), rows), "u1")
+        self.is_closed = False
+        self._document = 0
+
+    def start_doc(self, docnum: int) -> None:
+        """Begin a document."""
+        self._document = docnum
+
+    def add_field(self, fieldname: str, fieldobj: object, value: object, length: int) -> None:  # noqa: ARG002
+        """Keep the length of one of its fields."""
+        self.codes[NUMBERS[fieldname], self._document] = length_to_byte(length)
+
+    def cancel_doc(self) -> None:
+        """Nothing of a document is kept before it is whole."""
+
+    def close(self) -> None:
+        """Whoosh's end."""
+        self.is_closed = True
+
+
+class _Fields(base.FieldWriter):  # type: ignore[misc]
+    """Takes all postings at once."""
+
+    def __init__(self, documents: _Documents) -> None:
+        self.arrays: dict[str, Ints] = {}
+        self.is_closed = False
+        self._documents = documents
+
+    def add_postings(self, schema: object, lengths: object, items: Postings) -> None:  # noqa: ARG002
+        """Make the arrays."""
+        self.arrays = items.arrays(self._documents.codes)
+
+    def close(self) -> None:
+        """Whoosh's end."""
+        self.is_closed = True
+
+
+class _New(base.Segment):  # type: ignore[misc]
+    """A segment while Whoosh writes or reads it."""
+
+    def __init__(self, codec: Codec, rows: int) -> None:
+        super().__init__("rows")
+        self._codec = codec
+        self._rows = rows
+
+    def codec(self) -> Codec:
+        """The codec."""
+        return self._codec
+
+    def set_doc_count(self, count: int) -> None:
+        """Take how many there are."""
+        self._rows = count
+
+    def doc_count_all(self) -> int:
+        """How many there are."""
+        return self._rows
+
+    doc_count = doc_count_all
+
+    def deleted_count(self) -> int:
+        """None: what is deleted is not visible."""
+        return 0
+
+    def is_deleted(self, docnum: int) -> bool:  # noqa: ARG002
+        """Never."""
+        return False
+
+    def should_assemble(self) -> bool:
+        """Never: there are no files."""
+        return False
+
+
+class Codec(base.Codec):  # type: ignore[misc]
+    """Of a segment that is made for so many rows, or of one that is there."""
+
+    length_stats = False
+
+    def __init__(self, rows: int = 0, segment: Segment | None = None) -> None:
+        self._rows = rows
+        self._segment = segment
+        self._documents = _Documents(rows)
+
+    def new_segment(self, storage: object, indexname: str) -> _New:  # noqa: ARG002
+        """A segment for Whoosh."""
+        return _New(self, self._rows)
+
+    def per_document_writer(self, storage: object, segment: object) -> _Documents:  # noqa: ARG002
+        """For lengths."""
+        return self._documents
+
+    def field_writer(self, storage: object, segment: object) -> _Fields:  # noqa: ARG002
+        """For postings."""
+        return _Fields(self._documents)
+
+    def terms_reader(self, storage: object, segment: object) -> _Terms:  # noqa: ARG002
+        """Of the segment that is there."""
+        return _Terms(self._there())
+
+    def per_document_reader(self, storage: object, segment: object) -> _Lengths:  # noqa: ARG002
+        """Of the segment that is there."""
+        return _Lengths(self._there())
+
+    def _there(self) -> Segment:
+        if self._segment is None:
+            raise ValueError("there is no segment to be read")
+        return self._segment
+
+
+class Writer(SegmentWriter):  # type: ignore[misc]
+    """Whoosh's writer of the rows from `start` to `end`: documents may come in any order, each once, and segments."""
+
+    def __init__(self, start: int, end: int) -> None:
+        schema = Schema(**{name: _Counted(Frequency(), None, scorable=True) for name in FIELDS})
+        toc = SimpleNamespace(generation=0, schema=schema, segments=[])
+        index = SimpleNamespace(storage=RamStorage(), indexname="rows", _read_toc=lambda: toc)
+        super().__init__(index, _lk=False, codec=Codec(end - start), compound=False)
+        self.pool = Postings()
+        self._start, self._end = start, end
+        self._texts = np.full(end - start, UNKNOWN, "<i8")
+
+    def add_row(self, row: int, version: int, fields: Mapping[str, Counts]) -> None:
+        """Add what is searched of a row, unless it is there already, or is none of these rows."""
+        if self._start <= row < self._end and self._texts[row - self._start] == UNKNOWN:
+            self._texts[row - self._start] = version
+            self.docnum = row - self._start
+            self.add_document(**fields)
+
+    def add_document(self, **fields: Counts) -> None:
+        """Add a document whose terms were counted before: a field at once, where Whoosh takes posting by posting."""
+        self.perdocwriter.start_doc(self.docnum)
+        for name, counts in fields.items():
+            self.perdocwriter.add_field(name, self.schema[name], None, sum(counts.values()))
+            self.pool.add(NUMBERS[name], self.docnum, counts)
+        self.perdocwriter.finish_doc()
+        self._added = True
+        self.docnum += 1
+
+    def add_segment(self, segment: Segment) -> None:
+        """Add the rows of a segment that are not there yet, as Whoosh's `add_reader` would one by one."""
+        segment.check()
+        start, end = max(segment.start, self._start), min(segment.end, self._end)
+        old, new = slice(start - segment.start, end - segment.start), slice(start - self._start, end - self._start)
+        taken = (self._texts[new] == UNKNOWN) & (segment.texts[old] != UNKNOWN)
+        self._texts[new][taken] = segment.texts[old][taken]
+        self.perdocwriter.codes[:, new][:, taken] = segment.codes[:, old][:, taken]
+        is_taken = np.zeros(len(segment), bool)
+        is_taken[old] = taken
+        self.pool.extend(_part_of(segment, is_taken, segment.start - self._start))
+
+    def finish(self) -> Draft:
+        """The segment, in place of Whoosh's commit, which would write a table of contents."""
+        self.docnum = self._end - self._start
+        self._finalize_segment()
+        self._finish()
+        lengths = {f"codes{number}": codes for number, codes in enumerate(self.perdocwriter.codes) if codes.any()}
+        return Draft(self._start, self._end, {**self.fieldwriter.arrays, **lengths, "texts": self._texts})
+
+
+def _part_of(segment: Segment, is_taken: Ints, shift: int) -> Part:
+    """The postings of the rows of a segment that are taken over."""
+    firsts, runs = segment.whole("firsts", "<u4").astype("i8"), segment.whole("runs", "<u4").astype("i8")
+    postings = segment.postings
+    rows, counts = (postings >> 16).astype("i8"), (postings & MANY).astype("u8")
+    for place, count in segment.many(0, len(rows)):
+        counts[place] = count
+    keep = is_taken[rows]
+    fields = np.repeat(segment.whole("fields", "u1").astype("u8"), np.diff(runs))
+    values = (rows + shift).astype("u8") << np.uint64(_DOCUMENT) | fields << np.uint64(_FIELD) | counts
+    kept = np.concatenate([[0], np.cumsum(keep)])
+    sizes = np.diff(kept[runs[firsts]]) if len(runs) else np.zeros(0, "i8")
+    held = np.flatnonzero(sizes)
+    terms = segment.terms()
+    return [terms[number] for number in held.tolist()], sizes[held], values[keep]
+
+
+def build(
+    start: int,
+    end: int,
+    documents: Iterable[tuple[int, int, Mapping[str, Counts]]],
+    segments: Iterable[Segment] = (),
+    pause: Callable[[], object] = lambda: None,
+) -> Draft:
+    """The segment of these rows: each as a document gives it, or else as the first of the segments that holds it.
+
+    `pause` is called between rows, where others may want to go on.
+    """
+    writer = Writer(start, end)
+    for row, version, fields in documents:
+        writer.add_row(row, version, fields)
+        pause()
+    for segment in segments:
+        writer.add_segment(segment)
+    return writer.finish()
+
+
+def reader(segment: Segment) -> SegmentReader:
+    """The segment as Whoosh reads it, for its `Searcher`."""
+    schema = Schema(**{name: _Counted(Frequency(), None, scorable=True) for name in FIELDS})
+    codec = Codec(segment=segment)
+    return SegmentReader(RamStorage(), schema, _New(codec, len(segment)), generation=0, codec=codec)
+
+
+class _Lengths(base.PerDocumentReader):  # type: ignore[misc]
+    def __init__(self, segment: Segment) -> None:
+        self._rows = len(segment)
+        self._codes = segment.codes
+
+    def doc_count(self) -> int:
+        return self._rows
+
+    doc_count_all = doc_count
+
+    def has_deletions(self) -> bool:
+        return False
+
+    def is_deleted(self, docnum: int) -> bool:  # noqa: ARG002
+        """Never."""
+        return False
+
+    def deleted_docs(self) -> Iterator[int]:
+        return iter(())
+
+    def stored_fields(self, docnum: int) -> dict[str, Any]:  # noqa: ARG002
+        return {}
+
+    def doc_field_length(self, docnum: int, fieldname: str, default: int = 0) -> int:  # noqa: ARG002
+        return LENGTHS[int(self._codes[NUMBERS[fieldname], docnum])]
+
+    def lengths(self, fieldname: str) -> list[int]:
+        return [LENGTHS[code] for code in self._codes[NUMBERS[fieldname]].tolist()]
+
+    def field_length(self, fieldname: str) -> int:
+        return sum(self.lengths(fieldname))
+
+    def min_field_length(self, fieldname: str) -> int:
+        return min(self.lengths(fieldname))
+
+    def max_field_length(self, fieldname: str) -> int:
+        return max(self.lengths(fieldname))
+
+
+class _Terms(base.TermsReader):  # type: ignore[misc]
+    def __init__(self, segment: Segment) -> None:
+        self._segment = segment
+        self._lengths = _Lengths(segment)
+        self._texts = segment.terms()
+
+    def __contains__(self, term: tuple[str, bytes]) -> bool:
+        return bool(self._held(*term))
+
+    def terms(self) -> Iterator[tuple[str, bytes]]:
+        return chain.from_iterable(self.terms_from(name, b"") for name in sorted(FIELDS))
+
+    def terms_from(self, fieldname: str, prefix: bytes) -> Iterator[tuple[str, bytes]]:
+        texts = self._texts[bisect_left(self._texts, prefix) :]
+        return ((fieldname, text) for text in texts if self._held(fieldname, text))
+
+    def items(self) -> Iterator[tuple[tuple[str, bytes], TermInfo]]:
+        return ((term, self.term_info(*term)) for term in self.terms())
+
+    def items_from(self, fieldname: str, prefix: bytes) -> Iterator[tuple[tuple[str, bytes], TermInfo]]:
+        return ((term, self.term_info(*term)) for term in self.terms_from(fieldname, prefix))
+
+    def frequency(self, fieldname: str, text: bytes) -> int:
+        return sum(self._held(fieldname, text).values())
+
+    def doc_frequency(self, fieldname: str, text: bytes) -> int:
+        return len(self._held(fieldname, text))
+
+    def term_info(self, fieldname: str, text: bytes) -> TermInfo:
+        held = self._held(fieldname, text)
+        if not held:
+            raise TermNotFound(f"{fieldname}:{text!r}")
+        lengths = [self._lengths.doc_field_length(row, fieldname) for row in held]
+        return TermInfo(
+            weight=float(sum(held.values())),
+            df=len(held),
+            minlength=min(lengths),
+            maxlength=max(lengths),
+            maxweight=float(max(held.values())),
+            minid=min(held),
+            maxid=max(held),
+        )
+
+    def matcher(self, fieldname: str, text: bytes, format_: object, scorer: object = None) -> ListMatcher:
+        held, info = self._held(fieldname, text), self.term_info(fieldname, text)
+        weights = list(map(float, held.values()))
+        return ListMatcher(list(held), weights, [b""] * len(held), format_, scorer=scorer, terminfo=info)
+
+    def indexed_field_names(self) -> list[str]:
+        return [name for name, total in zip(FIELDS, self._segment.entry.totals, strict=True) if total]
+
+    def _held(self, fieldname: str, text: bytes) -> dict[int, int]:
+        """From each document that has the term in the field to how often."""
+        for number, begin, end in self._segment.runs(text.decode()):
+            if number == NUMBERS[fieldname]:
+                postings = self._segment.postings[begin:end]
+                counts = (postings & MANY).tolist()
+                for place, count in self._segment.many(begin, end):
+                    counts[place - begin] = count
+                return dict(zip((postings >> 16).tolist(), counts, strict=True))
+        return {}

@@ -1,0 +1,59 @@
+"""Questions to the table that NumPy answers over whole columns: imported with the first search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from chatbot.stores.bm25 import K1, inverse_frequency
+from chatbot.stores.observations.segments import Ints
+from chatbot.stores.observations.table import Table, always
+from chatbot.stores.query import Filter
+from chatbot.stores.records import micros
+
+
+def wanted_rows(table: Table, wanted: Filter) -> Ints | None:
+    """One flag a row: whether it fits what of `wanted` is not its status; None where all do."""
+    numbers, flags = table.fitting(wanted), None
+    if numbers is not None:
+        flags = np.zeros(len(table), bool)
+        flags[np.fromiter(numbers, "i8", len(numbers))] = True
+    for each in _ranges(table, wanted):
+        flags = each if flags is None else flags & each
+    rest = table.test(wanted, without_ranges=True)
+    if rest is not always:
+        among = range(len(table)) if flags is None else np.flatnonzero(flags).tolist()
+        fitting = [number for number in among if rest(number)]
+        flags = np.zeros(len(table), bool)
+        flags[fitting] = True
+    return flags
+
+
+def sessions_about(table: Table, held: Sequence[Ints]) -> dict[str, float]:
+    """What `chatbot.stores.bm25.about` says, of the rows that hold each of the terms."""
+    names = table.sessions
+    sessions = np.array(table.session_of, "i8")
+    counts = [np.bincount(sessions[rows], minlength=len(names)) for rows in held]
+    for each in counts:
+        each[0] = 0  # those without a session
+    total = int(np.count_nonzero(sum(counts))) if counts else 0
+    scores = np.zeros(len(names))
+    for each in counts:
+        among = np.flatnonzero(each)
+        if len(among):
+            idf = inverse_frequency(total, len(among))
+            scores[among] += idf * (each[among] * (K1 + 1)) / (each[among] + K1)
+    found = np.flatnonzero(scores)
+    return {names[at] or "": score for at, score in zip(found.tolist(), scores[found].tolist(), strict=True)}
+
+
+def _ranges(table: Table, wanted: Filter) -> list[Ints]:
+    found = []
+    if wanted.after is not None:
+        found.append(np.array(table.created_at) >= micros(wanted.after))
+    if wanted.before is not None:
+        found.append(np.array(table.created_at) < micros(wanted.before))
+    if wanted.min_importance > 0:
+        found.append(np.array(table.importance) >= wanted.min_importance)
+    return found

@@ -1,0 +1,410 @@
+"""The text index of the observations: a cache that may be deleted at any time, and never shows what is hidden.
+
+Rows are numbered as in the journal. A row is found by the newest of its texts that was `put` here or that a segment
+holds, never by an older one beside it. Scores are those of `bm25.rank` over the visible rows, bit for bit.
+
+Guarded by the owner's lock, except `write` and `release`, which may run beside everything else.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from chatbot.stores.bm25 import Document, average_length
+from chatbot.stores.errors import StoreError
+from chatbot.stores.files import Stamp
+from chatbot.stores.observations import manifest as manifests
+from chatbot.stores.observations import ranking
+from chatbot.stores.observations.arrays import Damaged
+from chatbot.stores.observations.manifest import Manifest
+from chatbot.stores.observations.overlay import FLUSH_ROWS, Overlay, Text
+from chatbot.stores.observations.ranking import Ranked, Totals
+from chatbot.stores.observations.segments import MAX_ROWS, DamagedSegment, Entry, Ints, Segment, remove
+from chatbot.stores.observations.visible import Visible
+from chatbot.stores.query import Corpus
+
+__all__ = ["DamagedSegment", "IndexUnusable", "Plan", "TextIndex", "Visible", "Written"]
+
+logger = logging.getLogger(__name__)
+
+_STALE_SHARE = 8
+_MANY = 4 * FLUSH_ROWS
+_LOG_ROWS = 20_000
+_ATTEMPTS = 3
+
+
+class IndexUnusable(Exception):
+    """There can be no text index on the disk: its folder cannot be written, or Whoosh cannot be imported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The rows to write next as one segment; what `texts` does not have of them is taken from the `segments`."""
+
+    start: int
+    end: int
+    generation: int
+    erasures: int
+    texts: Mapping[int, Text] = field(default_factory=dict, repr=False)
+    segments: Sequence[Segment] = ()
+
+
+@dataclass(eq=False, slots=True)
+class Written:
+    """A segment on the disk that nobody uses yet. Publish it: until then, nobody else may write."""
+
+    segment: Segment
+    plan: Plan
+    right: ExitStack = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A segment that others use already."""
+
+    segment: Segment
+    manifest: Manifest
+    stamp: Stamp | None
+
+
+class TextIndex:
+    """See the module. Without a folder everything stays in memory."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder or Path()
+        self._is_kept = folder is not None
+        self._manifest = Manifest()
+        self._stamp: Stamp | None = None
+        self._segments: list[Segment] = []
+        self._overlay = Overlay()
+        self._log: list[int] = []
+        self._totals: WeakKeyDictionary[Visible, Totals] = WeakKeyDictionary()
+
+    @property
+    def pending(self) -> int:
+        """How many rows are in memory only."""
+        return len(self._overlay)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is a folder to keep segments in."""
+        return self._is_kept
+
+    def open(self) -> None:
+        """Take over the sound segments and remove all else. Raises `IndexUnusable`, never for what is in the files."""
+        if find_spec("whoosh") is None:
+            raise IndexUnusable("whoosh is not installed")
+        try:
+            manifests.prepare(self._folder)
+            if not os.access(self._folder, os.W_OK | os.X_OK):
+                raise IndexUnusable(f"{self._folder} cannot be written")
+            self._load()
+            manifests.try_sweep(self._folder, self._manifest)
+        except (StoreError, OSError) as error:
+            raise IndexUnusable(f"no text index can be kept in {self._folder}: {error}") from error
+
+    def close(self) -> None:
+        """Forget everything; what is on the disk stays."""
+        self._segments = []
+        self._overlay = Overlay()
+        self._log = []
+        self._totals.clear()
+
+    def refresh(self) -> bool:
+        """Adopt what another process published; returns whether there was anything. One call to the system if not."""
+        if not self._is_kept or manifests.current_stamp(self._folder) == self._stamp:
+            return False
+        self._load()
+        return True
+
+    def uncovered(self, versions: array[int]) -> list[int]:
+        """The rows whose text of exactly that version was neither put nor is in a segment."""
+        wanted = np.array(versions, "i8")
+        missing = np.ones(len(wanted), bool)
+        for segment in self._segments:
+            have = segment.texts[: max(0, len(wanted) - segment.start)]
+            missing[segment.start : segment.end] = have != wanted[segment.start : segment.end]
+        rows: list[int] = np.flatnonzero(missing).tolist()
+        return [row for row in rows if self._overlay.version(row) != versions[row]]
+
+    def put(self, row: int, version: int, document: Document) -> None:
+        """From now on the row is found by this text and by no other."""
+        self._overlay.put(row, Text.of(version, document))
+        self._log.append(row)
+        if len(self._log) > _LOG_ROWS:
+            self._adopt(self._manifest, self._segments)
+
+    def ranked(
+        self, query: Sequence[str], visible: Visible, *, limit: int | None = None, wanted: Ints | None = None
+    ) -> Ranked:
+        """The best of the visible rows that have any of the terms, of those that are `wanted` where that is given.
+
+        Raises `DamagedSegment`, as `holders` does: `drop` it, put the rows that are `uncovered` then, and ask again.
+        """
+        totals = self._totals_of(visible)
+        return ranking.ranked(query, totals, self._overlay, visible, limit=limit, wanted=wanted)
+
+    def match(self, query: Sequence[str], visible: Visible) -> dict[int, float]:
+        """The scores of all visible rows that have any of the terms, in no particular order."""
+        return self.ranked(query, visible).scores_by_row()
+
+    def holders(self, terms: Sequence[str], visible: Visible) -> list[Ints]:
+        """For each of the distinct terms the visible rows that hold it, in whatever field."""
+        return ranking.holders(terms, self._totals_of(visible), self._overlay, visible)
+
+    def corpus(self, visible: Visible) -> Corpus:
+        """How many rows are visible, and their mean length."""
+        totals = self._totals_of(visible)
+        return Corpus(totals.count, average_length(totals.lengths, totals.count))
+
+    def drop(self, damage: DamagedSegment) -> None:
+        """Let go of a segment that is not what was written, and remove it; or of one that others replaced meanwhile."""
+        if self.refresh():
+            return
+        self._adopt(self._manifest, [segment for segment in self._segments if segment.entry != damage.entry])
+        self._drop_bad(str(damage))
+
+    def plan(self, least: int = 0) -> Plan | None:
+        """What to write next: None while too little is in memory."""
+        if not self._is_kept or len(self._overlay) < (least or FLUSH_ROWS):
+            return None
+        regions = sorted(self._regions(), reverse=True)
+        worthwhile = [region for region in regions if self._is_worthwhile(*region)]
+        if not worthwhile and (least or len(self._overlay) >= _MANY):
+            worthwhile = regions
+        return self._plan(*worthwhile[0][1:]) if worthwhile else None
+
+    def rebuild_plans(self, n_rows: int) -> Iterator[Plan]:
+        """Plans for all rows that no segment covers, in order; write and publish each before asking for the next."""
+        row = 0
+        while row < n_rows:
+            ahead = next((segment for segment in self._segments if segment.end > row), None)
+            if ahead and ahead.start <= row:
+                row = ahead.end
+                continue
+            end = min(row + MAX_ROWS, n_rows, ahead.start if ahead else n_rows)
+            yield self._plan(row, end)
+            row = end
+
+    def write(
+        self,
+        plan: Plan,
+        documents: Iterable[tuple[int, int, Document]] = (),
+        is_current: Callable[[], bool] = lambda: True,
+        pause: Callable[[], object] = lambda: None,
+    ) -> Written | None:
+        """Make the segment of the plan on the disk, in any thread; None if it is not wanted any more, or not now.
+
+        `documents` gives row, version and terms of the rows whose texts are not in the plan; a row that nobody gives
+        stays uncovered. Nothing is written once `is_current` denies that they are still to be had: whoever makes that
+        so and then calls `erase` can be sure. `pause` is called between rows.
+        """
+        from chatbot.stores.observations.codec import build
+
+        manifests.prepare(self._folder)
+        right = manifests.begin_writing(self._folder, wait=True)
+        if right is None:
+            return None
+        with right:
+            if manifests.read(self._folder).generation != plan.generation:
+                return None
+            draft = build(plan.start, plan.end, _texts_of(plan, documents), plan.segments, pause)
+            with manifests.changing(self._folder):
+                if manifests.read(self._folder).generation != plan.generation or not is_current():
+                    return None
+                segment = draft.save(self._folder)
+            return Written(segment, plan, right.pop_all())
+
+    def publish(self, written: Written) -> None:
+        """Let the segment count, here and for others, instead of those that it replaces. If too late, it is dropped."""
+        self.adopt(self.release(written))
+
+    def release(self, written: Written) -> Released | None:
+        """Let the segment count for others; may run beside everything else, and is to be followed by `adopt`."""
+        segment = written.segment
+        with written.right, manifests.changing(self._folder) as place:
+            disk = manifests.read(self._folder)
+            if disk.erasures != written.plan.erasures or not (self._folder / segment.entry.name).is_file():
+                manifests.sweep(place, disk)
+                return None
+            kept = [entry for entry in disk.entries if entry.end <= segment.start or entry.start >= segment.end]
+            after = disk.replaced([*kept, segment.entry])
+            stamp = manifests.write(place, after)
+            manifests.sweep(place, after)
+        return Released(segment, after, stamp)
+
+    def adopt(self, released: Released | None) -> None:
+        """Let a released segment count here as well; none, or one that others replaced meanwhile, changes nothing."""
+        if released is not None and released.manifest.generation > self._manifest.generation:
+            self._take(released.manifest, released.stamp, {released.segment.entry: released.segment})
+
+    def erase(self, rows: Collection[int]) -> None:
+        """Purge rows: when this returns, no file holds anything of their texts.
+
+        Segments that held one are written again without it, or dropped where that cannot be: what was in them becomes
+        uncovered then. A segment that was written when nothing of them was searched any more stays.
+        """
+        self._overlay.drop(rows)
+        self._totals.clear()
+        if not self._is_kept:
+            return
+        known = {segment.entry: segment for segment in self._segments}
+        manifests.prepare(self._folder)
+        made: dict[Entry, Segment] = {}
+        with manifests.changing(self._folder) as place:
+            disk = manifests.read(self._folder)
+            kept = [entry for entry in disk.entries if not _may_hold(entry, known.get(entry), rows)]
+            for entry in {*disk.entries} - {*kept}:
+                if rest := self._without(known.get(entry), rows):
+                    made[rest.entry] = rest
+            after = disk.replaced([*kept, *made], erased=True)
+            stamp = manifests.write(place, after)
+            manifests.sweep(place, after)
+            place.sync()
+        self._take(after, stamp, made)
+
+    def _without(self, segment: Segment | None, rows: Collection[int]) -> Segment | None:
+        """The segment without anything of these rows, on the disk; None where that is not worth it, or not possible."""
+        from chatbot.stores.observations.codec import build
+
+        inside = [row for row in rows if segment is not None and segment.start <= row < segment.end]
+        if segment is None or 2 * len(inside) > len(segment):
+            return None
+        try:
+            nothing: list[tuple[int, int, dict[str, dict[str, int]]]] = [(row, 0, {}) for row in inside]
+            return build(segment.start, segment.end, nothing, [segment]).save(self._folder)
+        except (DamagedSegment, OSError, StoreError) as error:
+            logger.info("what is left of %s is indexed again: %s", segment.entry.name, error)
+            return None
+
+    def _load(self) -> None:
+        for _ in range(_ATTEMPTS):
+            stamp, found = manifests.current_stamp(self._folder), manifests.read(self._folder)
+            if self._take(found, stamp, {}) or manifests.current_stamp(self._folder) == stamp:
+                break
+        if len(self._segments) < len(self._manifest.entries):
+            self._drop_bad("it is not what was written")
+
+    def _drop_bad(self, why: str) -> None:
+        """Unlist and remove what is damaged; nobody will use it, even if that fails."""
+        logger.warning("the index in %s is damaged, and a part of it is built again: %s", self._folder, why)
+        with suppress(StoreError):
+            self._remove_bad()
+
+    def _remove_bad(self) -> None:
+        good = {segment.entry for segment in self._segments}
+        bad = {entry for entry in self._manifest.entries if entry not in good}
+        with manifests.changing(self._folder) as place:
+            disk = manifests.read(self._folder)
+            gone = [entry for entry in disk.entries if entry in bad]
+            after = disk.replaced(entry for entry in disk.entries if entry not in gone)
+            stamp = manifests.write(place, after)
+            remove(self._folder, [entry.name for entry in gone])
+        self._take(after, stamp, {})
+
+    def _take(self, manifest: Manifest, stamp: Stamp | None, opened: dict[Entry, Segment]) -> bool:
+        """Use this manifest; returns whether all of its segments were sound."""
+        known = {segment.entry: segment for segment in self._segments}
+        known |= opened
+        found = [known.get(entry) or _opened(self._folder, entry) for entry in manifest.entries]
+        sound = [segment for segment in found if segment]
+        self._stamp = stamp
+        self._adopt(manifest, sound)
+        return len(sound) == len(found)
+
+    def _adopt(self, manifest: Manifest, segments: Iterable[Segment]) -> None:
+        """Use these segments; the log begins with the rows that the overlay holds in their stead."""
+        self._manifest = manifest
+        self._segments = list(segments)  # another one each time, by which all that is cached knows it
+        self._log = []
+        covered: list[int] = []
+        ends = [segment.end for segment in self._segments]
+        for row in self._overlay:
+            at = bisect_right(ends, row)
+            if at < len(ends) and self._segments[at].covers(row):
+                segment = self._segments[at]
+                held = segment.texts[row - segment.start] == self._overlay.version(row)
+                (covered if held else self._log).append(row)
+        self._overlay.drop(covered)
+
+    def _totals_of(self, visible: Visible) -> Totals:
+        totals = self._totals.get(visible)
+        if totals is None or not totals.is_for(visible, self._segments):
+            totals = self._totals[visible] = Totals(visible, self._segments, self._overlay, len(self._log))
+        else:
+            totals.update(visible, self._overlay, self._log)
+        return totals
+
+    def _plan(self, start: int, end: int) -> Plan:
+        texts = {row: text for row, text in self._overlay.texts.items() if start <= row < end}
+        segments = [segment for segment in self._segments if segment.start < end and segment.end > start]
+        return Plan(start, end, self._manifest.generation, self._manifest.erasures, texts, segments)
+
+    def _regions(self) -> Iterator[tuple[int, int, int]]:
+        """The ranges that could be written, each with how many of its rows are in memory."""
+        rows = sorted(self._overlay)
+        position = 0
+        for segment in self._segments:
+            yield from self._gap(rows, position, segment.start)
+            yield _among(rows, segment.start, segment.end), segment.start, segment.end
+            position = segment.end
+        if rows and rows[-1] >= position:
+            start, end = position, min(rows[-1] + 1, position + MAX_ROWS)
+            pending = _among(rows, start, end)
+            for segment in reversed(self._segments):
+                size = segment.end - segment.start
+                if segment.end != start or size > end - start or end - segment.start > MAX_ROWS:
+                    break
+                start = segment.start
+            yield pending, start, end
+
+    def _gap(self, rows: list[int], start: int, end: int) -> Iterator[tuple[int, int, int]]:
+        for first in range(start, end, MAX_ROWS):
+            last = min(first + MAX_ROWS, end)
+            yield _among(rows, first, last), first, last
+
+    def _is_worthwhile(self, pending: int, start: int, end: int) -> bool:
+        stale = any(segment.start == start and segment.end == end for segment in self._segments)
+        return pending >= ((end - start) // _STALE_SHARE or 1 if stale else min(FLUSH_ROWS, end - start))
+
+
+def _may_hold(entry: Entry, segment: Segment | None, rows: Iterable[int]) -> bool:
+    """Whether a text of one of the rows may be in there."""
+    inside = (row - entry.start for row in rows if entry.start <= row < entry.end)
+    return any(segment is None or segment.texts[row] > 0 for row in inside)
+
+
+def _opened(folder: Path, entry: Entry) -> Segment | None:
+    """The segment, if it is the one that was written; its postings are checked when they are read."""
+    try:
+        segment = Segment(folder, entry)
+    except (Damaged, ValueError, KeyError, TypeError):
+        return None
+    try:
+        return segment if len(segment.texts) == len(segment) else None
+    except DamagedSegment:
+        return None
+
+
+def _texts_of(
+    plan: Plan, documents: Iterable[tuple[int, int, Document]]
+) -> Iterator[tuple[int, int, Mapping[str, Mapping[str, int]]]]:
+    for row, version, document in documents:
+        yield row, version, Text.of(version, document).fields
+    for row, text in plan.texts.items():
+        yield row, text.version, text.fields
+
+
+def _among(rows: list[int], start: int, end: int) -> int:
+    return bisect_left(rows, end) - bisect_left(rows, start)

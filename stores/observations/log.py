@@ -1,0 +1,231 @@
+"""`observations.jsonl`: the events of an identity's memory, one a line, only ever added to. The truth. Blocking.
+
+Another process may add lines at any time; `read_new` tells what was added since. Compaction and erasing replace the
+file, which readers notice by its inode; until then they read on in the old one, which they hold open.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from hashlib import blake2b
+from pathlib import Path
+
+from chatbot.stores.errors import InvalidValue, LaterFormat, UnsafePath
+from chatbot.stores.events import Event, parse_event
+from chatbot.stores.files import Appender, Folder, Stamp, make_folder, read_between, stamp, translated
+from chatbot.stores.json_lines import encode, is_blank, record_of
+from chatbot.stores.log import Change, Log, Mark, Place, Writing
+from chatbot.stores.observations.rewriting import rewritten
+from chatbot.stores.open_folders import OpenFolders
+
+logger = logging.getLogger(__name__)
+
+NAME = "observations.jsonl"
+LOCK_NAME = ".observations.lock"
+_CHECKED_BYTES = 4096
+
+
+class FileLog(Log):
+    """The file, and how far it was read."""
+
+    def __init__(self, home: Path) -> None:
+        self.path = home / NAME
+        self.name = str(self.path)
+        self._home = home
+        self._inode = 0
+        self._position = 0
+        self._file: int | None = None
+        self._resting: str | None = None
+        self._folders = OpenFolders(LOCK_NAME)
+
+    @property
+    def position(self) -> int:
+        """See `Log`."""
+        return self._position
+
+    def mark(self) -> Mark:
+        """See `Log`."""
+        return Mark(self._inode, self._position, self._tail_digest() if self._resting is None else self._resting)
+
+    def resume(self, mark: Mark) -> bool:
+        """See `Log`."""
+        if self._opened() is None or self._inode != mark.inode or self._size() < mark.size:
+            return False
+        self._position = mark.size
+        if self._tail_digest() == mark.digest:
+            return True
+        self._position = 0
+        return False
+
+    def is_replaced(self) -> bool:
+        """See `Log`."""
+        if self._resting is not None:
+            return not self._resumed(self._resting)
+        if self._file is None:
+            return False
+        now = stamp(self.path)
+        return now is None or now.inode != self._inode or now.size < self._position
+
+    def start_again(self) -> None:
+        """See `Log`."""
+        self._forget_file()
+        self._position = 0
+
+    def read_new(self) -> Iterator[tuple[Place, bytes]]:
+        """See `Log`."""
+        file = self._opened()
+        if file is None or self._size() <= self._position:
+            return
+        data = read_between(file, self._position, self._size())
+        end = data.rfind(b"\n") + 1  # what is behind it is being written, or torn
+        begin = 0
+        while begin < end:
+            stop = data.index(b"\n", begin)
+            yield (self._position, stop - begin), data[begin:stop]
+            self._position += stop + 1 - begin
+            begin = stop + 1
+
+    def was_written(self) -> bool:
+        """See `Log`."""
+        return stamp(self._home / LOCK_NAME) is not None
+
+    @contextmanager
+    def locked(self) -> Iterator[Writing]:
+        """See `Log`. The folder is made if need be."""
+        make_folder(self._home)
+        with self._folders.locked(self._home) as folder, ExitStack() as opened:
+            yield FileWriting(self, folder, opened)
+
+    def event_at(self, place: Place) -> Event:
+        """See `Log`."""
+        file = self._opened()
+        line = b"" if file is None else read_between(file, place[0], sum(place))
+        return parse_event(record_of(line))
+
+    def _tail_digest(self) -> str:
+        """A digest of what stands at the start and just before the position: it tells one journal from another."""
+        file = self._opened()
+        if not self._position or file is None:
+            return ""
+        head = read_between(file, 0, min(self._position, _CHECKED_BYTES))
+        tail = read_between(file, max(0, self._position - _CHECKED_BYTES), self._position)
+        return blake2b(head + tail, digest_size=16).hexdigest()
+
+    def close(self) -> None:
+        """See `Log`."""
+        self._folders.close_all()
+        self._forget_file()
+
+    def rest(self) -> None:
+        """See `Log`. The next use goes on in the file, if it is the same, or finds it replaced."""
+        if self._file is not None:
+            self._resting = self._tail_digest()
+            os.close(self._file)
+            self._file = None
+
+    def _resumed(self, digest: str) -> bool:
+        mark = Mark(self._inode, self._position, digest)
+        self._resting = None
+        return self.resume(mark)
+
+    def _forget_file(self) -> None:
+        self._resting = None
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+        self._inode = 0
+
+    def _opened(self) -> int | None:
+        """The file, or None where there is none.
+
+        It is held open from its first line to its last, so that what is read is one file all through, whoever replaces
+        it meanwhile; and no other one can be taken for it, for its inode is not free.
+        """
+        if self._file is None and stamp(self.path) is not None:
+            with translated(self._home):
+                file = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+            status = os.fstat(file)
+            if not stat.S_ISREG(status.st_mode):
+                os.close(file)
+                raise UnsafePath(f"{self.path} is not a regular file")
+            self._file, self._inode = file, status.st_ino
+        return self._file
+
+    def _size(self) -> int:
+        return 0 if self._file is None else os.fstat(self._file).st_size
+
+    def grow(self, size: int) -> Place:
+        """A line of that many bytes was added behind what was read; where it stands."""
+        place = (self._position, size - 1)
+        self._position += size
+        return place
+
+    def take_as_read(self, size: int) -> None:
+        """So many bytes of the file that is there now are ours. Needs the lock, so that nobody else can replace it."""
+        self._opened()
+        self._position = size
+
+    def known_end(self) -> Stamp | None:
+        """What the file looks like, if all of it was read."""
+        now = stamp(self.path)
+        return now if now is not None and (now.inode, now.size) == (self._inode, self._position) else None
+
+
+class FileWriting:
+    """The lock of the journal, and the file to add lines to. See `Writing`."""
+
+    def __init__(self, log: FileLog, folder: Folder, opened: ExitStack) -> None:
+        self._log = log
+        self._folder = folder
+        self._opened = opened
+        self._file: Appender | None = None
+
+    def mend(self) -> None:
+        """See `Writing`."""
+        self._appender()
+
+    def append(self, event: Event) -> Place:
+        """See `Writing`."""
+        line = encode(event.as_json())
+        self._appender().write(line)
+        return self._log.grow(len(line))
+
+    def release(self) -> None:
+        """See `Writing`."""
+        self._folder.unlock()
+
+    def sync(self) -> None:
+        """See `Writing`."""
+        if self._file is not None:
+            self._file.sync()
+
+    def rewrite(self, change: Change, more: Iterable[Event] = ()) -> dict[int, Place]:
+        """See `Writing`."""
+        kept, moved = rewritten(self._folder.read(NAME) if self._log.position else b"", change)
+        data = b"".join([kept, *(encode(event.as_json()) for event in more)])
+        self._folder.replace(NAME, data)
+        self._log.start_again()
+        self._log.take_as_read(len(data))
+        return moved
+
+    def _appender(self) -> Appender:
+        if self._file is None:
+            self._file = self._opened.enter_context(self._folder.appending(NAME, known=self._log.known_end()))
+        return self._file
+
+
+def event_of(line: bytes, name: str) -> Event | None:
+    """The event in a line, or None, with a warning, where it cannot be understood. Raises `LaterFormat`."""
+    if is_blank(line):
+        return None
+    try:
+        return parse_event(record_of(line))
+    except LaterFormat as error:
+        raise LaterFormat(f"{name}: {error}") from error
+    except InvalidValue as error:
+        logger.warning("%s holds a line that is no event, and was passed over: %s: %r", name, error, line[:80])
+        return None

@@ -1,0 +1,271 @@
+"""BM25 over arrays: the scores of `chatbot.stores.bm25.rank`, bit for bit, over segments and over what is in memory.
+
+The postings of all terms of a question are laid one behind the other, by term and then by field, so that the sum over
+them is made in the order of the reference. N, df and the average lengths are those of the rows that the caller may
+see; a row that may not be seen takes part in nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from chatbot.stores.bm25 import BOOSTS, BS, FIELDS, K1, inverse_frequency
+from chatbot.stores.observations import overlay as packing
+from chatbot.stores.observations.overlay import Overlay
+from chatbot.stores.observations.segments import LENGTH_OF, MANY, REPEATED, UNKNOWN, Ints, Run, Segment
+from chatbot.stores.observations.visible import Visible
+
+_BOOSTS = np.array(BOOSTS)
+_BS = np.array(BS)[:, None]
+_NOTHING = np.zeros(0, "i8")
+
+
+class Ranked(NamedTuple):
+    """Rows and their scores, best first; of equals, the row added last."""
+
+    rows: Ints
+    scores: Ints
+
+    def scores_by_row(self) -> dict[int, float]:
+        """The scores by row."""
+        return dict(zip(self.rows.tolist(), self.scores.tolist(), strict=True))
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What may be seen of a segment: which documents, None for all of them; how many, and the sums of their lengths."""
+
+    documents: Ints | None
+    count: int
+    lengths: Sequence[int]
+
+
+class Totals:
+    """What one caller may see of the index: which rows of each segment, and the sums that scores need; kept up to date.
+
+    A row counts once: as it is in the overlay, or else as it is in its segment.
+    """
+
+    def __init__(self, visible: Visible, segments: Sequence[Segment], overlay: Overlay, changes: int) -> None:
+        self.version = visible.version
+        self.segments = segments
+        self._changes = changes
+        self._horizon = len(visible.flags)
+        self._counted: dict[int, tuple[int, ...]] = {}
+        self._norms: Ints | None = None
+        self.seen = [_seen(segment, visible, overlay) for segment in segments]
+        self.count = sum(each.count for each in self.seen)
+        self.lengths = [sum(parts) for parts in zip([0] * len(FIELDS), *(each.lengths for each in self.seen))]  # noqa: B905
+        for row in overlay:
+            self._count(row, visible, overlay)
+
+    def is_for(self, visible: Visible, segments: Sequence[Segment]) -> bool:
+        """Whether this can be brought up to date; else it must be made anew."""
+        end = segments[-1].end if segments else 0
+        return (
+            self.version == visible.version
+            and self.segments is segments
+            and (len(visible.flags) == self._horizon or self._horizon >= end)
+        )
+
+    def update(self, visible: Visible, overlay: Overlay, log: Sequence[int]) -> None:
+        """Take in the rows that were put, or appended to the flags, since the last time."""
+        rows = {*log[self._changes :]}
+        self._changes = len(log)
+        if len(visible.flags) != self._horizon:
+            rows.update(row for row in range(self._horizon, len(visible.flags)) if row in overlay)
+            self._horizon = len(visible.flags)
+        for row in rows:
+            self._count(row, visible, overlay)
+
+    @property
+    def norms(self) -> Ints:
+        """For `field << 8 | byte of the length`: what is added to the frequency below the line."""
+        if self._norms is None:
+            averages = np.array([length / self.count if length else 1.0 for length in self.lengths])[:, None]
+            self._norms = (K1 * ((1 - _BS) + _BS * LENGTH_OF[None] / averages)).reshape(-1)
+        return self._norms
+
+    def _count(self, row: int, visible: Visible, overlay: Overlay) -> None:
+        self._norms = None
+        if row in self._counted:
+            self._add(-1, [-length for length in self._counted.pop(row)])
+        else:
+            self._hide(row)
+        if visible.sees(row):
+            self._counted[row] = overlay.texts[row].lengths
+            self._add(1, self._counted[row])
+
+    def _hide(self, row: int) -> None:
+        """Let a row count no more as its segment has it."""
+        for seen, segment in zip(self.seen, self.segments, strict=True):
+            if segment.covers(row):
+                document = row - segment.start
+                if seen.documents is None:
+                    seen.documents = segment.texts != UNKNOWN
+                if seen.documents[document]:
+                    seen.documents[document] = False
+                    self._add(-1, [-length for length in segment.lengths(np.array([document]))])
+
+    def _add(self, count: int, lengths: Sequence[int]) -> None:
+        self.count += count
+        self.lengths = [a + b for a, b in zip(self.lengths, lengths, strict=True)]
+
+
+def _seen(segment: Segment, visible: Visible, overlay: Overlay) -> _Seen:
+    known = segment.texts != UNKNOWN
+    flags = np.frombuffer(bytes(visible.flags[segment.start : segment.end]).ljust(len(segment), b"\0"), "u1")
+    seen = known & (flags != 0)
+    inside = [row - segment.start for row in overlay if segment.start <= row < segment.end]
+    seen[inside] = False
+    hidden = np.flatnonzero(known & ~seen)
+    if not len(hidden):
+        return _Seen(None, segment.entry.known, segment.entry.totals)
+    gone = segment.lengths(hidden)
+    left = [total - length for total, length in zip(segment.entry.totals, gone, strict=True)]
+    return _Seen(seen, segment.entry.known - len(hidden), left)
+
+
+@dataclass(slots=True)
+class _Found:
+    """Postings of a question's terms, one behind the other by term and field, of one segment or of the overlay."""
+
+    first: int
+    """The row of document 0."""
+    postings: Ints
+    """As in a segment; in those of the overlay, a row stands for the document."""
+    counts: Ints
+    owners: Ints
+    """Of each posting, `number of its term << 4 | number of its field`."""
+    terms: int
+
+    @property
+    def rows(self) -> Ints:
+        """The rows, from `first` on."""
+        return (self.postings >> 16).astype("i8")
+
+    def distinct(self) -> Ints:
+        """For each term, how many rows hold it."""
+        return np.bincount((self.owners >> 4)[self.postings & REPEATED == 0], minlength=self.terms)
+
+
+def ranked(
+    query: Sequence[str],
+    totals: Totals,
+    overlay: Overlay,
+    visible: Visible,
+    *,
+    limit: int | None = None,
+    wanted: Ints | None = None,
+) -> Ranked:
+    """The best of the visible rows that have any of the terms, of those that are `wanted` where that is given."""
+    terms = list(dict.fromkeys(query))
+    parts = _found(terms, totals, overlay, visible)
+    if not parts:
+        return Ranked(_NOTHING, np.zeros(0))
+    matching = np.sum([part.distinct() for part in parts], axis=0).tolist()
+    idfs = np.array([inverse_frequency(totals.count, each) if each else 0.0 for each in matching])
+    answers = [_best(*_scores(part, idfs, totals.norms), limit, wanted) for part in parts]
+    rows, scores = (np.concatenate(each) for each in zip(*answers, strict=True))
+    order = np.lexsort((-rows, -scores))[:limit]
+    return Ranked(rows[order], scores[order])
+
+
+def holders(terms: Sequence[str], totals: Totals, overlay: Overlay, visible: Visible) -> list[Ints]:
+    """For each of the distinct terms the visible rows that hold it, in whatever field, each once and in no order."""
+    parts = _found(terms, totals, overlay, visible, distinct=True)
+    rows = [part.rows + part.first for part in parts]
+    owners = [part.owners >> 4 for part in parts]
+    ends = [np.searchsorted(each, np.arange(len(terms) + 1)).tolist() for each in owners]
+    return [
+        np.concatenate([each[at[number] : at[number + 1]] for each, at in zip(rows, ends, strict=True)] or [_NOTHING])
+        for number in range(len(terms))
+    ]
+
+
+def _found(
+    terms: Sequence[str], totals: Totals, overlay: Overlay, visible: Visible, *, distinct: bool = False
+) -> list[_Found]:
+    parts = [
+        _in_segment(terms, segment, seen, distinct=distinct)
+        for segment, seen in zip(totals.segments, totals.seen, strict=True)
+    ]
+    parts.append(_in_overlay(terms, overlay, visible, distinct=distinct))
+    return [part for part in parts if part is not None and len(part.postings)]
+
+
+def _in_segment(terms: Sequence[str], segment: Segment, seen: _Seen, *, distinct: bool) -> _Found | None:
+    runs = segment.runs_of(terms)
+    if not runs or not seen.count:
+        return None
+    postings = np.concatenate([segment.postings[run.begin : run.end] for _, run in runs])
+    sizes = [run.end - run.begin for _, run in runs]
+    owners = np.repeat(np.array([number << 4 | run.field for number, run in runs]), sizes)
+    if distinct:
+        once = postings & REPEATED == 0
+        postings, owners = postings[once], owners[once]
+    counts = (postings & MANY).astype("f8")
+    if not distinct and (counts == MANY).any():
+        _set_many(counts, segment, [run for _, run in runs])
+    if seen.documents is not None:
+        keep = seen.documents[postings >> 16]
+        postings, owners, counts = postings[keep], owners[keep], counts[keep]
+    return _Found(segment.start, postings, counts, owners, len(terms))
+
+
+def _set_many(counts: Ints, segment: Segment, runs: Sequence[Run]) -> None:
+    offset = 0
+    for _, begin, end in runs:
+        for place, count in segment.many(begin, end):
+            counts[offset + place - begin] = count
+        offset += end - begin
+
+
+def _in_overlay(terms: Sequence[str], overlay: Overlay, visible: Visible, *, distinct: bool) -> _Found | None:
+    found = [overlay.packed(term) for term in terms]
+    packed = np.frombuffer(b"".join(found), "u8")
+    if not len(packed):
+        return None
+    owners = np.repeat(np.arange(len(terms)) << 4, [len(each) // 8 for each in found])
+    rows = (packed >> np.uint64(packing.ROW)).astype("i8")
+    flags = np.frombuffer(bytes(visible.flags) or b"\0", "u1")
+    keep = (rows < len(flags)) & (flags[np.minimum(rows, len(flags) - 1)] != 0)
+    if distinct:
+        keep &= packed & np.uint64(packing.REPEATED) == 0
+    packed, owners, rows = packed[keep], owners[keep], rows[keep]
+    repeated = ((packed & np.uint64(packing.REPEATED)) != 0) * np.int64(REPEATED)
+    owners |= (packed >> np.uint64(packing.FIELD) & np.uint64(15)).astype("i8")
+    counts = (packed >> np.uint64(packing.COUNT) & np.uint64(0xFFFF)).astype("f8")
+    postings = rows << 16 | (packed & np.uint64(255)).astype("i8") << 8 | repeated
+    return _Found(0, postings, counts, owners, len(terms))
+
+
+def _scores(part: _Found, idfs: Ints, norms: Ints) -> tuple[Ints, Ints]:
+    """Rows, and what each scores, in the very arithmetic of `chatbot.stores.bm25.contribution`."""
+    fields = part.owners & 15
+    worth = part.counts * (K1 + 1)
+    worth /= part.counts + norms.take(fields << 8 | (part.postings >> 8 & 255))
+    worth *= idfs.take(part.owners >> 4)
+    worth *= _BOOSTS.take(fields)
+    rows = part.rows
+    if part.first == 0 and len(rows) * 4 < int(rows.max()):
+        rows, places = np.unique(rows, return_inverse=True)
+        return rows, np.bincount(places, worth)
+    sums = np.bincount(rows, worth)
+    rows = np.flatnonzero(sums)
+    return rows + part.first, sums[rows]
+
+
+def _best(rows: Ints, scores: Ints, limit: int | None, wanted: Ints | None) -> tuple[Ints, Ints]:
+    if wanted is not None:
+        fits = wanted[rows]
+        rows, scores = rows[fits], scores[fits]
+    if limit is not None and 0 < limit < len(scores):
+        least = np.partition(scores, len(scores) - limit)[len(scores) - limit]
+        chosen = scores >= least
+        rows, scores = rows[chosen], scores[chosen]
+    return rows, scores

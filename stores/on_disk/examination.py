@@ -1,0 +1,381 @@
+"""Examination of files: who may read them, what a crash left, which lines and records are damaged. Blocking.
+
+Looking changes nothing. Mending destroys nothing: what is damaged is set aside first, whole, beside the file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from shlex import quote
+from uuid import UUID
+
+from chatbot.stores import key_value_file, transcript, transcript_file
+from chatbot.stores.backend import Examination
+from chatbot.stores.errors import DamagedFile, LaterFormat, StoreError
+from chatbot.stores.files import LOCK_NAME, Folder, below, locked, make_folder, opened, sync_folder
+from chatbot.stores.flaws import Flaw
+from chatbot.stores.json_lines import damage_of, encode, has_sum, is_blank, record_of
+from chatbot.stores.on_disk.session_index import NAME as INDEX_NAME
+from chatbot.stores.on_disk.session_index import SESSION_NAME
+from chatbot.stores.on_disk.sessions import FolderSessions
+from chatbot.stores.session_record import SessionRecord, decode_record, is_session_id
+
+ASIDE = "set-aside"
+"""Folder in an identity's memory that whole folders are moved to."""
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_STRAY_AFTER_S = 3600.0
+_TAIL_BYTES = 4096
+_NAMED = 3
+
+Understand = Callable[[bytes], object]
+"""A parser that raises `ValueError`, `KeyError` or `TypeError` for an invalid line."""
+
+
+_Found = Mapping[Path, os.stat_result]
+
+
+def examine(home: Path, sessions: FolderSessions, wish: Examination) -> Iterator[Flaw]:
+    """Look at everything below `home`, an identity's memory."""
+    yield from _folders(home)
+    yield from _sessions(home, sessions, wish)
+    for name, (subject, understand) in wish.subjects.items():
+        yield from bad_lines(subject, home / f"{name}.jsonl", understand, verify=wish.verify)
+
+
+def exposed(paths: Iterable[Path]) -> Iterator[Flaw]:
+    """Look at who may read these files and folders, and whose they are; those that are not there are passed over."""
+    yield from _modes(dict(_there(paths)))
+
+
+def unwritable(path: Path) -> OSError | None:
+    """Return why nothing can be written below `path`, tried in the nearest folder that exists; leaves no trace."""
+    folder = next(each for each in (path, *path.absolute().parents) if each.exists())
+    before = folder.stat()
+    try:
+        Path(tempfile.mkdtemp(prefix=".doctor-", suffix=".tmp", dir=folder)).rmdir()
+        os.utime(folder, ns=(before.st_atime_ns, before.st_mtime_ns))
+    except OSError as error:
+        return error
+    return None
+
+
+def bad_lines(
+    subject: str, path: Path, understand: Understand = record_of, *, lock: str = LOCK_NAME, verify: bool = False
+) -> Iterator[Flaw]:
+    """Look for damaged lines, and for a torn last one; nothing where there is no such file.
+
+    With `verify` each line is compared with its checksum: one that was edited by hand, and can be read, is kept.
+    """
+    try:
+        with opened(path.parent) as folder:
+            data = folder.read(path.name)
+    except FileNotFoundError:
+        return
+    lines = data.split(b"\n")
+    try:
+        bad = [number for number, line in enumerate(lines, 1) if not _is_good(line, understand)]
+    except LaterFormat as error:
+        yield Flaw(subject, "bad", f"{path}: {error}", is_later=True)
+        return
+    is_torn = bool(data) and not data.endswith(b"\n")
+    if bad or is_torn:
+        what = f"{path} has {len(bad)} damaged lines (the first is line {bad[0]})"
+        what = what if bad else f"the last line of {path} is incomplete"
+        yield Flaw(subject, "bad", what, mend=partial(_without_bad_lines, path, understand, lock))
+    if verify:
+        yield from _changed_lines(subject, path, lines, set(bad), lock)
+
+
+def _changed_lines(subject: str, path: Path, lines: list[bytes], bad: set[int], lock: str) -> Iterator[Flaw]:
+    """Name the lines that are not as they were written."""
+    changed: list[str] = []
+    summed = False
+    for number, line in enumerate(lines, 1):
+        if not line or is_blank(line):
+            continue
+        damage = damage_of(line)
+        if not damage and summed and not has_sum(line) and number not in bad:
+            damage = "it has no checksum, though lines before it have"
+        summed = summed or has_sum(line)
+        if damage:
+            changed.append(f"line {number}: {damage}{' (it cannot be read)' if number in bad else ''}")
+    if changed:
+        others = f"; and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
+        what = f"{path} was changed after it was written, {'; '.join(changed[:_NAMED])}{others}: look at it, it is kept"
+        yield Flaw(subject, "note" if not bad else "bad", what, mend=partial(_sealed_again, path, lock))
+
+
+def _sealed_again(path: Path, lock: str) -> str:
+    """Give each line that can be read a checksum of what it says now."""
+    with locked(path.parent, name=lock) as folder:
+        lines = folder.read(path.name).split(b"\n")
+        aside = _put_lines(folder, path.name, [_sealed(line) for line in lines if line])
+    return f"accepted as it is; as it was it is kept as {aside}"
+
+
+def _sealed(line: bytes) -> bytes:
+    try:
+        return encode(record_of(line)).rstrip(b"\n") if damage_of(line) else line
+    except ValueError:
+        return line
+
+
+def _without_bad_lines(path: Path, understand: Understand, lock: str) -> str:
+    with locked(path.parent, name=lock) as folder:
+        lines = [line for line in folder.read(path.name).split(b"\n") if not is_blank(line)]
+        aside = _put_lines(folder, path.name, [line for line in lines if _is_good(line, understand)])
+    return f"the damaged file is kept as {aside}"
+
+
+def _is_good(line: bytes, understand: Understand) -> bool:
+    if not line:
+        return True
+    if is_blank(line):
+        return False
+    try:
+        understand(line)
+    except LaterFormat:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return False
+    return True
+
+
+def _folders(home: Path) -> Iterator[Flaw]:
+    """Look at every file and folder below `home`."""
+    found = dict(_there([home, *sorted(below(home))]))
+    open_ones = list(_modes(found))
+    yield from open_ones or [Flaw("permissions", "ok", f"{len(found)} files and folders are private")]
+    yield from _links(found)
+    for path in found:
+        if ".damaged-" in path.name or path.parent == home / ASIDE:
+            yield Flaw(
+                "set aside", "note", f"{path} was damaged: mend it and put it back, or", f"rm -r {quote(str(path))}"
+            )
+    yield from _strays(home, found)
+
+
+def _there(paths: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yield the paths that still exist: other processes may delete some meanwhile."""
+    for path in paths:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            yield path, path.lstat()
+
+
+def _modes(found: _Found) -> Iterator[Flaw]:
+    known = [(path, status) for path, status in found.items() if not stat.S_ISLNK(status.st_mode)]
+    foreign = [path for path, status in known if status.st_uid != os.geteuid()]
+    open_ones = [path for path, status in known if status.st_mode & _OTHERS and path not in foreign]
+    for path in foreign:
+        yield Flaw("permissions", "bad", f"{path} belongs to another user", f"sudo chown $USER {quote(str(path))}")
+    for path in open_ones:
+        yield Flaw(
+            "permissions",
+            "bad",
+            f"{path} is readable by other users",
+            f"chmod go= {quote(str(path))}",
+            partial(close_to_others, path),
+        )
+
+
+def close_to_others(path: Path) -> str:
+    """Take the rights of others to a file or folder away."""
+    path.chmod(path.stat().st_mode & ~_OTHERS)
+    return "access by others removed"
+
+
+def _links(found: _Found) -> Iterator[Flaw]:
+    for path, status in found.items():
+        if stat.S_ISLNK(status.st_mode):
+            yield Flaw(
+                "links", "bad", f"{path} is a symbolic link, which is never followed", f"ls -l {quote(str(path))}"
+            )
+
+
+def _strays(home: Path, found: _Found) -> Iterator[Flaw]:
+    """Report leftovers of killed processes: unfinished sessions, partly deleted sessions, drafts of files."""
+    old = time.time() - _STRAY_AFTER_S
+    for path, status in found.items():
+        move = partial(_move_aside, home, path)
+        if path.parent == home / ".drafts" and status.st_mtime < old:
+            yield Flaw("drafts", "bad", f"{path} is an unfinished new session", mend=move)
+        elif path.parent == home / ".trash":
+            yield Flaw("drafts", "bad", f"{path} was only partly deleted", mend=partial(_erase, path))
+        elif path.name.startswith(".") and path.suffix == ".tmp" and status.st_mtime < old:
+            yield Flaw("drafts", "bad", f"{path} is an unfinished file", mend=move)
+
+
+def _sessions(home: Path, sessions: FolderSessions, wish: Examination) -> Iterator[Flaw]:
+    """Look at every session."""
+    root = home / "sessions"
+    if not root.is_dir():
+        yield Flaw("sessions", "ok", "no sessions yet")
+        return
+    yield from _index(home, sessions)
+    sound = total = 0
+    for path in sorted(root.iterdir()):
+        total += 1
+        problems = list(_session(home, path, sessions, wish))
+        sound += not any(problem.state == "bad" for problem in problems)
+        yield from problems
+    yield Flaw(
+        "sessions",
+        "ok" if sound == total else "note",
+        f"all {total} sessions are valid" if sound == total else f"{sound} of {total} sessions are valid",
+    )
+
+
+def _index(home: Path, sessions: FolderSessions) -> Iterator[Flaw]:
+    index = sessions.index
+    problem = index.problem()
+
+    def rebuild() -> str:
+        aside = index.rebuild()
+        return "rebuilt from the folders" + (f", the old one kept as {aside}" if aside else "")
+
+    if problem:
+        what = f"{home / INDEX_NAME} {problem}; it is rebuilt when it is used next"
+        yield Flaw("sessions", "bad" if "damaged" in problem else "note", what, mend=rebuild)
+
+
+def _session(home: Path, path: Path, sessions: FolderSessions, wish: Examination) -> Iterator[Flaw]:
+    if not path.is_dir() or not is_session_id(path.name):
+        what = f"{path} is not a session: its name is not a session id"
+        yield Flaw("sessions", "bad", what, mend=partial(_move_aside, home, path))
+        return
+    try:
+        yield from _record(path, partial(_recovered, path, sessions, wish))
+        yield from _key_values(path)
+        for name in (transcript_file.NAME, transcript_file.ARCHIVE_NAME):
+            yield from _transcript(path, name)
+        yield from bad_lines("sessions", path / "receipts.jsonl", verify=wish.verify)
+    except (StoreError, OSError) as error:
+        yield Flaw("sessions", "bad", f"{path} cannot be read: {error}", f"ls -la {quote(str(path))}")
+
+
+def _record(path: Path, recover: Callable[[], str]) -> Iterator[Flaw]:
+    try:
+        with opened(path) as folder:
+            decode_record(folder.read(SESSION_NAME), path.name)
+    except LaterFormat as error:
+        yield Flaw("sessions", "bad", f"{path / SESSION_NAME}: {error}", is_later=True)
+    except FileNotFoundError:
+        yield Flaw("sessions", "bad", f"{path} has no {SESSION_NAME}", mend=recover)
+    except ValueError as error:
+        yield Flaw("sessions", "bad", f"{path / SESSION_NAME} is damaged: {error}", mend=recover)
+
+
+def _key_values(path: Path) -> Iterator[Flaw]:
+    name = key_value_file.NAME
+
+    def set_aside() -> str:
+        with locked(path) as folder:
+            return f"kept as {folder.set_aside(name)}; the session continues without its entries"
+
+    try:
+        with opened(path) as folder:
+            key_value_file.parse(folder.read(name))
+    except FileNotFoundError:
+        return
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        yield Flaw("sessions", "bad", f"{path / name} is damaged: {error}", mend=set_aside)
+
+
+def _transcript(path: Path, name: str) -> Iterator[Flaw]:
+    try:
+        with opened(path) as folder:
+            data = folder.read(name)
+    except FileNotFoundError:
+        return
+    whole = partial(_made_whole, path, name)
+    cut, missing = transcript.mend(data[-_TAIL_BYTES:])
+    if cut:
+        what = f"the end of {path / name} is damaged: {cut} bytes are not text"
+        yield Flaw("sessions", "bad", what, mend=whole)
+    elif missing:
+        what = f"the last entry of {path / name} is incomplete: the write was interrupted, or it was edited"
+        yield Flaw("sessions", "note", what, mend=whole)
+    try:
+        data[: len(data) - cut].decode()
+    except UnicodeDecodeError as error:
+        what = f"{path / name} contains bytes that are not UTF-8, the first at {error.start}"
+        yield Flaw("sessions", "bad", what, mend=whole)
+    if data.strip(b"\0\n ") and not transcript.starts(data):
+        what = f"{path / name} contains no entry: each begins with ### role — time"
+        yield Flaw("sessions", "bad", what, f"$EDITOR {quote(str(path / name))}")
+
+
+def _made_whole(path: Path, name: str) -> str:
+    """Give the transcript an end, and take bytes out that are no text."""
+    with locked(path) as folder:
+        aside = _copy_aside(folder, name)
+        data = folder.read(name)
+        cut, missing = transcript.mend(data[-_TAIL_BYTES:])
+        whole = data[: len(data) - cut] + missing
+        folder.replace(name, whole.decode(errors="replace").encode())
+    return f"repaired; the original is kept as {aside}"
+
+
+def _recovered(path: Path, sessions: FolderSessions, wish: Examination) -> str:
+    try:
+        sessions.mend(path.name)
+    except DamagedFile:
+        return _written_anew(path, sessions, wish.new_record)
+    return "recovered from the index; the damaged file is kept next to it"
+
+
+def _written_anew(
+    path: Path, sessions: FolderSessions, new_record: Callable[[str, datetime, datetime], SessionRecord]
+) -> str:
+    """Write a `session.json` for a folder that nothing else knows of: its conversation can be gone on with."""
+    made = datetime.fromtimestamp((UUID(path.name).int >> 80) / 1000, UTC)
+    used = datetime.fromtimestamp(max(file.stat().st_mtime for file in (path, *path.iterdir())), UTC)
+    record = new_record(path.name, min(made, used), used)
+    with locked(path) as folder:
+        aside = folder.set_aside(SESSION_NAME) if folder.stamp(SESSION_NAME) else ""
+        folder.create(SESSION_NAME, (json.dumps(record.as_json(), ensure_ascii=False, indent=2) + "\n").encode())
+    sessions.reorder()  # makes the index rebuild with this session
+    return "written again" + (f", the damaged one kept as {aside}" if aside else "")
+
+
+def _erase(path: Path) -> str:
+    shutil.rmtree(path)
+    return "deletion finished"
+
+
+def _copy_aside(folder: Folder, name: str) -> str:
+    """Copy a damaged file to a name with `.damaged-`; return the name. Needs the folder's lock."""
+    aside = f"{name}.damaged-{_moment()}"
+    folder.create(aside, folder.read(name))
+    return aside
+
+
+def _put_lines(folder: Folder, name: str, lines: Iterable[bytes]) -> str:
+    """Set a file aside and replace it by these lines; return the name of the copy. Needs the folder's lock."""
+    aside = _copy_aside(folder, name)
+    folder.replace(name, b"".join(line + b"\n" for line in lines))
+    return aside
+
+
+def _move_aside(home: Path, path: Path) -> str:
+    """Move a folder or file of the memory in `home` out of the way."""
+    place = home / ASIDE
+    make_folder(place)
+    moved = place / f"{path.name}-{_moment()}"
+    os.rename(path, moved)  # noqa: PTH104 - moves a link itself, which Path.rename does not promise
+    sync_folder(place)
+    return f"moved to {moved}"
+
+
+def _moment() -> str:
+    return datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")

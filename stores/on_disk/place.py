@@ -1,0 +1,249 @@
+"""Lines, documents and leases as files of one folder. Blocking.
+
+<name>.jsonl     lines, see `chatbot.stores.json_lines`
+<name>           a document
+.<name>.lock     a lease; free again when its process ends, however it ends
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from chatbot.stores import json_lines
+from chatbot.stores.backend import Document, Lease, Lines, Mark, Pen, Place, Reading, Record
+from chatbot.stores.errors import InvalidValue, StoreBusy, UnsafePath
+from chatbot.stores.files import Folder, Stamp, below, locked, make_folder, opened, stamp
+from chatbot.stores.flaws import Flaw
+from chatbot.stores.open_folders import OpenFolders
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_AT_A_TIME = 4 * 1024 * 1024
+"""Bytes; a line is shorter."""
+
+
+class FilePlace(Place):
+    """A folder. It is made when something is first written, where `makes_folder` says so."""
+
+    def __init__(self, folder: Path, folders: OpenFolders | None = None, *, makes_folder: bool = True) -> None:
+        self.folder = folder
+        self.name = str(folder)
+        self._folders = folders or OpenFolders()
+        self.makes_folder = makes_folder
+
+    def lines(self, name: str) -> FileLines:
+        """See `Place`."""
+        return FileLines(self, f"{_checked(name)}.jsonl")
+
+    def document(self, name: str) -> FileDocument:
+        """See `Place`."""
+        return FileDocument(self, _checked(name))
+
+    def lease(self, name: str) -> FileLease:
+        """See `Place`."""
+        return FileLease(self, f".{_checked(name)}.lock")
+
+    def exposed(self) -> Iterator[Flaw]:
+        """See `Place`: the folder, and everything below it."""
+        from chatbot.stores.on_disk.examination import exposed
+
+        return exposed([self.folder, *sorted(below(self.folder))])
+
+    def close(self) -> None:
+        """Let go of descriptors. More may be opened later."""
+        self._folders.close_all()
+
+    def prepare(self) -> None:
+        """Make the folder, where that is for us to do."""
+        if self.makes_folder:
+            make_folder(self.folder)
+
+    def append(self, name: str, data: bytes) -> None:
+        """Add to the end of a file of the folder. Durable on return."""
+        self.prepare()
+        self._folders.append(self.folder, name, data)
+
+    @contextmanager
+    def alone(self) -> Iterator[Folder]:
+        """Be the only one who changes files of the folder."""
+        self.prepare()
+        with self._folders.locked(self.folder) as folder:
+            yield folder
+
+
+class FileLines(Lines):
+    """A file with one record a line. A line that cannot be read is left where it is."""
+
+    def __init__(self, place: FilePlace, name: str) -> None:
+        self._place = place
+        self._name = name
+
+    @contextmanager
+    def alone(self) -> Iterator[Pen]:
+        """See `Lines`."""
+        with self._place.alone() as folder:
+            yield _FilePen(folder, self._name)
+
+    def append(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """See `Lines`. Nobody waits for our disk."""
+        self._place.append(self._name, b"".join(map(json_lines.encode, records)))
+
+    def newest_first(self) -> Iterator[Record]:
+        """See `Lines`."""
+        with self._reading() as folder:
+            if folder is not None:
+                yield from json_lines.read_backwards(folder, self._name)
+
+    def all(self) -> list[Record]:
+        """See `Lines`."""
+        with self._reading() as folder:
+            return json_lines.read(folder, self._name) if folder else []
+
+    def since(self, mark: Mark | None) -> Reading:
+        """See `Lines`. At most 4 MiB at a time; where nothing is new, one look at the file."""
+        inode, end = mark if isinstance(mark, tuple) else (0, 0)
+        now = stamp(self._place.folder / self._name)
+        starts_over = mark is None or now is None or now.inode != inode or now.size < end
+        if now is None:
+            return Reading([], None, starts_over=True)
+        begin = 0 if starts_over else end
+        if begin == now.size:
+            return Reading([], (now.inode, begin), starts_over)
+        try:
+            with opened(self._place.folder) as folder:
+                records, end = json_lines.read_since(folder, self._name, begin, min(now.size, begin + _AT_A_TIME))
+        except FileNotFoundError:
+            return Reading([], None, starts_over=True)
+        return Reading(records, (now.inode, end), starts_over)
+
+    def set_aside(self) -> str:
+        """See `Lines`."""
+        with self._place.alone() as folder:
+            return folder.set_aside(self._name) if folder.stamp(self._name) else ""
+
+    def holds(self, name: str, values: Collection[str]) -> bool:
+        """See `Lines`. Decodes no line."""
+        wanted = [f'"{name}":"{value}"'.encode() for value in values]
+        with self._reading() as folder:
+            lines = json_lines.lines_backwards(folder, self._name) if folder else ()
+            return any(each in line for line in lines for each in wanted)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Folder | None]:
+        """The folder; None where it was not made yet."""
+        if self._place.makes_folder and not self._place.folder.is_dir():
+            yield None
+            return
+        with opened(self._place.folder) as folder:
+            yield folder
+
+
+class _FilePen:
+    """The lock of the folder. See `Pen`."""
+
+    def __init__(self, folder: Folder, name: str) -> None:
+        self._folder = folder
+        self._name = name
+
+    def append(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """See `Pen`."""
+        self._folder.append(self._name, b"".join(map(json_lines.encode, records)))
+
+    def rewrite(self, change: Callable[[Record], Record | None], *, holding: Collection[str] = ()) -> None:
+        """See `Pen`. Lines that do not change keep their bytes."""
+        if self._folder.stamp(self._name) is None:
+            return
+        texts = [text.encode() for text in holding]
+        old = self._folder.read(self._name).split(b"\n")
+        new = [_rewritten(line, change) if _holds_any(line, texts) else line for line in old]
+        if new != old:
+            self._folder.replace(self._name, b"\n".join(line for line in new if line is not None))
+
+
+class FileDocument(Document):
+    """A file that is replaced as a whole."""
+
+    def __init__(self, place: FilePlace, name: str) -> None:
+        self._place = place
+        self._name = name
+        self.name = str(place.folder / name)
+        self._read: tuple[Stamp | None, bytes | None] = (None, None)
+
+    def read(self) -> bytes | None:
+        """See `Document`."""
+        now = stamp(self._place.folder / self._name)
+        if now is None:
+            self._read = (None, None)
+        elif now != self._read[0] or not now.is_settled():
+            data = self._load()
+            self._read = (now, self._read[1] if data == self._read[1] else data)
+        return self._read[1]
+
+    def change(self, change: Callable[[bytes | None], bytes], *, durable: bool = True) -> bytes:
+        """See `Document`."""
+        with self._place.alone() as folder:
+            before = self._load()
+            data = change(before)
+            if data != before:
+                folder.replace(self._name, data, durable=durable)
+            return data
+
+    def set_aside(self) -> str:
+        """See `Document`."""
+        with self._place.alone() as folder:
+            return folder.set_aside(self._name) if folder.stamp(self._name) else ""
+
+    def _load(self) -> bytes | None:
+        try:
+            with opened(self._place.folder) as folder:
+                return folder.read(self._name)
+        except FileNotFoundError:
+            return None
+
+
+class FileLease(Lease):
+    """The lock of a file, which the kernel releases with its process."""
+
+    def __init__(self, place: FilePlace, name: str) -> None:
+        self._place = place
+        self._name = name
+        self._held = ExitStack()
+
+    def take(self) -> bool:
+        """See `Lease`."""
+        self._place.prepare()
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(locked(self._place.folder, timeout_s=0, name=self._name))
+            except StoreBusy:
+                return False
+            self._held = stack.pop_all()
+        return True
+
+    def release(self) -> None:
+        """See `Lease`."""
+        self._held.close()
+
+
+def _checked(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise UnsafePath(f"{name!r} cannot name anything that is kept: use lower-case letters, digits, '.', '_', '-'")
+    return name
+
+
+def _holds_any(line: bytes, texts: Collection[bytes]) -> bool:
+    return bool(line) and (not texts or any(text in line for text in texts))
+
+
+def _rewritten(line: bytes, change: Callable[[Record], Record | None]) -> bytes | None:
+    try:
+        record = json_lines.record_of(line)
+    except InvalidValue:
+        return line
+    changed = change(record)
+    if changed == record:
+        return line
+    return None if changed is None else json_lines.encode(changed).rstrip(b"\n")

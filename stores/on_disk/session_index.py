@@ -1,0 +1,348 @@
+"""The index of sessions: `sessions.json` for people, and a journal that keeps it cheap to change. Blocking.
+
+Each line carries a checksum, so that a damaged one is never taken for another session, or for none.
+
+Both are caches of the session folders, so nobody waits until they are on the disk. Each change adds one line to
+`sessions.journal.jsonl`; when the journal has grown as large as `sessions.json` it is folded in, so that a change costs
+the same however many sessions there are.
+Sessions stand in the order of their last use, so the newest are read from the end of the files.
+
+The last line carries what the folder of sessions looked like when we last changed it. If it looks otherwise, then
+someone copied, restored or removed a session by hand, or a process was killed between folder and line: the index is
+stale, and the folders are read instead until the next change builds it anew. So looking takes no lock and writes
+nothing, and an index that cannot be written fails nothing else: it is stale as well.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from chatbot.stores import json_lines
+from chatbot.stores.errors import InvalidValue, LaterFormat
+from chatbot.stores.files import Folder, Stamp, locked, opened, stamp
+from chatbot.stores.session_record import VERSION, SessionRecord, decode_record, is_session_id, parse_record
+
+logger = logging.getLogger(__name__)
+
+NAME = "sessions.json"
+JOURNAL_NAME = "sessions.journal.jsonl"
+SESSION_NAME = "session.json"
+_SUMMED = {"sums": True}
+_HEAD_BYTES = 200
+_ATTEMPTS = 4
+_PAUSE_S = 0.001
+_SMALLEST_FOLD = 4 * 1024
+_LARGEST_FOLD_AT_CLOSE = 256 * 1024
+
+_State = tuple[str, Stamp | None, Stamp | None]
+"""What the folder of sessions, the index and its journal look like."""
+
+
+class SessionIndex:
+    """Finds sessions without opening them. `home` is an identity's memory folder, `sessions` the folder in it."""
+
+    def __init__(self, home: Path, sessions: Path) -> None:
+        self._home = home
+        self._sessions = sessions
+        self._is_damaged = False
+        self._from_folders: tuple[_State, list[SessionRecord]] | None = None
+
+    def find(
+        self, wanted: Callable[[SessionRecord], bool], limit: int | None = None, *, behind: str | None = None
+    ) -> list[SessionRecord]:
+        """The sessions that are wanted, the one used last first; reads no further than it takes to find `limit`.
+
+        Only those that come behind the session `behind`, where one is named. Takes no lock and writes nothing: where
+        the index is of no use the folders are read, which takes longer.
+        """
+        for attempt in range(_ATTEMPTS):
+            if (records := self._known_from_folders()) is not None:
+                return list(islice(filter(wanted, _behind(reversed(records), behind)), limit))
+            found = self._glance(wanted, limit, behind)
+            if found is not None:
+                return found
+            time.sleep(_PAUSE_S * attempt)  # somebody may be in the midst of a change
+        records = self._read_folders()
+        return list(islice(filter(wanted, _behind(reversed(records), behind)), limit))
+
+    def problem(self) -> str | None:
+        """What is wrong with the index, in words, mending nothing; None where it is as it should be."""
+        with opened(self._home) as folder:
+            if folder.stamp(NAME) is None:
+                return "is missing"
+            if damage := _damage(folder):
+                return f"is damaged: {damage}"
+            return None if self._is_fresh(folder) else "is older than the folders"
+
+    def rebuild(self) -> str:
+        """Build the index again from the folders; returns what a damaged one is kept as, empty for none."""
+        with locked(self._home) as folder:
+            aside = folder.set_aside(NAME) if folder.stamp(NAME) and _damage(folder) else ""
+            self._rebuild(folder)
+            return aside
+
+    def freshen(self, folder: Folder) -> None:
+        """Rebuild the index if the folders no longer match it. Needs the lock on `home`; call before changing them."""
+        if self._is_damaged or not self._is_fresh(folder):
+            self._rebuild(folder)
+
+    def distrust(self) -> None:
+        """Make the index stale, whatever it says, until `note_put` or `note_deleted` follows. Needs no space."""
+        now = time.time_ns()
+        os.utime(self._sessions, ns=(now, now))
+
+    def note_put(self, folder: Folder, record: SessionRecord) -> None:
+        """Write down that a session was made or changed. Needs the lock on `home`."""
+        self._write(folder, {"op": "put", "session": record.as_json(), "folders": self._folders()})
+
+    def note_used(self, folder: Folder, record: SessionRecord) -> None:
+        """Write down that a session was used, its folder being there. Needs the lock on `home`."""
+        self._write(folder, {"op": "put", "session": record.as_json(), "folders": _marker(folder)})
+
+    def note_deleted(self, folder: Folder, session_id: str) -> None:
+        """Write down that a session's folder is gone. Needs the lock on `home`."""
+        self._write(folder, {"op": "drop", "id": session_id, "folders": self._folders()})
+
+    def fold_if_small(self) -> None:
+        """Bring `sessions.json` up to date where that costs next to nothing: for people's eyes, when we close."""
+        with locked(self._home) as folder:
+            journal, index = folder.stamp(JOURNAL_NAME), folder.stamp(NAME)
+            if journal and journal.size + (index.size if index else 0) < _LARGEST_FOLD_AT_CLOSE:
+                self.fold(folder)
+
+    def fold(self, folder: Folder, *, durable: bool = False) -> None:
+        """Bring `sessions.json` up to date, so that nothing older is left. Needs the lock on `home`.
+
+        Where it is `durable`, what it said before is not there either after a power cut: an index that cannot be
+        written then goes, and is built again when there is room.
+        """
+        try:
+            records = list(_records_backwards(folder))
+        except _DamagedIndexError:
+            self._rebuild(folder, durable=durable)
+        else:
+            try:
+                self._replace(folder, reversed(records), _marker(folder), durable=durable)
+            except OSError as error:
+                self._fail(folder, error, durable=durable)
+
+    def _glance(
+        self, wanted: Callable[[SessionRecord], bool], limit: int | None, behind: str | None
+    ) -> list[SessionRecord] | None:
+        """What a sound index says that stays as it is while it is read; None where only the lock can tell."""
+        try:
+            with opened(self._home) as folder:
+                before = folder.stamp(NAME), folder.stamp(JOURNAL_NAME)
+                if not self._is_fresh(folder):
+                    return None
+                found = list(islice(filter(wanted, _behind(_records_backwards(folder), behind)), limit))
+                return found if before == (folder.stamp(NAME), folder.stamp(JOURNAL_NAME)) else None
+        except (_DamagedIndexError, FileNotFoundError):
+            return None
+
+    def _known_from_folders(self) -> list[SessionRecord] | None:
+        """What was read from the folders, if that still holds."""
+        if self._from_folders is None or self._from_folders[0] != self._state():
+            return None
+        return self._from_folders[1]
+
+    def _read_folders(self) -> list[SessionRecord]:
+        """Every session, the one used last at the end, whatever the index says."""
+        state = self._state()
+        with opened(self._home) as folder:
+            if damage := _damage(folder) if folder.stamp(NAME) else "":
+                logger.warning("%s is damaged (%s): the folders are read instead", self._home / NAME, damage)
+            self._is_damaged = bool(damage)
+            records = self._built(folder)
+        if self._state() == state:
+            self._from_folders = (state, records)
+        return records
+
+    def _state(self) -> _State:
+        return self._folders(), stamp(self._home / NAME), stamp(self._home / JOURNAL_NAME)
+
+    def _folders(self) -> str:
+        """What the folder of sessions looks like: its time, and as clocks can be coarse, the number of its links."""
+        status = self._sessions.stat()
+        return f"{status.st_mtime_ns}-{status.st_nlink}"
+
+    def _is_fresh(self, folder: Folder) -> bool:
+        return _marker(folder) == self._folders()
+
+    def _write(self, folder: Folder, line: dict[str, Any]) -> None:
+        try:
+            with folder.appending(JOURNAL_NAME, durable=False) as journal:
+                journal.write(json_lines.plain(_summed(line)) + b"\n")
+                size = journal.stamp().size
+            index = folder.stamp(NAME)
+            if size > max(_SMALLEST_FOLD, index.size if index else 0):
+                self.fold(folder)
+        except OSError as error:
+            logger.warning("%s could not be written: %s", self._home / JOURNAL_NAME, error)
+
+    def _rebuild(self, folder: Folder, *, durable: bool = False) -> list[SessionRecord]:
+        marker = self._folders()
+        records = self._built(folder)
+        try:
+            self._replace(folder, records, marker, durable=durable)
+            self._is_damaged = False
+        except OSError as error:
+            self._fail(folder, error, durable=durable)
+        return records
+
+    def _fail(self, folder: Folder, error: OSError, *, durable: bool) -> None:
+        """Do without an index that could not be written; where nothing older may be left, without the old one too."""
+        logger.warning("%s could not be written and will be built again: %s", self._home / NAME, error)
+        if durable:
+            folder.remove(JOURNAL_NAME)
+            folder.remove(NAME)
+            folder.sync()
+
+    def _built(self, folder: Folder) -> list[SessionRecord]:
+        """What the folders say, and of a session whose file is damaged the index."""
+        known = _whatever_is_readable(folder)
+        found = [self._read_session(path, known) for path in self._sessions.iterdir() if is_session_id(path.name)]
+        records = [record for record in found if record is not None]
+        return sorted(records, key=lambda record: (record.used_at, record.id))
+
+    def _replace(self, folder: Folder, records: Iterable[SessionRecord], marker: str | None, *, durable: bool) -> None:
+        lines = ",\n".join(json.dumps(_summed(record.as_json()), ensure_ascii=False) for record in records)
+        head = json.dumps({"version": VERSION, "folders": marker, **_SUMMED})[:-1]
+        folder.replace(NAME, f'{head}, "sessions": [\n{lines}\n]}}\n'.encode(), durable=durable)
+        folder.remove(JOURNAL_NAME)
+        if durable:
+            folder.sync()
+
+    def _read_session(self, path: Path, known: dict[str, SessionRecord]) -> SessionRecord | None:
+        try:
+            with opened(path) as folder:
+                record = decode_record(folder.read(SESSION_NAME), path.name)
+        except (OSError, ValueError) as error:
+            logger.warning("%s has no readable %s: %s", path, SESSION_NAME, error)
+            return known.get(path.name)
+        transcript = path / "transcript.md"
+        if transcript.exists():
+            used_at = datetime.fromtimestamp(transcript.stat().st_mtime, UTC)
+            record = replace(record, used_at=max(record.used_at, used_at))
+        return record
+
+
+class _DamagedIndexError(Exception):
+    pass
+
+
+def _sum(fields: Mapping[str, Any]) -> str:
+    return f"{zlib.crc32(json.dumps(fields, sort_keys=True).encode()):08x}"
+
+
+def _summed(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {**fields, "sum": _sum(fields)}
+
+
+def _check_sum(fields: dict[str, Any], *, needs_sum: bool) -> dict[str, Any]:
+    """The fields without their checksum. Lines of earlier releases have none."""
+    found = fields.pop("sum", None)
+    if found != _sum(fields) and (found is not None or needs_sum):
+        raise _DamagedIndexError(f"the checksum of {json.dumps(fields)[:80]} is wrong")
+    return fields
+
+
+def _has_sums(folder: Folder) -> bool:
+    """Whether each line has a checksum."""
+    return _head(folder).items() >= _SUMMED.items()
+
+
+def _head(folder: Folder) -> dict[str, Any]:
+    """The first line of the index; empty where there is none."""
+    try:
+        head = json.loads(folder.read(NAME, 0, _HEAD_BYTES).partition(b"\n")[0] + b"]}")
+    except (FileNotFoundError, ValueError):
+        return {}
+    return head if isinstance(head, dict) else {}
+
+
+def _damage(folder: Folder) -> str:
+    """What cannot be understood in the index; empty where all can."""
+    try:
+        for _ in _records_backwards(folder):
+            pass
+    except _DamagedIndexError as error:
+        return str(error)
+    return ""
+
+
+def _records_backwards(folder: Folder) -> Iterator[SessionRecord]:
+    seen: set[str] = set()
+    for fields in chain(_journal_backwards(folder, seen), _index_backwards(folder)):
+        try:
+            record = parse_record(fields)
+        except (InvalidValue, LaterFormat) as error:
+            raise _DamagedIndexError(str(error)) from error
+        if record.id not in seen:
+            seen.add(record.id)
+            yield record
+
+
+def _behind(records: Iterable[SessionRecord], session_id: str | None) -> Iterator[SessionRecord]:
+    records = iter(records)
+    if session_id is not None:
+        next((record for record in records if record.id == session_id), None)
+    return records
+
+
+def _journal_backwards(folder: Folder, dropped: set[str]) -> Iterator[dict[str, Any]]:
+    for line in _decoded(filter(None, json_lines.lines_backwards(folder, JOURNAL_NAME)), folder):
+        if line.get("op") == "drop":
+            dropped.add(str(line.get("id")))
+        elif isinstance(line.get("session"), dict):
+            yield line["session"]
+
+
+def _index_backwards(folder: Folder) -> Iterator[dict[str, Any]]:
+    lines = (line.strip(b" ,\r") for line in json_lines.lines_backwards(folder, NAME))
+    lines = (line for line in lines if line and not line.endswith(b'"sessions": ['))
+    if next(lines, b"") != b"]}":
+        raise _DamagedIndexError("it has no end")
+    yield from _decoded(lines, folder)
+
+
+def _decoded(lines: Iterable[bytes], folder: Folder) -> Iterator[dict[str, Any]]:
+    needs_sum = _has_sums(folder)
+    for line in lines:
+        try:
+            fields = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise _DamagedIndexError(f"{line[:80]!r} is no JSON: {error}") from error
+        if not isinstance(fields, dict):
+            raise _DamagedIndexError(f"{line[:80]!r} is no record")
+        yield _check_sum(fields, needs_sum=needs_sum)
+
+
+def _whatever_is_readable(folder: Folder) -> dict[str, SessionRecord]:
+    known = {}
+    try:
+        for record in _records_backwards(folder):
+            known[record.id] = record
+    except _DamagedIndexError as error:
+        logger.info("reading the index of sessions stopped where it is damaged: %s", error)
+    return known
+
+
+def _marker(folder: Folder) -> str | None:
+    """What the folder of sessions looked like when we last changed it, as far as the index knows."""
+    if folder.stamp(NAME) is None:
+        return None  # a journal adds to an index, it is none
+    for line in json_lines.read_backwards(folder, JOURNAL_NAME):
+        return line.get("folders")
+    marker = _head(folder).get("folders")
+    return marker if isinstance(marker, str) else None

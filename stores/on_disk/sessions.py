@@ -1,0 +1,282 @@
+"""Where the sessions of an identity are: the one owner of session folders and of `session.json`. Blocking.
+
+home/sessions.json, home/sessions.journal.jsonl     the index, see `session_index`
+home/sessions/<id>/session.json                     the truth about one session
+home/.drafts/<id>/                                  a session that is being made; published by one rename
+home/.trash/<id>/                                   a session that is being deleted
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import time
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from chatbot.stores.backend import SessionFile, Sessions
+from chatbot.stores.errors import DamagedFile, LaterFormat, MissingFolder, StoreError, UnsafePath
+from chatbot.stores.files import (
+    FOLDER_MODE,
+    contained,
+    locked,
+    make_folder,
+    opened,
+    stamp,
+    sync_folder,
+    translated,
+)
+from chatbot.stores.on_disk.session_index import SESSION_NAME, SessionIndex
+from chatbot.stores.records import SessionRef
+from chatbot.stores.session_record import SessionRecord, decode_record, is_session_id
+
+logger = logging.getLogger(__name__)
+
+_STRAY_AFTER_S = 3600.0
+_OLD_AFTER_S = 60.0
+_GLANCE_BYTES = 16 * 1024
+_CHUNK_BYTES = 64 * 1024
+
+
+class FolderSessions(Sessions):
+    """Sessions as folders under `home`, an identity's memory folder. Safe between processes."""
+
+    def __init__(self, home: Path) -> None:
+        """Raises `UnsafePath` where one of its folders is a link: what came with a folder may lead anywhere."""
+        self._home = home
+        self._sessions = home / "sessions"
+        self._drafts = home / ".drafts"
+        self._trash = home / ".trash"
+        self.index = SessionIndex(home, self._sessions)
+        self._is_ready = False
+        self._has_written = False
+        self._check_links()
+
+    def begin(self, record: SessionRecord) -> SessionRef:
+        """See `Sessions`."""
+        self._make_ready()
+        draft = self._drafts / record.id
+        self._write_draft(draft, record)
+        return SessionRef(record.id, draft)
+
+    def publish(self, record: SessionRecord) -> None:
+        """See `Sessions`."""
+        draft = self._drafts / record.id
+        if time.time() - record.used_at.timestamp() > _OLD_AFTER_S:
+            _backdate(draft, record.used_at)
+        sync_folder(draft)
+        with locked(self._home) as home:
+            self.index.freshen(home)
+            draft.rename(self._folder(record.id))
+            self.index.note_put(home, record)
+            self._has_written = True
+        sync_folder(self._sessions)
+
+    def abandon(self, session_id: str) -> None:
+        """See `Sessions`."""
+        shutil.rmtree(self._drafts / session_id, ignore_errors=True)
+
+    def ref(self, session_id: str) -> SessionRef:
+        """See `Sessions`."""
+        return SessionRef(session_id, self._folder(session_id))
+
+    def glance(self, session_id: str) -> SessionRecord | None:
+        """See `Sessions`. A whole `session.json` is small, and read at once; trouble is for `get`."""
+        try:
+            with opened(self._folder(session_id)) as folder:
+                return decode_record(folder.read(SESSION_NAME, 0, _GLANCE_BYTES), session_id)
+        except (OSError, ValueError):
+            return None
+
+    def get(self, session_id: str) -> SessionRecord:
+        """See `Sessions`."""
+        try:
+            return self._read(session_id)
+        except MissingFolder as error:
+            raise MissingFolder(f"there is no session {session_id}") from error
+        except LaterFormat as error:
+            raise LaterFormat(f"{self._folder(session_id) / SESSION_NAME}: {error}") from error
+        except (FileNotFoundError, ValueError) as error:
+            return self._known(session_id, error)
+
+    def find(
+        self, wanted: Callable[[SessionRecord], bool], limit: int | None = None, *, behind: str | None = None
+    ) -> list[SessionRecord]:
+        """See `Sessions`."""
+        return self.index.find(wanted, limit, behind=behind) if self._sessions.is_dir() else []
+
+    def ids(self) -> list[str]:
+        """See `Sessions`."""
+        folders = self._sessions.iterdir() if self._sessions.is_dir() else ()
+        return [each.name for each in folders if is_session_id(each.name)]
+
+    def change(self, session_id: str, change: Callable[[SessionRecord], SessionRecord]) -> SessionRecord:
+        """See `Sessions`."""
+        if self.glance(session_id) is None:
+            self.mend(session_id)
+        try:
+            with locked(self._folder(session_id)) as folder:
+                record = change(self._read(session_id))
+                draft = folder.draft(SESSION_NAME, _render(record))
+                with locked(self._home) as home:  # in which nobody waits for our disk
+                    self.index.freshen(home)
+                    self.index.distrust()  # until the new record is noted, lest a kill in between go unnoticed
+                    folder.rename(draft, SESSION_NAME, durable=False)
+                    self.index.note_put(home, record)
+                    self._has_written = True
+                folder.sync()
+        except MissingFolder as error:
+            raise MissingFolder(f"there is no session {session_id}") from error
+        return record
+
+    def note_used(self, session_id: str, now: datetime) -> None:
+        """See `Sessions`."""
+        try:
+            if self.glance(session_id) is None:
+                self.mend(session_id)
+            with locked(self._home) as home:
+                record = self._read(session_id)  # another process may have changed it
+                self.index.note_used(home, record.used(now))
+                self._has_written = True
+        except (OSError, ValueError) as error:
+            logger.warning("the use of session %s was not noted: %s", session_id, error)
+
+    def mend(self, session_id: str) -> None:
+        """See `Sessions`. A damaged `session.json` is set aside, and written anew from the index."""
+        record = self.get(session_id)
+        with locked(self._folder(session_id)) as folder:
+            try:
+                self._read(session_id)
+            except (FileNotFoundError, ValueError):
+                aside = folder.set_aside(SESSION_NAME) if folder.stamp(SESSION_NAME) else "nothing"
+                folder.create(SESSION_NAME, _render(record))
+                logger.warning("%s: %s was set aside as %s", folder.path, SESSION_NAME, aside)
+
+    def delete(self, session_id: str) -> None:
+        """See `Sessions`."""
+        self._make_ready()
+        folder = self._folder(session_id)
+        grave = self._trash / session_id
+        try:
+            with locked(folder), translated(grave):
+                with locked(self._home) as home:
+                    self.index.freshen(home)
+                    folder.rename(grave)
+                    self.index.note_deleted(home, session_id)
+                    self._has_written = True
+                sync_folder(self._sessions)
+                _erase(grave)
+                self.drop_former()  # or the journal of the index would still tell the title
+        except MissingFolder as error:
+            raise MissingFolder(f"there is no session {session_id}") from error
+
+    def reorder(self) -> None:
+        """See `Sessions`. The index is built anew when it is next needed."""
+        if self._sessions.is_dir():
+            with locked(self._home):
+                self.index.distrust()
+
+    def drop_former(self) -> None:
+        """See `Sessions`."""
+        with locked(self._home) as home:
+            self.index.fold(home, durable=True)
+
+    def tidy(self) -> None:
+        """See `Sessions`."""
+        if not self._has_written:
+            return
+        self._has_written = False
+        try:
+            self.index.fold_if_small()
+        except StoreError as error:
+            logger.warning("the index of sessions stays as it is: %s", error)
+
+    def files(self, session: SessionRef) -> list[SessionFile]:
+        """See `Sessions`."""
+        with translated(session.folder):
+            found = [
+                SessionFile(entry.name, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC).isoformat())
+                for entry in os.scandir(session.folder)
+                if not entry.name.startswith(".") and entry.is_file(follow_symlinks=False)
+                for status in [entry.stat(follow_symlinks=False)]
+            ]
+        return sorted(found, key=lambda file: file.name)
+
+    async def stream_file(self, session: SessionRef, name: str) -> AsyncIterator[bytes]:
+        """See `Sessions`. In chunks of at most 64 KiB."""
+        import aiofiles
+
+        with translated(session.folder):
+            path = contained(session.folder, name)
+            async with aiofiles.open(path, "rb", opener=_open_safely) as file:
+                while chunk := await file.read(_CHUNK_BYTES):
+                    yield chunk
+
+    def _check_links(self) -> None:
+        for folder in (self._home, self._sessions, self._drafts, self._trash):
+            if folder.is_symlink():
+                raise UnsafePath(f"{folder} is a link, and sessions are only kept in a real folder: replace the link")
+
+    def _make_ready(self) -> None:
+        if self._is_ready:
+            return
+        self._check_links()
+        for folder in (self._sessions, self._drafts, self._trash):
+            make_folder(folder)
+        for stray in (*filter(_is_old, self._drafts.iterdir()), *self._trash.iterdir()):
+            shutil.rmtree(stray, ignore_errors=True)
+        self._is_ready = True
+
+    def _folder(self, session_id: str) -> Path:
+        if not is_session_id(session_id):
+            raise MissingFolder(f"{session_id!r} is not a session id")
+        return self._sessions / session_id
+
+    def _write_draft(self, draft: Path, record: SessionRecord) -> None:
+        make_folder(draft.parent)
+        with translated(draft):
+            draft.mkdir(FOLDER_MODE, exist_ok=True)  # nobody waits for the disk: a power cut may take a draft along
+        with opened(draft) as folder:
+            folder.create(SESSION_NAME, _render(record))
+
+    def _read(self, session_id: str) -> SessionRecord:
+        with opened(self._folder(session_id)) as folder:
+            return decode_record(folder.read(SESSION_NAME), session_id)
+
+    def _known(self, session_id: str, error: Exception) -> SessionRecord:
+        """What the index knows of a session whose file is damaged. The file stays as it is until something changes."""
+        known = self.index.find(lambda record: record.id == session_id, 1)
+        path = self._folder(session_id) / SESSION_NAME
+        if not known:
+            raise DamagedFile(f"{path} is damaged and the index does not know the session: {error}") from error
+        logger.warning("%s is damaged (%s): the index is used instead", path, error)
+        return known[0]
+
+
+def _render(record: SessionRecord) -> bytes:
+    return (json.dumps(record.as_json(), ensure_ascii=False, indent=2) + "\n").encode()
+
+
+def _is_old(path: Path) -> bool:
+    found = stamp(path)
+    return found is not None and time.time() - found.mtime_ns / 1e9 > _STRAY_AFTER_S
+
+
+def _backdate(draft: Path, moment: datetime) -> None:
+    """Let the files of a session from elsewhere be as old as it is: when the index is built anew, it goes by that."""
+    for path in draft.iterdir():
+        os.utime(path, (moment.timestamp(), moment.timestamp()))
+
+
+def _erase(path: Path) -> None:
+    """Delete a folder, in which others may still be deleting, or be about to notice that they cannot lock it."""
+    shutil.rmtree(path, ignore_errors=True)
+    if path.exists():
+        shutil.rmtree(path)
+
+
+def _open_safely(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC)

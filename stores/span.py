@@ -1,0 +1,91 @@
+"""The seam of telemetry: a span around each piece of work, and counts. Both do nothing unless an observer is set.
+
+The observer is set where work enters: an operation on memory, a turn. It holds for all that is called from there, in
+tasks begun there too, so the parts in between pass nothing on. Labels are plain words; the observer names attributes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any, Self
+
+
+class Span:
+    """A piece of work, from `span` to the end of a `with` block or `end`. This one does nothing."""
+
+    __slots__ = ()
+
+    def note(self, **details: Any) -> None:
+        """Add details."""
+
+    def fail(self, error_type: str, *, is_fault: bool = True) -> None:
+        """Mark the work as failed, or only as stopped where `is_fault` is false."""
+
+    def end(self) -> None:
+        """End the work. Only for work that no `with` block can hold, such as that of a generator."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        return
+
+
+class Observer(ABC):
+    """Receives spans and counts."""
+
+    @abstractmethod
+    def begin(self, kind: str, labels: Mapping[str, Any]) -> Span:
+        """Begin a span."""
+
+    @abstractmethod
+    def count(self, what: str, amount: float, labels: Mapping[str, Any]) -> None:
+        """Count something, or record its size."""
+
+    @abstractmethod
+    def opened(self, memory: Any) -> None:
+        """Measure a memory system from now on. Called once or more, in its event loop."""
+
+    @abstractmethod
+    def closed(self, memory: Any) -> None:
+        """Stop measuring a memory system."""
+
+
+NOTHING = Span()
+_observer: ContextVar[Observer | None] = ContextVar("_observer", default=None)
+
+
+def span(kind: str, **labels: Any) -> Span:
+    """Begin a piece of work of that kind."""
+    observer = _observer.get()
+    return NOTHING if observer is None else observer.begin(kind, labels)
+
+
+def count(what: str, amount: float = 1, **labels: Any) -> None:
+    """Count something, or record its size."""
+    if (observer := _observer.get()) is not None:
+        observer.count(what, amount, labels)
+
+
+def present_observer() -> Observer | None:
+    """Return the observer of the present code, for work that goes on where it is not set."""
+    return _observer.get()
+
+
+@contextmanager
+def observed(observer: Observer | None) -> Iterator[None]:
+    """Set the observer of all that is done within; None changes nothing."""
+    if observer is None or _observer.get() is observer:
+        yield
+        return
+    token = _observer.set(observer)
+    try:
+        yield
+    finally:
+        _observer.reset(token)

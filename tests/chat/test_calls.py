@@ -1,0 +1,257 @@
+"""Every model call is within the budget, has its purpose, and is on the bill however it ends."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import convert
+
+from chatbot.chat import Chat, Rules
+from chatbot.chat.calls import Calls, OwnBudget, Purpose
+from chatbot.chat.ledger import Ledger
+from chatbot.config import AgentSettings, BudgetSettings
+from chatbot.errors import BudgetExceeded, ContextTooLong, ModelTimeout, ProviderFailed, RequestRefused
+from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.messages import Delta, Message, TextDelta, ToolCall
+from chatbot.models import Price, ScriptedModel
+from chatbot.models.base import JsonMode
+from tests.patience import PATIENCE_S
+
+ASKED = [Message("user", "Which alpacas does Ellen keep?")]
+
+
+@pytest.fixture
+async def session(memory_home: Path) -> AsyncIterator[SessionHandle]:
+    async with MemorySystem(memory_home) as memory:
+        yield await memory.create_session(["basic_session"], "chat")
+
+
+def calls_of(model: ScriptedModel, home: Path, **options: Any) -> Calls:
+    return Calls(model, Ledger(home), options.pop("budget", BudgetSettings()), reply_tokens=100, **options)
+
+
+async def billed(home: Path) -> dict[str, int]:
+    bill = await Ledger(home).total()
+    return {purpose: each.calls for purpose, each in bill.by_purpose.items()}
+
+
+async def text_of(calls: Calls, messages: Sequence[Message] = ASKED) -> str:
+    async with aclosing(calls.stream("answer", messages)) as deltas:
+        return "".join([delta.text async for delta in deltas if isinstance(delta, TextDelta)])
+
+
+def test_no_other_module_calls_a_model() -> None:
+    root = Path(__file__).parents[2] / "chatbot"
+    callers = {
+        path.relative_to(root).as_posix()
+        for path in root.rglob("*.py")
+        if re.search(r"model\.stream\(", path.read_text("utf-8"))
+    }
+    assert callers == {"chat/calls.py"}
+
+
+async def test_a_call_is_on_the_bill_with_its_purpose_and_its_session(
+    session: SessionHandle, memory_home: Path
+) -> None:
+    calls = calls_of(ScriptedModel(["Castor and Pollux."], price=Price(1e-3, 1e-3)), memory_home, session=session)
+    assert await calls.ask("summarize", ASKED) == "Castor and Pollux."
+    [call] = calls.made
+    assert (call.purpose, call.session, call.model) == ("summarize", session.id, "scripted")
+    assert (await Ledger(memory_home).by_session())[session.id].cost_usd == call.usage.cost_usd
+    assert call.usage.cost_usd
+
+
+async def test_a_call_that_is_cancelled_before_its_first_word_is_billed_by_our_own_count(memory_home: Path) -> None:
+    asked = asyncio.Event()
+
+    async def stalls() -> AsyncIterator[Delta]:
+        asked.set()
+        await asyncio.Event().wait()
+        yield TextDelta("never")
+
+    calls = calls_of(ScriptedModel([stalls]), memory_home)
+    task = asyncio.create_task(text_of(calls))
+    await asyncio.wait_for(asked.wait(), PATIENCE_S)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    [call] = calls.made
+    assert call.usage.estimated
+    assert call.usage.input_tokens > 0
+    assert await billed(memory_home) == {"answer": 1}
+
+
+async def test_a_reader_who_leaves_stops_the_model_and_pays_for_what_it_wrote(memory_home: Path) -> None:
+    stopped = asyncio.Event()
+
+    async def talks() -> AsyncIterator[Delta]:
+        try:
+            while True:
+                yield TextDelta("on and ")
+                await asyncio.sleep(0)
+        finally:
+            stopped.set()
+
+    calls = calls_of(ScriptedModel([talks]), memory_home)
+    async with aclosing(calls.stream("answer", ASKED)) as deltas:
+        async for _ in deltas:
+            break
+    await asyncio.wait_for(stopped.wait(), PATIENCE_S)
+    assert [call.usage.estimated for call in calls.made] == [True]
+
+
+async def test_a_call_that_fails_before_its_first_word_costs_nothing_and_a_later_failure_does(
+    memory_home: Path,
+) -> None:
+    calls = calls_of(
+        ScriptedModel([ProviderFailed("at once"), [TextDelta("Half"), ProviderFailed("later")]]), memory_home
+    )
+    with pytest.raises(ProviderFailed):
+        await text_of(calls)
+    assert calls.made == []
+    with pytest.raises(ProviderFailed):
+        await text_of(calls)
+    assert await billed(memory_home) == {"answer": 1}
+
+
+async def test_the_arguments_of_tool_calls_count_where_the_provider_reports_nothing(memory_home: Path) -> None:
+    async def breaks_off() -> AsyncIterator[Delta]:
+        async for delta in ScriptedModel([ToolCall("a", "search", '{"query": "alpaca"}')]).stream(ASKED):
+            if isinstance(delta, TextDelta):
+                continue
+            yield delta
+            if getattr(delta, "arguments", "").endswith("}"):
+                raise ProviderFailed("it broke off")
+
+    calls = calls_of(ScriptedModel([breaks_off]), memory_home)
+    with pytest.raises(ProviderFailed):
+        await text_of(calls)
+    assert calls.made[0].usage.output_tokens > 0
+
+
+async def test_a_title_that_breaks_off_is_billed_too(session: SessionHandle, memory_home: Path) -> None:
+    model = ScriptedModel(["Castor and Pollux.", [TextDelta("Alpacas of"), ProviderFailed("it broke off")]])
+    rules = Rules("You are terse.", "chat", AgentSettings(title_by_model=True), BudgetSettings(), 100)
+    chat = Chat(model=model, session=session, rules=rules, ledger=Ledger(memory_home))
+    receipt = await chat.turn("Which alpacas does Ellen keep?")
+    assert [call.purpose for call in receipt.calls] == ["chat", "title"]
+    assert await billed(memory_home) == {"chat": 1, "title": 1}
+    [kept] = await session.receipts()
+    assert [call["purpose"] for call in kept["calls"]] == ["chat", "title"]
+
+
+async def test_a_bill_that_cannot_be_written_is_reported_and_the_reply_arrives(memory_home: Path) -> None:
+    memory_home.mkdir(parents=True, exist_ok=True)
+    (memory_home / "usage.jsonl").mkdir()
+    reported: list[str] = []
+    assert await text_of(calls_of(ScriptedModel(["Castor."]), memory_home, report=reported.append)) == "Castor."
+    assert "could not be written to the bill" in reported[0]
+
+
+@pytest.mark.parametrize(
+    ("budget", "own"),
+    [(BudgetSettings(day_tokens=10), 0.0), (BudgetSettings(day_usd=1e-6), 0.0), (BudgetSettings(), 1e-6)],
+)
+async def test_a_call_that_could_pass_a_limit_is_not_made(
+    budget: BudgetSettings, own: float, memory_home: Path
+) -> None:
+    model = ScriptedModel(["Castor."], price=Price(1e-3, 1e-3))
+    purposes: list[Purpose] = ["answer"]
+    limit = OwnBudget(own, purposes, "budget_usd", "raise it")
+    with pytest.raises(BudgetExceeded):
+        await text_of(calls_of(model, memory_home, budget=budget, own_budget=limit))
+    assert model.prompts == []
+
+
+async def test_a_prompt_that_fills_the_window_is_refused_before_the_call(memory_home: Path) -> None:
+    model = ScriptedModel(["Castor."], window=60)
+    with pytest.raises(ContextTooLong):
+        await text_of(calls_of(model, memory_home), [Message("user", "alpaca " * 200)])
+    with pytest.raises(ContextTooLong, match="no room"):
+        await calls_of(model, memory_home).ask("extract", [Message("user", "alpaca " * 200)])
+    assert model.prompts == []
+
+
+async def test_a_whole_reply_that_takes_too_long_is_given_up_and_billed(memory_home: Path) -> None:
+    async def stalls() -> AsyncIterator[Delta]:
+        yield TextDelta("Half")
+        await asyncio.Event().wait()
+
+    with pytest.raises(ModelTimeout, match="raise timeout_s"):
+        await calls_of(ScriptedModel([stalls]), memory_home, timeout_s=0.05).ask("extract", ASKED)
+    assert await billed(memory_home) == {"extract": 1}
+
+
+async def test_a_schema_that_the_model_refuses_is_asked_for_in_words(memory_home: Path) -> None:
+    class Promising(ScriptedModel):
+        async def json_mode(self) -> JsonMode:
+            return "schema"
+
+    model = Promising([RequestRefused("no response_format"), "{}"])
+    assert await calls_of(model, memory_home).ask("extract", ASKED, schema={"type": "object"}) == "{}"
+    assert len(model.prompts) == 2
+
+
+async def test_a_reply_that_is_asked_to_be_short_is_within_a_budget_that_has_room_for_it(memory_home: Path) -> None:
+    model = ScriptedModel(["yes"], price=Price(1e-6, 1e-6))
+    calls = Calls(model, Ledger(memory_home), BudgetSettings(day_usd=1.0, day_tokens=1000), reply_tokens=1)
+    assert await calls.ask("doctor", ASKED) == "yes"
+    assert model.limits == [1]
+
+
+@pytest.mark.parametrize("limit", ["day_tokens", "day_usd", "session_tokens"])
+async def test_calls_at_the_same_time_cannot_pass_a_limit_together(
+    limit: str, session: SessionHandle, memory_home: Path
+) -> None:
+    """Each would fit alone. The second is asked for while the first is under way, as another process would."""
+    may_end = asyncio.Event()
+
+    async def waits() -> AsyncIterator[Delta]:
+        yield TextDelta("Cas")
+        await may_end.wait()
+        yield TextDelta("tor.")
+
+    def calls(model: ScriptedModel) -> Calls:
+        budget = convert({limit: 120}, BudgetSettings)
+        return calls_of(model, memory_home, budget=budget, session=session)
+
+    price = Price(1.0, 1.0)
+    first, second = ScriptedModel([waits], price=price), ScriptedModel(["Pollux."] * 2, price=price)
+    async with aclosing(calls(first).stream("answer", ASKED)) as deltas:
+        assert await anext(deltas) == TextDelta("Cas")
+        with pytest.raises(BudgetExceeded):
+            async with aclosing(calls(second).stream("answer", ASKED, reply_tokens=60)) as others:
+                await anext(others)
+        assert second.prompts == []
+        may_end.set()
+        async for _ in deltas:
+            pass
+    assert await text_of(calls(second)) == "Pollux."
+    assert (await Ledger(memory_home).total()).tokens <= 120
+
+
+async def test_a_call_that_fails_gives_back_what_it_reserved(memory_home: Path) -> None:
+    async def fails() -> AsyncIterator[Delta]:
+        for each in [ProviderFailed("unreachable")]:
+            raise each
+        yield TextDelta("")
+
+    budget = BudgetSettings(day_tokens=130)
+    with pytest.raises(ProviderFailed):
+        await text_of(calls_of(ScriptedModel([fails]), memory_home, budget=budget))
+    assert await text_of(calls_of(ScriptedModel(["Castor."]), memory_home, budget=budget)) == "Castor."
+
+
+async def test_a_call_that_cannot_be_reserved_is_reported_and_held_to_the_limit_all_the_same(memory_home: Path) -> None:
+    (memory_home / "reservations.json").mkdir(parents=True)
+    reported: list[str] = []
+    budget = BudgetSettings(day_tokens=130)
+    calls = calls_of(ScriptedModel(["Castor."]), memory_home, budget=budget, report=reported.append)
+    assert await text_of(calls) == "Castor."
+    assert "could not be reserved" in reported[0]
+    with pytest.raises(BudgetExceeded):
+        await text_of(calls_of(ScriptedModel(["no"]), memory_home, budget=BudgetSettings(day_tokens=20)))

@@ -1,0 +1,234 @@
+"""What a provider is not to be sent from memory: no prompt holds it, no tool gives it, and the receipt says so."""
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from chatbot.chat import Chat, Rules
+from chatbot.chat.events import Alone, PromptSubmit, Step
+from chatbot.chat.ledger import Ledger
+from chatbot.chat.memory_block import build_block
+from chatbot.chat.memory_tools import agent_context, agent_tools
+from chatbot.chat.turn_memory import Recalled
+from chatbot.config import AgentSettings, BudgetSettings
+from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.messages import Delta, Finished, Message, ToolCall, ToolCallDelta, ToolSpec, Usage
+from chatbot.models import ScriptedModel
+from chatbot.models.disclosure import MEMORY_TOOLS, Disclosure
+from chatbot.models.tokens import estimate_text
+from chatbot.runtime import Options, Runtime
+from chatbot.stores.access import SENSITIVITIES, Sensitivity, View
+from chatbot.tools import Tool, Toolbox
+from tests.command import run
+
+STORES = ("basic_session", "observations")
+NOTHING = Disclosure("box", memory=False)
+PUBLIC = Disclosure("box", sensitivity="public")
+ANYTHING = Disclosure("box")
+SECRETS: dict[Sensitivity, str] = {"public": "alpaca Castor", "private": "alpaca Pollux", "secret": "alpaca Leda"}
+"""What is remembered, by its sensitivity; nothing can be written that is `unknown`."""
+
+
+class Generous(Alone):
+    """A plug-in that recalls rows of one sensitivity, whatever was asked for."""
+
+    def __init__(self, sensitivity: Sensitivity) -> None:
+        self.ids: list[str] = []
+        self._sensitivity = sensitivity
+
+    async def publish(self, event: Any, step: Step | None = None) -> Sequence[object]:
+        if not isinstance(event, PromptSubmit):
+            return []
+        view = View("full", event.at, frozenset(SENSITIVITIES))
+        rows = await event.session.every(ask=[self._sensitivity])
+        self.ids = [row.id for row in rows]
+        block = build_block(
+            [(row, 1.0) for row in rows], nonce="12345678", view=view, now=event.at, count=estimate_text
+        )
+        return [Recalled(block, tuple(rows), {"injected": list(block.injected)})]
+
+
+@pytest.fixture
+async def memory(memory_home: Path) -> AsyncIterator[MemorySystem]:
+    async with MemorySystem(memory_home) as memory:
+        yield memory
+
+
+@pytest.fixture
+async def session(memory: MemorySystem) -> SessionHandle:
+    session = await memory.create_session(STORES, "chat")
+    for sensitivity, text in SECRETS.items():
+        await session.remember(f"Ellen keeps the {text}.", sensitivity=sensitivity)
+    return session
+
+
+def model_of(disclosure: Disclosure, *replies: str | Sequence[Delta]) -> ScriptedModel:
+    model = ScriptedModel(replies or ["Fine."])
+    model.disclosure = disclosure
+    return model
+
+
+def chat_of(session: SessionHandle, model: ScriptedModel, publisher: Alone | None = None, *tools: Tool) -> Chat:
+    rules = Rules("You are terse.", "chat", AgentSettings(), BudgetSettings(), 200)
+    return Chat(
+        model=model,
+        session=session,
+        rules=rules,
+        ledger=Ledger(Path("unused")),
+        publisher=publisher,
+        tools=Toolbox(tools),
+    )
+
+
+def sent(model: ScriptedModel) -> str:
+    return "\n".join(message.content for message in model.prompts[-1])
+
+
+@pytest.mark.parametrize(
+    ("disclosure", "sensitivity", "is_sent"),
+    [
+        (ANYTHING, "public", True),
+        (ANYTHING, "private", True),
+        (ANYTHING, "secret", True),
+        (PUBLIC, "public", True),
+        (PUBLIC, "private", False),
+        (PUBLIC, "secret", False),
+        (NOTHING, "public", False),
+        (NOTHING, "private", False),
+        (NOTHING, "secret", False),
+    ],
+)
+async def test_a_row_is_sent_as_far_as_the_provider_may_be_sent_it(
+    session: SessionHandle, disclosure: Disclosure, sensitivity: Sensitivity, *, is_sent: bool
+) -> None:
+    model, plug_in = model_of(disclosure), Generous(sensitivity)
+    receipt = await chat_of(session, model, plug_in).turn("Which alpaca?")
+    assert (SECRETS[sensitivity] in sent(model)) is is_sent
+    assert receipt.memory["injected"] == (plug_in.ids if is_sent else [])
+    assert len(plug_in.ids) == 1
+    if disclosure is not ANYTHING:
+        withheld = receipt.memory["withheld"]
+        assert (withheld["provider"], withheld["rule"]) == ("box", disclosure.rule)
+        assert withheld["rows"] == ([] if is_sent else plug_in.ids)
+    [saved] = await session.receipts()
+    assert saved["memory"] == receipt.memory
+
+
+async def test_a_block_of_rows_that_are_not_named_is_not_known_to_be_public(session: SessionHandle) -> None:
+    class Nameless(Generous):
+        async def publish(self, event: Any, step: Step | None = None) -> Sequence[object]:
+            answers = await super().publish(event, step)
+            return [Recalled(answer.block) for answer in answers if isinstance(answer, Recalled)]
+
+    model = model_of(PUBLIC)
+    await chat_of(session, model, Nameless("public")).turn("Which alpaca?")
+    assert "Castor" not in sent(model)
+
+
+@pytest.mark.parametrize("disclosure", [NOTHING, PUBLIC])
+async def test_what_is_recalled_by_itself_is_withheld_alike(session: SessionHandle, disclosure: Disclosure) -> None:
+    model = model_of(disclosure)
+    receipt = await chat_of(session, model).turn("Which alpaca does Ellen keep?")
+    assert ("Castor" in sent(model)) is (disclosure is PUBLIC)
+    assert "Pollux" not in sent(model)
+    assert bool(receipt.memory["withheld"]["rows"]) is (disclosure is NOTHING)
+    if disclosure is NOTHING:
+        assert {each["why"] for each in receipt.memory["left_out"]} == {"withheld"}
+        [row] = await session.get(receipt.memory["withheld"]["rows"], count_use=False)
+        assert row.use_count == 0, "what was not sent was not used"
+
+
+async def test_another_model_is_not_sent_what_the_one_before_was_given(session: SessionHandle) -> None:
+    generous = model_of(ANYTHING)
+    chat = chat_of(session, generous)
+    await chat.turn("Which alpaca does Ellen keep?")
+    assert "Castor" in sent(generous)
+    strict = model_of(NOTHING)
+    chat.use(strict, Toolbox())
+    await chat.turn("And where?")
+    assert "Which alpaca does Ellen keep?" in sent(strict)
+    assert "Castor" not in sent(strict)
+
+
+@pytest.mark.parametrize(("disclosure", "name"), [(NOTHING, "memory_search"), (PUBLIC, "session_read")])
+async def test_another_model_is_not_sent_what_tools_of_memory_answered_before(
+    session: SessionHandle, disclosure: Disclosure, name: str
+) -> None:
+    class Answer(Tool):
+        """A tool of that name."""
+
+        def __init__(self) -> None:
+
+            self.spec = ToolSpec(name, "")
+
+        async def run(self, arguments: dict[str, Any]) -> str:
+            return "It is Castor."
+
+    call: list[Delta] = [ToolCallDelta(0, "c1", name, "{}"), Finished("tool_calls", Usage(1, 1), "m")]
+    generous = model_of(ANYTHING, call, "As you like.")
+    chat = chat_of(session, generous, Generous("unknown"), Answer())
+    await chat.turn("Which alpaca?")
+    assert "Castor" in sent(generous)
+    for model, is_sent in ((model_of(disclosure), False), (model_of(ANYTHING), True)):
+        chat.use(model, Toolbox())
+        await chat.turn("And where?")
+        assert ("Castor" in sent(model)) is is_sent
+        assert [message.tool_call_id for message in model.prompts[-1] if message.role == "tool"] == ["c1"]
+
+
+async def test_we_know_the_tools_that_answer_from_memory(memory: MemorySystem) -> None:
+    tools = agent_tools(agent_context(memory, "chat"))
+    assert {tool.spec.name for tool in tools} == MEMORY_TOOLS
+
+
+AT_SERVERS = {"memory_list", "memory_confirm", "memory_profile", "memory_profile_set"}
+"""Tools that prompts have no room for."""
+
+
+@pytest.mark.parametrize(
+    ("setting", "offered"),
+    [
+        ("", MEMORY_TOOLS - AT_SERVERS),
+        ('sensitivity = "public"', MEMORY_TOOLS - AT_SERVERS - {"session_read", "session_search"}),
+        ("memory = false", frozenset()),
+    ],
+)
+async def test_a_provider_is_not_offered_tools_whose_answers_are_withheld(
+    setting: str, offered: frozenset[str]
+) -> None:
+    Path("asked.toml").write_text(f'[model]\nname = "scripted"\n[providers.scripted]\n{setting}\n', encoding="utf-8")
+    async with Runtime(Options(config=Path("asked.toml"))) as runtime:
+        session = await runtime.new_session()
+        assert session is not None
+        toolbox = runtime.tools(session)
+        await toolbox.complete()
+        assert {spec.name for spec in toolbox.specs} == offered
+
+
+def test_why_says_what_was_withheld_from_whom() -> None:
+    Path("asked.toml").write_text('[model]\nname = "scripted"\n[providers.scripted]\nmemory = false\n', "utf-8")
+    at = ("--config", "asked.toml")
+    assert run("memory", "add", *at, "Ellen keeps the alpaca Castor.").returncode == 0
+    assert run("ask", *at, "Which alpaca does Ellen keep?").returncode == 0
+    told = run("why", *at).stdout
+    assert "withheld from scripted (memory = false): 1 memories" in told
+    assert " withheld " in told
+    assert "Castor" not in run("prompt", "--dry-run", *at, "Which alpaca does Ellen keep?").stdout
+
+
+def test_every_sensitivity_is_thought_of() -> None:
+    assert {*SECRETS, "unknown"} == set(get_args(Sensitivity))
+
+
+def test_messages_without_withheld_answers_stay_as_they_are() -> None:
+    from chatbot.chat.dialogue import without_answers
+
+    call = ToolCall("c1", "clock", "{}")
+    messages = [
+        Message("user", "x"),
+        Message("assistant", "", tool_calls=(call,)),
+        Message("tool", "noon", tool_call_id="c1"),
+    ]
+    assert without_answers(messages, MEMORY_TOOLS) == messages

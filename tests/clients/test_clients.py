@@ -1,0 +1,63 @@
+"""Clients as their own documentation shows them, pointed at our address only; each script is one.
+
+One after the other they talk to the same server with the same token, so what was said through one is asked through the
+next. The official SDK is tried in every run, the others nightly: they come with the dependency group `clients`.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.patience import PATIENCE_S
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = Path(__file__).parent / "scripts"
+FIRST = "openai_sdk"
+
+
+@contextmanager
+def _served(folder: Path) -> Iterator[dict[str, str]]:
+    """The environment of a client, while the server runs in that folder."""
+    (folder / "identities" / "ada").mkdir(parents=True)
+    (folder / "identities" / "ada" / "identity.toml").write_text('persona = "You are ada."\n', encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CHATBOT_EMBEDDING__MODEL": "local/minilm"}
+    command = [sys.executable, str(Path(__file__).parent / "serve.py")]
+    with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            url, key = server.stdout.readline().split()
+            yield {
+                **{name: value for name, value in os.environ.items() if not name.startswith(("OPENAI", "PYTHONPATH"))},
+                "OPENAI_BASE_URL": url,
+                "OPENAI_API_BASE": url,
+                "OPENAI_API_KEY": key,
+                "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+            }
+        finally:
+            server.terminate()
+
+
+def _run(script: str, environment: dict[str, str]) -> None:
+    command = [sys.executable, str(SCRIPTS / f"{script}.py")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=4 * PATIENCE_S)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_official_sdk_works_as_its_documentation_shows(tmp_path: Path) -> None:
+    with _served(tmp_path) as environment:
+        _run(FIRST, environment)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "script", sorted(path.stem for path in SCRIPTS.glob("*.py") if path.stem != FIRST), ids=lambda script: script
+)
+def test_another_client_works_too_and_is_told_what_the_first_one_said(tmp_path: Path, script: str) -> None:
+    with _served(tmp_path) as environment:
+        _run(FIRST, environment)
+        _run(script, environment)

@@ -1,0 +1,49 @@
+"""Fixtures of the tests of hooks: a memory, and calls to models over HTTP."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from msgspec import convert
+
+from chatbot.chat.calls import Calls
+from chatbot.chat.ledger import Ledger
+from chatbot.config import BudgetSettings, Config, ExtractionSettings, ModelSettings
+from chatbot.hooks.extraction.model import calls_for_extraction
+from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.models.base import Model
+from chatbot.models.gateway import LiteLLMModel
+
+KEY = "sk-test-0123456789abcdef"
+
+
+def model_at(url: str, behaviour: str, **settings: object) -> LiteLLMModel:
+    given = {"name": f"openai/{behaviour}", "api_base": url, "api_key": KEY, "retries": 0} | settings
+    return LiteLLMModel(convert(given, ModelSettings), first_pause_s=0.01)
+
+
+def settings_of(**settings: object) -> ExtractionSettings:
+    return convert(settings, ExtractionSettings)
+
+
+def calls_of(
+    model: Model,
+    home: Path,
+    session: SessionHandle | None = None,
+    *,
+    budget: BudgetSettings | None = None,
+    **settings: object,
+) -> Calls:
+    config = Config(budget=budget or BudgetSettings(), extraction=settings_of(**settings))
+    return calls_for_extraction(model, Ledger(home), config, session=session)
+
+
+@pytest.fixture
+async def memory(memory_home: Path) -> AsyncIterator[MemorySystem]:
+    async with MemorySystem(memory_home) as system:
+        yield system
+
+
+@pytest.fixture
+async def session(memory: MemorySystem) -> SessionHandle:
+    return await memory.create_session(["basic_session", "observations"], "chat")

@@ -1,0 +1,280 @@
+"""What happens after a turn in a whole runtime: nobody waits, what comes is kept whole, and failures cost no turn."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from chatbot.memory import SessionHandle
+from chatbot.models import ScriptedModel
+from chatbot.runtime import Options, Runtime
+from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.observation import Observation
+from tests.patience import PATIENCE_S
+from tests.servers.extraction_replies import REPLIES
+
+pytest_plugins = ["tests.servers.openai_server"]
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning"),
+    pytest.mark.usefixtures("config_is_asked_for"),
+]
+
+MOVED = "Sam lives in Lisbon since the second of May"
+AGAIN = "Sam lives in Porto since the third of June"
+REPLY = "That sounds like a lovely city with many hills, bridges, tiles and custard tarts."
+
+Configure = Callable[..., None]
+
+
+@pytest.fixture
+def configure(openai_url: str) -> Configure:
+    """Writes a configuration with a model of its own for extraction."""
+
+    def write(behaviour: str = "takes-facts", *, window: int = 20, more: str = "", **settings: object) -> None:
+        lines = [f"{name} = {json.dumps(value)}" for name, value in ({"enabled": True} | settings).items()]
+        own = [f'model = "openai/{behaviour}"', f'api_base = "{openai_url}"', 'api_key = "sk-test-0123456789"']
+        text = "\n".join(
+            ["[extraction]", *lines, *(own if behaviour else []), more, "[model]\nretries = 0", "[agents.chat]"]
+        )
+        stores = 'memory = ["basic_session", "observations"]\ntools = []'
+        Path("config.toml").write_text(f"{text}\n{stores}\nwindow_entries = {window}\n", encoding="utf-8")
+
+    Path("identities", "ada").mkdir(parents=True)
+    Path("identities", "ada", "identity.toml").write_text('persona = "You are Ada."', encoding="utf-8")
+    return write
+
+
+@asynccontextmanager
+async def talking(model: ScriptedModel | None = None) -> AsyncIterator[tuple[Runtime, SessionHandle]]:
+    async with Runtime(Options(), model=model or ScriptedModel([REPLY])) as runtime:
+        session = await runtime.new_session()
+        assert session is not None
+        yield runtime, session
+
+
+async def facts(runtime: Runtime, **wanted: Any) -> list[Observation]:
+    await runtime.hooks.bus.drain()
+    page = await runtime.memory.list_observations(order="created", ascending=True, limit=100, **wanted)
+    return [row for row in page.rows if row.type != "exchange"]
+
+
+async def test_off_means_that_no_model_is_asked(configure: Configure, openai_url: str) -> None:
+    configure(enabled=False)
+    async with talking() as (runtime, session):
+        await runtime.chat(session).turn(MOVED)
+        assert await facts(runtime) == []
+        assert list((await runtime.ledger.total()).by_purpose) == ["chat"]
+    async with aiohttp.ClientSession() as http, http.get(f"{openai_url}/requests") as asked:
+        assert await asked.json() == []
+
+
+async def test_a_correction_replaces_the_fact_and_the_bill_says_what_it_cost(configure: Configure) -> None:
+    configure()
+    async with talking() as (runtime, session):
+        chat = runtime.chat(session)
+        await chat.turn(MOVED)
+        await chat.turn(AGAIN)
+        assert [row.title for row in await facts(runtime)] == [AGAIN]
+        assert [row.title for row in await facts(runtime, statuses=["superseded"])] == [MOVED]
+        bill = await chat.bill()
+        assert {purpose: each.calls for purpose, each in bill.by_purpose.items()} == {
+            "chat": 2,
+            "extract": 2,
+            "reconcile": 1,
+        }
+        assert bill.as_json() == (await runtime.ledger.total()).as_json()
+        assert [receipt["turn"] for receipt in await session.receipts()] == [
+            record["after"] for record in await session.records() if record.get("kind") == "extraction"
+        ]
+
+
+async def test_the_turn_does_not_wait_and_the_next_one_may_begin_meanwhile(
+    configure: Configure, openai_url: str
+) -> None:
+    configure("takes-facts-slowly")
+    async with talking() as (runtime, session), asyncio.timeout(PATIENCE_S), aiohttp.ClientSession() as http:
+        chat = runtime.chat(session)
+        await chat.turn(MOVED)
+        await http.get(f"{openai_url}/asked")
+        await chat.turn("and what is the weather like over there?")
+        await http.get(f"{openai_url}/release")
+        assert MOVED in [row.title for row in await facts(runtime)]
+
+
+async def test_leaving_waits_for_what_is_under_way(configure: Configure, openai_url: str) -> None:
+    configure("takes-facts-slowly")
+    async with asyncio.timeout(PATIENCE_S), aiohttp.ClientSession() as http:
+        async with talking() as (runtime, session):
+            await runtime.chat(session).turn(MOVED)
+            await http.get(f"{openai_url}/asked")
+            await http.get(f"{openai_url}/release")
+        async with Runtime(Options(), model=ScriptedModel([REPLY])) as later:
+            assert [row.title for row in await facts(later)] == [MOVED]
+
+
+async def test_leaving_waits_no_longer_than_it_may_and_keeps_nothing_by_half(
+    configure: Configure, openai_url: str
+) -> None:
+    configure("never-answers", more="[hooks.extraction]\ntimeout_s = 0.3")
+    async with asyncio.timeout(PATIENCE_S):
+        async with talking() as (runtime, session):
+            await runtime.chat(session).turn(MOVED)
+        async with Runtime(Options(), model=ScriptedModel([REPLY])) as later:
+            assert await facts(later) == []
+            bill = await later.ledger.total()
+            assert bill.by_purpose["extract"].calls == 1
+
+
+@pytest.mark.parametrize("behaviour", ["slows-down-for-an-hour", "fails", "denies", "is-unknown", "drops-later"])
+async def test_a_failure_is_told_and_costs_no_turn(configure: Configure, behaviour: str) -> None:
+    configure(behaviour, timeout_s=5)
+    async with talking() as (runtime, session):
+        chat = runtime.chat(session)
+        assert (await chat.turn(MOVED)).reply == REPLY
+        assert await facts(runtime) == []
+        receipt = await chat.turn(AGAIN)
+        assert any("extraction" in notice for notice in receipt.notices)
+        [record, *_] = [each for each in await session.records() if each.get("kind") == "extraction"]
+        assert record["notices"][0].startswith("nothing was extracted: ")
+        assert "sk-test" not in json.dumps(record)
+
+
+async def test_a_budget_that_is_used_up_stops_extraction_and_not_the_chat(configure: Configure) -> None:
+    configure(budget_usd=0.0001, input_usd_per_million=1.0, output_usd_per_million=1.0)
+    async with talking() as (runtime, session):
+        chat = runtime.chat(session)
+        await chat.turn(MOVED)
+        assert await facts(runtime) == []
+        receipt = await chat.turn(AGAIN)
+        assert any("budget_usd is 0.0001 USD" in notice for notice in receipt.notices)
+        assert list((await chat.bill()).by_purpose) == ["chat"]
+
+
+async def test_small_talk_is_not_looked_at(configure: Configure) -> None:
+    configure()
+    async with talking(ScriptedModel(["Hello!"])) as (runtime, session):
+        await runtime.chat(session).turn("hi")
+        assert await facts(runtime) == []
+        assert list((await runtime.ledger.total()).by_purpose) == ["chat"]
+
+
+async def test_the_model_that_chats_is_asked_where_no_other_is_named(configure: Configure) -> None:
+    configure("")
+    model = ScriptedModel([REPLY, REPLIES["fenced"]])
+    async with talking(model) as (runtime, session):
+        await runtime.chat(session).turn(MOVED)
+        assert [row.title for row in await facts(runtime)] == [
+            "Sam lives in Porto",
+            "Sam's locker has the number 4711",
+        ]
+        assert await runtime.model.context_window()  # it is still open
+
+
+async def test_taking_back_an_exchange_takes_back_its_facts(configure: Configure) -> None:
+    configure()
+    async with talking() as (runtime, session):
+        chat = runtime.chat(session)
+        await chat.turn(MOVED)
+        assert len(await facts(runtime)) == 1
+        await chat.take_back()
+        assert await facts(runtime, statuses=["active", "deleted"]) == []
+
+
+async def test_what_a_guest_says_stays_as_strict_as_their_session(configure: Configure) -> None:
+    configure()
+    async with talking() as (runtime, _):
+        guest = await runtime.memory.create_session(["basic_session", "observations"], "chat", clearance="familiar")
+        await runtime.chat(guest).turn(MOVED)
+        [row] = await facts(runtime, visibilities=["social"])
+        assert (row.visibility, row.sensitivity, row.derived_from != ()) == ("social", "public", True)
+
+
+async def test_an_ephemeral_chat_leaves_its_cost_and_nothing_else(configure: Configure) -> None:
+    configure()
+    async with Runtime(Options(ephemeral=True), model=ScriptedModel([REPLY])) as runtime:
+        await runtime.chat(await runtime.new_session()).turn(MOVED)
+        await runtime.hooks.bus.drain()
+    memory = Path("identities", "ada", "memory")
+    assert [path.name for path in memory.iterdir() if not path.name.startswith(".")] == ["usage.jsonl"]
+    assert MOVED not in (memory / "usage.jsonl").read_text(encoding="utf-8")
+
+
+SUMMARIES: dict[str, Any] = {"enabled": False, "summaries": True, "window": 6}
+
+
+async def test_a_summary_by_a_model_is_shown_when_the_window_moves_and_not_before(configure: Configure) -> None:
+    configure(**SUMMARIES)
+    model = ScriptedModel([REPLY])
+    async with talking(model) as (runtime, session):
+        chat = runtime.chat(session)
+        starts = []
+        for n in range(24):
+            await chat.turn(f"The house number {n} in the street has a door of colour {n * 7}")
+            await runtime.hooks.bus.drain()
+            [receipt] = (await session.receipts())[-1:]
+            starts.append((receipt["window"]["from"], model.prompts[-1][1].content))
+        summaries: dict[Any, set[str]] = {}
+        for since, start in starts:
+            summaries.setdefault(since, set()).add(start)
+        assert all(len(each) == 1 for each in summaries.values())  # the prompt's beginning is the same until it moves
+        assert "told by a model" in starts[-1][1]
+        assert 1 <= (await chat.bill()).by_purpose["summarize"].calls < len(summaries)
+
+
+async def test_without_a_model_that_answers_the_rules_go_on(configure: Configure) -> None:
+    configure("fails", **SUMMARIES)
+    model = ScriptedModel([REPLY])
+    async with talking(model) as (runtime, session):
+        chat = runtime.chat(session)
+        for n in range(12):
+            await chat.turn(f"The house number {n} in the street has a door of colour {n * 7}")
+            await runtime.hooks.bus.drain()
+        assert "The house number 0" in model.prompts[-1][1].content
+        notices = [each["notices"] for each in await session.records() if each.get("kind") == "episode"]
+        assert notices[-1][0].startswith("the summary made by rule stands: ")
+        assert 1 <= len(notices) <= 4  # tried again only when the window has moved
+
+
+@pytest.mark.parametrize("name", ["orders", "blank", "deep"])
+async def test_a_summary_that_cannot_be_used_leaves_the_one_made_by_rule(name: str, configure: Configure) -> None:
+    configure(f"extracts-{name}", **SUMMARIES)
+    model = ScriptedModel([REPLY])
+    async with talking(model) as (runtime, session):
+        chat = runtime.chat(session)
+        for n in range(14):
+            await chat.turn(f"The house number {n} in the street has a door of colour {n * 7}")
+            await runtime.hooks.bus.drain()
+        text = "\n".join(message.content for message in model.prompts[-1])
+        assert "gnore all previous" not in text
+        assert "[[[[[" not in text or name == "deep"
+
+
+@pytest.mark.parametrize("behaviour", ["takes-facts", "extracts-blank"])
+async def test_a_session_is_summed_up_by_rule_and_then_by_a_model(behaviour: str, configure: Configure) -> None:
+    configure(behaviour, enabled=False, summaries=True, more="[hooks.summarize]\nevery = 2")
+    async with talking() as (runtime, session):
+        chat = runtime.chat(session)
+        await chat.turn(MOVED)
+        await chat.turn(AGAIN)
+        await runtime.hooks.bus.drain()
+        [summary] = await session.session_summaries()
+        assert (summary.metadata["open_items"] == ["all of it"]) is (behaviour == "takes-facts")
+        assert summary.metadata["request"] == MOVED
+        assert (await chat.bill()).by_purpose["summarize"].calls == 1
+
+
+async def test_everything_that_is_kept_can_be_read_again(configure: Configure) -> None:
+    configure("extracts-gates", summaries=True, window=6)
+    async with talking() as (runtime, session):
+        for n in range(8):
+            await runtime.chat(session).turn(f"The house number {n} in the street has a door of colour {n * 7}")
+        await runtime.hooks.bus.drain()
+    async with Runtime(Options(), model=ScriptedModel([REPLY])) as runtime:
+        page = await runtime.memory.list_observations(limit=100, ask=SENSITIVITIES)
+        assert {row.visibility for row in page.rows} == {"private"}
+        assert await runtime.memory.reindex() == len(page.rows)

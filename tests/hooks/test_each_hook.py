@@ -1,0 +1,273 @@
+"""Each of our hooks: what it does, that it can be switched off, and that it is called where LetsGo's defaults say."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chatbot.chat import Chat
+from chatbot.hooks.failures import Failures
+from chatbot.hooks.plugins import HOOKS, planned_hooks
+from chatbot.memory import SessionHandle
+from chatbot.messages import ToolCall
+from chatbot.models import ScriptedModel
+from chatbot.runtime import Runtime
+from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.observation import STATUSES, Observation
+from chatbot.tools.function import FunctionTool
+from tests.clock import Clock
+from tests.patience import PATIENCE_S
+
+pytestmark = pytest.mark.usefixtures("config_is_asked_for")
+
+REPLY = "The herring of Gotland is pickled in vinegar, with dill and allspice from the harbour market."
+FACT = {"facts": [{"content": "Ingrid pickles herring in Gotland", "subject": "Ingrid", "type": "note"}]}
+QUESTIONS = [
+    "My sister Ingrid pickles herring from Gotland every autumn",
+    "Which vinegar does Ingrid take for the herring?",
+    "Why does the network router drop its lease at night?",
+    "Where does the router log the network lease?",
+]
+
+
+@pytest.fixture(autouse=True)
+def _project() -> None:
+    Path("identities", "ada").mkdir(parents=True)
+    Path("identities", "ada", "identity.toml").write_text('persona = "You are ada."', encoding="utf-8")
+
+
+def configure(tables: str = "", **hooks: str) -> None:
+    own = "".join(f"[hooks.{name}]\n{lines}\n" for name, lines in hooks.items())
+    Path("config.toml").write_text(
+        '[model]\nname = "scripted"\n[agents.chat]\nmemory = ["basic_session", "observations"]\nwindow_entries = 6\n'
+        f"{tables}\n{own}",
+        encoding="utf-8",
+    )
+
+
+async def look_up(path: str) -> str:
+    """Look something up."""
+    return f"{path}: the granite barge was built in 1871 and carries forty tons because the harbour is deep"
+
+
+async def lived(*, turns: int = 12) -> dict[str, Any]:
+    """What a life with the hooks as they are configured leaves behind: two sessions, a week apart."""
+    clock = Clock(step=timedelta(milliseconds=1))
+    call = ToolCall("c", "look_up", json.dumps({"path": "barge.md"}))
+    model, receipts = Talker(call), []
+    async with Runtime(model=model, tools=(FunctionTool(look_up),), clock=clock) as runtime:
+        for number in range(3):
+            await runtime.memory.memories("chat").remember(f"the green kettle in the kitchen leaks again {number}")
+        for first in (QUESTIONS, [f"The house number {n} has a door of colour {n * 7}" for n in range(turns)]):
+            session, chat = await _talking(runtime)
+            for text in first:
+                await chat.turn(text)
+                await runtime.hooks.bus.drain()
+            receipts.append(await chat.turn("And what of the herring of Ingrid and the green kettle?"))
+            await runtime.leave(session)
+            await runtime.hooks.bus.drain()
+            clock.move(days=9)
+        rows = (await runtime.memory.list_observations(limit=200, statuses=STATUSES, ask=SENSITIVITIES)).rows
+        return {
+            "rows": rows,
+            "capabilities": set(runtime.hooks.capabilities),
+            "facts": await runtime.memory.query_facts(predicate="boundary_at", limit=100),
+            "purposes": set((await runtime.ledger.total()).by_purpose),
+            "failures": Failures(runtime.memory.home).read(),
+            "receipts": receipts,
+        }
+
+
+class Talker(ScriptedModel):
+    """Asks for a tool once, gives facts where they are asked for, and says the same otherwise."""
+
+    def __init__(self, call: ToolCall) -> None:
+        super().__init__([call, REPLY])
+
+    def _next_reply(self, messages: Any) -> Any:
+        asked = messages[0].content
+        if "take down what is worth remembering" in asked:
+            return json.dumps(FACT)
+        return "- told by a model" if "sum up" in asked else super()._next_reply(messages)
+
+
+def rows_of(life: dict[str, Any], fits: Callable[[Observation], bool]) -> list[Observation]:
+    return [row for row in life["rows"] if fits(row)]
+
+
+DOES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "inject": lambda life: life["receipts"][-1].memory,
+    "exchange": lambda life: rows_of(life, lambda row: row.type == "exchange"),
+    "boundaries": lambda life: life["facts"],
+    "capture": lambda life: rows_of(life, lambda row: "tool" in row.tags),
+    "memorability": lambda life: "memory.memorability" in life["capabilities"],
+    "temporal": lambda life: "memory.temporal" in life["capabilities"],
+    "extraction": lambda life: "extract" in life["purposes"],
+    "summarize": lambda life: rows_of(life, lambda row: row.type == "session_summary"),
+    "episode": lambda life: "summarize" in life["purposes"],
+    "consolidation": lambda life: rows_of(life, lambda row: row.strength is not None),
+    "compression": lambda life: rows_of(life, lambda row: row.status == "compressed"),
+}
+TABLES = "[extraction]\nenabled = true\nsummaries = true"
+TUNED = {"boundaries": "window = 1\nthreshold = 1.0"}
+
+
+def test_every_hook_is_looked_at() -> None:
+    assert set(DOES) == set(HOOKS.own)
+
+
+async def test_all_of_them_do_what_they_are_for() -> None:
+    configure(TABLES, **TUNED)
+    life = await lived()
+    assert life["failures"] == []
+    assert [name for name, does in DOES.items() if not does(life)] == []
+
+
+@pytest.mark.parametrize("name", DOES)
+async def test_each_can_be_switched_off_and_the_others_go_on(name: str) -> None:
+    configure(TABLES, **TUNED | {name: "enabled = false"})
+    life = await lived()
+    assert life["failures"] == []
+    needed = {"exchange": {"extraction", "exchange"}}  # what was not kept is small talk, of which no model is asked
+    assert {each for each, does in DOES.items() if not does(life)} == needed.get(name, {name})
+    assert life["receipts"][0].reply == REPLY
+
+
+def test_the_order_is_that_of_letsgo() -> None:
+    priorities = {plan.name: plan.priority for plan in planned_hooks({})}
+    assert priorities == {
+        "inject": 50, "exchange": 50, "boundaries": 90, "capture": 100, "memorability": 100, "temporal": 110,
+        "extraction": 150, "summarize": 150, "episode": 160, "consolidation": 200, "compression": 300,
+    }  # fmt: skip
+    for topic, names in {
+        "tool:post": ["boundaries", "capture"],
+        "session:end": ["boundaries", "summarize", "consolidation", "compression"],
+        "prompt:submit": ["inject"],
+    }.items():
+        assert [plan.name for plan in planned_hooks({}) if topic in plan.hook.topics] == names
+    moved = planned_hooks({"capture": {"priority": 10, "timeout_s": 3}})
+    assert (moved[0].name, moved[0].timeout_s) == ("capture", 3)
+
+
+@pytest.mark.parametrize("step", [timedelta(hours=-1), timedelta(days=-400)])
+async def test_a_clock_that_runs_backwards_harms_nothing(step: timedelta) -> None:
+    configure("", summarize="every = 2")
+    clock = Clock(step=timedelta(milliseconds=1))
+    async with Runtime(model=ScriptedModel([REPLY]), clock=clock) as runtime:
+        session = await runtime.new_session()
+        assert session is not None
+        chat, receipts = runtime.chat(session), []
+        for text in QUESTIONS:
+            receipts.append(await chat.turn(text))
+            assert (receipts[-1].reply, receipts[-1].notices) == (REPLY, [])
+            await runtime.hooks.bus.drain()
+            clock.now += step
+        await runtime.leave(session)
+        await runtime.hooks.bus.drain()
+        kept = [receipt.remembered for receipt in receipts if receipt.remembered]
+        assert len(kept) >= 2
+        assert len(await session.get(kept)) == len(kept)
+        assert [entry.content for entry in await session.transcript_read_all() if entry.role == "user"] == QUESTIONS
+        assert len(await session.session_summaries(session_id=session.id)) == 1
+        found = await session.search("which vinegar for herring", types=["exchange"])
+        assert found[0].observation.user_text == QUESTIONS[1]
+        assert Failures(runtime.memory.home).read() == []
+
+
+STALE = """
+import asyncio
+from chatbot.hooks import Hook
+
+class NeverCloses(Hook):
+    topics = ("turn:end",)
+    timeout_s = 0.2
+    async def handle(self, event): ...
+    async def aclose(self):
+        await asyncio.Event().wait()
+"""
+
+
+async def test_a_hook_that_does_not_close_keeps_nobody_from_leaving(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("stale_hooks.py").write_text(STALE, encoding="utf-8")
+    monkeypatch.syspath_prepend(Path.cwd())
+    configure('[hooks."stale_hooks:NeverCloses"]')
+    async with Runtime(model=ScriptedModel([REPLY])) as runtime:
+        _, chat = await _talking(runtime)
+        await chat.turn(QUESTIONS[0])
+    sys.modules.pop("stale_hooks", None)
+
+
+@pytest.mark.parametrize("how", ["forget", "purge", "update", "hide"])
+async def test_what_the_last_turn_was_shown_is_not_shown_once_more_when_it_is_gone(how: str) -> None:
+    configure()
+    model = ScriptedModel(["Two of them."])
+    async with Runtime(model=model) as runtime:
+        kept = await runtime.memory.memories("chat").remember("Ellen keeps two alpacas called Castor and Pollux")
+        session, chat = await _talking(runtime)
+        await chat.turn("Which alpacas does Ellen keep?")
+        assert "Castor" in "".join(message.content for message in model.prompts[-1])
+        if how == "update":
+            await session.update(kept.id, title="Ellen keeps no alpacas any more")
+        elif how == "hide":
+            await session.update(kept.id, sensitivity="secret")
+        else:
+            await getattr(session, how)(kept.id)
+        await chat.turn("And is the harbour deep?")
+        assert "Castor" not in "".join(message.content for message in model.prompts[-1])
+
+
+async def _talking(runtime: Runtime) -> tuple[SessionHandle, Chat]:
+    session = await runtime.new_session()
+    assert session is not None
+    return session, runtime.chat(session)
+
+
+SITTING = """
+import asyncio, sys
+from chatbot.models import ScriptedModel
+from chatbot.runtime import Runtime
+
+async def main(session_id, words):
+    async with Runtime(model=ScriptedModel(["Noted, and written down in the book of the harbour."])) as runtime:
+        session = await runtime.memory.load_session(session_id, "chat")
+        await runtime.chat(session).turn(f"We decided to paint the {words} barge green")
+        await runtime.hooks.bus.drain()
+        print("ready", flush=True)
+        sys.stdin.readline()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def test_processes_that_end_one_session_and_maintain_at_once_agree() -> None:
+    configure("[maintenance]\nconsolidate_every_hours = 0\ncompress_every_hours = 0", summarize="least = 1")
+    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
+        session, _ = await _talking(runtime)
+        for number in range(30):
+            await runtime.memory.memories("chat").remember(f"the green kettle in the kitchen leaks again {number}")
+    words = ["granite", "timber", "copper"]
+    pipe = asyncio.subprocess.PIPE
+    sitting = [
+        await asyncio.create_subprocess_exec(
+            sys.executable, "-c", SITTING, session.id, each, stdin=pipe, stdout=pipe, stderr=pipe
+        )
+        for each in words
+    ]
+    async with asyncio.timeout(PATIENCE_S):
+        for each in sitting:
+            assert each.stdout is not None
+            assert await each.stdout.readline() == b"ready\n"
+        ended = await asyncio.gather(*(each.communicate(b"\n") for each in sitting))
+    assert [error for _, error in ended] == [b""] * 3
+    assert [each.returncode for each in sitting] == [0] * 3
+    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
+        again = await runtime.memory.load_session(session.id, "chat")
+        assert len(await again.session_summaries(session_id=session.id)) == 1
+        rows = (await again.list_observations(types=["exchange"], limit=50)).rows
+        assert sorted(row.user_text.split()[5] for row in rows) == sorted(words)
+        assert Failures(runtime.memory.home).read() == []

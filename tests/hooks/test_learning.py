@@ -1,0 +1,297 @@
+"""What becomes of facts: known, added, updated, denied, and what takes whose place by meaning; nothing looser, ever."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chatbot.hooks.extraction.facts import Fact
+from chatbot.hooks.extraction.learning import FactOutcome, Origin, apply, plan
+from chatbot.hooks.extraction.reconciliation import MOST_CANDIDATES, candidates_for
+from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.models import ScriptedModel
+from chatbot.models.disclosure import Disclosure
+from chatbot.stores.access import Guard
+from chatbot.stores.observation import Observation, Status
+from chatbot.stores.query import Filter
+from tests.hooks.conftest import calls_of, model_at, settings_of
+from tests.memory.test_meaning import LetterEmbedder
+from tests.servers.extraction_replies import work_of
+
+pytest_plugins = ["tests.servers.openai_server"]
+pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
+
+OWN = Guard("private", "public", "public", "")
+
+
+class Honest(ScriptedModel):
+    """Decides as `work_of` does."""
+
+    def _next_reply(self, messages: Any) -> str:
+        return work_of([{"content": message.content} for message in messages])
+
+
+def decides(*decisions: tuple[int, str, object]) -> ScriptedModel:
+    listed = [dict(zip(("fact", "action", "memory"), each, strict=True)) for each in decisions]
+    return ScriptedModel([json.dumps({"decisions": listed})])
+
+
+async def learn(
+    session: SessionHandle, model: ScriptedModel, home: Path, *facts: Fact | str, guard: Guard = OWN, **settings: Any
+) -> list[FactOutcome]:
+    whole = [fact if isinstance(fact, Fact) else Fact(fact, "Sam") for fact in facts]
+    origin = Origin("chat", guard)
+    steps = await plan(whole, session, calls_of(model, home, session, **settings), origin, settings_of(**settings))
+    return await apply(steps, session, origin)
+
+
+async def statuses(session: SessionHandle) -> dict[str, str]:
+    statuses: list[Status] = ["active", "superseded", "deleted", "archived"]
+    page = await session.list_observations(limit=100, statuses=statuses, ask=("public", "private", "secret"))
+    return {row.title: row.status for row in page.rows}
+
+
+async def test_a_newer_state_takes_the_place_of_the_older_one_and_history_shows_both(
+    openai_url: str, session: SessionHandle, memory_home: Path
+) -> None:
+    async with model_at(openai_url, "takes-facts") as model:
+        origin = Origin("chat", OWN)
+        learned: list[FactOutcome] = []
+        for content in ("Sam lives in Lisbon", "Sam lives in Porto"):
+            steps = await plan([Fact(content, "Sam")], session, calls_of(model, memory_home), origin, settings_of())
+            learned = await apply(steps, session, origin)
+    assert await statuses(session) == {"Sam lives in Lisbon": "superseded", "Sam lives in Porto": "active"}
+    line = await session.history(learned[0].id)
+    assert [version.observation.title for version in line] == ["Sam lives in Lisbon", "Sam lives in Porto"]
+    assert learned[0].changed == line[0].observation.id
+
+
+async def test_what_is_denied_is_forgotten_and_can_be_restored(session: SessionHandle, memory_home: Path) -> None:
+    old = (await session.remember("Sam has a dog", subject="Sam")).id
+    model = decides((0, "DELETE", 0))
+    [learned] = await learn(session, model, memory_home, "Sam no longer has a dog")
+    assert (learned.outcome, learned.changed) == ("added", old)
+    assert await statuses(session) == {"Sam has a dog": "deleted", "Sam no longer has a dog": "active"}
+    await session.restore(old)
+    assert (await statuses(session))["Sam has a dog"] == "active"
+
+
+async def test_what_is_known_in_other_words_is_not_added(session: SessionHandle, memory_home: Path) -> None:
+    old = (await session.remember("Sam has a dog", subject="Sam")).id
+    [learned] = await learn(session, decides((0, "NONE", 0)), memory_home, "A dog is what Sam has")
+    assert (learned.outcome, learned.id, learned.changed) == ("known", old, "")
+    assert await statuses(session) == {"Sam has a dog": "active"}
+
+
+@pytest.mark.parametrize(
+    ("known", "fact"),
+    [
+        ("Sam is allergic to cats", "Sam is not allergic to cats"),
+        ("Sam is not allergic to cats", "Sam is allergic to cats"),
+        ("Sam smokes cigars", "Sam stopped smoking cigars"),
+        ("Sam isst Fleisch", "Sam isst kein Fleisch"),
+    ],
+)
+async def test_a_denial_is_no_repetition_whatever_a_model_says(
+    session: SessionHandle, memory_home: Path, known: str, fact: str
+) -> None:
+    await session.remember(known, subject="Sam")
+    [learned] = await learn(session, decides((0, "NONE", 0)), memory_home, fact)
+    assert learned.outcome == "added"
+    assert (await statuses(session))[fact] == "active"
+
+
+async def test_what_is_known_in_the_same_words_asks_no_model_and_counts_as_a_mention(
+    session: SessionHandle, memory_home: Path
+) -> None:
+    old = (await session.remember("Sam has a dog", subject="Sam")).id
+    model = ScriptedModel(["never asked"])
+    [learned] = await learn(session, model, memory_home, "sam  HAS a dog")
+    assert (learned.outcome, learned.id, model.prompts) == ("exact_dup", old, [])
+    [row] = await session.get([old])
+    assert row.mention_count == 1
+
+
+async def test_numbers_are_shown_and_never_ids(session: SessionHandle, memory_home: Path) -> None:
+    ids = [(await session.remember(f"Sam has dog number {n}", subject="Sam")).id for n in range(9)]
+    model = decides()
+    await learn(session, model, memory_home, "Sam has a dog named Rex", "Sam walks the dog")
+    [prompt] = model.prompts
+    text = "\n".join(message.content for message in prompt)
+    assert not any(each in text for each in ids)
+    assert [f"memory {n} |" in text for n in range(MOST_CANDIDATES + 1)] == [True] * MOST_CANDIDATES + [False]
+    assert set((await statuses(session)).values()) == {"active"}
+
+
+async def test_without_anything_alike_no_model_is_asked(session: SessionHandle, memory_home: Path) -> None:
+    await session.remember("The heating is serviced in May")
+    model = ScriptedModel(["never asked"])
+    await learn(session, model, memory_home, "Sam has a dog")
+    assert model.prompts == []
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "",
+        "I would update it.",
+        '{"decisions": [{"fact": 0, "action": "DELETE", "memory": 7}]}',
+        '{"decisions": [{"fact": 0, "action": "PURGE", "memory": 0}]}',
+        '{"decisions": [{"fact": 0, "action": "UPDATE", "memory": 0}, {"fact": 0, "action": "DELETE", "memory": 0}]}',
+        '{"decisions": [{"fact": 0, "action": "UPDATE", "memory": "0"}]}',
+        '{"decisions": [{"fact": 0, "action": "UPDATE", "memory": 1e999}]}',
+        "[" * 20_000,
+    ],
+)
+async def test_an_answer_that_makes_no_sense_adds(reply: str, session: SessionHandle, memory_home: Path) -> None:
+    await session.remember("Sam has a dog", subject="Sam")
+    [learned] = await learn(session, ScriptedModel([reply]), memory_home, "Sam has a dog named Rex")
+    assert learned.outcome == "added"
+    assert set((await statuses(session)).values()) == {"active"}
+
+
+async def test_only_facts_of_the_same_agent_visibility_and_namespace_that_are_not_delicate_are_compared(
+    memory: MemorySystem,
+) -> None:
+    session = await memory.create_session(["observations"], "chat")
+    other_agent = await memory.create_session(["observations"], "other")
+    mine = (await session.remember("Sam has a dog", subject="Sam")).id
+    await session.remember("Sam has a dog, publicly", visibility="shared")
+    await session.remember("Sam has a secret dog", sensitivity="private")
+    await session.remember(type="exchange", user_text="Sam has a dog", assistant_text="really?")
+    await session.add_task("Walk the dog of Sam")
+    await session.summarize_session("Sam has a dog")
+    await other_agent.remember("Sam has a dog, the other one says")
+    await session.within(namespace="elsewhere").remember("Sam has a dog elsewhere")
+    found = await candidates_for([Fact("Sam has a dog")], session, agent_id="chat", visibility="private")
+    assert [row.id for row in found.rows] == [mine]
+
+
+async def test_what_an_inner_caller_says_never_touches_what_only_the_owner_sees(
+    memory: MemorySystem, memory_home: Path
+) -> None:
+    owner = await memory.create_session(["observations"], "chat")
+    await owner.remember("Sam has a dog", subject="Sam")
+    guest = await memory.create_session(["observations"], "chat", clearance="inner")
+    model = decides((0, "DELETE", 0))
+    await learn(guest, model, memory_home, "Sam no longer has a dog", guard=Guard("shared", "public", "public", ""))
+    assert model.prompts == []
+    assert await statuses(owner) == {"Sam has a dog": "active", "Sam no longer has a dog": "active"}
+
+
+async def test_an_update_is_as_strict_as_what_it_updates(session: SessionHandle, memory_home: Path) -> None:
+    await session.remember("Sam has a dog", subject="Sam", min_clearance="full")
+    [learned] = await learn(session, decides((0, "UPDATE", 0)), memory_home, "Sam has a dog named Rex")
+    [row] = await session.get([learned.id])
+    assert (row.min_clearance, row.visibility, row.sensitivity) == ("full", "private", "public")
+
+
+async def test_what_changed_after_the_model_was_asked_is_left_alone(session: SessionHandle, memory_home: Path) -> None:
+    old = (await session.remember("Sam has a dog", subject="Sam")).id
+    origin, calls = Origin("chat", OWN), calls_of(decides((0, "DELETE", 0)), memory_home)
+    steps = await plan([Fact("Sam no longer has a dog", "Sam")], session, calls, origin, settings_of())
+    await session.update(old, title="Sam has two dogs")
+    [learned] = await apply(steps, session, origin)
+    assert (learned.outcome, learned.changed) == ("added", "")
+    assert await statuses(session) == {"Sam has two dogs": "active", "Sam no longer has a dog": "active"}
+
+
+async def test_secrets_are_taken_out_before_anything_is_kept(session: SessionHandle, memory_home: Path) -> None:
+    secret = "ghp_" + "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"
+    await learn(session, ScriptedModel([""]), memory_home, f"Sam's token is {secret}")
+    assert secret not in memory_home.joinpath("observations.jsonl").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+async def alike(memory_home: Path) -> AsyncIterator[SessionHandle]:
+    """A session whose memory finds by letters what is alike."""
+    async with MemorySystem(memory_home, embedder=LetterEmbedder()) as memory:
+        yield await memory.create_session(["observations"], "chat")
+
+
+async def test_a_fact_replaces_one_on_its_subject_that_means_nearly_the_same(
+    alike: SessionHandle, memory_home: Path
+) -> None:
+    await remember_embedded(alike, "Sam likes green tea", subject="Sam")
+    await remember_embedded(alike, "Sam likes greener tea", subject="Samuel")
+    await learn(alike, ScriptedModel([""]), memory_home, "Sam likes green teas", reconcile=False)
+    assert await statuses(alike) == {
+        "Sam likes green tea": "superseded",
+        "Sam likes greener tea": "active",
+        "Sam likes green teas": "active",
+    }
+
+
+async def test_what_is_not_alike_or_not_embedded_stays(alike: SessionHandle, memory_home: Path) -> None:
+    await remember_embedded(alike, "zzz xxx qqq", subject="Sam")
+    await learn(alike, ScriptedModel([""]), memory_home, "Sam likes green tea", reconcile=False)
+    assert set((await statuses(alike)).values()) == {"active"}
+
+
+async def test_facts_of_one_batch_never_replace_each_other(alike: SessionHandle, memory_home: Path) -> None:
+    facts = [f"Sam likes green tea {sign}" for sign in ("!", "?", ".")]
+    learned = await learn(alike, ScriptedModel([""]), memory_home, *facts, reconcile=False)
+    assert [each.outcome for each in learned] == ["added"] * 3
+    assert set((await statuses(alike)).values()) == {"active"}
+
+
+async def test_two_facts_cannot_replace_the_same_one(alike: SessionHandle, memory_home: Path) -> None:
+    await remember_embedded(alike, "Sam likes green tea", subject="Sam")
+    learned = await learn(
+        alike, ScriptedModel([""]), memory_home, "Sam likes green tea.", "Sam likes green tea!", reconcile=False
+    )
+    assert sum(bool(each.changed) for each in learned) == 1
+    assert sorted((await statuses(alike)).values()) == ["active", "active", "superseded"]
+
+
+async def test_without_supersede_nothing_is_replaced(alike: SessionHandle, memory_home: Path) -> None:
+    await remember_embedded(alike, "Sam likes green tea", subject="Sam")
+    await learn(alike, ScriptedModel([""]), memory_home, "Sam likes green teas", reconcile=False, supersede=False)
+    assert set((await statuses(alike)).values()) == {"active"}
+
+
+async def test_facts_are_embedded_as_many_at_once_as_the_embedder_takes(memory_home: Path) -> None:
+    embedder = LetterEmbedder()
+    async with MemorySystem(memory_home, embedder=embedder) as memory:
+        session = await memory.create_session(["observations"], "chat")
+        origin = Origin("chat", OWN)
+        calls = calls_of(ScriptedModel([""]), memory_home, reconcile=False)
+        facts = [Fact(f"Sam likes tea number {n}", f"Sam {n}") for n in range(5)]
+        await plan(facts, session, calls, origin, settings_of(reconcile=False))
+        assert [len(call) for call in embedder.calls] == [3, 2]
+
+
+async def test_an_honest_model_keeps_only_the_newest_of_many_corrections(
+    session: SessionHandle, memory_home: Path
+) -> None:
+    for n in range(8):
+        await learn(session, Honest(), memory_home, f"Sam lives in house number {n}")
+    active = [title for title, status in (await statuses(session)).items() if status == "active"]
+    assert active == ["Sam lives in house number 7"]
+
+
+async def remember_embedded(session: SessionHandle, title: str, **fields: Any) -> Observation:
+    """Remember it, and wait for its vector."""
+    kept = (await session.remember(title, **fields)).id
+    for _ in range(200):
+        [found] = await session.like([(title, Filter())], limit=50)
+        if kept in {hit.observation.id for hit in found}:
+            return next(hit.observation for hit in found if hit.observation.id == kept)
+    raise AssertionError(title)
+
+
+async def test_memories_are_not_compared_by_a_provider_that_is_not_to_be_sent_them(
+    session: SessionHandle, memory_home: Path
+) -> None:
+    await learn(session, ScriptedModel(), memory_home, "Sam lives in Porto.")
+    model = decides((0, "UPDATE", 0))
+    model.disclosure = Disclosure("box", memory=False)
+    calls = calls_of(model, memory_home, session)
+    steps = await plan([Fact("Sam lives in Lisbon.", "Sam")], session, calls, Origin("chat", OWN), settings_of())
+    assert ([step.action for step in steps], model.prompts) == (["add"], [])
+    [old] = (await session.list_observations()).rows
+    await calls.note("extraction")
+    [receipt] = [each for each in await session.records() if each.get("withheld")]
+    assert receipt["withheld"] == {"provider": "box", "rule": "memory = false", "rows": [old.id]}

@@ -1,0 +1,494 @@
+"""Hooks around real conversations: what is told when, what is captured, and that no hook harms a turn."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+
+from chatbot.chat.events import SessionEnd, SessionStart, ToolPost
+from chatbot.errors import ConfigError
+from chatbot.hooks.failures import Failures
+from chatbot.memory import SessionHandle
+from chatbot.messages import ToolCall
+from chatbot.models import ScriptedModel
+from chatbot.models.scripted import Reply
+from chatbot.runtime import Options, Runtime
+from chatbot.stores.access import SENSITIVITIES
+from chatbot.tools import ToolResult
+from chatbot.tools.function import FunctionTool
+
+pytestmark = pytest.mark.usefixtures("config_is_asked_for")
+
+OWN = """
+import asyncio
+from chatbot.hooks import Hook
+
+heard = []
+
+class Listener(Hook):
+    topics = ("*",)
+    priority = 60
+    def __init__(self, context, *, tag: str = "own", most: int = 3):
+        super().__init__(context)
+        self.tag = tag
+    async def handle(self, event):
+        heard.append((self.tag, event.topic))
+
+class Early(Listener):
+    pass
+
+class Raises(Hook):
+    topics = ("prompt:submit", "turn:end", "tool:post", "session:start", "session:end")
+    priority = 1
+    async def handle(self, event):
+        raise RuntimeError(f"cannot at {event.topic}")
+
+class Hangs(Hook):
+    topics = ("turn:end",)
+    priority = 2
+    async def handle(self, event):
+        await asyncio.Event().wait()
+
+class WritesWhereItHears(Hook):
+    topics = ("memory.*.update", "memory.*.retrieve", "turn:end")
+    async def handle(self, event):
+        heard.append(("writes", event.topic.rpartition(".")[2]))
+        rows = self.context.memory.memories("chat")
+        await rows.remember(f"row {len(heard)}", narrative="written by a hook that hears of it")
+        await rows.search("row")
+
+class CannotBeMade(Hook):
+    topics = ("turn:end",)
+    def __init__(self, context):
+        raise OSError("no such device")
+    async def handle(self, event): ...
+
+class Badly(Hook):
+    topics = "turn:end"
+    async def handle(self, event): ...
+
+class Answers(Hook):
+    topics = ("prompt:submit", "turn:end")
+    def __init__(self, context, *, early: bool = False):
+        super().__init__(context)
+    async def handle(self, event):
+        from chatbot.chat.events import Kept
+        from chatbot.chat.turn_memory import Recalled
+        return Kept("by a plug-in") if event.topic == "turn:end" else Recalled(record={"injected": ["by a plug-in"]})
+
+not_a_hook = 5
+"""
+
+FACTS = [
+    ("My sister Ingrid moved to Tromsø in March", "Noted: Ingrid lives in Tromsø now."),
+    ("I decided to learn the cello this year", "The cello it is."),
+    ("The cello teacher is called Mr Abara", "I will remember Mr Abara, the cello teacher."),
+    ("We still need to buy rosin for the cello", "Rosin is on the list."),
+]
+
+
+@pytest.fixture(autouse=True)
+def _project(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    configure("")
+    Path("own_hooks.py").write_text(OWN, encoding="utf-8")
+    Path("identities", "ada").mkdir(parents=True)
+    Path("identities", "ada", "identity.toml").write_text('persona = "You are ada."', encoding="utf-8")
+    monkeypatch.syspath_prepend(Path.cwd())
+    yield
+    import sys
+
+    sys.modules.pop("own_hooks", None)
+
+
+def configure(tables: str) -> None:
+    Path("config.toml").write_text(
+        f'[model]\nname = "scripted"\n[agents.chat]\nmemory = ["basic_session", "observations"]\n{tables}',
+        encoding="utf-8",
+    )
+
+
+def heard() -> list[tuple[str, str]]:
+    import own_hooks  # type: ignore[import-not-found]
+
+    told: list[tuple[str, str]] = own_hooks.heard
+    return told
+
+
+async def read_file(path: Annotated[str, "where"]) -> str:
+    """Read a file."""
+    if path == "missing":
+        raise FileNotFoundError(path)
+    return f"{path} says that the retry limit of the uploader is seven because the proxy drops long requests"
+
+
+async def write_file(path: str, text: str) -> str:
+    """Write a file."""
+    return f"wrote {len(text)} characters to {path}"
+
+
+async def run_tests() -> str:
+    """Run the tests."""
+    return "41 passed"
+
+
+TOOLS = (FunctionTool(read_file), FunctionTool(write_file), FunctionTool(run_tests))
+
+
+def calls(name: str, **arguments: Any) -> ToolCall:
+    return ToolCall(f"call_{name}", name, json.dumps(arguments))
+
+
+async def new(runtime: Runtime) -> SessionHandle:
+    session = await runtime.new_session()
+    assert session is not None
+    return session
+
+
+async def test_a_strangers_hook_hears_everything_in_order_once_a_session() -> None:
+    configure('[hooks."own_hooks:Listener"]\ntag = "mine"\n[hooks."own_hooks:Early"]\npriority = 10\ntag = "early"\n')
+    async with Runtime(model=ScriptedModel([calls("run_tests"), "All green."]), tools=TOOLS) as runtime:
+        session = await new(runtime)
+        await runtime.chat(session).turn("Do the tests of the uploader pass now?")
+        await runtime.chat(session).turn("And the tests of the downloader?")
+        await runtime.leave(session)
+        await runtime.leave(session)
+    topics = [topic for tag, topic in heard() if tag == "mine" and not topic.startswith("memory")]
+    turn = ["prompt:submit", "tool:post", "turn:end"]
+    assert topics == ["session:start", *turn, *turn, "session:end"]
+    assert [tag for tag, topic in heard() if topic == "session:start"] == ["early", "mine"]
+    assert f"memory.{session.id}.update" in {topic for _, topic in heard()}
+    assert f"memory.{session.id}.retrieve" in {topic for _, topic in heard()}
+
+
+async def test_nothing_is_loaded_or_told_before_the_first_turn_nor_written_by_a_look() -> None:
+    configure('[hooks."own_hooks:Listener"]\n')
+    async with Runtime(model=ScriptedModel(["ok"])) as runtime:
+        session = await new(runtime)
+        await session.remember("The bees sleep in the attic")
+        await session.search("bees")
+        assert heard() == []
+        await runtime.chat(session).dry_run("What about the bees in the attic?")
+        assert {topic for _, topic in heard() if not topic.startswith("memory")} == {"prompt:submit"}
+    assert "session:end" not in {topic for _, topic in heard()}
+
+
+async def test_hooks_that_raise_and_hang_harm_no_turn_and_are_told_once_and_kept() -> None:
+    configure(
+        '[hooks."own_hooks:Raises"]\n[hooks."own_hooks:Hangs"]\ntimeout_s = 0.05\n[hooks."own_hooks:CannotBeMade"]\n'
+    )
+    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
+        session = await new(runtime)
+        chat = runtime.chat(session)
+        first = await chat.turn(FACTS[0][0])
+        second = await chat.turn(FACTS[1][0])
+        assert first.reply == second.reply == "Noted."
+        assert first.remembered is not None
+        assert second.remembered is not None
+        notices = [notice.split("'")[1] for notice in first.notices]
+        assert notices == ["own_hooks:CannotBeMade", "own_hooks:Raises", "own_hooks:Hangs"]
+        assert second.notices == []
+    kept = Failures(runtime.memory.home).read()
+    assert {failure.hook for failure in kept} == {f"own_hooks:{name}" for name in ("Raises", "Hangs", "CannotBeMade")}
+    assert {failure.topic for failure in kept if failure.hook.endswith("Raises")} >= {"session:start", "session:end"}
+
+
+async def test_a_hook_that_writes_to_what_it_hears_of_comes_to_an_end() -> None:
+    configure('[hooks."own_hooks:WritesWhereItHears"]\n')
+    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
+        await runtime.chat(await new(runtime)).turn(FACTS[0][0])
+    assert 1 <= len(heard()) <= 20
+
+
+@pytest.mark.parametrize(
+    ("tables", "words"),
+    [
+        ("[hooks.injct]", "no hook is called 'injct': did you mean 'inject'"),
+        ("[hooks.capture]\nthreshhold = 1", r"\[hooks\.capture\] has no setting 'threshhold'"),
+        (
+            "[hooks.memorability]\nthresold = 1",
+            r"\[hooks\.memorability\] has no setting 'thresold': did you mean 'thre",
+        ),
+        ("[hooks.memorability]\nthreshold = 2", r"\[hooks\.memorability\] threshold = 2"),
+        ("[hooks.inject]\ntimeout_s = 0", r"\[hooks\.inject\] timeout_s = 0"),
+        ("[hooks.inject]\npriority = 'high'", r"\[hooks\.inject\] priority = 'high'"),
+        ("[hooks.inject]\nenable = false", "did you mean 'enabled'"),
+        ("[hooks.temporal]\nplaces = [1]", r"\[hooks\.temporal\] places"),
+        ('[hooks."own_hooks:Listener"]\nmots = 5', "has no setting 'mots': did you mean 'most'"),
+        ('[hooks."own_hooks:Missing"]', "cannot be loaded"),
+        ('[hooks."nowhere:Hook"]', "there is no module 'nowhere'"),
+        ('[hooks."own_hooks:not_a_hook"]', "it should be a class that inherits"),
+        ('[hooks."own_hooks:Badly"]', "its topics should be a tuple"),
+    ],
+)
+def test_what_is_wrong_in_the_configuration_is_said_at_once(tables: str, words: str) -> None:
+    configure(tables)
+    with pytest.raises(ConfigError, match=words):
+        Runtime()
+
+
+async def test_without_inject_nothing_is_recalled_and_without_exchange_nothing_is_kept() -> None:
+    configure("[hooks.inject]\nenabled = false\n[hooks.exchange]\nenabled = false\n")
+    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
+        await (await new(runtime)).remember("Ingrid lives in Tromsø")
+        receipt = await runtime.chat(await new(runtime)).turn("Where does Ingrid live in Norway?")
+        assert receipt.memory == {}
+        assert receipt.remembered is None
+
+
+@pytest.mark.parametrize(
+    ("tables", "is_the_plugins"),
+    [
+        ("priority = 40", True),
+        ("priority = 60", False),
+        ("priority = 60\n[hooks.inject]\nenabled = false\n[hooks.exchange]\nenabled = false", True),
+        ("priority = 60\n[hooks.inject]\npriority = 70\n[hooks.exchange]\npriority = 70", True),
+    ],
+)
+async def test_the_steps_of_a_turn_keep_their_place_among_the_hooks(tables: str, *, is_the_plugins: bool) -> None:
+    configure(f'[hooks."own_hooks:Answers"]\n{tables}\n')
+    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
+        kept = await (await new(runtime)).remember("Ingrid lives in Tromsø")
+        receipt = await runtime.chat(await new(runtime)).turn("Where in Norway does my sister Ingrid live?")
+        assert (receipt.memory["injected"] == ["by a plug-in"]) is is_the_plugins
+        assert (receipt.memory["injected"] == [kept.id]) is not is_the_plugins
+        assert (receipt.remembered == "by a plug-in") is is_the_plugins
+
+
+async def test_a_step_that_takes_too_long_is_passed_over_and_the_turn_goes_on() -> None:
+    configure("[hooks.inject]\ntimeout_s = 0.05\n[hooks.temporal]\nenabled = false\n")
+    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
+        session = await new(runtime)
+        await session.remember("Ingrid lives in Tromsø")
+        await runtime.hooks.publish(SessionStart(session=session, at=datetime.now(UTC)))
+
+        async def never(*_: object) -> list[Any]:
+            await asyncio.Event().wait()
+            return []
+
+        runtime.hooks.capabilities.provide("memory.temporal", never)
+        receipt = await runtime.chat(session).turn("Where in Norway does my sister Ingrid live?")
+        assert receipt.reply == "Noted."
+        assert receipt.memory == {}
+        assert receipt.notices == ["the hook 'inject' failed, and was passed over: it did not finish within 0.05 s"]
+
+
+async def test_a_hook_that_imports_from_the_former_place_still_loads() -> None:
+    text = Path("own_hooks.py").read_text(encoding="utf-8")
+    Path("own_hooks.py").write_text(text.replace("from chatbot.hooks import", "from chatbot.pipeline import"), "utf-8")
+    configure('[hooks."own_hooks:Listener"]\n')
+    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
+        await runtime.chat(await new(runtime)).turn(FACTS[0][0])
+    assert ("own", "turn:end") in heard()
+
+
+async def test_tool_runs_are_captured_with_all_that_rules_find() -> None:
+    script: list[Reply] = [
+        calls("read_file", path="src/uploader.py"),
+        "Seven tries.",
+        calls("read_file", path="missing"),
+        "Gone.",
+    ]
+    async with Runtime(model=ScriptedModel(script), tools=TOOLS) as runtime:
+        session = await new(runtime)
+        chat = runtime.chat(session)
+        await chat.turn("How often does the uploader try again?")
+        await chat.turn("And what is in the missing one?")
+        await runtime.leave(session)
+        rows = (await session.list_observations(tags=("tool",))).rows
+    row = next(row for row in rows if "uploader" in row.title)
+    assert row.title == "Tool run: read_file · src/uploader.py"
+    assert row.type == "discovery"
+    assert row.facts == ("tool: read_file", "error: false")
+    assert row.tags == ("tool", "read_file")
+    assert row.source == "auto"
+    assert row.files_read == ("src/uploader.py",)
+    assert row.visibility == "private"
+    assert row.sensitivity == "public"
+    assert "retry limit" in row.narrative
+
+
+async def test_memorys_own_tools_and_noise_are_not_captured() -> None:
+    script: list[Reply] = [
+        calls("memory_write", title="Ingrid", narrative="Ingrid lives in Tromsø, Norway, with two dogs and a sledge"),
+        calls("memory_search", query="Ingrid Tromsø Norway"),
+        calls("run_tests"),
+        "Done.",
+    ]
+    async with Runtime(model=ScriptedModel(script), tools=TOOLS) as runtime:
+        session = await new(runtime)
+        await runtime.chat(session).turn("Remember Ingrid, then run the tests")
+        await runtime.leave(session)
+        assert (await session.list_observations(tags=("tool",))).rows == ()
+        [checkpoint] = (await session.list_observations(tags=("checkpoint",))).rows
+        assert checkpoint.title == "Checkpoint: tests pass: run_tests"
+
+
+async def test_a_checkpoint_is_as_strict_as_what_it_is_derived_from() -> None:
+    async with Runtime(model=ScriptedModel([])) as runtime:
+        session = await new(runtime)
+        task = await session.add_task("Renew the passport")
+        await session.update(task.id, sensitivity="secret")
+        call = calls("task_update", task_id=task.id, status="completed")
+        result = ToolResult(call, '{"title": "Renew the passport"}')
+        await runtime.hooks.publish(ToolPost(session=session, turn="t", at=datetime.now(UTC), result=result))
+        await runtime.hooks.bus.drain()
+        assert (await session.list_observations(tags=("checkpoint",))).rows == ()
+        [checkpoint] = (await session.list_observations(tags=("checkpoint",), ask=SENSITIVITIES)).rows
+        assert checkpoint.title == "Checkpoint: task done: Renew the passport"
+        assert (checkpoint.sensitivity, checkpoint.derived_from) == ("secret", (task.id,))
+
+
+async def test_a_saved_file_is_a_checkpoint_of_what_was_captured() -> None:
+    text = "The harbour master changed the tariff of granite barges"
+    async with Runtime(
+        model=ScriptedModel([calls("write_file", path="notes.md", text=text), "ok"]), tools=TOOLS
+    ) as runtime:
+        session = await new(runtime)
+        await runtime.chat(session).turn("Write down what changed at the harbour")
+        await runtime.hooks.bus.drain()
+        [checkpoint] = (await session.list_observations(tags=("checkpoint",))).rows
+        [captured] = await session.get(checkpoint.derived_from)
+        assert checkpoint.title == "Checkpoint: file saved: notes.md"
+        assert captured.files_modified == ("notes.md",)
+
+
+async def test_who_may_not_write_captures_nothing_and_fails_at_nothing() -> None:
+    Path("identities/ada/identity.toml").write_text('persona = "x"\nclearance = "public"', encoding="utf-8")
+    async with Runtime(model=ScriptedModel([calls("read_file", path="a.py"), "ok"]), tools=TOOLS) as runtime:
+        session = await new(runtime)
+        for text, _ in FACTS:
+            await runtime.chat(session).turn(text)
+    assert Failures(runtime.memory.home).read() == []
+
+
+async def test_a_session_is_summed_up_at_its_end_and_goes_on_being_summed_up() -> None:
+    model = ScriptedModel([reply for _, reply in FACTS])
+    async with Runtime(model=model) as runtime:
+        session = await new(runtime)
+        for text, _ in FACTS:
+            await runtime.chat(session).turn(text)
+        await runtime.leave(session)
+        await runtime.hooks.bus.drain()
+        [summary] = await session.session_summaries(session_id=session.id)
+        assert summary.metadata["request"] == FACTS[0][0]
+        assert summary.metadata["decisions"] == [FACTS[1][0]]
+        assert summary.metadata["open_items"] == [FACTS[3][0]]
+        assert len(summary.derived_from) == 4
+    async with Runtime(model=ScriptedModel(["Fine."])) as runtime:
+        again = await runtime.memory.load_session(session.id, "chat")
+        for text in ("We'll go with the oak cello", "It cost 4,000 crowns", "The bow is extra", "It arrives in June"):
+            await runtime.chat(again).turn(text)
+        await runtime.leave(again)
+        await runtime.hooks.bus.drain()
+        [summary] = await again.session_summaries(session_id=session.id)
+        assert summary.metadata["request"] == FACTS[0][0]
+        assert summary.metadata["decisions"] == [FACTS[1][0], "We'll go with the oak cello"]
+
+
+@pytest.mark.parametrize("how", ["taken back", "purged", "forgotten"])
+async def test_what_is_gone_by_the_end_of_a_session_is_not_summed_up(how: str) -> None:
+    async with Runtime(model=ScriptedModel([reply for _, reply in FACTS] + ["So plugh is its name."])) as runtime:
+        session = await new(runtime)
+        chat = runtime.chat(session)
+        for text, _ in FACTS:
+            await chat.turn(text)
+        said = await chat.turn("We decided to name the cello plugh, after the cave")
+        assert said.remembered is not None
+        if how == "taken back":
+            await chat.take_back()
+        elif how == "purged":
+            await session.purge(said.remembered)
+        else:
+            await session.forget(said.remembered)
+        await runtime.leave(session)
+        await runtime.hooks.bus.drain()
+        [summary] = await session.session_summaries(session_id=session.id)
+        assert summary.metadata["decisions"] == [FACTS[1][0]]
+        assert "plugh" not in f"{summary.text()}{summary.metadata}"
+
+
+async def test_a_turn_to_something_else_is_kept_as_a_fact_and_known_in_another_run() -> None:
+    baking = ["How long does the sourdough starter need for bread?", "Does the sourdough starter smell of bread?"]
+    network = ["Why does the router drop the network lease?", "Where does the router log the network lease?"]
+    configure("[hooks.boundaries]\nwindow = 2\n")
+    async with Runtime(model=ScriptedModel(["…"])) as runtime:
+        session = await new(runtime)
+        for text in (*baking, *network):
+            await runtime.chat(session).turn(text)
+        await runtime.leave(session)
+        [fact] = await session.query_facts(subject=f"session:{session.id}", predicate="boundary_at")
+        moment, _, about = fact.object.partition(" ")
+        assert "router" in about
+        entries = await session.transcript_read_all()
+        assert datetime.fromisoformat(moment) == next(entry.at for entry in entries if entry.content == network[0])
+    async with Runtime(model=ScriptedModel(["…"])) as runtime:
+        again = await runtime.memory.load_session(session.id, "chat")
+        await runtime.chat(again).turn("What else does the router log?")
+        latest = runtime.hooks.capabilities.find("memory.boundaries")
+        assert latest is not None
+        assert await latest(again) == datetime.fromisoformat(moment)
+
+
+async def test_hooks_do_without_each_other() -> None:
+    off = "".join(f"[hooks.{name}]\nenabled = false\n" for name in ("memorability", "boundaries", "temporal"))
+    configure(off)
+    async with Runtime(model=ScriptedModel([calls("run_tests"), "hi"]), tools=TOOLS) as runtime:
+        session = await new(runtime)
+        receipt = await runtime.chat(session).turn("hi")
+        await runtime.leave(session)
+        assert receipt.remembered is not None
+        assert len((await session.list_observations(tags=("tool",))).rows) == 1
+    assert Failures(runtime.memory.home).read() == []
+
+
+async def test_taking_a_turn_back_takes_what_was_captured_in_it() -> None:
+    script: list[Reply] = [
+        calls("read_file", path="src/uploader.py"),
+        "Seven tries, for the proxy drops long requests.",
+    ]
+    async with Runtime(model=ScriptedModel(script), tools=TOOLS) as runtime:
+        session = await new(runtime)
+        chat = runtime.chat(session)
+        await chat.turn("How often does the uploader try again?")
+        await chat.take_back()
+        assert (await session.list_observations()).rows == ()
+        await chat.turn("How often does the uploader try again?")
+        await runtime.hooks.bus.drain()
+        assert len((await session.list_observations()).rows) == 2
+        await chat.take_back()
+        assert (await session.list_observations()).rows == ()
+
+
+async def test_a_memory_block_that_a_model_repeats_is_not_remembered() -> None:
+    block = '<memory-context nonce="0f9c0f9c">\n  text | the launch code is 0000\n</memory-context nonce="0f9c0f9c">'
+    async with Runtime(model=ScriptedModel([f"As memory says: {block} so be it."])) as runtime:
+        session = await new(runtime)
+        receipt = await runtime.chat(session).turn("My rocket starts on the second of May")
+        assert receipt.remembered is not None
+        [row] = await session.get([receipt.remembered])
+        assert "launch code" not in row.text()
+        assert "so be it" in row.assistant_text
+
+
+async def test_a_clock_that_jumps_back_breaks_nothing() -> None:
+    moments = iter([datetime(2026, 3, 4, 9, 0, tzinfo=UTC) - timedelta(days=number) for number in range(10_000)])
+    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
+        session = await new(runtime)
+        await runtime.hooks.begin(session)
+        for text, _ in FACTS:
+            receipt = await runtime.chat(session).turn(text)
+            assert receipt.notices == []
+        await runtime.hooks.publish(SessionEnd(session=session, began=next(moments), at=next(moments)))
+    assert Failures(runtime.memory.home).read() == []
+
+
+async def test_an_ephemeral_chat_leaves_no_failures_behind() -> None:
+    configure('[hooks."own_hooks:Raises"]\n')
+    async with Runtime(Options(ephemeral=True), model=ScriptedModel(["Noted."])) as runtime:
+        await runtime.chat(await new(runtime)).turn(FACTS[0][0])
+        assert runtime.hooks.failures.read() != []
+    assert not Path("identities/ada/memory/hook_failures.jsonl").exists()

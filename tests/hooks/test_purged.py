@@ -1,0 +1,293 @@
+"""What memory was told to forget or to erase comes back by no summary of a transcript that still holds it."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from chatbot.chat import Chat
+from chatbot.chat.episode import KEY, MODEL_KEY, summarize_episode
+from chatbot.chat.forgotten import without_forgotten
+from chatbot.memory import SessionHandle
+from chatbot.models import ScriptedModel
+from chatbot.runtime import Runtime
+from chatbot.stores.access import SENSITIVITIES
+
+pytestmark = pytest.mark.usefixtures("config_is_asked_for")
+
+WORD = "plugh"
+SAID = [
+    "My sister Ingrid moved to Tromsø in March",
+    f"We decided to name the granite harbour barge {WORD}, after the cave",
+    "The cello teacher is called Mr Abara",
+    "We still need to buy rosin for the cello",
+    "The harbour master keeps three geese behind the crane",
+]
+Away = Callable[[SessionHandle, str], Awaitable[object]]
+
+
+def configure(tables: str = "") -> None:
+    Path("identities", "ada").mkdir(parents=True)
+    Path("identities", "ada", "identity.toml").write_text('persona = "You are ada."', encoding="utf-8")
+    Path("config.toml").write_text(
+        '[model]\nname = "scripted"\n[agents.chat]\nmemory = ["basic_session", "observations"]\n'
+        f"window_entries = 4\n{tables}",
+        encoding="utf-8",
+    )
+
+
+async def begun(runtime: Runtime) -> tuple[SessionHandle, Chat]:
+    session = await runtime.new_session()
+    assert session is not None
+    return session, runtime.chat(session)
+
+
+async def purge(session: SessionHandle, observation_id: str) -> None:
+    await session.purge(observation_id)
+
+
+async def forget(session: SessionHandle, observation_id: str) -> None:
+    await session.forget(observation_id)
+
+
+async def talk(chat: Chat, away: Away) -> str:
+    """Say everything; the exchange with the word leaves the window, is told of in short, and then goes from memory."""
+    ids = [(await chat.turn(text)).remembered for text in SAID]
+    assert chat.session is not None
+    assert ids[1] is not None
+    assert WORD in (await chat.session.kv_get(KEY) or "")
+    await away(chat.session, ids[1])
+    return ids[1]
+
+
+@pytest.mark.parametrize("away", [purge, forget])
+async def test_the_summary_of_what_left_the_window_is_made_anew_without_it(away: Away) -> None:
+    configure()
+    model = ScriptedModel(["Noted."])
+    async with Runtime(model=model) as runtime:
+        session, chat = await begun(runtime)
+        await talk(chat, away)
+        await chat.turn("And what else is there to say of the harbour?")
+        shown = "".join(message.content for message in model.prompts[-1])
+        assert WORD not in shown
+        assert "Ingrid" in shown
+        assert WORD not in (await session.kv_get(KEY) or "")
+        assert WORD in str(await session.transcript_read_all())
+
+
+async def test_another_process_that_erases_it_is_obeyed_too() -> None:
+    configure()
+    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
+        session, chat = await begun(runtime)
+        exchange = await talk(chat, _nothing)
+    async with Runtime(model=ScriptedModel(["Noted."])) as other:
+        await other.memory.memories().purge(exchange)
+        again = await other.memory.load_session(session.id, "chat")
+        assert (await again.kv_get(KEY), await again.kv_get(MODEL_KEY)) == (None, None)
+        asked = (await again.transcript_read_all())[-2].at
+        assert WORD not in await summarize_episode(again, asked)
+
+
+async def test_a_purged_exchange_leaves_nothing_but_its_lines_in_transcripts() -> None:
+    configure()
+    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
+        session, chat = await begun(runtime)
+        named = await chat.turn(SAID[1])
+        await chat.turn(SAID[0])
+        fork = await runtime.memory.fork_session(session.id)
+        await runtime.chat(fork).turn("And what else is there to say of the harbour?")
+        kept = await runtime.memory.create_session(["observations"], "chat")
+        await kept.rename(f"{WORD} stays where somebody wrote it")
+        assert WORD in session.record.title
+        assert WORD in fork.record.title
+        assert named.remembered is not None
+        await runtime.memory.memories().purge(named.remembered)
+        assert [each["memory"]["query"] for each in await session.receipts()] == [[], [SAID[0]]]
+        [asked] = [each["memory"] for each in await fork.receipts()]
+        assert (asked["query"], asked["looked_back"]) == (["And what else is there to say of the harbour?"], 1)
+        titles = {each.id: each.title for each in await runtime.memory.list_sessions()}
+        assert titles == {session.id: "", fork.id: "", kept.id: kept.record.title}
+        await kept.rename("")
+        await chat.turn("Is the harbour deep?")
+    left = [path for path in Path("identities").rglob("*") if path.is_file() and WORD.encode() in path.read_bytes()]
+    assert {path.name for path in left} == {"transcript.md"}
+
+
+async def test_what_was_said_again_in_another_session_goes_from_there_too() -> None:
+    configure()
+    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
+        session, chat = await begun(runtime)
+        turn = await chat.turn(SAID[1])
+        other, talk_again = await begun(runtime)
+        again = await talk_again.turn(SAID[1])
+        assert turn.remembered == again.remembered
+        await session.purge(turn.remembered or "")
+        assert WORD not in f"{await session.receipts()}{await other.receipts()}"
+        assert {each.title for each in await runtime.memory.list_sessions()} == {""}
+
+
+async def test_what_is_only_forgotten_stands_in_its_receipt_still() -> None:
+    configure()
+    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
+        session, chat = await begun(runtime)
+        turn = await chat.turn(SAID[1])
+        await forget(session, turn.remembered or "")
+        assert WORD in str(await session.receipts())
+        assert WORD in (await runtime.memory.load_session(session.id, "chat")).record.title
+
+
+async def test_a_receipt_holds_no_secret() -> None:
+    configure()
+    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
+        session, chat = await begun(runtime)
+        await chat.turn("My password is hunter2, and the shed is red")
+        assert "hunter2" not in str(await session.receipts())
+        assert "hunter2" not in session.record.title
+
+
+@pytest.mark.parametrize("away", [purge, forget])
+async def test_no_model_is_shown_it_again(away: Away) -> None:
+    configure("[extraction]\nsummaries = true\n[hooks.summarize]\nevery = 6\n")
+    model = ScriptedModel(["Noted."])
+    async with Runtime(model=model) as runtime:
+        _, chat = await begun(runtime)
+        await talk(chat, away)
+        asked = len(model.prompts)
+        await chat.turn("Is the harbour deep?")
+        await runtime.hooks.bus.drain()
+        shown = ["".join(message.content for message in prompt) for prompt in model.prompts[asked:]]
+        assert any("sum up a conversation" in each for each in shown)
+        assert any("Ingrid" in each for each in shown)
+        assert not [each for each in shown if WORD in each]
+
+
+@pytest.mark.parametrize("away", [purge, forget])
+async def test_the_summary_of_a_session_that_went_along_is_made_anew_without_it(away: Away) -> None:
+    configure("[hooks.summarize]\nevery = 5\n")
+    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
+        session, chat = await begun(runtime)
+        exchange = await talk(chat, _nothing)
+        await runtime.hooks.bus.drain()
+        assert WORD in str((await session.session_summaries())[0].metadata)
+        await away(session, exchange)
+        if away is forget:
+            [summary] = await session.session_summaries()
+            await session.purge(summary.id)
+        assert await session.session_summaries() == []
+        await chat.turn("Is the harbour deep?")
+        await runtime.leave(session)
+        await runtime.hooks.bus.drain()
+        [summary] = await session.session_summaries(ask=SENSITIVITIES)
+        assert WORD not in f"{summary.text()}{summary.metadata}"
+        assert summary.metadata["request"] == SAID[0]
+        assert summary.metadata["open_items"] == [SAID[3]]
+
+
+@pytest.mark.parametrize("how", ["purge", "hide", "use"])
+async def test_where_a_subject_changed_is_told_in_no_word_of_what_is_gone_or_hidden(how: str) -> None:
+    configure("[hooks.boundaries]\nwindow = 2\n")
+    async with Runtime(model=ScriptedModel(["…"])) as runtime:
+        session, chat = await begun(runtime)
+        for text in ("How long does the sourdough need for bread?", "Does the sourdough smell of bread?"):
+            await chat.turn(text)
+        asked = await chat.turn("Why does the router drop the network lease?")
+        await chat.turn("Where does the router log the network lease?")
+        await runtime.hooks.bus.drain()
+        [fact] = await session.query_facts(subject=f"session:{session.id}")
+        assert "router" in fact.object
+        assert asked.remembered is not None
+        if how == "purge":
+            assert fact.id in await session.purge(asked.remembered)
+        else:
+            await session.update(
+                asked.remembered, **{"sensitivity": "secret"} if how == "hide" else {"importance": 0.9}
+            )
+        facts = await session.query_facts(subject=f"session:{session.id}", ask=SENSITIVITIES)
+        assert facts == ([fact] if how == "use" else [])
+
+
+async def test_what_is_told_in_short_holds_no_secret_and_nothing_that_memory_gave() -> None:
+    configure()
+    key = "hunter2!"
+    block = '<memory-context nonce="0f9c0f9c">\n  text | the launch code is 0000\n</memory-context nonce="0f9c0f9c">'
+    async with Runtime(model=ScriptedModel([f"As memory says: {block} so be it."])) as runtime:
+        session, chat = await begun(runtime)
+        await chat.turn(f"The harbour crane and its three geese have the password: {key}")
+        for text in SAID[2:]:
+            await chat.turn(text)
+        told = await session.kv_get(KEY) or ""
+        assert "harbour crane" in told
+        assert key not in told
+        assert "launch code" not in told
+
+
+async def test_what_rests_otherwise_still_stands_and_what_was_never_kept_too() -> None:
+    configure()
+    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
+        session, chat = await begun(runtime)
+        for text in (*SAID, "hi"):
+            receipt = await chat.turn(text)
+            if receipt.remembered:
+                await session.archive(receipt.remembered)
+        said = await session.transcript_read_all()
+        assert await without_forgotten(session, said) == said
+        assert await without_forgotten(session, said[1:]) == said[2:]  # the answer to a question that is not there
+        assert await without_forgotten(session, []) == []
+
+
+async def test_a_fork_of_the_beginning_knows_nothing_of_what_came_later() -> None:
+    configure()
+    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
+        session, chat = await begun(runtime)
+        await talk(chat, _nothing)
+        whole = await runtime.memory.fork_session(session.id)
+        beginning = await runtime.memory.fork_session(session.id, at=2)
+        assert WORD in (await whole.kv_get(KEY) or "")
+        assert await beginning.kv_get(KEY) is None
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("away", [purge, forget])
+async def test_a_fork_tells_nothing_in_short_of_what_went_away_from_its_source(away: Away, when: str) -> None:
+    configure("[hooks.summarize]\nevery = 2\nleast = 2\n")
+    model = ScriptedModel(["Noted."])
+    async with Runtime(model=model) as runtime:
+        session, chat = await begun(runtime)
+        exchange = await talk(chat, away if when == "before" else _nothing)
+        fork = await runtime.memory.fork_session((await runtime.memory.fork_session(session.id)).id)
+        if when == "after":
+            assert WORD in (await fork.kv_get(KEY) or "")
+            await runtime.chat(fork).turn("We decided to paint the harbour crane green")
+            await runtime.chat(fork).turn("How many geese are there at the harbour?")
+            await runtime.hooks.bus.drain()
+            assert WORD in str([each.metadata for each in await fork.session_summaries(session_id=fork.id)])
+            await away(session, exchange)
+            for summary in await fork.session_summaries(session_id=fork.id) if away is forget else []:
+                await fork.purge(summary.id)
+            assert (await fork.kv_get(KEY), await fork.session_summaries(session_id=fork.id)) == (None, [])
+        await runtime.chat(fork).turn("And what else is there to say of the harbour?")
+        assert WORD not in "".join(message.content for message in model.prompts[-1])
+        await runtime.chat(fork).turn("Is the harbour deep?")
+        await runtime.hooks.bus.drain()
+        [summary] = await fork.session_summaries(session_id=fork.id)
+        assert WORD not in f"{summary.text()}{summary.metadata}"
+        assert summary.metadata["request"] == SAID[0]
+        assert WORD not in (await fork.kv_get(KEY) or "")
+        assert WORD in str(await fork.transcript_read_all())
+
+
+async def test_a_fork_whose_source_is_gone_goes_on() -> None:
+    configure("[hooks.summarize]\nevery = 2\nleast = 2\n")
+    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
+        session, chat = await begun(runtime)
+        await talk(chat, _nothing)
+        fork = await runtime.memory.fork_session(session.id)
+        await runtime.memory.delete_session(session.id)
+        for text in ("We decided to paint the harbour crane green", "And the geese?"):
+            await runtime.chat(fork).turn(text)
+        await runtime.hooks.bus.drain()
+        assert (await fork.session_summaries(session_id=fork.id))[0].metadata["request"] == SAID[0]
+
+
+async def _nothing(_session: SessionHandle, _id: str) -> None:
+    """Leave it."""

@@ -1,0 +1,152 @@
+"""Where a stretch ends, and how recent rows find their place: tables and properties."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatbot.hooks.boundaries import Boundary, Interaction, TopicWindow, jaccard
+from chatbot.hooks.temporal import PLACES, SCALES, Candidate, Scale, allocated, scale_of
+
+NOW = datetime(2026, 3, 4, 9, 0, tzinfo=UTC)
+BAKING = [
+    "How long does the sourdough starter need before I can bake bread?",
+    "The sourdough starter smells sour, is the bread ruined?",
+    "What flour do I take for the bread and the sourdough starter?",
+    "The bread is flat, was the sourdough starter too young?",
+]
+NETWORK = [
+    "The router drops the network every hour, where is its log?",
+    "The log of the router says that the network lease expired.",
+    "Can the router renew the network lease earlier?",
+    "The router keeps the network lease now, and the log is quiet.",
+]
+
+
+def fed(texts: list[str], size: int = 2) -> list[Boundary]:
+    window, found = TopicWindow(size, 0.06), []
+    for number, text in enumerate(texts):
+        window, boundary = window.extended(Interaction.of(NOW + timedelta(minutes=number), text))
+        found += [boundary] if boundary else []
+    return found
+
+
+def test_a_change_of_subject_is_one_boundary_where_the_new_one_began() -> None:
+    [boundary] = fed(BAKING + NETWORK)
+    assert boundary.at == NOW + timedelta(minutes=4)
+    assert {"router", "network"} <= set(boundary.about)
+
+
+def test_one_subject_has_no_boundary_nor_has_what_is_too_short() -> None:
+    assert fed(BAKING) == []
+    assert fed([BAKING[0], NETWORK[0], NETWORK[1]]) == []
+    assert fed(["", "hm", "!", "and the of"] * 5) == []
+
+
+@pytest.mark.parametrize(
+    ("told", "kept"),
+    [
+        ("The password: hunter2!x", "hunter2"),
+        (
+            "Key eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U",
+            "eyJ",
+        ),
+        ('<memory-context nonce="a1">plugh</memory-context> Trains are late.', "plugh"),
+    ],
+)
+def test_no_secret_and_nothing_that_memory_gave_becomes_a_keyword(told: str, kept: str) -> None:
+    [boundary] = fed([BAKING[0], told], size=1)
+    assert not [word for word in boundary.about if kept in word]
+    assert not [word for word in Interaction.of(NOW, told).words.values() if kept in word]
+
+
+@given(st.sets(st.text()), st.sets(st.text()))
+def test_jaccard_is_a_symmetric_share(some: set[str], others: set[str]) -> None:
+    assert 0 <= jaccard(some, others) == jaccard(others, some) <= 1
+    assert jaccard(some, some) == 1
+
+
+@given(st.lists(st.text(max_size=80), max_size=40), st.integers(1, 5))
+def test_a_window_is_bounded_and_boundaries_go_forward(texts: list[str], size: int) -> None:
+    window, before = TopicWindow(size, 0.5), NOW - timedelta(1)
+    for number, text in enumerate(texts):
+        window, boundary = window.extended(Interaction.of(NOW + timedelta(seconds=number), text))
+        assert len(window.interactions) <= 2 * size
+        if boundary:
+            assert boundary.at > before
+            before = boundary.at
+
+
+@pytest.mark.parametrize(
+    ("minutes", "uses", "scale"),
+    [
+        (0, 0, "immediate"),
+        (5, 0, "immediate"),
+        (5.01, 0, "task"),
+        (30, 1, "task"),
+        (31, 0, "session"),
+        (120, 0, "session"),
+        (121, 0, "project"),
+        (1e6, 0, "project"),
+        (-60, 0, "immediate"),
+        (0, 1, "immediate"),
+        (0, 2, "task"),
+        (0, 4, "session"),
+        (0, 8, "project"),
+        (10, 2, "session"),
+        (1e6, 10**6, "project"),
+    ],
+)
+def test_the_scale_is_the_age_and_use_promotes(minutes: float, uses: int, scale: Scale) -> None:
+    assert scale_of(NOW - timedelta(minutes=minutes), NOW, uses=uses) == scale
+
+
+def test_what_lies_before_the_last_boundary_of_its_session_is_of_an_earlier_episode() -> None:
+    made, episode = NOW - timedelta(minutes=2), NOW - timedelta(minutes=1)
+    assert scale_of(made, NOW, episode=episode, own=True) == "session"
+    assert scale_of(made, NOW, episode=episode, own=False) == "immediate"
+    assert scale_of(NOW, NOW, episode=episode, own=True) == "immediate"
+
+
+def of(scales: str, *scores: float) -> list[Candidate]:
+    names = {scale[0]: scale for scale in SCALES}
+    return [
+        Candidate(f"{at}{letter}", score, names[letter])
+        for at, (letter, score) in enumerate(zip(scales, scores, strict=True))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("scales", "scores", "chosen"),
+    [
+        ("ppppp", (0.9, 0.8, 0.7, 0.6, 0.5), "0p 1p 2p 3p 4p"),
+        ("pppppi", (0.9, 0.8, 0.7, 0.6, 0.5, 0.49), "0p 1p 2p 3p 5i"),
+        ("pppppi", (0.9, 0.8, 0.7, 0.6, 0.5, 0.4), "0p 1p 2p 3p 4p"),
+        ("pppppii", (0.5,) * 7, "0p 1p 2p 3p 5i"),
+        ("ppppptttis", (0.5,) * 10, "0p 5t 6t 8i 9s"),
+        ("ittsp", (0.5, 0.4, 0.3, 0.2, 0.1), "0i 1t 2t 3s 4p"),
+        ("", (), ""),
+    ],
+)
+def test_a_free_place_is_a_tie_break(scales: str, scores: tuple[float, ...], chosen: str) -> None:
+    assert sorted(allocated(of(scales, *scores), 5)) == chosen.split()
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.sampled_from(SCALES)), max_size=30), st.integers(0, 8), st.floats(0, 0.2))
+def test_what_is_chosen_is_hardly_worse_than_the_best(
+    rows: list[tuple[float, Scale]], most: int, margin: float
+) -> None:
+    ranked = sorted(rows, key=lambda row: -row[0])
+    candidates = [Candidate(str(at), score, scale) for at, (score, scale) in enumerate(ranked)]
+    chosen = [candidates[int(each)] for each in allocated(candidates, most, margin=margin)]
+    assert len(chosen) == len(set(chosen)) == min(most, len(rows))
+    assert [each.score for each in chosen] == sorted((each.score for each in chosen), reverse=True)
+    lost = sum(each.score for each in candidates[:most]) - sum(each.score for each in chosen)
+    assert -1e-9 <= lost <= margin * most + 1e-9
+    if margin == 0:
+        assert [each.score for each in chosen] == [each.score for each in candidates[:most]]
+
+
+def test_the_places_are_those_of_the_design() -> None:
+    assert [PLACES[scale] for scale in SCALES] == [1, 2, 1, 1]

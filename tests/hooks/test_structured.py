@@ -1,0 +1,181 @@
+"""JSON out of replies: whatever a model wrote, what comes back are objects, and nothing is raised."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatbot.hooks.extraction.facts import FACT_TYPES, LONGEST_FACT, MOST_FACTS, parse_facts
+from chatbot.hooks.extraction.reconciliation import ACTIONS, decisions_in
+from chatbot.hooks.extraction.structured import object_in, objects_in, without_wrapping
+from chatbot.hooks.extraction.summaries import parse_summary
+from tests.servers.extraction_replies import FACT, LOCKER, REPLIES
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+BOTH = [FACT["content"], LOCKER["content"]]
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+tables = st.dictionaries(
+    st.sampled_from(["content", "subject", "category", "type", "visibility", "fact", "action", "memory"]) | st.text(),
+    values | st.sampled_from([*FACT_TYPES, *ACTIONS]),
+    max_size=6,
+)
+wrapped = st.builds(
+    lambda before, value, after, cut: (before + json.dumps(value) + after)[:cut],
+    st.sampled_from(["", "```json\n", "Sure [1]: ", "<think>[", "{", "[", "\x00"]),
+    st.lists(tables, max_size=6) | st.fixed_dictionaries({"facts": values, "decisions": st.lists(tables)}) | values,
+    st.sampled_from(["", "\n```", " and so on ]", "}", "]"]),
+    st.integers(0, 400),
+)
+replies = wrapped | st.text(max_size=300) | st.sampled_from(sorted(REPLIES.values()))
+
+
+@pytest.mark.parametrize("name", ["valid", "list", "fenced", "chatty", "thinking", "truncated"])
+def test_facts_are_found_however_they_are_wrapped(name: str) -> None:
+    assert [fact.content for fact in parse_facts(REPLIES[name], NOW).facts] == BOTH
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["nothing", "blank", "prose", "broken", "number", "null", "deep", "objects", "braces", "digits", "long"],
+)
+def test_where_there_are_no_facts_there_are_none(name: str) -> None:
+    assert parse_facts(REPLIES[name], NOW).facts == ()
+
+
+def test_one_fact_without_a_list_is_one_fact() -> None:
+    assert [fact.content for fact in parse_facts(REPLIES["one"], NOW).facts] == [FACT["content"]]
+
+
+def test_of_a_huge_list_only_the_first_are_looked_at() -> None:
+    assert len(parse_facts(REPLIES["huge"], NOW).facts) == MOST_FACTS
+
+
+def test_what_has_the_wrong_type_is_left_out_and_an_unknown_type_is_a_note() -> None:
+    [fact] = parse_facts(REPLIES["types"], NOW).facts
+    assert (fact.content, fact.subject, fact.category, fact.type) == ("Sam plays chess on Mondays", "", "", "note")
+
+
+def test_a_task_or_a_summary_cannot_be_forged() -> None:
+    for kind in ("task", "exchange", "session_summary", "compressed_summary", "PREFERENCE", ""):
+        [fact] = parse_facts(json.dumps([FACT | {"type": kind}]), NOW).facts
+        assert fact.type == "note"
+
+
+def test_what_cannot_be_seen_is_taken_out() -> None:
+    contents = [fact.content for fact in parse_facts(REPLIES["invisible"], NOW).facts]
+    assert "Sam plays chess on Mondays" in contents
+    assert not set("\x00\u202e\u2066\u200b\ud800") & set("".join(contents))
+
+
+def test_instructions_are_dropped_and_named() -> None:
+    extracted = parse_facts(REPLIES["orders"], NOW)
+    assert extracted.facts == ()
+    assert len(extracted.dropped) == 4
+    assert all(reason for _, reason in extracted.dropped)
+
+
+def test_the_same_said_twice_is_one_fact() -> None:
+    again = FACT | {"content": " sam LIVES  in Porto"}
+    assert len(parse_facts(json.dumps([FACT, again]), NOW).facts) == 1
+
+
+def test_a_summary_loses_its_fence_and_what_was_thought() -> None:
+    assert without_wrapping("<think>hm</think>\n```\n- one\n- two\n```") == "- one\n- two"
+    assert without_wrapping("- one ```x``` two") == "- one ```x``` two"
+
+
+@given(replies)
+def test_reading_never_fails_and_gives_objects_alone(reply: str) -> None:
+    assert all(isinstance(table, dict) for table in objects_in(reply, "facts"))
+    assert isinstance(object_in(reply), dict)
+    assert isinstance(without_wrapping(reply), str)
+
+
+@given(replies)
+def test_what_is_believed_is_a_fact_within_bounds(reply: str) -> None:
+    extracted = parse_facts(reply, NOW)
+    assert len(extracted.facts) <= MOST_FACTS
+    for fact in extracted.facts:
+        assert 0 < len(fact.content) <= LONGEST_FACT
+        assert fact.type in FACT_TYPES
+        for text in (fact.content, fact.subject, fact.category):
+            assert isinstance(text, str)
+            assert text == " ".join(text.split())
+            text.encode()
+
+
+@given(replies, st.lists(st.frozensets(st.integers(0, 5)), max_size=5))
+def test_a_decision_is_made_for_each_fact_and_only_about_its_own_memories(
+    reply: str, allowed: list[frozenset[int]]
+) -> None:
+    _check(decisions_in(reply, allowed), allowed)
+
+
+answers: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {
+        "fact": st.integers(-1, 5) | st.booleans() | st.floats(0, 4) | st.sampled_from(["0", None, [], 10**30]),
+        "action": st.sampled_from([*ACTIONS, "add", "PURGE", "", None, 1, ["UPDATE"], {}]),
+        "memory": st.integers(-1, 7) | st.booleans() | st.floats(0, 4) | st.sampled_from(["0", None, {}, [1]]),
+    }
+)
+
+
+@given(st.lists(answers, max_size=8), st.lists(st.frozensets(st.integers(0, 5)), max_size=5))
+def test_forged_and_repeated_answers_change_nothing_they_may_not(
+    listed: list[dict[str, Any]], allowed: list[frozenset[int]]
+) -> None:
+    _check(decisions_in(json.dumps({"decisions": listed}), allowed), allowed)
+
+
+@given(replies)
+def test_a_summary_is_bounded_or_none(reply: str) -> None:
+    summary = parse_summary(reply)
+    if summary is not None:
+        assert summary.request or summary.outcome
+        assert max(map(len, (summary.request, summary.outcome, *summary.decisions, *summary.open_items))) <= 300
+
+
+def _check(decisions: list[Any], allowed: list[frozenset[int]]) -> None:
+    assert len(decisions) == len(allowed)
+    for decision, own in zip(decisions, allowed, strict=True):
+        assert (decision.memory is None) == (decision.action == "ADD")
+        assert decision.memory is None or decision.memory in own
+    changed = [each.memory for each in decisions if each.action in {"UPDATE", "DELETE"}]
+    assert len(changed) == len(set(changed))
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ([(0, "UPDATE", 1)], ("UPDATE", 1)),
+        ([(0, "DELETE", 1)], ("DELETE", 1)),
+        ([(0, "NONE", 1)], ("NONE", 1)),
+        ([(0, "ADD", 1)], ("ADD", None)),
+        ([(0, "UPDATE", 2)], ("ADD", None)),  # out of range
+        ([(0, "UPDATE", None)], ("ADD", None)),
+        ([(0, "UPDATE", True)], ("ADD", None)),
+        ([(0, "UPDATE", "1")], ("ADD", None)),
+        ([(0, "PURGE", 1)], ("ADD", None)),
+        ([(0, "NONE", 9)], ("ADD", None)),
+        ([(0, "UPDATE", 1), (0, "DELETE", 1)], ("ADD", None)),  # twice about one fact
+        ([(7, "UPDATE", 1)], ("ADD", None)),
+        ([], ("ADD", None)),
+    ],
+)
+def test_an_invalid_answer_means_add(answers: list[tuple[Any, Any, Any]], expected: tuple[str, int | None]) -> None:
+    reply = json.dumps({"decisions": [dict(zip(("fact", "action", "memory"), each, strict=True)) for each in answers]})
+    [decision] = decisions_in(reply, [{0, 1}])
+    assert (decision.action, decision.memory) == expected
+
+
+def test_two_facts_cannot_change_the_same_memory() -> None:
+    listed = [{"fact": at, "action": action, "memory": 0} for at, action in enumerate(("UPDATE", "DELETE"))]
+    assert [each.action for each in decisions_in(json.dumps(listed), [{0}, {0}])] == ["ADD", "ADD"]

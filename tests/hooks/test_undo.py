@@ -1,0 +1,238 @@
+"""What is taken back is gone at once: from the prompt, from memory, and from every file."""
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from chatbot.chat import Chat
+from chatbot.chat.episode import ModelSummary, keep_model_summary, kept_episode, kept_model_summary, summarize_episode
+from chatbot.memory import SessionHandle
+from chatbot.messages import ToolCall
+from chatbot.models import ScriptedModel
+from chatbot.runtime import Options, Runtime
+from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.observation import STATUSES
+from chatbot.tools.function import FunctionTool
+from tests.clock import Clock
+
+pytestmark = pytest.mark.usefixtures("config_is_asked_for")
+
+WORD = "plugh"
+SAID = [
+    ("My sister Ingrid moved to Tromsø in March", "Noted: Ingrid lives in Tromsø now."),
+    ("I decided to learn the cello this year", "The cello it is."),
+    ("The cello teacher is called Mr Abara", "I will remember Mr Abara, the cello teacher."),
+    ("We still need to buy rosin for the cello", "Rosin is on the list."),
+]
+GONE = f"We decided to name the granite harbour barge {WORD}, after the cave"
+FACTS = {"facts": [{"content": f"The granite barge is called {WORD}", "subject": "barge", "type": "decision"}]}
+
+
+@pytest.fixture(autouse=True)
+def _project() -> None:
+    Path("identities", "ada").mkdir(parents=True)
+    Path("identities", "ada", "identity.toml").write_text('persona = "You are ada."', encoding="utf-8")
+
+
+def configure(tables: str = "", *, agent: str = "") -> None:
+    cache = Path("cache").absolute()
+    Path("config.toml").write_text(
+        f'[model]\nname = "scripted"\n[memory.observations]\ncache = "{cache}"\n'
+        f'[agents.chat]\nmemory = ["basic_session", "observations"]\n{agent}\n{tables}',
+        encoding="utf-8",
+    )
+
+
+def holding(word: str = WORD) -> list[str]:
+    """The files that hold the word, in memory and in its caches."""
+    paths = (path for root in ("identities", "cache") for path in Path(root).rglob("*") if path.is_file())
+    return [str(path) for path in paths if word.encode() in path.read_bytes().lower()]
+
+
+async def look_up(path: str) -> str:
+    """Look something up."""
+    return f"{path}: the {WORD} barge of granite was built in 1871 and carries forty tons because the harbour is deep"
+
+
+TOOLS = (FunctionTool(look_up),)
+CALL = ToolCall("c", "look_up", json.dumps({"path": f"{WORD}.md"}))
+
+
+async def new(runtime: Runtime) -> SessionHandle:
+    session = await runtime.new_session()
+    assert session is not None
+    return session
+
+
+async def assert_gone(runtime: Runtime, session: SessionHandle, chat: Chat, model: ScriptedModel) -> None:
+    rows = (await session.list_observations(limit=100, statuses=STATUSES, ask=SENSITIVITIES)).rows
+    assert not [row for row in rows if WORD in json.dumps(row.as_json()).lower()]
+    assert not [fact for fact in await session.query_facts(ask=SENSITIVITIES) if WORD in fact.object]
+    assert not (await session.search(WORD)) or WORD not in str(await session.search(WORD))
+    assert holding() == []
+    await chat.turn("And what else is there to say about the harbour and its barges?")
+    assert WORD not in "".join(message.content for message in model.prompts[-1]).lower()
+    await runtime.hooks.bus.drain()
+    assert holding() == []
+
+
+@pytest.mark.parametrize("remembered", [True, False])
+@pytest.mark.parametrize("before", [0, 1, 4])
+async def test_what_is_taken_back_is_in_no_file_and_no_prompt(before: int, remembered: bool) -> None:  # noqa: FBT001
+    configure("[hooks.summarize]\nevery = 1\n[hooks.boundaries]\nwindow = 1\n",
+              agent=f"remember_exchanges = {str(remembered).lower()}")  # fmt: skip
+    model = ScriptedModel([*(reply for _, reply in SAID[:before]), CALL, f"So {WORD} is its name.", "Nothing."])
+    async with Runtime(model=model, tools=TOOLS) as runtime:
+        session = await new(runtime)
+        chat = runtime.chat(session)
+        for text, _ in SAID[:before]:
+            await chat.turn(text)
+        await chat.turn(GONE)
+        await runtime.hooks.bus.drain()
+        assert {Path(path).name for path in holding()} >= {"transcript.md", "observations.jsonl", "receipts.jsonl"}
+        await chat.take_back()
+        await assert_gone(runtime, session, chat, model)
+
+
+async def test_what_is_still_being_learned_is_waited_for_and_gone() -> None:
+    configure("[extraction]\nenabled = true\n")
+    model = ScriptedModel(["So be it.", json.dumps(FACTS), "Nothing."])
+    async with Runtime(model=model) as runtime:
+        session = await new(runtime)
+        chat = runtime.chat(session)
+        await chat.turn(GONE)
+        await chat.take_back()
+        assert (await chat.bill()).by_purpose["extract"].calls == 1
+        await assert_gone(runtime, session, chat, model)
+
+
+@pytest.mark.parametrize("action", ["UPDATE", "DELETE"])
+async def test_what_a_fact_has_replaced_or_denied_comes_back_when_it_is_taken_back(action: str) -> None:
+    configure("[extraction]\nenabled = true\n[hooks.summarize]\nenabled = false\n")
+    decided = {"decisions": [{"fact": 0, "action": action, "memory": 0}]}
+    model = ScriptedModel(["So be it.", json.dumps(FACTS), json.dumps(decided), "Nothing."])
+    async with Runtime(model=model) as runtime:
+        session = await new(runtime)
+        old = await session.remember("The granite barge is called Zebedee", subject="barge", type="decision")
+        chat = runtime.chat(session)
+        await chat.turn(GONE)
+        await runtime.hooks.bus.drain()
+        assert await session.get([old.id], count_use=False) == []
+        await chat.take_back()
+        [row] = await session.get([old.id], count_use=False)
+        assert row.superseded_by is None
+        await assert_gone(runtime, session, chat, model)
+    async with Runtime(model=model) as runtime:
+        assert len(await runtime.memory.get([old.id])) == 1
+
+
+async def test_the_summary_is_made_anew_without_what_was_taken_back() -> None:
+    configure("[hooks.summarize]\nevery = 5\n")
+    async with Runtime(model=ScriptedModel([*(reply for _, reply in SAID), f"So {WORD} it is."])) as runtime:
+        session = await new(runtime)
+        chat = runtime.chat(session)
+        for text, _ in SAID:
+            await chat.turn(text)
+        await chat.turn(GONE)
+        await runtime.hooks.bus.drain()
+        [before] = await session.session_summaries(session_id=session.id)
+        assert WORD in str(before.metadata["decisions"])
+        await chat.take_back()
+        assert await session.session_summaries(session_id=session.id) == []
+        await chat.turn("Thanks, that is all")
+        await runtime.leave(session)
+        await runtime.hooks.bus.drain()
+        [after] = await session.session_summaries(session_id=session.id)
+        assert after.metadata["decisions"] == [SAID[1][0]]
+        assert after.metadata["request"] == SAID[0][0]
+        assert len(after.derived_from) == 4
+    assert holding() == []
+
+
+async def test_what_had_left_the_window_is_taken_back_from_its_summary() -> None:
+    configure()
+    model = ScriptedModel([SAID[0][1], f"So {WORD} it is.", SAID[2][1], "Nothing."])
+    async with Runtime(model=model) as runtime:
+        session = await new(runtime)
+        chat = runtime.chat(session)
+        for text in (SAID[0][0], GONE, SAID[2][0]):
+            await chat.turn(text)
+        compacted = await chat.compact()
+        assert compacted is not None
+        assert WORD in compacted.summary
+        await keep_model_summary(session, ModelSummary(runtime.hooks._clock(), f"They named it {WORD}"))
+        await chat.take_back()
+        assert WORD in (await session.kv_get("episode_summary") or "")  # that exchange stands still
+        await chat.take_back()
+        await assert_gone(runtime, session, chat, model)
+        assert "Ingrid" in "".join(message.content for message in model.prompts[-1])
+
+
+async def test_what_a_model_told_before_stays() -> None:
+    configure()
+    async with Runtime(model=ScriptedModel([reply for _, reply in SAID])) as runtime:
+        session = await new(runtime)
+        chat = runtime.chat(session)
+        for text, _ in SAID:
+            await chat.turn(text)
+        asked = [entry.at for entry in await session.transcript_read_all() if entry.role == "user"]
+        await keep_model_summary(session, ModelSummary(asked[1], "Ingrid has moved"))
+        await summarize_episode(session, asked[1])
+        await summarize_episode(session, asked[2])
+        await summarize_episode(session, asked[3])
+        assert "cello" in (await kept_episode(session)).text()
+        await chat.take_back()
+        await chat.take_back()
+        await chat.take_back()
+        episode = await kept_episode(session)
+        assert (episode.until, episode.lines) == (asked[1], ())
+        assert await kept_model_summary(session) == episode.by_model == ModelSummary(asked[1], "Ingrid has moved")
+
+
+async def test_a_clock_that_was_set_back_takes_nothing_else_along() -> None:
+    configure("[hooks.summarize]\nenabled = false\n")
+    clock = Clock(step=timedelta(milliseconds=1))
+    async with Runtime(model=ScriptedModel([reply for _, reply in SAID]), clock=clock) as runtime:
+        session = await new(runtime)
+        chat = runtime.chat(session)
+        await chat.turn(SAID[0][0])
+        clock.move(minutes=30)
+        await chat.turn(SAID[1][0])
+        clock.move(minutes=-15)
+        await chat.turn(SAID[2][0])
+        await chat.take_back()
+        kept = await session.list_observations(order="created", ascending=True)
+        assert [row.user_text for row in kept.rows] == [SAID[0][0], SAID[1][0]]
+        assert [each.get("taken_back", False) for each in await session.receipts()] == [False, False, True]
+        assert [bool(each["memory"].get("query")) for each in await session.receipts()] == [True, True, False]
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+async def test_a_title_by_a_model_goes_unless_somebody_gave_another(renamed: bool) -> None:  # noqa: FBT001
+    configure(agent="title_by_model = true")
+    async with Runtime(model=ScriptedModel(["So be it.", f"The barge {WORD}", "Nothing."])) as runtime:
+        session = await new(runtime)
+        chat = runtime.chat(session)
+        await chat.turn(GONE)
+        assert session.record.title == f"The barge {WORD}"
+        if renamed:
+            await session.rename("Barges")
+        await chat.take_back()
+        assert session.record.title == ("Barges" if renamed else "")
+        assert holding() == []
+        assert (await chat.bill()).by_purpose.keys() == {"chat", "title"}
+
+
+async def test_a_memory_without_files_takes_back_as_much() -> None:
+    configure()
+    async with Runtime(Options(ephemeral=True), model=ScriptedModel(["So be it.", "Nothing."])) as runtime:
+        session = await new(runtime)
+        chat = runtime.chat(session)
+        await chat.turn(GONE)
+        await chat.take_back()
+        assert session.record.title == ""
+        [receipt] = await session.receipts()
+        assert "query" not in receipt["memory"]
+        assert (await session.list_observations()).rows == ()

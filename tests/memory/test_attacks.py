@@ -1,0 +1,106 @@
+"""What a second attack on the memory found: each way in stays closed."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chatbot.config import Settings
+from chatbot.memory import MemorySystem
+from chatbot.models.provider import Provider
+from chatbot.stores.errors import AccessDenied, UnsafePath
+from tests.command import ok, project, run
+
+SECRET = "the vault code is 4711"
+
+
+@pytest.mark.parametrize("name", [".trash", ".drafts", "sessions"])
+def test_a_link_in_the_place_of_a_folder_of_sessions_is_never_followed(name: str, tmp_path: Path) -> None:
+    project('[model]\nname = "scripted"\n')
+    outside = tmp_path / "outside"
+    (outside / "documents").mkdir(parents=True)
+    (outside / "documents" / "thesis.txt").write_text("precious", encoding="utf-8")
+    memory = Path("identities/ada/memory")
+    memory.mkdir()
+    (memory / name).symlink_to(outside)
+    for command in (["ask", "hi"], ["sessions", "list"], ["doctor"], ["sessions", "search", "hi"]):
+        run(*command)
+    assert [path.name for path in sorted(outside.rglob("*"))] == ["documents", "thesis.txt"]
+    with pytest.raises(UnsafePath, match="replace the link"):
+        MemorySystem(memory)
+
+
+async def test_nobody_leaves_a_namespace_by_going_further_in() -> None:
+    rights = ["read", "chat", "write", "curate"]
+    async with MemorySystem(None, observations="in_memory") as system:
+        await system.memories("a").remember(SECRET)
+        team = system.cleared_for("full", rights=rights, principal="token:1", namespace="team")  # type: ignore[arg-type]
+        inner = team.cleared_for(namespace="team/sub")
+        assert inner.principal == "token:1"
+        for into in (lambda: inner.cleared_for(namespace=""), lambda: inner.memories().within(across=True)):
+            with pytest.raises(AccessDenied):
+                into()
+        with pytest.raises(AccessDenied):
+            team.cleared_for(namespace="team/user:z", principal="owner")
+
+
+async def test_a_summary_of_another_principal_is_not_changed() -> None:
+    async with MemorySystem(None, observations="in_memory") as system:
+        guest = system.cleared_for(principal="token:2", rights=["read", "chat", "write"])
+        first = await guest.memories("a").summarize_session("guest", session_id="s")
+        second = await system.memories("a").summarize_session("owner", session_id="s")
+        assert first.id != second.id
+
+
+@pytest.mark.parametrize("named", ["id", "person", "source"])
+async def test_a_row_without_a_class_is_purged_in_every_way(named: str, tmp_path: Path) -> None:
+    async with MemorySystem(tmp_path / "memory") as system:
+        memories = system.memories("a")
+        row = await memories.remember("zymurgy", sensitivity="unknown", people=["Anna"], source="import:x")
+        how: dict[str, Any] = (
+            {"person": "Anna"} if named == "person" else {"source": "import:x"} if named == "source" else {}
+        )
+        await memories.purge(*([row.id] if named == "id" else []), **how)
+    assert "zymurgy" not in (tmp_path / "memory" / "observations.jsonl").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("become", ["superseded", "forgotten"])
+@pytest.mark.parametrize("store", ["observations", "in_memory"])
+async def test_a_fact_goes_with_its_person_whatever_became_of_its_source(
+    become: str, store: str, tmp_path: Path
+) -> None:
+    home = tmp_path / "memory" if store == "observations" else None
+    async with MemorySystem(home, observations=store) as system:
+        memories = system.memories("a")
+        source = await memories.remember("Zed moved")
+        fact = await memories.store_fact("Zedperson", "lives in", "Canarytown", source=source.id)
+        if become == "forgotten":
+            await memories.forget(source.id)
+        else:
+            await memories.supersede(source.id, (await memories.remember("Zed moved again")).id)
+        assert fact.id in await memories.purge(person="Zedperson")
+
+
+def test_a_key_beside_a_name_leaves_the_address_of_its_provider() -> None:
+    text = '[model]\nname = "a/m"\napi_key = "k"\n[providers.a]\nkind = "openai"\napi_base = "http://127.0.0.1:1/v1"\n'
+    Path("own.toml").write_text(text, encoding="utf-8")
+    config = Settings.read(Path("own.toml")).combined()
+    given = Provider.of(config.model, config.providers).arguments()
+    assert (given["api_base"], given["api_key"]) == ("http://127.0.0.1:1/v1", "k")
+
+
+@pytest.mark.parametrize("own", ["'0'", "'1000'", "0", "-1", "'nan'"])
+def test_an_identity_lifts_no_limit_however_it_is_written(own: str) -> None:
+    project("[budget]\nday_usd = 0.5\n", identity=f"[budget]\nday_usd = {own}\n")
+    shown = run("config")
+    assert shown.returncode == 3 or "day_usd = 0.5" in shown.stdout
+
+
+def test_trusting_a_harmless_file_trusts_no_link_that_comes_later(tmp_path: Path) -> None:
+    project('[model]\nname = "scripted"\n')
+    ok("config", "trust")
+    (tmp_path / "out" / "ada" / "memory").mkdir(parents=True)
+    Path("out").symlink_to(tmp_path / "out")
+    Path("config.toml").write_text('identities = "out"\n[model]\nname = "scripted"\n', encoding="utf-8")
+    assert run("ask", "remember my locker is 4711").returncode == 3
+    assert list((tmp_path / "out" / "ada" / "memory").iterdir()) == []

@@ -1,0 +1,150 @@
+"""After `aclose`, every operation raises `Closed`: of memories, sessions, what they give out, and of stores."""
+
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from inspect import getmembers, isasyncgenfunction, iscoroutinefunction, signature
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chatbot.memory import MemorySystem
+from chatbot.memory.record import SessionRecord, new_id
+from chatbot.stores.access import View
+from chatbot.stores.base import KeyValueStore
+from chatbot.stores.errors import BrokenStore, Closed, InvalidValue, StoreFailed, UnsupportedOperation
+from chatbot.stores.plugins import open_store
+from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+NOT_CLOSED = {"aclose"}
+
+
+def _operations(thing: object) -> list[str]:
+    kind = type(thing)
+    return [
+        name
+        for name, found in getmembers(kind, lambda found: iscoroutinefunction(found) or isasyncgenfunction(found))
+        if not name.startswith("_") and name not in NOT_CLOSED
+    ]
+
+
+async def _call(thing: object, name: str) -> object:
+    """Call with an argument for each parameter that needs one; which one matters to nobody who is closed."""
+    operation: Callable[..., Any] = getattr(thing, name)
+    required = [p for p in signature(operation).parameters.values() if p.default is p.empty]
+    given = [_value(p.name) for p in required if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}]
+    named = {p.name: _value(p.name) for p in required if p.kind is p.KEYWORD_ONLY}
+    answer = operation(*given, **named)
+    if isinstance(answer, AsyncIterator):
+        return [each async for each in answer]
+    return await answer
+
+
+def _value(name: str) -> Any:
+    values: dict[str, Any] = {
+        "store_types": ["basic_session"],
+        "at": NOW,
+        "moment": NOW,
+        "record": SessionRecord(str(new_id()), "chat", (), NOW, NOW),
+        "entries": [TranscriptEntry("user", "said", NOW)],
+        "receipt": {},
+        "n": 1,
+        "session": SessionRef("s", Path()),
+        "view": View("full", NOW),
+    }
+    return values.get(name, "text")
+
+
+async def _raises_closed(thing: object) -> int:
+    operations = _operations(thing)
+    for name in operations:
+        with pytest.raises(Closed):
+            print(f"{type(thing).__name__}.{name}", await _call(thing, name), "goes on")  # noqa: T201 - where it fails
+    return len(operations)
+
+
+@pytest.mark.parametrize("store", ["observations", "in_memory"])
+async def test_everything_that_a_closed_memory_gave_out_is_closed(memory_home: Path, store: str) -> None:
+    home = None if store == "in_memory" else memory_home
+    memory = MemorySystem(home)
+    stores = [store] if home is None else ["basic_session", store]
+    session = await memory.create_session(stores, "chat")
+    handed_out = [memory, memory.cleared_for("familiar"), memory.memories(), memory.memories().within(across=True)]
+    handed_out += [session, session.within(namespace="")]
+    await memory.aclose()
+    assert sum([await _raises_closed(each) for each in handed_out]) > 150
+    await memory.aclose()
+
+
+@pytest.mark.parametrize("name", ["basic_session", "in_memory", "observations"])
+async def test_every_operation_of_a_closed_store_is_refused(memory_home: Path, name: str) -> None:
+    store = open_store(name, memory_home, {})
+    await store.aclose()
+    assert await _raises_closed(store) > 8
+    await store.aclose()
+
+
+class Faulty(KeyValueStore):
+    """A plug-in that knows nothing of `StoreError`, nor of being closed."""
+
+    async def kv_get(self, session: SessionRef, key: str) -> str | None:
+        raise KeyError(key)
+
+    async def kv_set(self, session: SessionRef, entry: KeyValue) -> None:
+        raise OSError(28, "No space left on device")
+
+    async def kv_delete(self, session: SessionRef, key: str) -> bool:
+        raise UnsupportedOperation("keys stay")
+
+    async def kv_entries(self, session: SessionRef) -> list[KeyValue]:
+        return []
+
+
+async def test_what_a_plug_in_raises_of_its_own_is_a_store_error_that_names_it() -> None:
+    memory = MemorySystem(Path("memory"))
+    session = await memory.create_session([f"{__name__}:Faulty"], "chat")
+    with pytest.raises(BrokenStore, match=r"store Faulty failed in kv_get: KeyError: 'key'") as caught:
+        await session.kv_get("key")
+    assert isinstance(caught.value.__cause__, KeyError)
+    with pytest.raises(StoreFailed, match=r"Faulty failed in kv_set.*No space left"):
+        await session.kv_set("key", "value")
+    with pytest.raises(UnsupportedOperation, match="keys stay"):
+        await session.kv_delete("key")
+    await memory.aclose()
+    assert await _raises_closed(session) > 20
+
+
+class Unopened(Faulty):
+    """A plug-in whose constructor fails."""
+
+    def __init__(self, home: Path) -> None:
+        raise LookupError("no server answers")
+
+
+async def test_a_plug_in_that_cannot_be_opened_is_broken() -> None:
+    async with MemorySystem(Path("memory")) as memory:
+        with pytest.raises(BrokenStore, match="Unopened' could not be opened: no server answers"):
+            await memory.create_session([f"{__name__}:Unopened"], "chat")
+
+
+@pytest.mark.parametrize("value", [{"a": 1}, None, 5, b"bytes"])
+async def test_what_is_no_text_is_an_invalid_value(memory_home: Path, value: Any) -> None:
+    async with MemorySystem(memory_home) as memory:
+        session = await memory.create_session(["basic_session"], "chat")
+        for refused in (
+            lambda: session.kv_set("key", value),
+            lambda: session.kv_set(value, "value"),
+            lambda: session.transcript_append("user", value),
+            lambda: session.transcript_append(value, "said"),
+            lambda: session.rename(value),
+            lambda: memory.create_session(["basic_session"], value),
+            lambda: memory.create_session(["basic_session"], "chat", title=value),
+            lambda: memory.create_session([value], "chat"),
+            lambda: memory.create_session(value, "chat"),
+            lambda: memory.create_session("basic_session", "chat"),
+            lambda: memory.rename_session(session.id, value),
+        ):
+            with pytest.raises(InvalidValue):
+                await refused()
+        assert [record.id for record in await memory.list_sessions()] == [session.id]

@@ -1,0 +1,217 @@
+"""Deleting a conversation deletes what is remembered of it, and an import does not bring back what was purged."""
+
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.memory.namespaces import user_namespace
+from chatbot.memory.users import erase_user
+from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.errors import InvalidValue
+from chatbot.stores.observation import STATUSES
+from chatbot.transfer.bundle import BundleWriter
+from chatbot.transfer.importer import Importer
+from chatbot.transfer.memory_export import export_memories, render
+from chatbot.transfer.session_export import export_session
+from chatbot.transfer.sources import open_source
+from tests.clock import Clock
+
+STORES = ("basic_session", "observations")
+CANARY = "zymurgy"
+
+
+def opened(tmp_path: Path, **options: Any) -> MemorySystem:
+    return MemorySystem(tmp_path / "memory", settings={"observations": {"cache": str(tmp_path / "cache")}}, **options)
+
+
+@pytest.fixture
+async def memory(tmp_path: Path) -> AsyncIterator[MemorySystem]:
+    async with opened(tmp_path) as memory:
+        yield memory
+
+
+async def talk(memory: MemorySystem, word: str = CANARY) -> SessionHandle:
+    """A session of which rows, facts, receipts, a title and key-values tell."""
+    session = await memory.create_session(STORES, "chat", title=f"{word} title")
+    await session.transcript_append("user", f"{word} asked")
+    await session.kv_set("episode_summary", f"{word} in short")
+    said = await session.remember(f"{word} said", type="exchange", user_text=f"{word} asked", people=["Anna"])
+    noted = await session.remember(f"{word} noted", sensitivity="private", visibility="private")
+    await session.update(noted.id, title=f"{word} reworded")
+    await session.forget((await session.remember(f"{word} forgotten")).id)
+    await session.remember(f"{word} without a class", sensitivity="unknown")
+    await memory.memories("chat").remember(f"{word} digest", derived_from=[said.id])
+    await session.store_fact(f"{word} Anna", "likes", "tea")
+    await session.store_fact("Anna", "likes", f"{word} tea", source=said.id)
+    await session.receipt_append({"at": "2026-01-01T00:00:00Z", "remembered": said.id, "memory": {"query": [word]}})
+    await memory.search_sessions(word)
+    await memory.memories().search(word)
+    return session
+
+
+def files_with(folder: Path, word: str) -> list[str]:
+    return [str(path) for path in folder.rglob("*") if path.is_file() and word.encode() in path.read_bytes().lower()]
+
+
+async def left(memory: MemorySystem) -> tuple[int, int]:
+    """How many rows and facts there are."""
+    everything = memory.memories().within(across=True)
+    rows = await everything.every(ask=SENSITIVITIES, statuses=STATUSES)
+    return len(rows), len(await everything.query_facts(ask=SENSITIVITIES))
+
+
+async def test_no_byte_of_a_deleted_conversation_is_left_in_any_file(memory: MemorySystem, tmp_path: Path) -> None:
+    session, other = await talk(memory), await talk(memory, "cinnamon")
+    before = await left(memory)
+    await memory.memories().reindex()
+    assert files_with(tmp_path, CANARY)
+    going = await memory.deleting(session.id)
+    assert (len(going.observations), going.derived, len(going.facts)) == (4, 1, 2)
+    assert await left(memory) == before
+    gone = await memory.delete_session(session.id)
+    assert set(gone.erased) > set(going.ids)  # and a row without a class, which is shown to nobody
+    assert await left(memory) == (before[0] - 4, before[1] - 2)
+    assert files_with(tmp_path, CANARY) == []
+    assert files_with(tmp_path, "cinnamon")
+    assert [record.id for record in await memory.list_sessions()] == [other.id]
+
+
+async def test_memory_can_be_kept_and_purged_later(memory: MemorySystem, tmp_path: Path) -> None:
+    session = await talk(memory)
+    before = await left(memory)
+    assert (await memory.delete_session(session.id, keep_memory=True)).kept
+    assert await left(memory) == before
+    await memory.memories().purge(session=session.id)
+    assert await left(memory) == (0, 0)
+    assert files_with(tmp_path, CANARY) == []
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+async def test_the_time_to_live_keeps_memory_unless_it_is_told_otherwise(*, keeps: bool, tmp_path: Path) -> None:
+    clock = Clock()
+    async with opened(tmp_path, ttl=timedelta(days=1), clock=clock, ttl_keeps_memory=keeps) as memory:
+        session = await talk(memory)
+        before = await left(memory)
+        clock.now += timedelta(days=2)
+        assert await memory.expire_sessions() == [session.id]
+        assert await left(memory) == (before if keeps else (0, 0))
+
+
+async def test_forks_keep_their_copy_and_are_named(memory: MemorySystem) -> None:
+    session = await talk(memory)
+    fork = await memory.fork_session(session.id)
+    again = await memory.fork_session(fork.id)
+    await fork.remember("said in the fork")
+    gone = await memory.delete_session(session.id)
+    assert gone.forks == (fork.id, again.id)
+    assert len(await fork.transcript_read_all()) == 1
+    assert await left(memory) == (1, 0)
+    assert await fork.kv_get("episode_summary") is None
+
+
+async def test_what_is_purged_can_be_named_by_person_and_source(memory: MemorySystem) -> None:
+    memories = memory.memories("chat")
+    await memories.remember("met Anna", people=["Anna"])
+    await memories.remember("met Annie", people=["Annie"])
+    await memories.add_alias("Anna", "Annie")
+    await memories.store_fact("Bob", "knows", "Anna")
+    await memories.remember("a file", source="import:markdown", metadata={"imported_from": "markdown",
+                            "imported_places": {"/notes/a.md": {"k": "d"}}})  # fmt: skip
+    await memories.remember("kept")
+    going = await memories.purging(person="Anna")
+    assert (len(going.observations), len(going.facts)) == (2, 2)
+    assert sorted(await memories.purge(person="Anna")) == sorted(going.ids)
+    assert await memories.purge(person="Anna") == []
+    assert len((await memories.purging(source="import:markdown")).ids) == 1
+    assert len(await memories.purge(source="/notes/a.md")) == 1
+    assert [row.title for row in await memories.every()] == ["kept"]
+    wrongs: list[dict[str, Any]] = [{}, {"person": " "}, {"person": "a", "source": "b"}]
+    for wrong in wrongs:
+        with pytest.raises(InvalidValue):
+            await memories.purge(**wrong)
+
+
+async def test_an_import_brings_nothing_back_that_was_purged_unless_it_is_asked_to(
+    memory: MemorySystem, tmp_path: Path
+) -> None:
+    session = await talk(memory)
+    rows, bundle, notes = tmp_path / "rows.jsonl", tmp_path / "all.zip", tmp_path / "notes"
+    rows.write_text(render(await export_memories(memory.memories("chat"), SENSITIVITIES), "jsonl"))
+    with bundle.open("wb") as file:
+        writer = BundleWriter(file, now=datetime(2026, 3, 4, tzinfo=UTC))
+        writer.add(await export_session(memory, session.id))
+        writer.close()
+    notes.mkdir()
+    (notes / "a.md").write_text("# Anna\n\nlikes basil\n")
+    await imported(memory, notes, "markdown")
+    await memory.memories("chat").purge(source="import:markdown")
+    await memory.delete_session(session.id)
+    assert await left(memory) == (0, 0)
+    for path, kind in ((rows, None), (bundle, None), (notes, "markdown")):
+        report = await imported(memory, path, kind)
+        assert "--include-purged" in json.dumps(report)
+        assert (await left(memory), await memory.list_sessions()) == ((0, 0), [])
+    stones = (tmp_path / "memory" / "tombstones.jsonl").read_text()
+    assert session.id not in stones
+    assert files_with(tmp_path / "memory", CANARY) == files_with(tmp_path / "cache", CANARY) == []
+    for path, kind in ((rows, None), (bundle, None), (notes, "markdown")):
+        await imported(memory, path, kind, include_purged=True)
+    assert len(await memory.list_sessions()) == 1
+    assert (await left(memory))[0] > 3
+    assert (await memory.memories("chat").remember(f"{CANARY} said")).outcome == "added"
+
+
+async def test_a_user_who_was_erased_leaves_no_byte_and_comes_back_with_no_import(
+    memory: MemorySystem, tmp_path: Path
+) -> None:
+    alice, bob = (memory.cleared_for(namespace=user_namespace(each)) for each in ("alice", "bob"))
+    session = await talk(alice)
+    await talk(bob, "cinnamon")
+    await alice.remember(f"{CANARY} of no session")
+    await alice.store_fact("Anna", "grows", CANARY)
+    rows, bundle = tmp_path / "rows.jsonl", tmp_path / "all.zip"
+    rows.write_text(render(await export_memories(alice.memories("chat"), SENSITIVITIES), "jsonl"))
+    with bundle.open("wb") as file:
+        writer = BundleWriter(file, now=datetime(2026, 3, 4, tzinfo=UTC))
+        writer.add(await export_session(alice, session.id))
+        writer.close()
+    erased = await erase_user(alice)
+    assert (erased.memories, erased.sessions) == (9, (session.id,))
+    for path in (rows, bundle):
+        await imported(alice, path)
+        assert await alice.list_sessions() == []
+        assert await alice.every(ask=SENSITIVITIES, statuses=STATUSES) == []
+        assert await alice.query_facts(ask=SENSITIVITIES) == []
+    assert files_with(tmp_path / "memory", CANARY) == files_with(tmp_path / "cache", CANARY) == []
+    assert (len(await bob.list_sessions()), len(await bob.every(ask=SENSITIVITIES))) == (1, 3)
+
+
+async def imported(memory: MemorySystem, path: Path, kind: str | None = None, **options: Any) -> dict[str, Any]:
+    importer = Importer(memory, agent="chat", agents={"chat": STORES}, trust=True, **options)
+    return (await importer.run(open_source(path, kind))).as_json()
+
+
+async def test_a_caller_erases_no_more_than_they_see(memory: MemorySystem) -> None:
+    familiar = memory.cleared_for("familiar")
+    session = await familiar.create_session(STORES, "chat")
+    await session.remember("seen")
+    await memory.memories("chat", session_id=session.id).remember("the owner's")
+    assert len((await familiar.deleting(session.id)).ids) == 1
+    await familiar.delete_session(session.id)
+    assert [row.title for row in await memory.memories().every()] == ["the owner's"]
+
+
+async def test_expired_sessions_of_others_are_erased_and_not_named(tmp_path: Path) -> None:
+    clock = Clock()
+    async with opened(tmp_path, ttl=timedelta(days=1), clock=clock) as memory:
+        await memory.create_session(STORES, "chat", title="the owner's")
+        clock.now += timedelta(days=2)
+        familiar = memory.cleared_for("familiar")
+        assert await familiar.expired_sessions() == []
+        assert await familiar.expire_sessions() == []
+        assert await memory.expired_sessions() == []

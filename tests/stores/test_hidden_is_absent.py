@@ -1,0 +1,252 @@
+"""What a caller may not see makes no difference to them: two memories that differ in hidden rows alone answer alike.
+
+One memory holds rows of every guard, the other only those of them that the caller may see. Every operation that reads
+gives equal answers, every one that changes equal outcomes and errors, and then they read alike again.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chatbot.memory.profile_learning import PROPOSED
+from chatbot.memory.profile_lines import CATEGORY, SLOT, Line
+from chatbot.memory.remembering import Memories, Remembering
+from chatbot.memory.scope import Scope
+from chatbot.memory.slot_words import title_of
+from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, Clearance, View, may_see
+from chatbot.stores.base import ObservationStore
+from chatbot.stores.errors import StoreError
+from chatbot.stores.events import HELD, Event
+from chatbot.stores.in_memory import InMemoryStore
+from chatbot.stores.observation import STATUSES, Observation, Triple
+from chatbot.stores.observations.store import ObservationFileStore
+from chatbot.stores.query import EVERY, FactFilter, Filter
+
+NOW = datetime(2026, 3, 4, tzinfo=UTC)
+SINCE = "2025-03-04T00:00:00Z"
+OWNER = View("full", NOW, frozenset(SENSITIVITIES), None)
+CALLERS: tuple[Clearance, ...] = ("inner", "familiar", "public")
+PREFIX = "01900000-0000-7000-8000-"
+MOST = 6
+IDS = [f"{PREFIX}{number:012x}" for number in range(MOST)]
+FACTS = [f"{PREFIX}{1000 + number:012x}" for number in range(MOST)]
+
+Spec = dict[str, Any]
+SPECS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "visibility": st.sampled_from([*VISIBILITIES, "social"]),
+            "sensitivity": st.sampled_from(["public", "public", *SENSITIVITIES]),
+            "min_clearance": st.sampled_from(["public", "public", "public", *CLEARANCES]),
+            "namespace": st.sampled_from(["", "", "", "work"]),
+            "status": st.sampled_from(["active", "active", "superseded", "superseded", "archived", "deleted"]),
+            "after": st.integers(0, 2),
+            "source": st.integers(-1, MOST - 1),
+            "widened": st.booleans(),
+            "person": st.sampled_from(["Anna", "Bob"]),
+            "kind": st.sampled_from(["task", "task", SLOT, PROPOSED]),
+            "slot": st.sampled_from(["home", "speaks"]),
+        }
+    ),
+    min_size=2,
+    max_size=MOST,
+)
+
+
+def row_of(number: int, spec: Spec) -> Observation:
+    is_task, slot, value = spec["kind"] == "task", spec["slot"], f"zebra {number}"
+    line: dict[str, Any] = {"kind": spec["kind"], "slot": slot, HELD: {"value": value, "since": SINCE}}
+    return Observation(
+        id=IDS[number],
+        created_at=NOW,
+        updated_at=NOW,
+        title=value if is_task else title_of(slot, value),
+        type="task" if is_task else "identity",
+        category="" if is_task else CATEGORY,
+        subject="" if is_task else slot,
+        visibility=spec["visibility"],
+        sensitivity=spec["sensitivity"],
+        min_clearance=spec["min_clearance"],
+        namespace=spec["namespace"],
+        status=spec["status"],
+        superseded_at=NOW if spec["status"] == "superseded" else None,
+        superseded_by=IDS[spec["after"]] if spec["status"] == "superseded" else None,
+        derived_from=(IDS[spec["source"]],) if 0 <= spec["source"] < number else (),
+        people=(spec["person"],),
+        session_id=f"s{number % 2}",
+        metadata={"key": "k", **({"kind": "task", "status": "pending", "surface": "startup"} if is_task else line)},
+    )
+
+
+def events_of(specs: Sequence[Spec]) -> Iterator[Event]:
+    for number, spec in enumerate(specs):
+        row = row_of(number, spec)
+        yield Event(kind="add", at=NOW, row=row)
+        if spec["widened"] and spec["status"] != "deleted":
+            fields = {"title": f"zebra {number} again", "visibility": "social"}
+            yield Event(kind="update", at=NOW, ids=(row.id,), fields=fields)
+        yield Event(
+            kind="triple",
+            at=NOW,
+            triple=Triple(
+                id=FACTS[number], subject=spec["person"], predicate="is", object=f"fact {number}", created_at=NOW,
+                source=row.id, namespace=row.namespace, visibility="social", sensitivity="public",
+            ),
+        )  # fmt: skip
+
+
+class World:
+    """A memory, as one caller sees it, with ids and times that are the same in every world."""
+
+    def __init__(self, store: ObservationStore, clearance: Clearance) -> None:
+        self.store = store
+        ids = count(5_000)
+        self.memories = Memories(
+            Scope(store, clearance, lambda: NOW, lambda: UUID(f"{PREFIX}{next(ids):012x}"), agent_id="chat")
+        )
+
+
+async def filled(world: World, specs: Sequence[Spec], only: frozenset[str] | None = None) -> None:
+    for event in events_of(specs):
+        about = (
+            event.ids[0] if event.ids else event.row.id if event.row else event.triple.source if event.triple else ""
+        )
+        if only is None or about in only:
+            await world.store.commit(OWNER, [event])
+
+
+ASK = tuple(SENSITIVITIES)
+
+
+async def _profile(memories: Memories, _: str) -> list[list[Line]]:
+    asked: list[dict[str, Any]] = [{}, {"slot": "home"}, {"as_of": NOW, "ask": ASK}, {"known_at": NOW, "ask": ASK}]
+    return [await memories.profile(**each) for each in asked]
+
+
+READS: dict[str, Callable[[Memories, str], Awaitable[Any]]] = {
+    "search": lambda memories, _: memories.search("zebra", limit=50, ask=ASK, count_use=False),
+    "search_batch": lambda memories, _: memories.search_batch(["zebra", ""], limit=50, count_use=False),
+    "recall": lambda memories, _: memories.recall("zebra again", limit=50, ask=ASK),
+    "like": lambda memories, _: memories.like([("zebra", Filter())], ask=ASK),
+    "get": lambda memories, _: memories.get(IDS, ask=ASK, count_use=False),
+    "list_observations": lambda memories, each: memories.list_observations(cursor=each, ask=ASK, statuses=STATUSES),
+    "every": lambda memories, _: memories.every(ask=ASK, statuses=STATUSES),
+    "timeline": lambda memories, each: memories.timeline(each, ask=ASK),
+    "history": lambda memories, each: memories.history(each, ask=ASK),
+    "resolve": lambda memories, each: memories.resolve(each[:-1], ask=ASK),
+    "stats": lambda memories, _: memories.stats(ask=ASK),
+    "vector_stats": lambda memories, _: memories.vector_stats(ask=ASK),
+    "people": lambda memories, _: memories.people(ask=ASK),
+    "query_facts": lambda memories, _: memories.query_facts(ask=ASK),
+    "tasks": lambda memories, _: memories.tasks(ask=ASK),
+    "startup_tasks": lambda memories, _: memories.startup_tasks(),
+    "session_summaries": lambda memories, _: memories.session_summaries(ask=ASK),
+    "profile": _profile,
+    "profile_for": lambda memories, each: memories.profile_for("Where did I live in 2025, before zebra 1?", [each]),
+    "profile_proposals": lambda memories, _: memories.profile_proposals(),
+    "profile_history": lambda memories, each: memories.profile_history(("home", "speaks")[int(each[-1], 16) % 2]),
+    "purging": lambda memories, each: memories.purging(each),
+    "reindex": lambda memories, _: memories.reindex(),
+    "note_use": lambda memories, each: memories.note_use([each]),
+}
+WRITES: dict[str, Callable[[Memories, str], Awaitable[Any]]] = {
+    "update": lambda memories, each: memories.update(each, title="mine"),
+    "update_task": lambda memories, each: memories.update_task(each, status="completed"),
+    "supersede": lambda memories, each: memories.supersede(each, IDS[0]),
+    "confirm": lambda memories, each: memories.confirm(each),
+    "archive": lambda memories, each: memories.archive(each),
+    "forget": lambda memories, each: memories.forget(each),
+    "restore": lambda memories, each: memories.restore(each),
+    "remember": lambda memories, each: memories.remember(f"from {each}", derived_from=[each]),
+    "remember_all": lambda memories, each: memories.remember(f"after {each}", supersedes=each),
+    "profile_set": lambda memories, each: memories.profile_set("home", f"zebra {int(each[-1], 16)}"),
+    "profile_accept": lambda memories, each: memories.profile_accept(each),
+    "profile_pin": lambda memories, each: memories.profile_pin(each),
+    "profile_learn": lambda memories, each: memories.profile_learn(["The user lives in Lisbon"], each, NOW),
+    "profile_forget": lambda memories, each: memories.profile_forget(each),
+    "upsert": lambda memories, each: memories.upsert("k", f"zebra {int(each[-1], 16)} again"),
+    "add_task": lambda memories, each: memories.add_task(f"zebra {int(each[-1], 16)}"),
+    "store_fact": lambda memories, each: memories.store_fact("s", "p", "o", source=each),
+    "add_alias": lambda memories, each: memories.add_alias("Anna", f"A. {each[-1]}"),
+    "retract_fact": lambda memories, each: memories.retract_fact(FACTS[IDS.index(each)]),
+    "purge_fact": lambda memories, each: memories.purge_fact(FACTS[IDS.index(each)]),
+    "purge": lambda memories, each: memories.purge(each),
+    "purge_expired": lambda memories, _: memories.purge_expired(),
+    "summarize_session": lambda memories, _: memories.summarize_session("what", session_id="s0"),
+}
+
+
+async def answer(operation: Callable[[Memories, str], Awaitable[Any]], world: World, about: str) -> str:
+    try:
+        return repr(await operation(world.memories, about))
+    except StoreError as error:
+        return f"{type(error).__name__}: {error}"
+
+
+async def compared(specs: Sequence[Spec], clearance: Clearance, home: Path | None) -> None:
+    whole, seen = (World(opened(home, name), clearance) for name in ("whole", "seen"))
+    async with whole.store, seen.store:
+        await filled(whole, specs)
+        view = View(clearance, NOW, frozenset(SENSITIVITIES))
+        rows = (await whole.store.find(OWNER, Filter(statuses=STATUSES), limit=MOST)).rows
+        shown = {row.id for row in rows if may_see(row, view)}
+        hidden = [each for each in IDS[: len(specs)] if each not in shown]
+        await filled(seen, specs, frozenset(IDS) - frozenset(hidden))
+        await alike(READS, whole, seen, IDS, hidden)
+        await alike(WRITES, whole, seen, hidden, [])
+        await alike(READS, whole, seen, IDS, hidden)
+        facts = await whole.store.facts(OWNER, FactFilter(), limit=EVERY)
+        assert {fact.source for fact in facts} >= {row.id for row in rows if row.id in hidden and row.status == "active"
+                                                   and row.sensitivity != "unknown"}  # fmt: skip
+
+
+async def alike(
+    operations: dict[str, Callable[[Memories, str], Awaitable[Any]]],
+    whole: World,
+    seen: World,
+    ids: Sequence[str],
+    hidden: Sequence[str],
+) -> None:
+    for name, operation in operations.items():
+        for each in ids:
+            answers = [await answer(operation, world, each) for world in (whole, seen)]
+            assert answers[0] == answers[1], name
+            assert not [other for other in hidden if other != each and other in answers[0]], name
+
+
+def opened(home: Path | None, name: str) -> ObservationStore:
+    if home is None:
+        return InMemoryStore(Path())
+    return ObservationFileStore(home / name, cache=str(home / f"{name} cache"))
+
+
+@pytest.mark.parametrize("clearance", CALLERS)
+@settings(max_examples=25, deadline=None)
+@given(specs=SPECS)
+def test_hidden_rows_make_no_difference(clearance: Clearance, specs: list[Spec]) -> None:
+    asyncio.run(compared(specs, clearance, None))
+
+
+@pytest.mark.parametrize("clearance", CALLERS)
+@settings(max_examples=3, deadline=None)
+@given(specs=SPECS)
+def test_hidden_rows_make_no_difference_on_the_disk(clearance: Clearance, specs: list[Spec]) -> None:
+    with TemporaryDirectory() as home:
+        asyncio.run(compared(specs, clearance, Path(home)))
+
+
+def test_every_operation_on_memory_is_compared_here() -> None:
+    operations = {
+        name for name, _ in inspect.getmembers(Remembering, inspect.iscoroutinefunction) if not name.startswith("_")
+    }
+    assert operations == READS.keys() | WRITES.keys()

@@ -1,0 +1,7 @@
+"""The contract kit on the log of files."""
+
+from chatbot.stores.testing_log import LogContract
+
+
+class TestFileLog(LogContract):
+    opener = "chatbot.stores.observations.log:FileLog"

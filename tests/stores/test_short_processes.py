@@ -1,0 +1,367 @@
+"""What one process analysed the next one need not analyse again; and that this is a cache and nothing more."""
+
+import asyncio
+import logging
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from chatbot.stores.access import SENSITIVITIES, View
+from chatbot.stores.bm25 import Document
+from chatbot.stores.documents import document_of
+from chatbot.stores.events import Event
+from chatbot.stores.observation import Observation
+from chatbot.stores.observations import overlay, search
+from chatbot.stores.observations.index import Plan, TextIndex, Written
+from chatbot.stores.observations.store import ObservationFileStore
+from chatbot.stores.query import Filter
+from tests.disk import fill
+from tests.patience import PATIENCE_S
+
+NOW = datetime(2026, 3, 4, tzinfo=UTC)
+OWNER = View("full", NOW, frozenset(SENSITIVITIES), None)
+ROOT = Path(__file__).parents[2]
+
+Result = TypeVar("Result")
+
+
+def id_of(number: int) -> str:
+    return f"01900000-0000-7000-8000-{number:012x}"
+
+
+def adding(number: int, **fields: Any) -> Event:
+    given = {"title": f"title {number}", "narrative": f"word{number % 7}", "sensitivity": "public"} | fields
+    return Event(kind="add", at=NOW, row=Observation(id=id_of(number), created_at=NOW, updated_at=NOW, **given))
+
+
+async def found(store: ObservationFileStore, *words: str) -> dict[str, float]:
+    """Who is found by these words, and how well."""
+    return {match.id: match.score for match in await store.match(OWNER, words or ["titl"], Filter(), limit=1000)}
+
+
+class Place:
+    """A memory folder and its cache."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.read: list[str] = []
+
+    def open(self, cache: Path | None = None) -> ObservationFileStore:
+        return ObservationFileStore(self.root / "memory", cache=str(cache or self.root / "cache"))
+
+    def run(self, work: Callable[[ObservationFileStore], Awaitable[Result]], cache: Path | None = None) -> Result:
+        """What a short process does: open, work, close."""
+
+        async def opened() -> Result:
+            async with self.open(cache) as store:
+                return await work(store)
+
+        return asyncio.run(opened())
+
+    def commit(self, *events: Event) -> None:
+        outcomes = self.run(lambda store: store.commit(OWNER, events))
+        assert [outcome.reason for outcome in outcomes if outcome.error] == []
+
+    def analyses(self, *words: str) -> int:
+        """How many rows have to be analysed until there is an answer, which is that of a new index."""
+        self.read.clear()
+        answer = self.run(lambda store: found(store, *words))
+        count = len(self.read)
+        with tempfile.TemporaryDirectory() as cache:
+            assert answer == self.run(lambda store: found(store, *words), cache=Path(cache))
+        return count
+
+    def files(self) -> list[Path]:
+        return list((self.root / "cache").glob("*/index/seg-*"))
+
+    def holding(self, word: str) -> list[Path]:
+        return [path for path in self.root.rglob("*") if path.is_file() and word.encode() in path.read_bytes()]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    place = Place(tmp_path)
+
+    def counted(row: Observation) -> Document:
+        place.read.append(row.id)
+        return document_of(row)
+
+    monkeypatch.setattr(search, "document_of", counted)
+    return place
+
+
+@pytest.fixture(autouse=True)
+def _all_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+
+
+def test_the_next_process_does_not_analyse_what_one_has(place: Place) -> None:
+    place.commit(*(adding(number) for number in range(1, 51)))
+    assert place.analyses() == 50
+    assert [path.stat().st_mode & 0o777 for path in place.files()] == [0o600]
+    assert place.analyses() == 0
+    assert place.analyses("word3", "title") == 0
+    place.commit(adding(51), adding(52, title="other"))
+    assert place.analyses() == 2
+
+
+def test_a_few_rows_are_not_worth_a_segment(place: Place) -> None:
+    place.commit(*(adding(number) for number in range(1, 20)))
+    assert place.analyses() == 19
+    assert place.files() == []
+
+
+def test_what_was_changed_since_is_analysed_and_found_as_it_is(place: Place) -> None:
+    place.commit(*(adding(number) for number in range(1, 51)))
+    place.analyses()
+    place.commit(
+        Event(kind="update", at=NOW, ids=(id_of(5),), fields={"title": "altered title"}),
+        Event(kind="delete", at=NOW, ids=(id_of(6),)),
+    )
+    assert place.analyses("titl", "alter") == 1
+    assert id_of(6) not in place.run(found)
+    place.commit(Event(kind="restore", at=NOW, ids=(id_of(6),)))
+    assert place.analyses("titl", "alter") == 1
+    assert set(place.run(lambda store: found(store, "alter"))) == {id_of(5)}
+
+
+def test_what_is_deleted_is_not_kept(place: Place) -> None:
+    place.commit(*(adding(number, narrative="unmistakable" if number > 39 else "") for number in range(1, 101)))
+    place.commit(Event(kind="delete", at=NOW, ids=tuple(id_of(number) for number in range(40, 101))))
+    assert place.analyses() == 39
+    assert place.analyses() == 0
+    assert {path.name for path in place.holding("unmistak")} == {"observations.jsonl"}
+
+
+def test_a_process_that_goes_on_indexes_in_batches_as_ever(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    before = TextIndex.write
+
+    def write(index: TextIndex, plan: Plan, *given: Any) -> Written | None:
+        written.append(plan.end - plan.start)
+        return before(index, plan, *given)
+
+    async def work(store: ObservationFileStore) -> None:
+        for start in range(1, 951, 50):
+            await store.commit(OWNER, [adding(number) for number in range(start, start + 50)])
+            assert len(await found(store)) == start + 49
+
+    monkeypatch.setattr(TextIndex, "write", write)
+    place.run(work)
+    assert len(written) == 2  # a batch, and what is left on closing
+    assert written[0] >= overlay.FLUSH_ROWS
+    assert len(place.read) == 950
+    assert place.analyses() == 0
+    assert 1 <= len(place.files()) <= 2
+
+
+def test_enough_for_a_batch_is_indexed_by_whoever_searched_and_closes(place: Place) -> None:
+    for start in range(1, 601, 100):
+        place.commit(*(adding(number) for number in range(start, start + 100)))
+    assert place.analyses() == 600
+    assert len(place.files()) == 1
+    assert place.analyses() == 0
+
+
+def test_however_many_processes_come_and_go_segments_stay_few_and_little_is_analysed_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "LEAST_ROWS", 16)
+    segments = [0]
+
+    async def work(first: int, store: ObservationFileStore) -> None:
+        await store.commit(OWNER, [adding(number) for number in range(first, first + 4)])
+        assert len(await found(store, f"word{first % 7}")) == len(range(first, 0, -7))
+
+    for first in range(1, 1001, 4):
+        place.run(partial(work, first))
+        segments.append(len(place.files()))
+    assert 2 <= max(segments) <= 8  # 512, 256 and so on to 16 rows, and one that is just being replaced
+    assert len(place.read) < 5 * 1000  # not 125 * 1000, as often as there were processes since
+
+
+@pytest.mark.parametrize("trouble", ["cut", "empty", "another release", "flipped", "a link"])
+def test_a_file_that_is_not_what_was_written_is_told_and_not_believed(
+    place: Place, trouble: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.commit(*(adding(number) for number in range(1, 51)))
+    place.analyses()
+    [file] = place.files()
+    data = file.read_bytes()
+    if trouble == "a link":
+        (place.root / "elsewhere").write_bytes(data)
+        file.unlink()
+        file.symlink_to(place.root / "elsewhere")
+    else:
+        spoiled = {
+            "cut": data[: len(data) // 2],
+            "empty": b"",
+            "another release": data.replace(b"chatbot arrays 1", b"chatbot arrays 0"),
+            "flipped": bytes([data[0] ^ 1]) + data[1:],
+        }
+        file.write_bytes(spoiled[trouble])
+    assert place.analyses() == 50
+    assert "is damaged" in caplog.text
+    assert place.analyses() == 0
+    if trouble == "a link":
+        assert (place.root / "elsewhere").read_bytes() == data
+
+
+def test_what_is_purged_is_in_no_file_that_was_left(place: Place) -> None:
+    place.commit(adding(1, narrative="unmistakable"), *(adding(number) for number in range(2, 51)))
+    place.analyses()
+    assert {path.name[:4] for path in place.holding("unmistak")} == {"obse", "seg-"}
+    place.run(lambda store: store.purge(OWNER, [id_of(1)]))
+    assert place.holding("unmistak") == []
+    assert place.analyses() == 0  # the others need not be read again
+    assert place.holding("unmistak") == []
+
+
+@pytest.mark.parametrize("moment", ["before it leaves", "between erasing and rewriting", "while nothing is indexed"])
+def test_what_another_purges_meanwhile_is_left_by_nobody(
+    place: Place, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.commit(adding(1, narrative="unmistakable"), *(adding(number) for number in range(2, 101)))
+    if moment != "while nothing is indexed":
+        place.run(lambda store: store.reindex())
+        place.commit(adding(101, narrative="unmistakable"), *(adding(number) for number in range(102, 201)))
+    gone = [id_of(1)] if moment == "while nothing is indexed" else [id_of(1), id_of(101)]
+
+    async def work(store: ObservationFileStore) -> None:
+        if moment == "between erasing and rewriting":
+            keeper = purger._keeper
+            rewrite = keeper._rewrite
+
+            def rewriting(*given: Any, **more: Any) -> None:
+                asyncio.run(late())
+                rewrite(*given, **more)
+
+            async def late() -> None:
+                assert len(await found(store, "unmistak")) == 2
+                store._keeper.search.leave()
+                assert place.holding("unmistak") != []
+
+            monkeypatch.setattr(keeper, "_rewrite", rewriting)
+        else:
+            assert len(await found(store, "unmistak")) == len(gone)
+        assert await purger.purge(OWNER, gone) == gone
+
+    purger = place.open()
+    place.run(work)
+    asyncio.run(purger.aclose())
+    assert place.holding("unmistak") == []
+    assert place.analyses("titl", "unmistak") > 0
+    assert place.holding("unmistak") == []
+
+
+def test_a_full_disk_costs_the_file_alone(small_disk: Path, caplog: pytest.LogCaptureFixture) -> None:
+    place = Place(small_disk)
+    place.commit(*(adding(number) for number in range(1, 101)))
+
+    async def work(store: ObservationFileStore) -> None:
+        assert len(await found(store)) == 100
+        fill(small_disk)
+
+    place.run(work)
+    assert "stays behind" in caplog.text
+    assert place.files() == []
+    assert len(place.run(found)) == 100
+    (small_disk / "ballast").unlink()
+    place.run(found)
+    assert len(place.files()) == 1
+
+
+PROCESS = """
+import asyncio, random, sys
+from pathlib import Path
+from chatbot.stores.files import Folder
+from chatbot.stores.observations.store import ObservationFileStore
+from tests.stores.test_short_processes import OWNER, adding, found
+
+async def main(root, first, rounds, each, stop):
+    for start in range(first, first + rounds * each, each):
+        async with ObservationFileStore(Path(root) / "memory", cache=root + "/cache") as store:
+            await store.commit(OWNER, [adding(number) for number in range(start, start + each)])
+            assert len(await found(store)) >= each
+
+if sys.argv[5]:
+    method = getattr(Folder, sys.argv[5])
+    def stopping(folder, name, *given, **more):
+        if name.startswith("tmp-"):
+            print("now", flush=True)
+            sys.stdin.read()
+        return method(folder, name, *given, **more)
+    setattr(Folder, sys.argv[5], stopping)
+asyncio.run(main(sys.argv[1], *map(int, sys.argv[2:5]), sys.argv[5]))
+"""
+
+
+def process(place: Place, first: int, *, rounds: int, each: int, stop: str = "") -> subprocess.Popen[str]:
+    """One that opens, adds, searches and closes several times, and stops at a method of `Folder` on the file."""
+    numbers = map(str, (first, rounds, each))
+    command = [sys.executable, "-c", PROCESS, str(place.root), *numbers, stop]
+    return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("moment", ["create", "rename"])
+def test_a_process_killed_while_it_writes_the_file_harms_nothing(place: Place, moment: str) -> None:
+    place.commit(*(adding(number, narrative="unmistakable") for number in range(1, 51)))
+    place.analyses()
+    [before] = [path.read_bytes() for path in place.files()]
+    with process(place, 51, rounds=1, each=50, stop=moment) as killed:
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == "now\n"
+        killed.kill()
+    assert [path.read_bytes() for path in place.files()] == [before]
+    drafts = list((place.root / "cache").rglob("tmp-*"))
+    assert bool(drafts) == (moment == "rename")
+    assert place.analyses() == 50
+    assert list((place.root / "cache").rglob("tmp-*")) == []
+    assert place.analyses() == 0
+    place.run(lambda store: store.purge(OWNER, [id_of(number) for number in range(1, 51)]))
+    assert place.holding("unmistak") == []
+
+
+def test_processes_that_close_at_once_leave_a_whole_index(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    place.commit(*(adding(number) for number in range(1, 101)))
+    processes = [process(place, 1000 * which, rounds=12, each=5) for which in range(1, 5)]
+    for each in processes:
+        with each:
+            each.communicate(timeout=PATIENCE_S)
+        assert each.returncode == 0
+    place.analyses()
+    assert place.analyses() < search.LEAST_ROWS
+    assert len(place.files()) < 8
+    assert caplog.text == ""
+
+
+def test_a_random_life_of_short_processes_finds_what_a_new_index_finds(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "LEAST_ROWS", 1)
+    chance = random.Random(3)
+    alive: list[int] = []
+    for number in range(1, 61):
+        events = [adding(number)]
+        alive.append(number)
+        if chance.random() < 0.4:
+            changed = chance.choice(alive)
+            events.append(
+                Event(kind="update", at=NOW, ids=(id_of(changed),), fields={"narrative": f"edit{number % 5}"})
+            )
+        if chance.random() < 0.2:
+            events.append(Event(kind="delete", at=NOW, ids=(id_of(alive.pop(chance.randrange(len(alive)))),)))
+        place.commit(*events)
+        if chance.random() < 0.1:
+            purged = alive.pop(chance.randrange(len(alive)))
+            assert place.run(lambda store, purged=purged: store.purge(OWNER, [id_of(purged)]))  # type: ignore[misc]
+        place.analyses(f"word{number % 7}", f"edit{number % 5}", "titl")
+    assert set(place.run(found)) == set(map(id_of, alive))

@@ -1,0 +1,132 @@
+"""Moving about by clicks: after each one the page is laid out as if it had been opened by its address."""
+
+from collections.abc import Callable
+from itertools import combinations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.servers.http_server import Serve, Served
+from tests.surfaces.page.actions import go, remember, say
+
+Tab = Callable[..., Page]
+
+DESKTOP = {"viewport": {"width": 1280, "height": 800}}
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+LINKS = ("Chat", "Sessions", "Memory", "Tasks", "People", "Cost")
+SIDEBAR_PX = 256
+FOUND = "question 2 about a kumquat"
+
+
+@pytest.fixture
+def served(http: Serve) -> Served:
+    served = http()
+    with served.client() as client:
+        remember(client, "The locker at the gym has the number 4711", people=["Sam"])
+        client.post("/v1/tasks", json={"title": "Call Sam"})
+    return served
+
+
+@pytest.fixture(params=[DESKTOP, PHONE], ids=["desktop", "phone"])
+def page(request: pytest.FixtureRequest, served: Served, tab: Tab) -> Page:
+    """The first page, as a user opens it; everything else is reached from there."""
+    page = tab(served.url, **request.param)
+    page.goto("/i/ada")
+    return page
+
+
+def width_of(page: Page) -> int:
+    assert page.viewport_size is not None
+    return page.viewport_size["width"]
+
+
+def assert_laid_out(page: Page, *, is_chat: bool) -> None:
+    """The page has its own columns, and nothing to scroll sideways for."""
+    has_sidebar = is_chat and width_of(page) > 900
+    box = page.locator("#main").bounding_box()
+    assert box is not None
+    assert box["x"] == (SIDEBAR_PX if has_sidebar else 0)
+    assert box["x"] + box["width"] == page.evaluate("document.documentElement.clientWidth")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width_of(page)
+    expect(page.locator("aside.beside")).to_be_visible() if has_sidebar else expect(
+        page.locator("aside.beside")
+    ).to_be_hidden()
+
+
+def test_each_link_of_the_navigation_leads_to_a_page_with_its_own_layout(page: Page) -> None:
+    assert_laid_out(page, is_chat=True)
+    here = "Chat"
+    for origin, target in combinations(LINKS, 2):
+        for stop in (origin, target, origin):
+            if stop != here:
+                go(page, stop)
+                assert_laid_out(page, is_chat=stop == "Chat")
+                here = stop
+
+
+def test_each_link_to_another_page_keeps_the_layout(page: Page) -> None:
+    say(page, "Which number has the locker at the gym?")
+    assert_laid_out(page, is_chat=True)
+    session = page.locator("#heading").inner_text()
+    page.get_by_role("link", name="Why").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Why this reply?")
+    assert_laid_out(page, is_chat=False)
+    page.locator("li.in > a", has_text="locker").click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("4711")
+    assert_laid_out(page, is_chat=False)
+    go(page, "Sessions")
+    page.locator(".rows").get_by_role("link", name=session).click()
+    expect(page.locator("#heading")).to_have_text(session)
+    assert_laid_out(page, is_chat=True)
+    page.get_by_text("More", exact=True).click()
+    page.get_by_role("link", name="Cost of this session").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Cost")
+    assert_laid_out(page, is_chat=False)
+    page.go_back()
+    expect(page.locator("#heading")).to_have_text(session)
+    assert_laid_out(page, is_chat=True)
+    page.reload()
+    assert_laid_out(page, is_chat=True)
+
+
+def test_a_page_opened_from_the_end_of_another_begins_at_its_top(page: Page) -> None:
+    for number in range(4):
+        say(page, f"line {number}\n" * 30)
+    assert _scrolled(page) > 500
+    page.get_by_role("link", name="Why").last.click()
+    expect(page.get_by_role("heading", level=1)).to_be_in_viewport()
+    assert _scrolled(page) == 0
+
+
+def test_a_long_conversation_is_opened_where_the_user_asked(page: Page, served: Served) -> None:
+    title = _long_talk(served)
+    go(page, "Sessions")
+    _open(page, title)
+    first = page.locator(".question").first.inner_text()
+    page.get_by_role("link", name="Show earlier messages").click()
+    expect(page.locator(".question").first).not_to_have_text(first)
+    expect(page.get_by_text(first, exact=True)).to_be_in_viewport()
+    expect(page.locator(".question").last).not_to_be_in_viewport()
+    go(page, "Sessions")
+    page.get_by_role("searchbox", name="Search titles and messages").fill("kumquat")
+    expect(page.get_by_role("status")).to_have_text("1 found")
+    _open(page, title)
+    expect(page.get_by_text(FOUND, exact=True)).to_be_in_viewport()
+
+
+def _open(page: Page, title: str) -> None:
+    page.locator(".rows").get_by_role("link", name=title).click()
+    expect(page.locator("#heading")).to_have_text(title)
+
+
+def _long_talk(served: Served) -> str:
+    """Have a conversation of more entries than a page shows at first; return its title."""
+    with served.client() as client:
+        session = client.post("/v1/sessions", json={"title": "A long talk"}).json()
+        for text in ("question 0", "question 1", FOUND, *(f"question {number}" for number in range(3, 40))):
+            assert client.post(f"/v1/sessions/{session['id']}/chat", json={"text": text, "stream": False}).is_success
+    return "A long talk"
+
+
+def _scrolled(page: Page) -> int:
+    return int(page.evaluate("window.scrollY"))

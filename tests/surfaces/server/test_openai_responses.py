@@ -1,0 +1,273 @@
+"""`/v1/responses` and `/v1/embeddings`, as the official client of OpenAI asks for them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+import pytest
+from pydantic import BaseModel
+
+from chatbot.messages import CallOptions, ReasoningDelta, TextDelta, ToolCall
+from tests.servers.http_server import Serve, Served
+
+PIXEL = "data:image/png;base64,iVBORw0KGgo="
+WEATHER: Any = {
+    "type": "function",
+    "name": "weather",
+    "parameters": {"type": "object", "properties": {"place": {"type": "string"}}},
+    "strict": False,
+}
+
+
+class Point(BaseModel):
+    x: int
+    y: int
+
+
+@pytest.fixture
+def served(http: Serve) -> Served:
+    return http(tokens=True)
+
+
+@pytest.fixture
+def client(served: Served) -> Iterator[openai.OpenAI]:
+    """A client whose token remembers."""
+    with _client(served, served.token("ada", memory="on")) as client:
+        yield client
+
+
+def _client(served: Served, key: str = "none") -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{served.url}/v1", api_key=key, max_retries=0)
+
+
+def _session(response: Any) -> Any:
+    return response.model_extra["session_id"]
+
+
+def _roles(served: Served, session_id: str) -> list[str]:
+    with served.client(served.token("ada")) as plain:
+        return [each["role"] for each in plain.get(f"/v1/sessions/{session_id}/messages").json()["data"]]
+
+
+def test_a_response_with_its_usage(client: openai.OpenAI) -> None:
+    response = client.responses.create(model="ada", input="hello there", instructions="Be brief.")
+    assert response.output_text == "You said: hello there"
+    assert (response.status, response.model, response.object) == ("completed", "ada", "response")
+    assert response.usage is not None
+    assert response.usage.total_tokens == response.usage.input_tokens + response.usage.output_tokens > 0
+
+
+def test_what_is_null_is_not_asked_for(client: openai.OpenAI) -> None:
+    names = ("tools", "tool_choice", "text", "reasoning", "include", "top_logprobs", "max_output_tokens", "background")
+    nothing = {**dict.fromkeys(names), "conversation": None, "previous_response_id": None, "store": None}
+    assert client.responses.create(model="ada", input="hi", extra_body=nothing).output_text == "You said: hi"
+
+
+def test_a_streamed_response_tells_of_every_step(client: openai.OpenAI) -> None:
+    events = list(client.responses.create(model="ada", input="hello there", stream=True))
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    kinds = list(dict.fromkeys(event.type for event in events))
+    assert kinds == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.output_text.delta",
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.completed",
+    ]
+    assert (
+        "".join(event.delta for event in events if event.type == "response.output_text.delta")
+        == "You said: hello there"
+    )
+    assert events[-1].type == "response.completed"
+    assert events[-1].response.output_text == "You said: hello there"
+    assert events[0].type == "response.created"
+    assert events[0].response.id == events[-1].response.id
+
+
+def test_a_response_follows_another_and_forks_where_the_session_went_on(served: Served, client: openai.OpenAI) -> None:
+    first = client.responses.create(model="ada", input="I play chess.")
+    second = client.responses.create(model="ada", input="And go.", previous_response_id=first.id)
+    assert _session(second) == _session(first)
+    assert [each.content for each in served.models["ada"].prompts[-1] if each.role == "assistant"] == [
+        "You said: I play chess."
+    ]
+    again = client.responses.create(model="ada", input="And cards.", previous_response_id=first.id)
+    assert _session(again) != _session(first)
+    assert _roles(served, _session(again)) == ["user", "assistant"] * 2
+    third = client.responses.create(model="ada", input="And dice.", previous_response_id=second.id)
+    assert _session(third) == _session(first)
+
+
+def test_a_conversation_is_a_session(served: Served, client: openai.OpenAI) -> None:
+    first = client.responses.create(model="ada", input="I play chess.", conversation="new")
+    assert first.conversation is not None
+    second = client.responses.create(model="ada", input="And go.", conversation={"id": first.conversation.id})
+    assert second.conversation is not None
+    assert second.conversation.id == first.conversation.id == _session(second)
+    assert _roles(served, first.conversation.id) == ["user", "assistant"] * 2
+
+
+def test_a_history_that_is_sent_whole_finds_its_session_also_from_the_other_route(client: openai.OpenAI) -> None:
+    first = client.responses.create(model="ada", input="I play chess.")
+    said: Any = [{"role": "user", "content": "I play chess."}, *first.output, {"role": "user", "content": "And go."}]
+    second = client.responses.create(model="ada", input=said)
+    assert _session(second) == _session(first)
+    messages: Any = [
+        {"role": "user", "content": "I play chess."},
+        {"role": "assistant", "content": first.output_text},
+        {"role": "user", "content": "And go."},
+        {"role": "assistant", "content": second.output_text},
+        {"role": "user", "content": "And cards."},
+    ]
+    third = client.chat.completions.create(model="ada", messages=messages)
+    assert _session(third) == _session(first)
+
+
+def test_what_is_not_stored_cannot_be_followed(served: Served, client: openai.OpenAI) -> None:
+    response = client.responses.create(model="ada", input="I play chess.", store=False)
+    assert _session(response) is None
+    with pytest.raises(openai.NotFoundError, match="store: true") as raised:
+        client.responses.create(model="ada", input="And go.", previous_response_id=response.id)
+    assert raised.value.code == "previous_response_not_found"
+    with _client(served, served.token("ada")) as forgetful:
+        assert _session(forgetful.responses.create(model="ada", input="I play chess.")) is None
+        stored = forgetful.responses.create(model="ada", input="I play chess.", store=True)
+        assert forgetful.responses.retrieve(stored.id).output_text == stored.output_text
+
+
+def test_a_kept_response_can_be_read_again_as_long_as_it_was_not_taken_back(
+    served: Served, client: openai.OpenAI
+) -> None:
+    response = client.responses.create(model="ada", input="I play chess.")
+    assert client.responses.retrieve(response.id).output_text == response.output_text
+    with served.client(client.api_key) as plain:
+        assert plain.delete(f"/v1/sessions/{_session(response)}/messages").status_code == 200
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(response.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.create(model="ada", input="And?", previous_response_id=response.id)
+
+
+def test_tools_of_the_client_are_called_and_answered(http: Serve) -> None:
+    served = http(
+        [[TextDelta("Let me look."), ToolCall("c1", "weather", '{"place": "Oslo"}')], "It rains."], tokens=True
+    )
+    with _client(served, served.token("ada", memory="on")) as client:
+        first = client.responses.create(model="ada", input="How is Oslo?", tools=[WEATHER])
+        [message, call] = first.output
+        assert (message.type, call.type) == ("message", "function_call")
+        assert call.type == "function_call"
+        assert (call.call_id, call.name, call.arguments) == ("c1", "weather", '{"place": "Oslo"}')
+        assert client.responses.retrieve(first.id).output[1].type == "function_call"
+        answers: Any = [{"type": "function_call_output", "call_id": "c1", "output": "rain"}]
+        second = client.responses.create(model="ada", input=answers, previous_response_id=first.id, tools=[WEATHER])
+        assert second.output_text == "It rains."
+        assert client.responses.retrieve(second.id).output_text == "It rains."
+        assert _session(second) == _session(first)
+        prompt = served.models["ada"].prompts[-1]
+        assert [(each.role, each.content) for each in prompt[-3:]] == [
+            ("user", "How is Oslo?"),
+            ("assistant", "Let me look."),
+            ("tool", "rain"),
+        ]
+        whole: Any = [{"role": "user", "content": "How is Oslo?"}, *first.output, *answers]
+        again = client.responses.create(model="ada", input=whole, tools=[WEATHER])
+        assert again.output_text
+
+
+def test_a_stream_tells_of_thoughts_and_calls(http: Serve) -> None:
+    served = http([[ReasoningDelta("Hm."), ToolCall("c1", "weather", '{"place": "Oslo"}')]])
+    with _client(served) as client, client.responses.stream(model="ada", input="Oslo?", tools=[WEATHER]) as stream:
+        kinds = [event.type for event in stream]
+        final = stream.get_final_response()
+    assert "response.reasoning_summary_text.delta" in kinds
+    assert "response.function_call_arguments.delta" in kinds
+    assert [item.type for item in final.output] == ["reasoning", "function_call"]
+
+
+def test_a_response_is_parsed_and_options_reach_the_model(http: Serve) -> None:
+    served = http(['{"x": 1, "y": 2}'])
+    with _client(served) as client:
+        parsed = client.responses.parse(model="ada", input="A point", text_format=Point, temperature=0.5)
+        assert parsed.output_parsed == Point(x=1, y=2)
+        image: Any = [
+            {
+                "role": "user",
+                "content": [
+                    {"type": "input_text", "text": "What is this?"},
+                    {"type": "input_image", "image_url": PIXEL, "detail": "low"},
+                ],
+            }
+        ]
+        client.responses.create(
+            model="ada",
+            input=image,
+            tools=[WEATHER],
+            tool_choice={"type": "function", "name": "weather"},
+            reasoning={"effort": "low"},
+            max_output_tokens=50,
+        )
+    model = served.models["ada"]
+    wanted = model.options[0]
+    assert wanted.response_format is not None
+    assert (wanted.temperature, wanted.response_format["json_schema"]["name"]) == (0.5, "Point")
+    assert model.options[1] == CallOptions(
+        reasoning_effort="low", tool_choice={"type": "function", "function": {"name": "weather"}}
+    )
+    assert (model.prompts[1][-1].images[0].url, model.limits[1]) == (PIXEL, 50)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({"input": ""}, 400, "invalid_value"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, 400, "unsupported_value"),
+        ({"input": [{"role": "user", "content": [{"type": "input_file"}]}]}, 400, "unsupported_value"),
+        ({"tools": [{"type": "web_search"}]}, 400, "unsupported_value"),
+        ({"background": True}, 400, "unsupported_value"),
+        ({"prompt": {"id": "x"}}, 400, "unsupported_value"),
+        ({"conversation": "0196d5e4-0000-7000-8000-000000000000"}, 404, "session_not_found"),
+        ({"previous_response_id": "resp_0"}, 404, "previous_response_not_found"),
+        ({"conversation": "new", "previous_response_id": "resp_0"}, 400, "invalid_value"),
+        ({"temperature": 5}, 400, "invalid_value"),
+    ],
+)
+def test_what_cannot_be_done_is_a_clear_error(
+    client: openai.OpenAI, body: dict[str, object], status: int, code: str
+) -> None:
+    with pytest.raises(openai.APIStatusError) as raised:
+        client.responses.create(model="ada", input="hi", extra_body=body)
+    assert (raised.value.status_code, raised.value.code) == (status, code)
+
+
+@pytest.fixture
+def encoding(http: Serve, monkeypatch: pytest.MonkeyPatch) -> Iterator[openai.OpenAI]:
+    """A client of an identity whose memory has an encoder."""
+    monkeypatch.setenv("CHATBOT_EMBEDDING__MODEL", "local/minilm")
+    with _client(http()) as client:
+        yield client
+
+
+def test_texts_become_vectors_of_the_memorys_encoder(encoding: openai.OpenAI) -> None:
+    client = encoding
+    texts = ["I play chess.", "The game of kings is my hobby.", "Bread needs yeast."]
+    told = client.embeddings.create(model="ada", input=texts)
+    plain = client.embeddings.create(model="ada", input=texts[0], encoding_format="float")
+    first, second, third = (each.embedding for each in told.data)
+    assert first == pytest.approx(plain.data[0].embedding)
+    assert _cosine(first, second) > _cosine(first, third)
+    assert (told.model, told.usage.prompt_tokens > 0) == ("local/minilm", True)
+
+
+@pytest.mark.parametrize("body", [{"input": [[1, 2]]}, {"input": ""}, {"input": []}, {"dimensions": 5}])
+def test_what_the_encoder_cannot_do_is_refused(encoding: openai.OpenAI, body: dict[str, Any]) -> None:
+    with pytest.raises(openai.BadRequestError):
+        encoding.embeddings.create(model="ada", input="x", extra_body=body)
+
+
+def _cosine(one: list[float], other: list[float]) -> float:
+    return sum(a * b for a, b in zip(one, other, strict=True))

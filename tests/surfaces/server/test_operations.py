@@ -1,0 +1,98 @@
+"""The table of operations: one function is enough to have an operation at every door."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import pytest
+from mcp import Client
+
+from chatbot.chat.memory_tools import memory_tools
+from chatbot.chat.tool_names import is_memory_tool
+from chatbot.mcp.surface import server_for
+from chatbot.memory import MemorySystem
+from chatbot.messages import ToolCall
+from chatbot.operation import About, Limit, Line
+from chatbot.operations import OPERATIONS, Context
+from chatbot.stores.observation import Observation
+from chatbot.tools import Toolbox
+from tests import command
+from tests.servers.http_server import Serve
+from tests.surfaces.server.test_rights import NEEDS
+
+CONFIG = '[model]\nname = "scripted"\n[agents.chat]\nmemory = ["basic_session", "observations"]\n'
+
+
+async def list_tagged(
+    context: Context,
+    tag: Annotated[Line, About("the tag")],
+    *,
+    limit: Annotated[Limit, About("how many", most=2)] = 5,
+) -> Sequence[Observation]:
+    """List memories with a tag.
+
+    Newest first.
+    """
+    return list((await context.memories.list_observations(tags=[tag], limit=limit)).rows)
+
+
+@pytest.fixture
+def _one_more() -> Iterator[None]:
+    declare = OPERATIONS.reads(
+        cli="memory tagged", http="GET /v1/tagged/{tag}", tool="memory_tagged", gives="memories", examples=("tagged x",)
+    )
+    declare(list_tagged)
+    yield
+    OPERATIONS.remove("list_tagged")
+
+
+@pytest.mark.usefixtures("_one_more")
+async def test_a_new_operation_is_one_function_and_is_found_at_every_door(http: Serve) -> None:
+    command.project(CONFIG)
+    home = Path("identities/ada/memory")
+    async with MemorySystem(home) as memory:
+        for number in range(3):
+            await memory.memories("chat").remember(f"tea {number}", tags=["drink"])
+        await memory.memories("chat").remember("bread", tags=["food"])
+        session = await memory.create_session(["basic_session", "observations"], "chat")
+        toolbox = Toolbox(memory_tools(session, memory))
+        [result] = await toolbox.run([ToolCall("c", "memory_tagged", '{"tag": "drink", "limit": "9"}')])
+        async with Client(server_for(memory, "chat")) as client:
+            answer = await client.call_tool("memory_tagged", {"tag": "drink"})
+            listed = {tool.name: tool for tool in (await client.list_tools()).tools}
+    by_model = json.loads(result.content)
+    assert [row["title"] for row in by_model["memories"]] == ["tea 2", "tea 1"]
+    assert by_model["notes"] == ["limit was 9: 2 was used instead"]
+    [block] = answer.content
+    assert block.type == "text"
+    assert len(json.loads(block.text)["memories"]) == 3
+    assert listed["memory_tagged"].input_schema["properties"]["tag"] == {"type": "string", "description": "the tag"}
+    assert is_memory_tool("memory_tagged")
+
+    rows = json.loads(command.ok("memory", "tagged", "drink", "--limit", "2", "--json", "-i", "ada"))
+    assert [row["title"] for row in rows] == ["tea 2", "tea 1"]
+    assert "list memories with a tag" in command.ok("memory", "tagged", "--help")
+
+    served = http(tokens=True)
+    with served.client(served.token("ada", rights=["read"])) as client_of_http:
+        page = client_of_http.get("/v1/tagged/food").json()
+        assert [row["title"] for row in page["data"]] == ["bread"]
+        described = client_of_http.get("/openapi.json").json()["paths"]["/v1/tagged/{tag}"]["get"]
+    assert described["summary"] == "List memories with a tag"
+    assert {each["name"]: each["description"] for each in described["parameters"]}["limit"] == "How many."
+    with served.client(served.token("ada", rights=["write"])) as client_of_http:
+        assert client_of_http.get("/v1/tagged/food").status_code == 403
+
+
+def test_every_operation_says_what_it_does_where_it_is_and_what_its_parameters_mean() -> None:
+    for operation in OPERATIONS:
+        assert operation.cli or operation.http or operation.tool, operation.name
+        assert 0 < len(operation.summary) <= 60, operation.name
+        assert all(each.about.words for each in operation.parameters), operation.name
+        assert operation.gives or operation.function.__annotations__["return"] != "None" or not operation.cli
+
+
+def test_each_route_needs_the_right_that_its_operation_declares() -> None:
+    declared = {tuple(each.http.split()): each.right for each in OPERATIONS if each.http}
+    assert declared == {route: own for route, (own, _) in NEEDS.items() if route in declared}

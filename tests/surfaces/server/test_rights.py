@@ -1,0 +1,341 @@
+"""Every route, asked with every set of rights that lacks one, about what is one's own and what is another's."""
+
+import html
+import json
+import uuid
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from chatbot.stores.access import GUEST_RIGHTS, RIGHTS
+from tests.servers.http_server import Serve, Served, serving
+from tests.surfaces.server.test_doors import _routes
+
+Route = tuple[str, str]
+Json = dict[str, Any]
+
+NEEDS: dict[Route, tuple[str, str]] = {
+    ("GET", "/health"): ("", ""),
+    ("GET", "/openapi.json"): ("", ""),
+    ("GET", "/v1/models"): ("", ""),
+    ("GET", "/v1/models/{name}"): ("", ""),
+    ("POST", "/v1/chat/completions"): ("chat", "curate"),
+    ("POST", "/v1/responses"): ("chat", "curate"),
+    ("GET", "/v1/responses/{response}"): ("read", "read"),
+    ("POST", "/v1/embeddings"): ("chat", "chat"),
+    ("GET", "/v1/profile"): ("read", "read"),
+    ("GET", "/v1/profile/{slot}/history"): ("read", "read"),
+    ("PUT", "/v1/profile/{slot}"): ("write", "write"),
+    ("PUT", "/v1/profile/{slot}/pin"): ("write", "curate"),
+    ("DELETE", "/v1/profile/{slot}"): ("write", "curate"),
+    ("GET", "/i/{identity}/profile"): ("read", "read"),
+    ("GET", "/i/{identity}/profile/{slot}"): ("read", "read"),
+    ("POST", "/i/{identity}/profile"): ("write", "write"),
+    ("POST", "/i/{identity}/profile/{slot}"): ("write", "curate"),
+    ("GET", "/v1/sessions"): ("read", "read"),
+    ("POST", "/v1/sessions"): ("chat", "chat"),
+    ("GET", "/v1/sessions/search"): ("read", "read"),
+    ("GET", "/v1/sessions/{session_id}"): ("read", "read"),
+    ("PATCH", "/v1/sessions/{session_id}"): ("write", "curate"),
+    ("DELETE", "/v1/sessions/{session_id}"): ("erase", "erase"),
+    ("GET", "/v1/sessions/{session_id}/deletion"): ("erase", "erase"),
+    ("POST", "/v1/sessions/{session_id}/fork"): ("write", "curate"),
+    ("GET", "/v1/sessions/{session_id}/messages"): ("read", "read"),
+    ("DELETE", "/v1/sessions/{session_id}/messages"): ("chat", "curate"),
+    ("POST", "/v1/sessions/{session_id}/chat"): ("chat", "curate"),
+    ("GET", "/v1/sessions/{session_id}/chat"): ("read", "read"),
+    ("DELETE", "/v1/sessions/{session_id}/chat"): ("chat", "curate"),
+    ("GET", "/v1/sessions/{session_id}/receipts"): ("read", "read"),
+    ("GET", "/v1/sessions/{session_id}/usage"): ("read", "read"),
+    ("GET", "/v1/sessions/{session_id}/files"): ("read", "read"),
+    ("GET", "/v1/sessions/{session_id}/files/{name}"): ("read", "read"),
+    ("GET", "/v1/memories"): ("read", "read"),
+    ("POST", "/v1/memories"): ("write", "write"),
+    ("GET", "/v1/memories/search"): ("read", "read"),
+    ("POST", "/v1/memories/purge"): ("erase", "erase"),
+    ("GET", "/v1/memories/{memory_id}"): ("read", "read"),
+    ("PATCH", "/v1/memories/{memory_id}"): ("write", "curate"),
+    ("DELETE", "/v1/memories/{memory_id}"): ("write", "curate"),
+    ("GET", "/v1/memories/{memory_id}/history"): ("read", "read"),
+    ("GET", "/v1/memories/{memory_id}/timeline"): ("read", "read"),
+    ("POST", "/v1/memories/{memory_id}/supersede"): ("write", "curate"),
+    ("POST", "/v1/memories/{memory_id}/restore"): ("write", "curate"),
+    ("POST", "/v1/memories/{memory_id}/confirm"): ("write", "curate"),
+    ("GET", "/v1/people"): ("read", "read"),
+    ("POST", "/v1/people"): ("write", "write"),
+    ("GET", "/v1/tasks"): ("read", "read"),
+    ("POST", "/v1/tasks"): ("write", "write"),
+    ("PATCH", "/v1/tasks/{task_id}"): ("write", "curate"),
+    ("GET", "/v1/facts"): ("read", "read"),
+    ("POST", "/v1/facts"): ("write", "write"),
+    ("DELETE", "/v1/facts/{fact_id}"): ("write", "curate"),
+    ("GET", "/v1/users"): ("curate", "curate"),
+    ("GET", "/v1/users/export"): ("read", "read"),
+    ("DELETE", "/v1/users"): ("erase", "erase"),
+    ("GET", "/"): ("", ""),
+    ("GET", "/login"): ("", ""),
+    ("POST", "/login"): ("", ""),
+    ("POST", "/logout"): ("", ""),
+    ("GET", "/i/{identity}"): ("read", "read"),
+    ("GET", "/i/{identity}/c/{session_id}"): ("read", "read"),
+    ("GET", "/i/{identity}/c/{session_id}/stream"): ("read", "read"),
+    ("POST", "/i/{identity}/say"): ("chat", "chat"),
+    ("POST", "/i/{identity}/c/{session_id}/say"): ("chat", "curate"),
+    ("POST", "/i/{identity}/c/{session_id}/stop"): ("chat", "curate"),
+    ("POST", "/i/{identity}/c/{session_id}/retry"): ("chat", "curate"),
+    ("POST", "/i/{identity}/c/{session_id}/edit"): ("chat", "curate"),
+    ("POST", "/i/{identity}/c/{session_id}/fork"): ("write", "curate"),
+    ("POST", "/i/{identity}/c/{session_id}/rename"): ("write", "curate"),
+    ("POST", "/i/{identity}/c/{session_id}/delete"): ("erase", "erase"),
+    ("GET", "/i/{identity}/sessions"): ("read", "read"),
+    ("GET", "/i/{identity}/memory"): ("read", "read"),
+    ("GET", "/i/{identity}/memory/{memory_id}"): ("read", "read"),
+    ("POST", "/i/{identity}/memory/{memory_id}/correct"): ("write", "curate"),
+    ("POST", "/i/{identity}/memory/{memory_id}/forget"): ("write", "curate"),
+    ("POST", "/i/{identity}/memory/{memory_id}/purge"): ("erase", "erase"),
+    ("POST", "/i/{identity}/memory/{memory_id}/restore"): ("write", "curate"),
+    ("POST", "/i/{identity}/memory/{memory_id}/confirm"): ("write", "curate"),
+    ("GET", "/i/{identity}/tasks"): ("read", "read"),
+    ("POST", "/i/{identity}/tasks"): ("write", "write"),
+    ("POST", "/i/{identity}/tasks/{task_id}"): ("write", "curate"),
+    ("GET", "/i/{identity}/people"): ("read", "read"),
+    ("GET", "/i/{identity}/c/{session_id}/why"): ("read", "read"),
+    ("GET", "/i/{identity}/cost"): ("read", "read"),
+    ("GET", "/i/{identity}/c/{session_id}/cost"): ("read", "read"),
+}
+"""The right that each route needs: for what is one's own, and for what is another's. A new route must say its own."""
+
+BESIDE: dict[Route, set[str]] = {
+    ("GET", "/v1/users"): {"read"},
+    ("GET", "/v1/sessions/{session_id}/deletion"): {"read"},
+    ("POST", "/v1/memories/purge"): {"read"},
+    ("POST", "/v1/chat/completions"): {"chat"},
+    ("POST", "/v1/responses"): {"chat"},
+    ("PUT", "/v1/profile/{slot}"): {"read", "chat"},
+    ("PUT", "/v1/profile/{slot}/pin"): {"read"},
+    ("DELETE", "/v1/profile/{slot}"): {"read"},
+    ("POST", "/i/{identity}/profile"): {"read", "chat"},
+    ("POST", "/i/{identity}/profile/{slot}"): {"read"},
+    ("POST", "/i/{identity}/c/{session_id}/edit"): {"read"},
+    ("POST", "/i/{identity}/memory/{memory_id}/correct"): {"read"},
+}
+"""Rights that some routes need beside that, to look at what they change."""
+
+BODIES: dict[Route, Json] = {
+    ("PUT", "/v1/profile/{slot}"): {"value": "Lisbon"},
+    ("PUT", "/v1/profile/{slot}/pin"): {"pinned": True},
+    ("POST", "/i/{identity}/profile"): {"slot": "drink", "value": "tea"},
+    ("POST", "/i/{identity}/profile/{slot}"): {"deed": "pin"},
+    ("POST", "/v1/embeddings"): {"model": "ada", "input": "hi"},
+    ("POST", "/v1/sessions"): {"title": "new"},
+    ("PATCH", "/v1/sessions/{session_id}"): {"title": "other"},
+    ("POST", "/v1/sessions/{session_id}/fork"): {},
+    ("POST", "/v1/sessions/{session_id}/chat"): {"text": "hello", "stream": False},
+    ("POST", "/v1/memories"): {"title": "something else"},
+    ("POST", "/v1/memories/purge"): {"person": "nobody"},
+    ("PATCH", "/v1/memories/{memory_id}"): {"title": "changed"},
+    ("POST", "/v1/people"): {"name": "Maria", "alias": "Mary"},
+    ("POST", "/v1/tasks"): {"title": "to do"},
+    ("PATCH", "/v1/tasks/{task_id}"): {"status": "completed"},
+    ("POST", "/v1/facts"): {"subject": "a", "predicate": "b", "object": "c"},
+    ("POST", "/i/{identity}/say"): {"text": "hello"},
+    ("POST", "/i/{identity}/c/{session_id}/say"): {"text": "hello"},
+    ("POST", "/i/{identity}/c/{session_id}/edit"): {"text": "hello"},
+    ("POST", "/i/{identity}/c/{session_id}/rename"): {"title": "other"},
+    ("POST", "/i/{identity}/memory/{memory_id}/correct"): {"how": "wrong", "title": "changed"},
+    ("POST", "/i/{identity}/tasks"): {"title": "to do"},
+    ("POST", "/i/{identity}/tasks/{task_id}"): {"status": "completed"},
+}
+KINDS = {
+    "task_id": ("tasks", {"title": "to do"}),
+    "fact_id": ("facts", {"subject": "plugh", "predicate": "is", "object": "secret"}),
+}
+
+
+class World:
+    """A server, the owner's token with every right, and a token whose rights change from request to request."""
+
+    def __init__(self, served: Served) -> None:
+        self.served = served
+        self.owner = served.token("ada")
+        self.actor, token = served.house.tokens.add("actor", ["ada"], "full", rate_per_minute=1_000_000)
+        self._actor_id = token.id
+        self.client = served.client()
+        self._file = Path("identities/.server/tokens.json").resolve()
+
+    def allow(self, rights: Collection[str]) -> None:
+        """Give the actor these rights, as a hand that edits the file would."""
+        written = json.loads(self._file.read_text(encoding="utf-8"))
+        for token in written["tokens"]:
+            if token["id"] == self._actor_id:
+                token["rights"] = [right for right in RIGHTS if right in rights]
+        self._file.write_text(json.dumps(written), encoding="utf-8")
+
+    def made(self, path: str, token: str) -> Json:
+        """Something new of that token's holder for a route to be about."""
+        ids: Json = {"name": "transcript.md" if "files" in path else "ada", "identity": "ada"}
+        with self.served.client(token) as client:
+            if "{response}" in path:
+                asked = {"model": "ada", "input": "hi", "store": True}
+                ids["response"] = client.post("/v1/responses", json=asked).json()["id"]
+            if "{session_id}" in path or path in {"/v1/chat/completions", "/v1/responses"}:
+                ids["session_id"] = client.post("/v1/sessions", json={}).json()["id"]
+                said = {"text": f"my secret word is {uuid.uuid4()}", "stream": False}
+                client.post(f"/v1/sessions/{ids['session_id']}/chat", json=said)
+                said_at = client.get(f"/v1/sessions/{ids['session_id']}/messages").json()["data"][0]["at"]
+                ids["at"] = said_at
+            if "{slot}" in path:
+                ids["slot"] = f"slot {uuid.uuid4()}"
+                client.put(f"/v1/profile/{ids['slot']}", json={"value": "Berlin"}).raise_for_status()
+            name = next((each for each in ("memory_id", "task_id", "fact_id") if f"{{{each}}}" in path), "")
+            if name:
+                kind, body = KINDS.get(name, ("memories", {"title": f"The word is {uuid.uuid4()}"}))
+                ids[name] = client.post(f"/v1/{kind}", json=body | _unlike(kind)).json()["id"]
+        with self.served.client(self.owner) as client:
+            ids["other"] = client.post("/v1/memories", json={"title": f"It is {uuid.uuid4()} now"}).json()["id"]
+        return ids
+
+    def ask(self, route: Route, ids: Json) -> httpx.Response:
+        """Ask as the actor."""
+        method, path = route
+        headers = {"Authorization": f"Bearer {self.actor}"}
+        address = path.format(**ids)
+        body = BODIES.get(route)
+        if path.startswith("/i/") or path in {"/login", "/logout"}:
+            form = {**(body or {}), **({"at": ids["at"]} if "edit" in path else {})}
+            data = form if method == "POST" else None
+            return self.client.request(method, address, data=data, headers=headers)
+        if "completions" in path:
+            body = {"model": "ada", "session_id": ids["session_id"], "messages": [{"role": "user", "content": "hi"}]}
+        if path == "/v1/responses":
+            body = {"model": "ada", "session_id": ids["session_id"], "input": "hi"}
+        if "supersede" in path:
+            body = {"by": ids["other"]}
+        query = {"user": "alice"} if route in {("GET", "/v1/users/export"), ("DELETE", "/v1/users")} else {}
+        return self.client.request(method, address, json=body, params=query, headers=headers)
+
+
+def _unlike(kind: str) -> Json:
+    """What makes a body say something new each time."""
+    return {"facts": {"object": str(uuid.uuid4())}, "tasks": {"title": f"do {uuid.uuid4()}"}}.get(kind, {})
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("rights"))
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        with serving(tokens=True) as served:
+            world = World(served)
+            yield world
+            world.client.close()
+
+
+def test_every_route_says_which_right_it_needs(world: World) -> None:
+    there = {(method, path) for method, path in _routes(world.served.app.routes) if method != "HEAD"}
+    assert there == set(NEEDS)
+
+
+@pytest.mark.parametrize(
+    ("route", "owner"),
+    [(route, owner) for route in NEEDS for owner in ("actor", "owner") if owner == "actor" or "{slot}" not in route[1]],
+    ids=str,
+)
+def test_a_route_needs_its_right_and_no_other(world: World, route: Route, owner: str) -> None:
+    own, foreign = NEEDS[route]
+    needed = own if owner == "actor" else foreign
+    everything = set(RIGHTS)
+    world.allow(everything)
+    ids = world.made(route[1], world.actor if owner == "actor" else world.owner)
+    for rights in (everything - {needed}, {needed} | BESIDE.get(route, set())) if needed else (set(),):
+        world.allow(rights)
+        answer = world.ask(route, ids)
+        if needed and needed not in rights:
+            assert answer.status_code == 403, (rights, answer.text)
+            assert f"the right '{needed}'" in html.unescape(answer.text).lower()
+            if not route[1].startswith("/i/"):
+                assert answer.json()["error"]["code"] == "missing_right"
+        else:
+            assert answer.status_code < 400 or route == ("POST", "/login"), (rights, answer.text)
+
+
+LOOSER = [
+    ({"sensitivity": "private"}, {"sensitivity": "public"}),
+    ({"visibility": "shared"}, {"visibility": "social"}),
+    ({"min_clearance": "inner"}, {"min_clearance": "public"}),
+]
+
+
+@pytest.mark.parametrize(("strict", "loose"), LOOSER, ids=str)
+@pytest.mark.parametrize("owner", ["actor", "owner"])
+def test_only_who_may_declassify_makes_a_row_less_strict(world: World, strict: Json, loose: Json, owner: str) -> None:
+    world.allow(set(RIGHTS))
+    title = f"The well is at {uuid.uuid4()}"
+    with world.served.client(world.actor if owner == "actor" else world.owner) as client:
+        kept = client.post("/v1/memories", json={"title": title, **strict}).json()["id"]
+    with world.served.client(world.actor) as client:
+        world.allow(set(RIGHTS) - {"declassify"})
+        refused = client.patch(f"/v1/memories/{kept}", json=loose | {"title": f"{title} now"})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "missing_right")
+        assert client.patch(f"/v1/memories/{kept}", json=strict).is_success
+        world.allow({"read", "write", "curate", "declassify"})
+        assert client.patch(f"/v1/memories/{kept}", json=loose).is_success
+
+
+def test_a_purge_takes_the_right_to_erase_even_of_ones_own(world: World) -> None:
+    for path, body in (("memories", {"title": "The cat is grey"}), ("facts", BODIES["POST", "/v1/facts"])):
+        world.allow(set(RIGHTS) - {"erase"})
+        with world.served.client(world.actor) as client:
+            kept = client.post(f"/v1/{path}", json=body).json()["id"]
+            assert client.delete(f"/v1/{path}/{kept}", params={"purge": True}).status_code == 403
+            world.allow({"erase"})
+            assert client.delete(f"/v1/{path}/{kept}", params={"purge": True}).is_success
+
+
+def test_a_familiar_guest_changes_nothing_of_the_owners(http: Serve) -> None:
+    served = http(tokens=True)
+    with served.client(served.token("ada")) as ada:
+        row = ada.post("/v1/memories", json={"title": "The shop opens at nine", "visibility": "social"}).json()["id"]
+    with served.client(served.token("ada", clearance="familiar", rights=GUEST_RIGHTS)) as guest:
+        assert guest.get(f"/v1/memories/{row}").is_success
+        assert guest.patch(f"/v1/memories/{row}", json={"title": "It is closed"}).status_code == 403
+        assert guest.delete(f"/v1/memories/{row}").status_code == 403
+        assert guest.delete(f"/v1/memories/{row}", params={"purge": True}).status_code == 403
+        again = guest.post(
+            "/v1/memories", json={"title": "The shop opens at nine", "sensitivity": "private", "tags": ["x"]}
+        ).json()
+        assert (again["outcome"], again["id"] != row) == ("added", True)
+        replaced = guest.post("/v1/memories", json={"title": "The shop is closed", "supersedes": row})
+        assert replaced.status_code == 403
+    with served.client(served.token("ada")) as ada:
+        kept = ada.get(f"/v1/memories/{row}").json()
+        assert (kept["title"], kept["tags"], kept["status"]) == ("The shop opens at nine", [], "active")
+
+
+def test_tokens_of_before_there_were_rights_read_chat_and_write(http: Serve) -> None:
+    served = http(tokens=True)
+    text = served.token("ada")
+    path = Path("identities/.server/tokens.json")
+    written = json.loads(path.read_text(encoding="utf-8"))
+    for token in written["tokens"]:
+        for name in ("rights", "namespace", "users"):
+            del token[name]
+    path.write_text(json.dumps(written), encoding="utf-8")
+    with served.client(text) as client:
+        kept = client.post("/v1/memories", json={"title": "Tea"}).json()["id"]
+        assert client.get(f"/v1/memories/{kept}").is_success
+        assert client.delete(f"/v1/memories/{kept}", params={"purge": True}).status_code == 403
+
+
+@pytest.mark.parametrize("route", [route for route in NEEDS if "{slot}" in route[1]], ids=str)
+def test_the_profile_of_another_is_not_there_whatever_the_rights(world: World, route: Route) -> None:
+    ids = world.made(route[1], world.owner)
+    world.allow(RIGHTS)
+    answer = world.ask(route, ids)
+    assert answer.status_code == (200 if route == ("PUT", "/v1/profile/{slot}") else 404), answer.text
+    with world.served.client(world.owner) as client:
+        [line] = [each for each in client.get("/v1/profile").json()["data"] if each["slot"] == ids["slot"]]
+    assert (line["value"], line["pinned"]) == ("Berlin", False)

@@ -1,0 +1,182 @@
+"""One import package: `chatbot.stores` in a checkout, a wheel and an sdist, for outside plug-ins, and by old names."""
+
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from chatbot.memory import MemorySystem
+from chatbot.stores import UnknownStore
+from chatbot.stores.basic_session import BasicSessionStore
+from chatbot.stores.in_memory import InMemoryStore
+from chatbot.stores.plugins import load
+from tests.patience import PATIENCE_S
+
+ROOT = Path(__file__).parents[2]
+
+PLUGIN = """
+from chatbot.stores import TranscriptStore
+
+class Notes(TranscriptStore):
+    keeps_files = False
+
+    def __init__(self, home):
+        super().__init__(home)
+        self._kept = {}
+
+    async def transcript_append(self, session, entries):
+        self._kept.setdefault(session.id, []).extend(entries)
+
+    async def transcript_read_last(self, session, n):
+        return self._kept.get(session.id, [])[-n:] if n > 0 else []
+
+    async def forget_session(self, session):
+        self._kept.pop(session.id, None)
+"""
+
+CONTRACT = """
+from chatbot.stores.testing import TranscriptStoreContract
+from outside import Notes
+
+class TestNotes(TranscriptStoreContract):
+    def open_store(self, home):
+        return Notes(home)
+"""
+
+USE = """
+import asyncio, sys
+from chatbot.memory import MemorySystem
+
+async def main():
+    for name in sys.argv[1:]:
+        async with MemorySystem("memory", plugins=[name]) as memory:
+            session = await memory.create_session([name], "chat")
+            await session.transcript_append("user", "hello")
+            print(name, [entry.content for entry in await session.transcript_read_last(1)])
+
+asyncio.run(main())
+print(sorted(name for name in sys.modules if name.partition(".")[0] == "stores"))
+"""
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sdist of this tree and the wheel that was built from the sdist."""
+    place = tmp_path_factory.mktemp("archives")
+    build = ["uv", "build", "-q", "--no-build-isolation", "--python", sys.executable, "-o", str(place), str(ROOT)]
+    subprocess.run(build, check=True, timeout=PATIENCE_S, env=os.environ | {"HOME": str(place)})
+    return place
+
+
+@pytest.fixture(scope="module")
+def python(archives: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment with the wheel and an outside plug-in, and without this tree."""
+    place = tmp_path_factory.mktemp("wheel")
+    (wheel,) = archives.glob("*.whl")
+    (place / "outside/outside.dist-info").mkdir(parents=True)
+    (place / "outside/outside.py").write_text(PLUGIN, encoding="utf-8")
+    (place / "outside/test_outside.py").write_text(CONTRACT, encoding="utf-8")
+    info = place / "outside/outside.dist-info"
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1.0\n", encoding="utf-8")
+    points = "[chatbot.stores]\nnotes = outside:Notes\nearlier = stores.in_memory:InMemoryStore\n"
+    (info / "entry_points.txt").write_text(points, encoding="utf-8")
+    venv.create(place / "venv", symlinks=True)
+    python = place / "venv/bin/python"
+    install = ["uv", "pip", "install", "-q", "--no-deps", "--offline", "--python", str(python), str(wheel)]
+    subprocess.run(install, check=True, timeout=PATIENCE_S, env=os.environ | {"HOME": str(place)})
+    (packages,) = (place / "venv/lib").glob("python*/site-packages")
+    lent = f"{place / 'outside'}\n{sysconfig.get_path('purelib')}\n"  # what the wheel depends on, without a network
+    (packages / "lent.pth").write_text(lent, encoding="utf-8")
+    return python
+
+
+def _run(python: Path | str, *arguments: str, cwd: Path) -> str:
+    done = subprocess.run(
+        [python, *arguments], cwd=cwd, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    return done.stdout + done.stderr
+
+
+def test_wheel_and_sdist_hold_one_import_package_with_every_module(archives: Path) -> None:
+    (wheel,) = archives.glob("*.whl")
+    (sdist,) = archives.glob("*.tar.gz")
+    held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    with tarfile.open(sdist) as archive:
+        sources = {name.partition("/")[2] for name in archive.getnames()}
+    modules = {f"chatbot/{path.relative_to(ROOT)}" for path in (ROOT / "stores").rglob("*.py")}
+    assert modules <= held
+    assert {name.partition("/")[0] for name in held} == {"chatbot"}
+    assert modules <= sources
+    assert not {name for name in sources if name.startswith("stores/")}, "the stores are in the sdist once"
+
+
+def test_a_wheel_leaves_the_name_stores_to_others(python: Path, tmp_path: Path) -> None:
+    (tmp_path / "stores").mkdir()
+    (tmp_path / "stores/__init__.py").write_text("NAME = 'mine'\n", encoding="utf-8")
+    (tmp_path / "stores/basic_session.py").write_text("from outside import Notes\n", encoding="utf-8")
+    told = _run(
+        python, "-c", "import chatbot.stores, stores; print(stores.NAME, chatbot.stores.__file__)", cwd=tmp_path
+    )
+    assert told.startswith("mine ")
+    assert "site-packages/chatbot/stores" in told
+    told = _run(python, "-c", USE, "stores.basic_session:Notes", cwd=tmp_path)
+    assert "stores.basic_session:Notes ['hello']" in told
+    assert "['stores', 'stores.basic_session']" in told
+
+
+def test_outside_plug_ins_and_old_names_work_with_a_wheel(python: Path, tmp_path: Path) -> None:
+    names = ("notes", "outside:Notes", "earlier", "stores.basic_session:BasicSessionStore")
+    told = _run(python, "-c", USE, *names, cwd=tmp_path)
+    assert told.splitlines() == [*(f"{name} ['hello']" for name in names), "[]"]
+
+
+def test_the_contract_kit_runs_from_an_outside_package(python: Path, tmp_path: Path) -> None:
+    suite = python.parents[2] / "outside/test_outside.py"
+    options = (
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        "asyncio_mode=auto",
+        "-o",
+        "asyncio_default_fixture_loop_scope=function",
+        "--rootdir",
+        str(tmp_path),
+    )
+    told = _run(python, "-m", "pytest", *options, str(suite), cwd=tmp_path)
+    assert re.search(r"\n[1-9]\d* passed[^\n]* in ", told), told
+    assert "failed" not in told
+
+
+def test_a_checkout_has_one_copy_of_each_module() -> None:
+    told = _run(sys.executable, "-c", "import stores.in_memory", cwd=ROOT)
+    assert "ModuleNotFoundError: import chatbot.stores" in told
+    assert (ROOT / "chatbot/stores").resolve() == ROOT / "stores"
+
+
+def test_old_names_load_the_same_classes() -> None:
+    assert load("stores.basic_session:BasicSessionStore") is BasicSessionStore
+    assert load("stores.in_memory:InMemoryStore") is InMemoryStore
+    assert not [name for name in sys.modules if name.partition(".")[0] == "stores"]
+
+
+async def test_a_session_kept_under_an_old_name_opens_under_the_present_one(tmp_path: Path) -> None:
+    old, present = (f"{package}.basic_session:BasicSessionStore" for package in ("stores", "chatbot.stores"))
+    async with MemorySystem(tmp_path, plugins=[old]) as memory:
+        session = await memory.create_session([old], "chat")
+        await session.transcript_append("user", "hello")
+    async with MemorySystem(tmp_path, plugins=[present]) as memory:
+        found = await memory.load_session(session.id, "chat")
+        assert [entry.content for entry in await found.transcript_read_last(1)] == ["hello"]
+
+
+def test_a_package_stores_beside_the_configuration_is_looked_for_there(tmp_path: Path) -> None:
+    with pytest.raises(UnknownStore, match=r"there is no module 'stores\.no_such'"):
+        load("stores.no_such:Store", beside=tmp_path)

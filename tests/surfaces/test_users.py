@@ -1,0 +1,505 @@
+"""Twenty end users at once, through each door: none is told, shown or refused anything that another one said."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from chatbot.cli.arguments import build_parser
+from chatbot.cli.main import run_command
+from chatbot.memory import MemorySystem
+from chatbot.memory.namespaces import LONGEST_LABEL, check_namespace, user_namespace, user_of
+from chatbot.memory.users import erase_user, export_user, users_in
+from chatbot.messages import Message, ToolCall
+from chatbot.models import ScriptedModel
+from chatbot.runtime import Options, Runtime
+from chatbot.stores.access import GUEST_RIGHTS, SENSITIVITIES
+from chatbot.stores.errors import AccessDenied, InvalidValue
+from chatbot.stores.fields import LONGEST_LINE
+from chatbot.stores.observation import STATUSES
+from tests.servers.http_server import Serve, Served, http
+from tests.surfaces.test_mcp import call, listening
+
+__all__ = ["http"]
+
+LABELS = [
+    "alice",
+    "Alice",
+    "ALICE",
+    "a/lice",
+    "../alice",
+    "user:alice",
+    "owner",
+    "null",
+    "alice%2Fbob",
+    "alice bob",
+    "alice  bob",
+    "#alice",
+    "caf\u00e9",
+    "cafe\u0301",
+    "\u540d\u524d",
+    "\uff41lice",
+    "al\u200bice",
+    "x" * 900,
+    "x" * 899 + "y",
+    "alice\u2028bob",
+]
+"""Twenty, each of which something could take for another, for a path, or for nobody."""
+STORES = ["basic_session", "observations"]
+MEMORY = Path("identities/ada/memory")
+CONFIG = '[model]\nname = "scripted"\n[agents.chat]\nmemory = ["basic_session", "observations"]\n'
+
+
+def secret(number: int) -> str:
+    """A word that only one user says."""
+    return f"plugh{number:02}xyzzy"
+
+
+SECRETS = [secret(number) for number in range(len(LABELS))]
+ASKED = "What is the secret word of the garden gate?"
+
+
+def said(number: int) -> str:
+    return f"The secret word of the garden gate is {secret(number)}, I decided that with Maria"
+
+
+def others_in(text: str, number: int | None = None) -> list[str]:
+    """The secrets of others in a text."""
+    own = None if number is None else secret(number)
+    return [each for each in SECRETS if each in text and each != own]
+
+
+def check_prompts(prompts: Sequence[Sequence[Message]]) -> int:
+    """No prompt holds secrets of two users; how many hold one that was recalled for a question."""
+    recalled = 0
+    for prompt in prompts:
+        text = "\n".join(message.content for message in prompt)
+        found = {each for each in SECRETS if each in text}
+        assert len(found) <= 1, found
+        recalled += bool(found) and prompt[-1].content.endswith(ASKED)
+    return recalled
+
+
+@pytest.fixture(autouse=True)
+def _identity() -> None:
+    Path("config.toml").write_text(CONFIG, encoding="utf-8")
+    Path("identities/ada").mkdir(parents=True, exist_ok=True)
+    Path("identities/ada/identity.toml").write_text('persona = "You are ada."\n', encoding="utf-8")
+
+
+async def test_users_of_completions_are_apart(http: Serve) -> None:
+    served = http()
+    sessions: list[str] = [""] * len(LABELS)
+
+    async def play(client: httpx.AsyncClient, number: int) -> None:
+        field = ("user", "safety_identifier")[number % 2]
+        named = {"model": "ada", field: LABELS[number]}
+        session = ""
+        for text in (said(number), ASKED):
+            body = {**named, "session_id": "new", "messages": [{"role": "user", "content": text}]}
+            answer = await client.post("/v1/chat/completions", json=body, headers={"Idempotency-Key": f"key {text}"})
+            assert answer.is_success, answer.text
+            assert others_in(answer.text, number) == []
+            session = answer.json()["session_id"]
+        sessions[number] = session
+
+    async with httpx.AsyncClient(base_url=served.url, timeout=60) as client:
+        await asyncio.gather(*(play(client, number) for number in range(len(LABELS))))
+        assert check_prompts(served.models["ada"].prompts) == len(LABELS)
+        before = len(served.models["ada"].prompts)
+        for number, label in enumerate(LABELS):
+            theirs = sessions[(number + 1) % len(LABELS)]
+            body = {
+                "model": "ada",
+                "user": label,
+                "session_id": theirs,
+                "messages": [{"role": "user", "content": "And?"}],
+            }
+            refused = await client.post("/v1/chat/completions", json=body)
+            assert (refused.status_code, others_in(refused.text)) == (404, [])
+        assert len(served.models["ada"].prompts) == before
+        await _look_around(client)
+
+
+async def test_users_of_the_native_routes_are_apart(http: Serve) -> None:
+    served = http()
+
+    async def play(client: httpx.AsyncClient, number: int) -> None:
+        headers = {b"X-Chatbot-User": LABELS[number].encode()}
+        for text in (said(number), ASKED):
+            session = (await client.post("/v1/sessions", json={}, headers=headers)).json()["id"]
+            body = {"text": text, "stream": number % 2 == 0}
+            answer = await client.post(f"/v1/sessions/{session}/chat", json=body, headers=headers)
+            assert others_in(answer.text, number) == []
+        bodies: dict[str, dict[str, object]] = {
+            "memories": {"title": said(number), "people": [f"Maria {secret(number)}"]},
+            "tasks": {"title": f"Change {secret(number)}", "surface": "startup"},
+            "facts": {"subject": "gate", "predicate": "opens with", "object": secret(number)},
+            "people": {"name": "Maria", "alias": secret(number)},
+        }
+        for path, given in bodies.items():
+            keyed = {**headers, b"Idempotency-Key": b"one key for all"} if path == "tasks" else headers
+            made = await client.post(f"/v1/{path}", json=given, headers=keyed)
+            assert made.is_success, made.text
+            assert others_in(made.text, number) == []
+
+    async with httpx.AsyncClient(base_url=served.url, timeout=60) as client:
+        await asyncio.gather(*(play(client, number) for number in range(len(LABELS))))
+        assert check_prompts(served.models["ada"].prompts) == len(LABELS)
+        await _look_around(client)
+
+
+PLACES = (
+    "/v1/memories",
+    "/v1/memories/search?q=secret",
+    "/v1/people",
+    "/v1/tasks",
+    "/v1/facts",
+    "/v1/sessions",
+    "/v1/sessions/search?q=secret",
+    "/v1/users/export",
+    "/i/ada",
+    "/i/ada/memory?q=secret",
+    "/i/ada/sessions",
+    "/i/ada/people",
+    "/i/ada/tasks",
+    "/i/ada/cost",
+)
+
+
+async def _look_around(client: httpx.AsyncClient) -> None:
+    """Each user finds what they said, and nobody else's; whoever names no user finds nothing of them."""
+    for number, label in enumerate(LABELS):
+        headers = {b"X-Chatbot-User": label.encode()}
+        params = {"/v1/users/export": {"user": label}}
+        found = [(await client.get(place, headers=headers, params=params.get(place))).text for place in PLACES]
+        for place, text in zip(PLACES, found, strict=True):
+            assert others_in(text, number) == [], (label, place)
+        assert secret(number) in found[PLACES.index("/v1/memories/search?q=secret")]
+        assert secret(number) in found[PLACES.index("/v1/users/export")]
+    for place in PLACES:
+        assert others_in((await client.get(place)).text) == [], place
+    listed = (await client.get("/v1/users")).json()["data"]
+    assert sorted(each["user"] for each in listed if not each["user"].startswith("#")) == sorted(
+        label for label in LABELS if len(label) < 100 and not label.startswith("#")
+    )
+    assert len(listed) == len(LABELS)
+    alices = await client.get("/v1/users", headers={"X-Chatbot-User": "alice"})
+    assert (alices.status_code, "Alice" in alices.text) == (403, False)
+
+
+async def test_users_of_the_mcp_server_are_apart() -> None:
+    async def play(url: str, number: int) -> None:
+        async with (
+            httpx2.AsyncClient(headers={b"X-Chatbot-User": LABELS[number].encode()}) as own,
+            Client(streamable_http_client(url, http_client=own), read_timeout_seconds=60) as client,
+        ):
+            await call(client, "memory_write", title=said(number), related_people=[f"Maria {secret(number)}"])
+            await call(client, "task_add", title=f"Change {secret(number)}")
+            kept.append(number)
+            if len(kept) == len(LABELS):
+                everybody.set()
+            await everybody.wait()
+            for tool, asked in (
+                ("memory_search", {"query": "secret word"}),
+                ("memory_list", {}),
+                ("memory_people", {}),
+                ("memory_facts", {}),
+                ("task_list", {}),
+                ("session_search", {"query": "secret word"}),
+            ):
+                answer = json.dumps(await call(client, tool, **asked))
+                assert others_in(answer, number) == [], tool
+                assert tool not in {"memory_search", "task_list"} or secret(number) in answer
+            resources = [resource.model_dump_json() for resource in (await client.list_resources()).resources]
+            assert others_in("".join(resources), number) == []
+
+    kept: list[int] = []
+    everybody = asyncio.Event()
+    async with listening() as url:
+        await asyncio.gather(*(play(url, number) for number in range(len(LABELS))))
+        async with Client(url, read_timeout_seconds=60) as client:
+            assert others_in(json.dumps(await call(client, "memory_list"))) == []
+
+
+async def test_users_of_the_library_are_apart() -> None:
+    async with MemorySystem(MEMORY) as system:
+        await system.remember("The owner's garden gate has a secret word too")
+
+        async def play(number: int) -> None:
+            memory = system.cleared_for(namespace=user_namespace(LABELS[number]))
+            session = await system.create_session(STORES, "chat", namespace=memory.namespace, title=said(number))
+            await session.transcript_append("user", said(number))
+            await session.remember(said(number), people=[f"Maria {secret(number)}"])
+            await session.store_fact("gate", "opens with", secret(number))
+
+        await asyncio.gather(*map(play, range(len(LABELS))))
+        scores = set()
+        for number, label in enumerate(LABELS):
+            memory = system.cleared_for(namespace=user_namespace(label))
+            hits = await memory.search("secret word garden")
+            scores.add(tuple(hit.parts["lexical"] for hit in hits))
+            stats = await memory.stats(ask=SENSITIVITIES)
+            found = [
+                hits,
+                (await memory.recall(ASKED)).considered,
+                await memory.every(ask=SENSITIVITIES, statuses=STATUSES),
+                await memory.people(),
+                await memory.query_facts(),
+                await memory.list_sessions(),
+                await memory.search_sessions("secret word"),
+                await export_user(memory),
+            ]
+            assert all(secret(number) in repr(each) for each in found if each)
+            assert all(found)
+            assert others_in(repr(found), number) == []
+            assert sum(stats.by_status.values()) == 1
+        assert len(scores) == 1  # the same, whoever else says the same words
+        assert others_in(repr(await system.every()) + repr(await system.list_sessions())) == []
+
+
+async def test_users_of_a_chat_are_apart() -> None:
+    model = ScriptedModel()
+    async with Runtime(model=model) as runtime:
+
+        async def play(number: int) -> None:
+            for text in (said(number), ASKED):
+                session = await runtime.new_session(namespace=user_namespace(LABELS[number]))
+                await runtime.chat(session).turn(text)
+
+        await asyncio.gather(*map(play, range(len(LABELS))))
+        session = await runtime.new_session()
+        await runtime.chat(session).turn(ASKED)
+        assert others_in("".join(message.content for message in model.prompts[-1])) == []
+        assert check_prompts(model.prompts) == len(LABELS)
+    async with Runtime(Options(namespace=user_namespace("alice")), model=model) as runtime:
+        session = await runtime.resume()
+        assert session is not None
+        await runtime.chat(session).turn("What was the secret word?")
+        assert secret(0) in "".join(message.content for message in model.prompts[-1])
+        assert session.record.principal == "user:alice"
+    check_prompts(model.prompts)
+
+
+def test_each_label_has_a_namespace_of_its_own_that_can_be_kept() -> None:
+    labels = [
+        *LABELS,
+        " ",
+        "  ",
+        "a",
+        "a ",
+        "\ud800",
+        "\n",
+        "user%3Aalice",
+        "~",
+        ".",
+        "..",
+        "x" * 196,
+        "x" * 200,
+        "x" * LONGEST_LABEL,
+    ]
+    spaces = [user_namespace(label) for label in labels]
+    assert len({space.casefold() for space in spaces} - {"user:alice"}) == len(labels) - 3  # the three alices
+    assert len(set(spaces)) == len(labels)
+    for label, space in zip(labels, spaces, strict=True):
+        assert check_namespace(space, LONGEST_LINE) == space
+        assert MemorySystem(None).cleared_for(namespace=f"{'n' * 200}/{space}").namespace.endswith(space)
+        assert space.isascii()
+        assert "/" not in space
+        assert user_of(space) == label or len(label) > 200
+        assert user_of(user_namespace(label, "shop")) == user_of(space)
+    for wrong in ("", "x" * (LONGEST_LABEL + 1)):
+        with pytest.raises(InvalidValue):
+            user_namespace(wrong)
+    for wrong in (" shop", "a\nb", "x" * 300):
+        with pytest.raises(InvalidValue):
+            check_namespace(wrong)
+
+
+WRONG: list[tuple[dict[str, Any], dict[bytes, bytes]]] = [
+    ({"user": ""}, {}),
+    ({"user": "x" * 1001}, {}),
+    ({"user": 5}, {}),
+    ({"user": "alice", "safety_identifier": "bob"}, {}),
+    ({"user": "alice"}, {b"X-Chatbot-User": b"bob"}),
+    ({}, {b"X-Chatbot-User": b""}),
+    ({}, {b"X-Chatbot-User": b"caf\xe9"}),
+]
+
+
+@pytest.mark.parametrize(("body", "headers"), WRONG, ids=str)
+def test_a_request_names_one_user_or_is_refused(http: Serve, body: dict[str, Any], headers: dict[bytes, bytes]) -> None:
+    with http().client() as client:
+        asked = {"model": "ada", "session_id": "new", "messages": [{"role": "user", "content": "hi"}]}
+        answer = client.post("/v1/chat/completions", json=asked | body, headers=headers)
+        assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error"), answer.text
+        assert client.get("/v1/sessions").json()["data"] == []
+
+
+def _say(client: httpx.Client, text: str, **named: str) -> httpx.Response:
+    body = {"model": "ada", "session_id": "new", "messages": [{"role": "user", "content": text}], **named}
+    answer = client.post("/v1/chat/completions", json=body)
+    assert answer.is_success, answer.text
+    return answer
+
+
+def _memories(client: httpx.Client, **headers: str) -> str:
+    return client.get("/v1/memories", headers=headers).text
+
+
+@pytest.mark.usefixtures("config_is_asked_for")
+@pytest.mark.parametrize("by", ["token", "server"])
+def test_users_share_one_memory_where_that_is_asked_for(http: Serve, by: str) -> None:
+    config = CONFIG + ('[server]\nusers = "shared"\n' if by == "server" else "")
+    served = http(config=config, tokens=by == "token")
+    with served.client(served.token("ada", users="shared") if by == "token" else None) as client:
+        _say(client, said(1), user="alice")
+        assert secret(1) in _memories(client)
+        assert secret(1) in _memories(client, **{"X-Chatbot-User": "bob"})
+        assert client.get("/v1/users/export", params={"user": "alice"}).status_code == 409
+
+
+def test_a_token_with_a_namespace_stays_in_it_whatever_a_request_says(http: Serve) -> None:
+    served = http(tokens=True)
+    shop, owner = served.token("ada", namespace="shop"), served.token("ada")
+    with served.client(shop) as client:
+        _say(client, said(1))
+        _say(client, said(2), user="alice")
+        assert (secret(1) in _memories(client), secret(2) in _memories(client)) == (True, False)
+        for label in ("../", "..", "/", "user:alice", "owner", "shop"):
+            assert others_in(_memories(client, **{"X-Chatbot-User": label})) == []
+        assert [each["namespace"] for each in client.get("/v1/users").json()["data"]] == ["shop/user:alice"]
+    with served.client(owner) as client:
+        _say(client, said(3), user="alice")
+        assert others_in(_memories(client)) == []
+        assert others_in(_memories(client, **{"X-Chatbot-User": "alice"}), 3) == []
+        spaces = [each["namespace"] for each in client.get("/v1/users").json()["data"]]
+        assert spaces == ["shop", "shop/user:alice", "user:alice"]
+    with served.client(shop) as client:
+        assert secret(3) not in client.get("/v1/users/export", params={"user": "alice"}).text
+
+
+def test_an_idempotency_key_is_each_users_own(http: Serve) -> None:
+    served = http()
+    with served.client(**{"Idempotency-Key": "the same"}) as client:
+        first, other = _say(client, said(1), user="alice"), _say(client, said(2), user="bob")
+        again = _say(client, said(1), user="alice")
+        assert first.json()["session_id"] != other.json()["session_id"]
+        assert again.json()["session_id"] == first.json()["session_id"]
+        assert again.headers["idempotency-replayed"] == "true"
+
+
+def test_a_user_may_keep_and_change_their_own_with_the_rights_of_the_token(http: Serve) -> None:
+    served = http(tokens=True)
+    with served.client(served.token("ada", rights=GUEST_RIGHTS), **{"X-Chatbot-User": "alice"}) as client:
+        row = client.post("/v1/memories", json={"title": "Tea at four"}).json()["id"]
+        assert client.patch(f"/v1/memories/{row}", json={"title": "Tea at five"}).is_success
+        assert client.delete("/v1/users", params={"user": "alice"}).status_code == 403
+        assert client.delete("/v1/users", params={"user": "bob"}).status_code == 422
+        assert client.get("/v1/users").status_code == 403
+
+
+def _texts_in(folder: Path) -> Iterator[tuple[Path, str]]:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            yield path, path.read_bytes().decode("utf-8", "replace")
+
+
+def _kept_of(number: int) -> list[str]:
+    """The files that hold a user's secret."""
+    return [str(path) for path, text in _texts_in(Path("identities")) if secret(number) in text]
+
+
+def _erase_over_http(served: Served) -> None:
+    with served.client() as client:
+        erased = client.delete("/v1/users", params={"user": "alice"}).json()
+        assert (len(erased["sessions"]), erased["memories"] >= 3, erased["requests"]) == (1, True, 1)
+        assert client.get("/v1/users/export", params={"user": "alice"}).json()["memories"] == []
+
+
+def _erase_on_the_command_line(_: Served) -> None:
+    with pytest.raises(InvalidValue, match="--yes"):
+        _cli("users", "erase", "alice")
+    assert _kept_of(0)
+    _cli("users", "erase", "alice", "--yes")
+
+
+def _erase_by_the_library(_: Served) -> None:
+    async def erase() -> None:
+        async with MemorySystem(MEMORY) as system:
+            alice = system.cleared_for(namespace=user_namespace("alice"))
+            assert len((await erase_user(alice)).sessions) == 1
+            assert [each.user for each in await users_in(system)] == ["bob"]
+
+    asyncio.run(erase())
+
+
+def _cli(*arguments: str) -> None:
+    asyncio.run(run_command(build_parser(arguments).parse_args(arguments)))
+
+
+@pytest.mark.parametrize("erase", [_erase_over_http, _erase_on_the_command_line, _erase_by_the_library])
+def test_one_user_is_exported_and_erased_and_the_others_stay(
+    http: Serve, erase: Callable[[Served], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    served = http()
+    for number, label in enumerate(("alice", "bob")):
+        with served.client(**{"X-Chatbot-User": label}) as client:
+            session = client.post("/v1/sessions", json={"title": f"About {secret(number)}"}).json()["id"]
+            asked = {"text": said(number), "stream": False}
+            client.post(f"/v1/sessions/{session}/chat", json=asked, headers={"Idempotency-Key": "k"})
+            row = client.post("/v1/memories", json={"title": f"Note {secret(number)}", "sensitivity": "secret"}).json()
+            new = client.post("/v1/memories", json={"title": f"Now {secret(number)}", "supersedes": row["id"]})
+            assert new.is_success
+            fact = {"subject": "gate", "predicate": "opens with", "object": secret(number)}
+            assert client.post("/v1/facts", json=fact | {"source": new.json()["id"]}).is_success
+    with served.client() as client:
+        exported = client.get("/v1/users/export", params={"user": "alice"}).json()
+    assert len(exported["sessions"][0]["messages"]) == 2
+    assert (len(exported["facts"]), len(exported["memories"]) >= 3) == (1, True)
+    assert others_in(json.dumps(exported), 0) == []
+    _cli("users", "list")
+    assert "bob" in capsys.readouterr().out
+    _cli("users", "export", "alice")
+    printed = json.loads(capsys.readouterr().out)
+    assert {row["id"] for row in printed["memories"]} == {row["id"] for row in exported["memories"]}
+    erase(served)
+    assert _kept_of(0) == []
+    assert _kept_of(1)
+    with served.client(**{"X-Chatbot-User": "bob"}) as client:
+        assert secret(1) in client.get("/v1/memories/search", params={"q": "secret"}).text
+
+
+async def test_a_user_is_erased_whatever_clearance_it_needs_and_nobody_else() -> None:
+    async with MemorySystem(MEMORY) as system:
+        alice = system.cleared_for(namespace=user_namespace("alice"))
+        for visibility in ("private", "shared", "social"):
+            await alice.remember(f"Mine, and {visibility}", visibility=visibility)
+        await system.remember("The owner's")
+        with pytest.raises(AccessDenied):
+            await erase_user(alice.cleared_for("familiar", rights=GUEST_RIGHTS))
+        assert (await erase_user(alice.cleared_for("familiar"))).memories == 3
+        assert [row.title for row in await system.every()] == ["The owner's"]
+
+
+async def test_a_models_call_does_no_more_than_its_user_may_and_the_turn_is_kept_in_their_name() -> None:
+    calls = [
+        ToolCall("1", "memory_write", json.dumps({"title": "The tea is green"})),
+        ToolCall("2", "memory_search", json.dumps({"query": "tea"})),
+    ]
+    async with Runtime(model=ScriptedModel([calls, "That is noted."])) as runtime:
+        reader = runtime.memory.cleared_for(principal="token:1", rights={"read", "chat"})
+        session = await reader.create_session(runtime.store_types, "chat")
+        await runtime.chat(session).turn("Please remember that my tea is green, for I decided so with Maria")
+        results = [json.loads(each.content) for each in await session.transcript_read_all() if each.role == "tool"]
+        assert ["the right 'write' is needed" in each["content"] for each in results] == [True, False]
+        rows = await runtime.memory.every()
+        assert {row.principal for row in rows} == {"token:1"}
+        assert not [row for row in rows if row.title == "The tea is green"]

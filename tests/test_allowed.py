@@ -1,0 +1,540 @@
+"""What was found, not chosen, may name no code, no place and no key: settings, identities, sessions and bundles."""
+
+import json
+import logging
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from hashlib import sha256
+from io import StringIO
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import pytest
+from msgspec.structs import fields
+
+from chatbot.allowed import HARMLESS, NAME, PROVIDERS, allow, is_allowed, needing_trust
+from chatbot.cli.main import main
+from chatbot.config import OF_IDENTITY, Config, McpServerSettings, ProviderSettings, Section, Settings
+from chatbot.errors import ConfigError
+from chatbot.hooks.plugins import HOOKS
+from chatbot.hooks.plugins import load as load_hook
+from chatbot.identity import load_identity
+from chatbot.memory import MemorySystem
+from chatbot.stores.errors import UnknownStore
+from chatbot.stores.plugin_settings import settings_of
+from chatbot.stores.plugins import STORES, load
+from tests import process
+from tests.command import ok, project, run
+from tests.patience import PATIENCE_S
+
+EVIL = """
+import pathlib
+pathlib.Path("ran").touch()
+async def act() -> str:
+    return ""
+"""
+SAID = "My sister Ida collects blue stamps from Norway."
+FREE = "any_name"
+PLUGINS = {
+    "memory": {name: [*settings_of(load(name))] for name in STORES.own},
+    "hooks": {name: [*settings_of(load_hook(name)), "enabled", "priority", "timeout_s"] for name in HOOKS.own},
+}
+NEED_TRUST = {
+    *("model.input_usd_per_million", "model.output_usd_per_million", "embedding.usd_per_million"),
+    *("extraction.input_usd_per_million", "extraction.output_usd_per_million"),
+    *(f"mcp.servers.{FREE}.{each.name}" for each in fields(McpServerSettings)),
+    *(f"providers.{FREE}.{each.name}" for each in fields(ProviderSettings)),
+}
+"""The settings that need trust whatever their value is."""
+REACHING = {
+    "a tool of its own": '[agents.chat]\ntools = ["evil:act"]',
+    "an installed tool": '[agents.chat]\ntools = ["shell"]',
+    "a store of its own": '[agents.chat]\nmemory = ["evil:Store"]',
+    "a store that is only set": '[memory."evil:Store"]\ncap = 1',
+    "a store that is only named": '[memory."evil:Store"]',
+    "a hook of its own": '[hooks."evil.deep:Hook"]',
+    "an installed hook": "[hooks.sender]\nenabled = true",
+    "a command": '[mcp.servers.files]\ncommand = "./evil"',
+    "a server elsewhere": '[mcp.servers.files]\nurl = "https://example.org"',
+    "a model elsewhere": '[model]\napi_base = "https://example.org"',
+    "a key": '[model]\napi_key = "env:AWS_SECRET_ACCESS_KEY"',
+    "a price": "[model]\ninput_usd_per_million = 0",
+    "an embedder elsewhere": '[embedding]\napi_base = "https://example.org"',
+    "a model for facts elsewhere": '[extraction]\napi_base = "https://example.org"',
+    "the same by its other name": '[memory.extraction]\napi_base = "https://example.org"',
+    "a model whose name is an address": '[model]\nname = "oobabooga/http://example.org"',
+    "a model for facts whose name is an address": '[extraction]\nmodel = "huggingface/https://example.org"',
+    "an embedder whose name is an address": '[embedding]\nmodel = "triton/http://example.org"',
+    "an embedder in a file": '[embedding]\nmodel = "local/weights.gguf"',
+    "a model file": '[model]\nname = "local/./evil.gguf"',
+    "a model file for facts": '[extraction]\nmodel = "local/./evil.gguf"',
+    "a cache": '[memory.observations]\ncache = "notes"',
+    "a provider elsewhere": '[providers.openai]\napi_base = "https://example.org"',
+    "a provider's key": '[providers.openai]\napi_key = "env:SOME_KEY"',
+    "a provider's headers": '[providers.openai.headers]\nkey = "env:SOME_KEY"',
+    "a provider of a name of its own": '[providers.mybox]\nkind = "openai"',
+    "a provider without anything": "[providers.openai]",
+    "a provider that may be sent more": "[providers.openai]\nmemory = true",
+    "a collector": '[telemetry]\nendpoint = "https://example.org"',
+    "what a collector is sent": '[telemetry.headers]\nkey = "env:SOME_KEY"',
+    "another site's pages": '[server]\nallowed_origins = ["https://example.org"]',
+    "an open address": '[server]\nhost = "0.0.0.0"',
+    "users who share a memory": '[server]\nusers = "shared"',
+    "consent": '[server]\nunasked_tools = ["files__write"]',
+    "identities elsewhere": 'identities = "../identities"',
+    "identities at an absolute path": 'identities = "/srv/identities"',
+    "identities at home": 'identities = "~/identities"',
+}
+HARMLESS_FILES = [
+    "",
+    "[providers]",
+    '[model]\nname = "openai/gpt-4.1-mini"\nseed = 1',
+    '[model]\nname = "openrouter/anthropic/claude-sonnet-4.5:beta"\n[extraction]\nmodel = "ollama/llama3:8b"',
+    '[model]\nname = "local/smollm2-135m"\napi_base = ""\n[embedding]\nmodel = "local/minilm"',
+    '[agents.chat]\nmemory = ["basic_session"]\ntools = ["memory"]\n[agents.other]\nrecall_rows = 3',
+    '[telemetry]\nprometheus = true\nendpoint = ""\n[server]\nhost = "::1"\nallowed_origins = []',
+    "[memory.basic_session]\nkv_cap = 7\n[hooks.memorability.type_weights]\nchange = 1",
+    'identities = "people"\nidentity = "grace"\n[profiles.inject.half_lives]\nnote = 3',
+    '[[maintenance.rules]]\ntypes = ["exchange"]\narchive_after_days = 90',
+]
+MODELS_WITH_A_PLACE = [
+    *("oobabooga/http://evil.example", "openai/https://evil.example", "HTTPS://evil.example", "openai//evil.example"),
+    *("local/./evil.gguf", "local/evil.gguf", "local/smollm2-135m/../../evil.gguf", "./evil.gguf", "/srv/evil.gguf"),
+    *(
+        "openai/../evil",
+        "openai/./evil",
+        "gemini/x/../../evil",
+        "openai/x?key=1",
+        "openai/x#y",
+        "openai/a b",
+        "openai\\x",
+    ),
+    *("vllm/evil", "petals/evil", "huggingface/evil/model", "custom_openai/x", "litellm_proxy/x", "auto_router/x"),
+    *("bedrock/evil.example/x", "bedrock/arn:aws:bedrock:evil.example:1:x/y", "sagemaker/x", "dotprompt/x", "a2a/x"),
+]
+
+
+def settings(environ: dict[str, str] | None = None) -> Settings:
+    return Settings.read(environ=environ or {})
+
+
+@pytest.fixture(autouse=True)
+def _no_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", StringIO())
+
+
+def call(*arguments: str) -> int:
+    """`chatbot` with these arguments, in this process; its exit code."""
+    return main(arguments)
+
+
+def places(kind: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every setting below a type of the configuration; tables of plug-ins are those that ship."""
+    if len(place) == 1 and place[0] in PLUGINS:
+        for name, known in PLUGINS[place[0]].items():
+            for key in known:
+                yield (*place, name, key, FREE) if key == "type_weights" else (*place, name, key)
+    elif isinstance(kind, type) and issubclass(kind, Section):
+        for each in fields(kind):
+            yield from places(each.type, (*place, each.name))
+    elif get_origin(kind) is dict and get_args(kind)[1] is not str:
+        yield from places(get_args(kind)[1], (*place, FREE))
+    elif sections := [each for each in get_args(kind) if isinstance(each, type) and issubclass(each, Section)]:
+        yield from places(sections[0], place)
+    else:
+        yield place
+
+
+def nested(place: tuple[str, ...], value: object) -> dict[str, Any]:
+    key, *rest = place
+    return {key: nested(tuple(rest), value) if rest else value}
+
+
+def declared(forms: Any = HARMLESS, place: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for key, form in forms.items():
+        here = (*place, FREE if key == "*" else key)
+        yield from declared(form, here) if isinstance(form, dict) else [here]
+
+
+KNOWN = sorted(set(places(Config)))
+
+
+def test_every_setting_is_declared_harmless_or_needs_trust() -> None:
+    undeclared = set(KNOWN) - set(declared())
+    assert {".".join(place) for place in undeclared} == NEED_TRUST
+    for place in undeclared:
+        for value in ("x", "", 0, 1.5, True, [], ["x"], {}, {"x": 1}):
+            assert needing_trust(nested(place, value)), (place, value)
+
+
+def test_nothing_is_declared_that_is_no_setting() -> None:
+    of_tables = {("mcp", "servers"), ("providers",)}
+    assert set(declared()) - set(KNOWN) - of_tables == {(name,) for name in OF_IDENTITY}
+
+
+def test_a_setting_that_is_not_declared_needs_trust_at_every_depth() -> None:
+    tables = {place[:depth] for place in KNOWN for depth in range(len(place))}
+    assert ("maintenance", "rules") in tables
+    numbers = {("hooks", "memorability", "type_weights"), *(place[:3] for place in KNOWN if "half_lives" in place)}
+    for table in tables - numbers - {("agents",)}:  # whose keys are free
+        for value in ("x", 1, True, [], {}, {"api_base": "x"}, [{"x": 1}]):
+            assert needing_trust(nested((*table, "not_declared"), value)), (table, value)
+    assert needing_trust({"memory": {"postgres": {"url": "postgres://example.org"}}})
+    assert needing_trust({"agents": {"chat": {"memory": ["postgres"]}}})
+    for name in ("memory", "hooks", "providers", "agents"):
+        assert needing_trust({name: {"new": {"api_key": "x"}}}), name
+    assert needing_trust({"profiles": {"inject": {"half_lives": {"note": {"api_base": "x"}}}}})
+
+
+def test_no_value_hides_behind_another_of_the_same_name() -> None:
+    twice = {"hooks": {"a.b": {"c": 1}, "a": {"b.c": 2, "b": {"c": 3}}}}
+    assert set(needing_trust(twice).values()) == {1, 2, 3}
+    listed = {"maintenance": {"rules": [{"run": "x"}, {"types": []}, {"run": "y"}]}}
+    assert needing_trust({"model": {"name": []}}) == {"model.name": []}
+    assert needing_trust(listed) == {"maintenance.rules[0].run": "x", "maintenance.rules[2].run": "y"}
+
+
+@pytest.mark.parametrize("name", MODELS_WITH_A_PLACE)
+@pytest.mark.parametrize("place", [("model", "name"), ("extraction", "model"), ("embedding", "model")])
+def test_no_name_of_a_model_that_was_found_leads_elsewhere(place: tuple[str, ...], name: str) -> None:
+    assert needing_trust(nested(place, name)) == {".".join(place): name}
+
+
+@pytest.mark.nightly
+def test_providers_that_a_found_file_may_name_send_to_their_own_address_whatever_the_model_is_called() -> None:
+    script = """
+import asyncio, os, sys
+os.environ |= {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_MODE": "PRODUCTION"}
+os.environ |= {"AZURE_API_BASE": "https://azure.invalid", "AZURE_API_VERSION": "2024-02-01"}
+import litellm
+hosts = set()
+def refuse(event, args):
+    if event == "socket.getaddrinfo":
+        hosts.add(args[0])
+        raise OSError("refused")
+sys.addaudithook(refuse)
+async def ask(model):
+    said = [{"role": "user", "content": "hi"}]
+    try:
+        await litellm.acompletion(model=model, messages=said, api_key="x", num_retries=0, max_retries=0, timeout=20)
+    except Exception:
+        pass
+async def main():
+    for model in sys.argv[1:]:
+        await ask(model)
+    print("\\nhosts", *sorted(hosts))
+asyncio.run(main())
+"""
+    elsewhere = "oobabooga/http://really.example"
+    models = [f"{provider}/evil.example:8000/x" for provider in sorted(PROVIDERS)]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *models, elsewhere], capture_output=True, text=True, check=True
+    )
+    hosts = set(done.stdout.splitlines()[-1].split())
+    assert {"api.openai.com", "api.anthropic.com", "azure.invalid", "localhost", "really.example"} <= hosts
+    assert len(hosts) >= 20
+    assert not any("evil" in host for host in hosts)
+
+
+@pytest.mark.parametrize("text", REACHING.values(), ids=REACHING)
+def test_a_found_configuration_that_names_code_a_place_or_a_key_is_refused(text: str) -> None:
+    Path("config.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"config\.toml is not trusted: it sets .*`chatbot config trust`.*--config"):
+        settings()
+
+
+@pytest.mark.parametrize("text", [text for name, text in REACHING.items() if name.split()[0] != "identities"])
+def test_so_is_an_identity_even_beside_a_chosen_configuration(text: str, config_is_asked_for: None) -> None:
+    project("", identity=text)
+    with pytest.raises(
+        ConfigError, match=r"identity\.toml(: an identity cannot set| is not trusted: it sets |: there is no)"
+    ):
+        load_identity(Path("identities"), "ada")
+    assert call("ask", "hi") == 3
+
+
+@pytest.mark.parametrize("key", ["api_key", "api_base"])
+@pytest.mark.parametrize("table", ["model", "embedding", "extraction"])
+def test_an_identity_cannot_take_away_the_owners_address_or_key(table: str, key: str) -> None:
+    project("", identity=f'[{table}]\n{key} = ""')
+    with pytest.raises(ConfigError, match=rf"identity\.toml is not trusted: it sets {table}\.{key}"):
+        load_identity(Path("identities"), "ada")
+
+
+@pytest.mark.parametrize(
+    ("table", "model", "is_accepted"),
+    [
+        ('work]\nkind = "openai"', "work/gpt", True),
+        ('work]\nkind = "openai"', "work/https://evil.example", False),
+        ('work]\nkind = "openai"', "work/../gpt", False),
+        ('work]\nkind = "openai"', "home/gpt", False),
+        ('work]\nkind = "huggingface"', "work/gpt", False),
+        ('huggingface]\napi_key = "k"', "huggingface/gpt", False),
+    ],
+)
+@pytest.mark.parametrize("setting", ["model.name", "embedding.model", "extraction.model"])
+@pytest.mark.usefixtures("with_encoders")
+def test_an_identity_may_name_a_model_of_a_provider_that_the_owner_has_set_up(
+    table: str, model: str, *, is_accepted: bool, setting: str
+) -> None:
+    project(f"[providers.{table}\n[model]\nname = 'scripted'", identity=f'{setting} = "{model}"')
+    shown = run("config", "--config", "config.toml")
+    if is_accepted:
+        assert (shown.returncode, f"{setting} = '{model}'" in shown.stdout) == (0, True)
+    else:
+        assert (shown.returncode, f"is not trusted: it sets {setting}" in shown.stderr) == (3, True)
+
+
+@pytest.mark.parametrize("text", HARMLESS_FILES)
+def test_anything_else_is_taken_as_it_is_found(text: str) -> None:
+    Path("config.toml").write_text(text, encoding="utf-8")
+    assert settings().path == Path("config.toml")
+    settings().combined()
+
+
+def test_a_file_that_is_asked_for_or_the_users_own_needs_no_trust(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = REACHING["a tool of its own"]
+    home = Path.home() / ".config" / "chatbot" / "config.toml"
+    home.parent.mkdir(parents=True)
+    home.write_text(text, encoding="utf-8")
+    assert settings().path == home
+    Path("config.toml").write_text(text, encoding="utf-8")
+    assert Settings.read(Path("config.toml"), environ={}).path == Path("config.toml")
+    assert settings({"CHATBOT_CONFIG": "config.toml"}).path == Path("config.toml")
+    monkeypatch.chdir(home.parent)
+    assert settings().path == Path("config.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[modle]", "did you mean 'model'"),
+        ("[model]\nnmae = 1", "did you mean 'name'"),
+        ("[memory.observations]\nttl_day = 1", "did you mean 'ttl_days'"),
+        ("[hooks.inject]\npriorty = 1", "did you mean 'priority'"),
+        ("[memory.basic_sesion]\nkv_cap = 1", "no store is called 'basic_sesion': did you mean 'basic_session'"),
+        ('[agents.chat]\nmemory = ["nope"]', "no store is called 'nope'"),
+        ("[hooks.injct]\nenabled = true", r"it sets hooks.injct.enabled: did you mean 'inject'\? review it"),
+    ],
+)
+def test_a_mistake_in_a_found_file_is_named_as_one(text: str, words: str) -> None:
+    Path("config.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=words):
+        settings()
+
+
+def test_what_was_allowed_holds_for_those_values_in_that_place_alone() -> None:
+    path = Path("config.toml")
+    path.write_text(REACHING["a command"], encoding="utf-8")
+    assert allow(path, {"mcp": {"servers": {"files": {"command": "./evil"}}}}) == {
+        "mcp.servers.files.command": "./evil"
+    }
+    assert settings().is_chosen
+    path.write_text(REACHING["a command"] + "\n[model]\nseed = 7", encoding="utf-8")
+    settings()
+    path.write_text(REACHING["a command"] + '\nargs = ["--all"]', encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"mcp\.servers\.files\.args"):
+        settings()
+
+
+def test_a_link_to_an_allowed_file_is_not_allowed_where_other_code_is_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path("config.toml").absolute()
+    path.write_text(REACHING["a tool of its own"], encoding="utf-8")
+    allow(path, {"agents": {"chat": {"tools": ["evil:act"]}}})
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    Path("config.toml").symlink_to(path)
+    with pytest.raises(ConfigError, match="config trust"):
+        settings()
+
+
+def test_a_damaged_list_of_what_was_allowed_allows_nothing_and_is_written_anew() -> None:
+    table = {"model": {"api_base": "https://example.org"}}
+    allow(Path("config.toml"), table)
+    known = Path.home() / ".local" / "share" / "chatbot" / NAME
+    assert known.stat().st_mode & 0o777 == 0o600
+    known.write_text("[", encoding="utf-8")
+    assert not is_allowed(Path("config.toml"), table)
+    allow(Path("config.toml"), table)
+    assert is_allowed(Path("config.toml"), table)
+
+
+def test_many_processes_that_allow_at_once_lose_nothing(tmp_path: Path) -> None:
+    script = (
+        "import sys, pathlib, chatbot.allowed as t; t.allow(pathlib.Path(sys.argv[1]), {'model': {'api_base': 'x'}})"
+    )
+    names = [str(tmp_path / f"{number}.toml") for number in range(6)]
+    children = [subprocess.Popen([sys.executable, "-c", script, name]) for name in names]
+    assert [child.wait(PATIENCE_S) for child in children] == [0] * 6
+    known = json.loads((Path.home() / ".local" / "share" / "chatbot" / NAME).read_text(encoding="utf-8"))
+    assert set(names) <= set(known)
+
+
+@pytest.mark.parametrize(
+    "command", [["ask", "hi"], ["tools", "list"], ["doctor"], ["config"], ["memory", "list"], ["stores"], ["hooks"]]
+)
+def test_no_command_runs_what_came_with_a_folder(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    Path("evil.py").write_text(EVIL, encoding="utf-8")
+    project('[model]\nname = "scripted"\n' + REACHING["a tool of its own"] + '\nmemory = ["evil:Store"]')
+    assert call(*command) != 0
+    shown = capsys.readouterr()
+    assert "chatbot config trust" in shown.out + shown.err
+    assert not Path("ran").exists()
+
+
+def test_trusting_it_says_what_was_allowed_without_its_keys_and_then_it_runs() -> None:
+    Path("evil.py").write_text(EVIL, encoding="utf-8")
+    project('[model]\nname = "scripted"\n[agents.chat]\nmemory = ["basic_session"]\ntools = ["evil:act"]\n')
+    shown = ok("config", "trust")
+    assert "agents.chat.tools = ['evil:act']" in shown
+    assert not Path("ran").exists()
+    ok("ask", "hi")
+    assert Path("ran").exists()
+    Path("config.toml").write_text('[mcp.servers.a]\ncommand = "x"\nenv = { TOKEN = "sk-secret" }', encoding="utf-8")
+    shown = ok("config", "trust") + ok("config", "trust", "--json")
+    assert "sk-secret" not in shown
+    assert shown.count("(set)") == 2
+
+
+def test_an_identity_is_trusted_by_name_and_as_it_is_now(capsys: pytest.CaptureFixture[str]) -> None:
+    identity = 'model = "scripted"\n[agents.chat]\ntools = ["evil:act"]\n'
+    Path("evil.py").write_text(EVIL, encoding="utf-8")
+    project("", "ada", identity=identity)
+    assert call("ask", "hi") == 3
+    assert "run `chatbot config trust -i ada`" in capsys.readouterr().err
+    assert call("config", "trust") == 0  # of the configuration, which does not cover its identities
+    assert call("ask", "hi") == 3
+    assert call("config", "trust", "-i", "ada") == 0
+    assert "agents.chat.tools = ['evil:act']" in capsys.readouterr().out
+    assert not Path("ran").exists()
+    ok("ask", "hi")
+    assert Path("ran").exists()
+    project("", "ada", identity=identity + 'memory = ["evil:Store"]')
+    assert call("ask", "hi") == 3
+
+
+def test_there_may_be_nothing_to_trust() -> None:
+    assert call("config", "trust") == 3
+    assert call("config", "trust", "-i", "nobody") == 4
+    Path("config.toml").write_text("", encoding="utf-8")
+    assert "it sets nothing that requires it" in ok("config", "trust")
+
+
+def test_a_cache_that_an_identity_names_is_never_opened() -> None:
+    """The attack: the index in it holds a pickle, sealed with a key that came along."""
+    project('[model]\nname = "scripted"\n')
+    own = {"CHATBOT_MEMORY__OBSERVATIONS__CACHE": str(Path("notes").absolute())}
+    ok("ask", SAID, **own)
+    ok("memory", "reindex", **own)  # which writes an index however small
+    assert any(path.is_file() for path in Path("notes").rglob("*"))
+    for path in sorted(Path("notes").rglob("*"), reverse=True):
+        path.chmod(0)
+    Path("notes").chmod(0o700)
+    project('[model]\nname = "scripted"\n', identity='[memory.observations]\ncache = "notes"\n')
+    for command in (["ask", "stamps?"], ["memory", "search", "stamps"], ["doctor"], ["memory", "reindex"]):
+        assert call(*command) != 0
+
+
+def test_links_do_not_lead_a_found_configuration_to_other_identities(tmp_path: Path) -> None:
+    own = tmp_path / "own" / "ada"
+    own.mkdir(parents=True)
+    Path("config.toml").write_text('[model]\nname = "scripted"\n[sessions]\nttl_days = 0.00001\n', encoding="utf-8")
+    Path("identities").symlink_to(own.parent)
+    assert call("ask", "hi") == 3
+    assert list(own.iterdir()) == []
+    assert call("--config", "config.toml", "ask", "hi") == 0
+    assert list(own.iterdir()) != []
+
+
+def test_a_plug_in_is_not_looked_for_beside_a_configuration_that_was_only_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The user's variable names an installed plug-in, and the folder has one of that name."""
+    project('[model]\nname = "scripted"\n')
+    Path("evil.py").write_text(EVIL, encoding="utf-8")
+    tools = {"CHATBOT_AGENTS__CHAT__TOOLS": '["evil:act"]', "PYTHONSAFEPATH": "1"}
+    assert process.run("ask", "hi", **tools).returncode == 3
+    assert not Path("ran").exists()
+    ok("config", "trust")
+    assert process.run("ask", "hi", **tools).returncode == 3  # it sets nothing that needs trust, and so is only found
+    assert process.run("--config", "config.toml", "ask", "hi", **tools).returncode == 0
+    assert Path("ran").exists()
+
+
+def test_a_session_on_the_disk_names_no_code(capsys: pytest.CaptureFixture[str]) -> None:
+    project('[model]\nname = "scripted"\n')
+    Path("evil.py").write_text(EVIL, encoding="utf-8")
+    assert call("ask", SAID) == 0
+    (session,) = Path("identities/ada/memory/sessions").iterdir()
+    for path in (session / "session.json", session.parents[1] / "sessions.json"):
+        path.write_text(path.read_text("utf-8").replace('"observations"', '"evil:Store"'), encoding="utf-8")
+    for flags in ((), ("--config", "config.toml")):
+        for command in (["sessions", "show", session.name], ["ask", "-r", session.name, "hi"], ["ask", "-c", "hi"]):
+            assert call(*flags, *command) == 3
+            assert "uses the store 'evil:Store', which is not configured" in capsys.readouterr().err
+        for command in (["sessions", "search", "stamps"], ["doctor"], ["sessions", "prune", "--yes"], ["maintain"]):
+            call(*flags, *command)
+    assert process.run("sessions", "show", session.name).returncode == 3  # which finds modules in its folder
+    assert not Path("ran").exists()
+
+
+async def test_a_session_may_use_the_stores_that_its_owner_named(tmp_path: Path) -> None:
+    name = "chatbot.stores.in_memory:InMemoryStore"
+    async with MemorySystem(tmp_path) as memory:
+        session = await memory.create_session([name], "chat")
+        await memory.load_session(session.id, "chat")
+    async with MemorySystem(tmp_path) as memory:
+        with pytest.raises(UnknownStore, match="which is not configured"):
+            await memory.load_session(session.id, "chat")
+        assert await memory.expire_sessions() == []
+    for plugins, settings in (([name], None), ([], {name: dict[str, Any]()})):
+        async with MemorySystem(tmp_path, plugins=plugins, settings=settings) as memory:
+            await memory.load_session(session.id, "chat")
+
+
+def test_a_bundle_brings_neither_settings_nor_code(tmp_path: Path) -> None:
+    project('[model]\nname = "scripted"\n')
+    Path("evil.py").write_text(EVIL, encoding="utf-8")
+    assert call("ask", SAID) == 0
+    bundle = tmp_path / "all.zip"
+    assert call("sessions", "export", "--all", "-o", str(bundle), "--format", "bundle") == 0
+    (old,) = Path("identities/ada/memory/sessions").iterdir()
+    changed = {f"sessions/{old.name}/session.json": lambda data: data.replace(b'"observations"', b'"evil:Store"')}
+    _repack(bundle, tmp_path / "code.zip", changed)
+    project('[model]\nname = "scripted"\n', "grace")
+    assert call("sessions", "import", str(tmp_path / "code.zip"), "-i", "grace") == 0
+    (new,) = Path("identities/grace/memory/sessions").iterdir()
+    assert json.loads((new / "session.json").read_text("utf-8"))["store_types"] == ["basic_session", "observations"]
+    for name in ("identity.toml", "config.toml", f"sessions/{old.name}/identity.toml", "../identity.toml"):
+        _repack(bundle, tmp_path / "more.zip", {}, {name: b'model = "oobabooga/http://evil.example"'})
+        assert call("sessions", "import", str(tmp_path / "more.zip"), "-i", "grace") == 7
+    assert sorted(Path("identities/grace").rglob("*.toml")) == [Path("identities/grace/identity.toml")]
+    assert not Path("ran").exists()
+
+
+def _repack(source: Path, target: Path, changed: dict[str, Any], added: dict[str, bytes] | None = None) -> None:
+    """Another bundle, whole as its manifest says."""
+    with zipfile.ZipFile(source) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    files = {name: changed.get(name, bytes)(data) for name, data in files.items()} | (added or {})
+    manifest = json.loads(files.pop("manifest.json"))
+    told = {name: {"size": len(data), "sha256": sha256(data).hexdigest()} for name, data in files.items()}
+    with zipfile.ZipFile(target, "w") as archive:
+        archive.writestr("manifest.json", json.dumps(manifest | {"files": told}))
+        for name, data in files.items():
+            archive.writestr(name, data)
+
+
+def test_opening_a_memory_leaves_a_line_in_the_log_with_its_path(caplog: pytest.LogCaptureFixture) -> None:
+    project('[model]\nname = "scripted"\n')
+    with caplog.at_level(logging.INFO):
+        assert call("ask", "hi") == 0
+    lines = [record.getMessage() for record in caplog.records if "initializing" in record.getMessage()]
+    home = Path("identities/ada/memory").resolve()
+    assert [f"initializing memory store {name} in {home}" for name in ("basic_session", "observations")] == sorted(
+        lines
+    )

@@ -1,0 +1,303 @@
+"""Files from elsewhere, as they are written and as they are not: parsers give values, or say what is wrong."""
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatbot.stores.errors import DamagedFile, InvalidValue, StoreError
+from chatbot.transfer import chatgpt, claude, markdown_notes, memstore
+from chatbot.transfer.items import Conversation, MemoryItem, Skip
+from chatbot.transfer.json_text import elements
+from chatbot.transfer.sources import open_source
+from tests.transfer import exports
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+NAMES = st.sampled_from(
+    ["mapping", "message", "author", "role", "content", "parts", "parent", "current_node", "title", "id", "create_time"]
+)
+SHAPED = st.recursive(
+    JSON | st.sampled_from(["user", "assistant", "text", "root"]),
+    lambda inner: st.dictionaries(NAMES, inner, max_size=6) | st.lists(inner, max_size=3),
+    max_leaves=15,
+)
+
+
+def _said(item: object) -> list[tuple[str, str]]:
+    assert isinstance(item, Conversation)
+    return [(entry.role, entry.content) for entry in item.entries]
+
+
+def test_a_conversation_of_chatgpt_is_the_branch_that_was_shown_last() -> None:
+    value = exports.chatgpt(
+        exports.chatgpt_message("user", "why does it fail?"),
+        exports.chatgpt_message("assistant", "a timeout", at=1_700_000_010),
+    )
+    value["mapping"]["regenerated"] = {
+        "id": "regenerated",
+        "message": exports.chatgpt_message("assistant", "the answer that was thrown away"),
+        "parent": "n1",
+        "children": [],
+    }
+    item = chatgpt.read(value, 1)
+    assert _said(item) == [("user", "why does it fail?"), ("assistant", "a timeout")]
+    assert isinstance(item, Conversation)
+    assert (item.key, item.title) == ("c-1", "Deploy timeout")
+    assert item.used_at.timestamp() == 1_700_000_900.25
+    assert item.entries[0].at.timestamp() == 1_700_000_000.5
+
+
+def test_tools_reasoning_and_pictures_of_chatgpt_are_counted_not_forged() -> None:
+    item = chatgpt.read(
+        exports.chatgpt(
+            exports.chatgpt_message(
+                "user",
+                {"content_type": "image_asset_pointer", "asset_pointer": "file-service://x"},
+                "what is it?",
+                kind="multimodal_text",
+            ),
+            exports.chatgpt_message("assistant", "import os", kind="code", recipient="python"),
+            exports.chatgpt_message("tool", '[{"id": "x", "name": "delete", "arguments": "{}"}]'),
+            exports.chatgpt_message("assistant", "hm", kind="thoughts"),
+            exports.chatgpt_message("system", "you are a pirate"),
+            exports.chatgpt_message("tool_call", "forged role"),
+            exports.chatgpt_message("assistant", "a cat"),
+        ),
+        1,
+    )
+    assert _said(item) == [("user", "[image]\n\nwhat is it?"), ("assistant", "a cat")]
+    assert isinstance(item, Conversation)
+    assert item.left_out == {"image": 1, "tool": 2, "thoughts": 1, "hidden": 3}
+
+
+def test_a_tree_that_is_broken_is_followed_as_far_as_it_goes() -> None:
+    value = exports.chatgpt(
+        exports.chatgpt_message("user", "hello"), exports.chatgpt_message("assistant", "hi", at=1.8e9)
+    )
+    value["mapping"]["n1"]["parent"] = "n2"  # a cycle
+    assert ("assistant", "hi") in _said(chatgpt.read(value, 1))
+    for node in ("gone", None, ["n2"], 7):
+        assert ("assistant", "hi") in _said(chatgpt.read(value | {"current_node": node}, 1))
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (None, "no messages"),
+        ({"mapping": []}, "no messages"),
+        ({"mapping": {}}, "no id"),
+        ({"mapping": {}, "id": "x"}, "no text"),
+        (exports.chatgpt(), "no text"),
+    ],
+)
+def test_what_is_no_conversation_is_skipped_and_says_why(value: Any, why: str) -> None:
+    item = chatgpt.read(value, 3)
+    assert isinstance(item, Skip)
+    assert why in item.why
+
+
+@given(SHAPED)
+def test_no_json_breaks_a_parser(value: Any) -> None:
+    assert isinstance(chatgpt.read(value, 1), Conversation | Skip)
+    assert isinstance(chatgpt.read({"id": "x", "mapping": {"root": value}}, 1), Conversation | Skip)
+    assert isinstance(claude.read(value, 1), Conversation | Skip)
+    assert isinstance(claude.read({"uuid": "x", "chat_messages": [value]}, 1), Conversation | Skip)
+    assert all(isinstance(each, MemoryItem | Skip) for each in memstore.read(value, 1))
+    times: list[Any] = [float("inf"), 1e300, -1e300, "yesterday", "0001-01-01", True, []]
+    for strange in times:
+        assert isinstance(chatgpt.read(exports.chatgpt(create_time=strange), 1), Skip)
+
+
+def test_a_conversation_of_claude_has_its_files_and_not_its_thoughts() -> None:
+    question = exports.claude_message(
+        "human",
+        "is this bread?",
+        attachments=[{"file_name": "recipe.txt", "file_size": 9, "file_type": "txt", "extracted_content": "flour"}],
+        files=[{"file_name": "photo.png"}],
+    )
+    answer = exports.claude_message("assistant", "yes")
+    answer["content"] = [
+        {"type": "thinking", "thinking": "flour …"},
+        {"type": "tool_use", "name": "search", "input": {}},
+        {"type": "text", "text": "yes, it is"},
+    ]
+    item = claude.read(exports.claude(question, answer, exports.claude_message("system", "obey")), 1)
+    assert _said(item) == [
+        ("user", "is this bread?\n\n[file: recipe.txt]\nflour\n\n[file: photo.png]"),
+        ("assistant", "yes, it is"),
+    ]
+    assert isinstance(item, Conversation)
+    assert item.left_out == {"thinking": 1, "tool_use": 1, "hidden": 1}
+
+
+def test_an_old_message_of_claude_has_only_a_text() -> None:
+    old = {"uuid": "m", "text": "hello", "sender": "human", "created_at": "2023-08-01T00:00:00.000000Z"}
+    assert _said(claude.read(exports.claude(old), 1)) == [("user", "hello")]
+
+
+def test_branches_of_claude_are_told_apart() -> None:
+    messages = [
+        exports.claude_message("human", "one", uuid="1"),
+        exports.claude_message("assistant", "thrown away", uuid="2", parent_message_uuid="1"),
+        exports.claude_message("assistant", "kept", uuid="3", parent_message_uuid="1"),
+    ]
+    item = claude.read(exports.claude(*messages, current_leaf_message_uuid="3"), 1)
+    assert _said(item) == [("user", "one"), ("assistant", "kept")]
+
+
+def test_what_claude_remembers_comes_in_as_memories() -> None:
+    value = {"conversations_memory": "Sam bakes.", "project_memories": {"p": "A bakery.", "q": ""}, "account_uuid": "a"}
+    assert [memory.draft.narrative for memory in claude.read_memory(value)] == ["Sam bakes.", "A bakery."]
+
+
+def test_a_list_is_read_element_by_element_and_breaks_where_it_is_broken() -> None:
+    assert list(elements('[1, {"a": [2]}, "x"]\n', "f")) == [1, {"a": [2]}, "x"]
+    assert list(elements('{"a": 1}', "f")) == [{"a": 1}]
+    assert list(elements("[]", "f")) == []
+    for broken in (
+        "",
+        "[",
+        "[1",
+        "[1 2]",
+        "[1,",
+        '[{"a"]',
+        "[1] 2",
+        '{"a": 1}}',
+        "[" * 100_000,
+        "[" + "9" * 9_000 + "]",
+    ):
+        with pytest.raises(DamagedFile, match="f is not valid JSON"):
+            list(elements(broken, "f"))
+
+
+@given(st.lists(JSON, max_size=5))
+def test_every_list_is_read_as_json_reads_it(values: list[Any]) -> None:
+    text = json.dumps(values)
+    expected = json.loads(text, parse_constant=lambda _: None)
+    assert list(elements(text, "f")) == expected
+
+
+def test_a_markdown_file_with_front_matter_is_one_memory() -> None:
+    head = '---\nname: "Prefers tabs"\ndescription: about code\ntype: preference\ntags: [code, style]\n---\n'
+    text = f"{head}\nTabs.\n## Why\n"
+    [memory] = markdown_notes.read(text, "notes/tabs.md")
+    draft = memory.draft
+    assert (draft.title, draft.subtitle, draft.type) == ("Prefers tabs", "about code", "preference")
+    assert (list(draft.tags), draft.narrative, memory.key) == (["code", "style"], "Tabs.\n## Why", "tabs.md")
+
+
+def test_any_other_markdown_file_is_a_memory_for_each_section() -> None:
+    text = "intro\n\n# House\n\n## Heating\n- serviced in May\n```\n# no heading\n```\n## Empty\n"
+    text += "# Garden\nroses\n# Garden\nmore"
+    found = list(markdown_notes.read(text, "CLAUDE.md"))
+    assert [memory.draft.title for memory in found] == ["CLAUDE", "House › Heating", "Garden", "Garden"]
+    assert "# no heading" in found[1].draft.narrative
+    assert len({memory.key for memory in found}) == 4
+
+
+def test_a_date_in_the_name_of_a_note_is_when_it_was_written() -> None:
+    [memory] = markdown_notes.read("rain", "2026-01-31.md")
+    assert memory.draft.created_at is not None
+    assert memory.draft.created_at.date().isoformat() == "2026-01-31"
+
+
+@given(st.text(max_size=300))
+def test_no_text_breaks_the_markdown_parser(text: str) -> None:
+    for body in (text, f"---\n{text}\n---\n{text}", f"# {text}"):
+        assert all(isinstance(each, MemoryItem) for each in markdown_notes.read(body, "a.md"))
+
+
+def test_facts_of_memstore_keep_what_we_know_of() -> None:
+    [memory] = memstore.read(exports.memstore_fact(7, "prefers tea"), 1)
+    assert isinstance(memory, MemoryItem)
+    assert (memory.draft.title, memory.draft.type, memory.namespace) == ("prefers tea", "preference", "")
+    [old] = memstore.read(exports.memstore_fact(6, "prefers coffee", superseded_by=7), 1)
+    assert isinstance(old, Skip)
+    task = {"kind": "task", "status": "pending", "scope": "matthew", "surface": "startup", "project": "x"}
+    [todo] = memstore.read(exports.memstore_fact(8, "call", subject="todo", metadata=json.dumps(task)), 1)
+    assert isinstance(todo, MemoryItem)
+    assert (todo.draft.type, todo.draft.project) == ("task", "x")
+    assert (todo.draft.metadata or {})["scope"] == "collaborative"
+
+
+def test_kinds_are_recognised_by_what_is_in_them(tmp_path: Path) -> None:
+    for kind, value in {
+        "chatgpt": [exports.chatgpt()],
+        "claude": [exports.claude()],
+        "memstore": {"facts": [exports.memstore_fact(1, "x")]},
+    }.items():
+        path = tmp_path / f"{kind}.json"
+        path.write_bytes(exports.as_bytes(value))
+        assert open_source(path).kind == kind
+    (tmp_path / "notes").mkdir()
+    assert open_source(tmp_path / "notes").kind == "markdown"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "error", "named"),
+    [
+        ("a.json", b"[1]", InvalidValue, "--from"),
+        ("a.json", b"[]", InvalidValue, "--from"),
+        ("a.txt", b"hello", InvalidValue, r"a.txt has an unknown format: name it with --from \(bundle, chatgpt"),
+        ("empty.txt", b"", InvalidValue, "unknown format"),
+        ("a.yaml", b"x: [", InvalidValue, "unknown format"),
+        ("b.json", b'{"a": 1', DamagedFile, r"^\S+b.json is not valid JSON: it ends early"),
+        ("a.json", b'[{"mapping": {}', DamagedFile, "ends early"),
+        ("a.json", b"\xff\xfe", DamagedFile, "not valid UTF-8"),
+        ("a.zip", b"PK\x03\x04nonsense", DamagedFile, "not a readable zip"),
+    ],
+)
+def test_what_cannot_be_recognised_says_so(
+    tmp_path: Path, name: str, data: bytes, error: type[StoreError], named: str
+) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(error, match=named):
+        open_source(tmp_path / name)
+
+
+def test_a_kind_that_it_cannot_be_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "export"
+    folder.mkdir()
+    (folder / "conversations.json").write_bytes(exports.as_bytes([exports.chatgpt()]))
+    with zipfile.ZipFile(tmp_path / "export.zip", "w") as archive:
+        archive.write(folder / "conversations.json", "conversations.json")
+    assert open_source(folder).kind == open_source(tmp_path / "export.zip").kind == "chatgpt"
+    for path, kind in (
+        (folder, "bundle"),
+        (tmp_path / "export.zip", "markdown"),
+        (tmp_path / "export.zip", "bundle"),
+        (folder / "conversations.json", "bundle"),
+        (tmp_path / "nothing", None),
+        (folder, "chatgtp"),
+    ):
+        with pytest.raises(StoreError):
+            open_source(path, kind)
+
+
+def test_a_huge_conversation_is_read_whole() -> None:
+    messages = [exports.chatgpt_message("user", "word " * 50) for _ in range(5_000)]
+    messages.append(exports.chatgpt_message("assistant", "x" * 5_000_000))
+    [value] = elements(json.dumps([exports.chatgpt(*messages)]), "f")
+    said = _said(chatgpt.read(value, 1))
+    assert (len(said), len(said[-1][1])) == (5_001, 5_000_000)
+
+
+def test_links_in_a_folder_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text("secret", "utf-8")
+    folder = tmp_path / "notes"
+    (folder / ".hidden").mkdir(parents=True)
+    (folder / ".hidden" / "a.md").write_text("hidden", "utf-8")
+    (folder / "link.md").symlink_to(tmp_path / "secret.txt")
+    (folder / "binary.md").write_bytes(b"\xff\xfe\x00")
+    (folder / "good.md").write_text("@../secret.txt says more", "utf-8")
+    items = list(open_source(folder).items())
+    assert [item.draft.narrative for item in items if isinstance(item, MemoryItem)] == ["@../secret.txt says more"]
+    assert {item.what for item in items if isinstance(item, Skip)} == {"link.md", "binary.md"}
