@@ -7,6 +7,7 @@ later is history at once.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from typing import Any
 
 from chatbot.memory.profile_lines import (
     CATEGORY,
+    HEALTH,
     KEPT,
     KIND,
     PINNED,
@@ -37,6 +39,8 @@ from chatbot.stores.fields import fold
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter
 from chatbot.stores.records import format_time
+
+logger = logging.getLogger(__name__)
 
 PROPOSED = "proposed slot"
 """The kind of a value that a tool or a program proposes: it holds once the person accepts it."""
@@ -116,11 +120,29 @@ async def learn_from(
     rows = await slot_rows(scope, SENSITIVITIES)
     employers = [line.value for line in lines_at(rows, now, slot="employer") if not line.ended]
     done = []
+    is_private = False
     for each in stated(text, question, employers=employers):
         since = _since(each, said_at)
-        done.append(await _state(scope, each, by=by, said_at=said_at, since=since, source=source, rows=rows))
+        kept = await _state(scope, each, by=by, said_at=said_at, since=since, source=source, rows=rows)
         rows = []  # which have changed
-    return [each for each in done if each.outcome != "skipped"]
+        if kept.outcome != "skipped":
+            done.append(kept)
+            is_private = is_private or each.slot in PRIVATE
+    if is_private:
+        await _keep_private(scope, source)
+    return done
+
+
+async def _keep_private(scope: Scope, source: str) -> None:
+    """Make the exchange that tells of health as private as the slot that it fills."""
+    rows = await scope.store.get(scope.acting(SENSITIVITIES), [source])
+    if not any(row.sensitivity == "public" for row in rows):
+        return
+    fields: dict[str, Any] = {"sensitivity": "private", "metadata": {HEALTH: True}}
+    try:
+        await scope.commit(Event(kind="update", at=scope.clock(), ids=(source,), fields=fields, who=scope.agent_id))
+    except StoreError as error:
+        logger.warning("the exchange %s tells of health and could not be made private: %s", source, error)
 
 
 async def _state(

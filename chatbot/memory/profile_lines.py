@@ -26,6 +26,8 @@ from chatbot.stores.records import check_time, format_time, parse_time
 
 CATEGORY = "profile"
 KIND, SLOT, PINNED = "kind", "slot", "pinned"
+HEALTH = "health"
+"""The key of the metadata of an exchange that tells of health, and is private for that."""
 OWN: tuple[Sensitivity, ...] = ("public", "private")
 """What a person sees of their own profile."""
 KEPT: tuple[Status, ...] = ("active", "superseded")

@@ -36,7 +36,6 @@ from chatbot.stores.query import (
     Wanted,
     check_limit,
 )
-from chatbot.stores.records import format_time
 
 if TYPE_CHECKING:
     from chatbot.memory.recall import Recollection
@@ -64,15 +63,7 @@ class Hit:
 
     def index(self) -> dict[str, Any]:
         """Just enough to decide whether to ask for all of it."""
-        row = self.observation
-        return {
-            "id": row.id,
-            "type": row.type,
-            "title": row.title or row.narrative[:80] or row.user_text[:80],
-            "score": round(self.score, 4),
-            "created_at": format_time(row.created_at),
-            "token_count": row.token_count,
-        }
+        return self.observation.brief() | {"score": round(self.score, 4)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -183,7 +183,9 @@ async def test_we_know_the_tools_that_answer_from_memory(memory: MemorySystem) -
     assert {tool.spec.name for tool in tools} == MEMORY_TOOLS
 
 
-AT_SERVERS = {"memory_list", "memory_confirm", "memory_profile", "memory_profile_set"}
+AT_SERVERS = {"memory_list", "memory_confirm", "memory_recall"} | {
+    f"memory_profile{deed}" for deed in ("", "_set", "_proposals", "_reject")
+}
 """Tools that prompts have no room for."""
 
 

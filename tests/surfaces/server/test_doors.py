@@ -29,6 +29,9 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("DELETE", "/v1/profile/{slot}"): None,
     ("PUT", "/v1/profile/{slot}/pin"): {"pinned": True},
     ("GET", "/v1/profile/{slot}/history"): None,
+    ("GET", "/v1/profile/proposals"): None,
+    ("POST", "/v1/profile/proposals/{memory_id}/accept"): None,
+    ("DELETE", "/v1/profile/proposals/{memory_id}"): None,
     ("GET", "/v1/sessions"): None,
     ("POST", "/v1/sessions"): {"title": "new"},
     ("GET", "/v1/sessions/search"): None,
@@ -49,6 +52,7 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("GET", "/v1/memories"): None,
     ("POST", "/v1/memories"): {"title": "something else"},
     ("GET", "/v1/memories/search"): None,
+    ("GET", "/v1/memories/recall"): None,
     ("POST", "/v1/memories/purge"): {"person": "nobody", "dry_run": True},
     ("GET", "/v1/memories/{memory_id}"): None,
     ("PATCH", "/v1/memories/{memory_id}"): {"title": "changed"},
@@ -73,6 +77,7 @@ ASKED: dict[tuple[str, str], Json | None] = {
 """How to ask each route, so that it would answer. A route that is not here fails the tests: say how it is guarded."""
 
 QUERIES: dict[tuple[str, str], Json] = {
+    ("GET", "/v1/memories/recall"): {"q": "anything"},
     ("GET", "/v1/users/export"): {"user": "alice"},
     ("DELETE", "/v1/users"): {"user": "alice"},
 }
@@ -89,6 +94,12 @@ NAMING = [
 NOWHERE = {"/openapi.json", "/v1/models", "/v1/models/{name}", "/v1/responses/{response}"}
 PLACED = [route for route in GUARDED if route[1] not in NOWHERE]
 """Routes at one identity."""
+
+
+def proposal(value: str) -> Json:
+    """What a memory is that proposes a value for a slot of the profile."""
+    return {"title": f"proposed: motto: {value}", "category": "profile",
+            "metadata": {"slot": f"motto {uuid.uuid4()}", "held": {"value": value}}}  # fmt: skip
 
 
 @dataclass
@@ -108,6 +119,7 @@ class World:
                 "/v1/tasks/{task_id}": ("tasks", {"title": "to do"}),
                 "/v1/facts/{fact_id}": ("facts", {"subject": "plugh", "predicate": "is", "object": "secret"}),
             }.get(path, ("memories", {"title": f"The secret word is plugh {uuid.uuid4()}"}))
+            body = proposal("plugh") if "proposals" in path else body
             kept = client.post(f"/v1/{kind}", json=body).json()["id"]
             other = client.post("/v1/memories", json={"title": f"It is xyzzy now {uuid.uuid4()}"}).json()["id"]
             ids = _missing("transcript.md" if "files" in path else "ada")
