@@ -242,14 +242,16 @@ def main() -> None:
     parser.add_argument("sets", nargs="*", type=Path, help="files in LoCoMo's or the common form")
     parser.add_argument("--half", choices=("all", "seen", "unseen"), default="all", help="every other question")
     parser.add_argument("--no-peers", action="store_true", help="leave out FTS5 and bm25s")
+    parser.add_argument("--no-own", action="store_true", help="leave out the sets that come with this script")
     parser.add_argument("--notes", type=int, default=5000, help="notes of one form; 0 leaves that set out")
     given = parser.parse_args()
 
     async def run() -> None:
-        await measure("everyday", [everyday()], given.half, peers=not given.no_peers)
-        await measure("languages", [languages(in_english=False)], given.half, peers=not given.no_peers)
-        await measure("in English", [languages(in_english=True)], given.half, peers=not given.no_peers)
-        if given.notes:
+        if not given.no_own:
+            await measure("everyday", [everyday()], given.half, peers=not given.no_peers)
+            await measure("languages", [languages(in_english=False)], given.half, peers=not given.no_peers)
+            await measure("in English", [languages(in_english=True)], given.half, peers=not given.no_peers)
+        if given.notes and not given.no_own:
             await measure("notes", [notes(given.notes)], given.half, peers=not given.no_peers)
         for path in given.sets:
             await measure(

@@ -46,24 +46,11 @@ PROPOSED = "proposed slot"
 """The kind of a value that a tool or a program proposes: it holds once the person accepts it."""
 _BY_PERSON, _BY_RULE, BY_MODEL = "person", "rule", "model"
 _THIRD = re.compile(
-    r"^(?:the )?(?:user|person|speaker)(?P<verb>'s| is| was| has| lives| works| speaks| moved| "
-    r"left| no longer| does not| doesn't)\b",
-    re.IGNORECASE,
+    r"^(?:the )?(?:user|person|speaker)(?P<verb>'s| does not| doesn't| no longer| [a-z]+)(?P<rest>\b.*)$",
+    re.IGNORECASE | re.DOTALL,
 )
-_FIRST = {
-    "'s": "my",
-    "is": "I'm",
-    "was": "I was",
-    "has": "I have",
-    "lives": "I live",
-    "works": "I work",
-    "speaks": "I speak",
-    "moved": "I moved",
-    "left": "I left",
-    "no longer": "I no longer",
-    "does not": "I don't",
-    "doesn't": "I don't",
-}
+_FIRST = {"'s": "my", "is": "I'm", "was": "I was", "has": "I have", "does not": "I don't", "doesn't": "I don't"}
+"""How somebody says of themselves what is told of them; other verbs lose the ending of the third person."""
 _SPOKEN = frozenset({"chat", "agent", "user"})
 """Sources of exchanges that a person had here; of all others a statement is only evidence."""
 _LEFT = re.compile(r"\bleft\b", re.IGNORECASE)
@@ -103,10 +90,29 @@ async def learn_facts(scope: Scope, facts: Iterable[str], source: str, said_at: 
     scope.check("read")
     done = []
     for fact in facts:
-        if told := _THIRD.match(fact.strip()):
-            text = _FIRST[told["verb"].strip().lower()] + fact.strip()[told.end() :]
+        if text := in_first_person(fact):
             done += await learn_from(scope, text, "", source, said_at, by=BY_MODEL)
     return done
+
+
+def in_first_person(fact: str) -> str:
+    """Return "The user lives in Lisbon" as the person says it; empty for what is told of somebody else. Pure."""
+    told = _THIRD.match(fact.strip())
+    if not told:
+        return ""
+    verb, rest = told["verb"].strip().lower(), told["rest"]
+    if verb == "no longer":
+        verb, _, rest = rest.strip().partition(" ")
+        return f"I no longer {_plain(verb)} {rest}"
+    first = _FIRST.get(verb) or f"I {_plain(verb)}"
+    return first + re.sub(r"^ (?:his|her|their) ", " my ", rest)
+
+
+def _plain(verb: str) -> str:
+    """Return a verb without the ending of the third person."""
+    if verb.endswith("ies"):
+        return f"{verb[:-3]}y"
+    return re.sub(r"(?<=[osxh])es$|(?<=[^s])s$", "", verb)
 
 
 async def learn_from(
