@@ -33,11 +33,32 @@ from chatbot.memory.writing import Draft
 from chatbot.models.local_encoder import LocalEmbedder
 
 AGENT = "footprint"
-_WHO = "My neighbour|The plumber|Aunt Vera|Our landlord|The vet|Grandpa|A colleague|The coach".split("|")
-_DID = "repaired|sold|lost|painted|borrowed|forgot|recommended|cleaned|hid|broke".split("|")
-_WHAT = "bicycle|oven|kayak|telescope|passport|violin|lantern|quilt|printer|boiler|canoe|stamp album".split("|")
-_WHERE = "in the cellar|at the lake|near the station|in Porto|behind the church|at work|on the balcony".split("|")
-_WHEN = "in spring|last summer|before the wedding|on a Sunday|during the storm|after lunch".split("|")
+_WHO = ["My neighbour", "The plumber", "Aunt Vera", "Our landlord", "The vet", "Grandpa", "A colleague", "The coach"]
+_DID = ["repaired", "sold", "lost", "painted", "borrowed", "forgot", "recommended", "cleaned", "hid", "broke"]
+_WHAT = [
+    "bicycle",
+    "oven",
+    "kayak",
+    "telescope",
+    "passport",
+    "violin",
+    "lantern",
+    "quilt",
+    "printer",
+    "boiler",
+    "canoe",
+    "stamp album",
+]
+_WHERE = [
+    "in the cellar",
+    "at the lake",
+    "near the station",
+    "in Porto",
+    "behind the church",
+    "at work",
+    "on the balcony",
+]
+_WHEN = ["in spring", "last summer", "before the wedding", "on a Sunday", "during the storm", "after lunch"]
 
 
 def opened(folder: Path) -> MemorySystem:
