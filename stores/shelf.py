@@ -29,7 +29,10 @@ class Hands(Protocol):
     """The right to change what is on the shelf, for as long as nobody else has it."""
 
     def put(self, name: str, data: bytes, *, durable: bool = False) -> None:
-        """Add a piece, whole or not at all. Without `durable` a power cut may lose or damage it."""
+        """Add a piece, whole or not at all; it can be opened at once.
+
+        Without `durable` a power cut may lose or damage it.
+        """
 
     def publish(self, value: Any) -> Hashable:
         """Replace the list by a JSON value, atomically and durably, and return the new `stamp`."""
