@@ -68,6 +68,23 @@ async def get_json(url: str) -> list[dict[str, dict[str, object]]]:
         return answer
 
 
+async def test_no_piece_of_a_reply_leaves_a_generator_to_be_closed(openai_url: str) -> None:
+    first, finalizer = sys.get_asyncgen_hooks()
+    assert finalizer is not None
+    thrown_away: list[str] = []
+
+    def count(generator: Any) -> None:
+        thrown_away.append(generator.__qualname__)
+        finalizer(generator)
+
+    sys.set_asyncgen_hooks(first, count)
+    try:
+        await reply_of(model_at(openai_url, "says"))
+    finally:
+        sys.set_asyncgen_hooks(first, finalizer)
+    assert not [name for name in thrown_away if "__aiter__" in name]
+
+
 async def test_a_reply_arrives_in_pieces_and_ends_once(openai_url: str) -> None:
     deltas = await reply_of(model_at(openai_url, "says"))
     assert text_of(deltas) == REPLY
