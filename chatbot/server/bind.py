@@ -16,7 +16,7 @@ from chatbot.operation import LEFT_OUT, REQUIRED, NoSuchPage, Operation, Paramet
 from chatbot.operations import Context
 from chatbot.server import values
 from chatbot.server.dependencies import VisitHere
-from chatbot.server.native.pages import RANK, Page, gone
+from chatbot.server.lists import RANK, Page, gone
 from chatbot.server.responses import OF_IDENTITY, OF_MEMORY
 from chatbot.server.shapes import SHAPES, Given, Shape
 from chatbot.server.visit import Visit
