@@ -1,25 +1,32 @@
-"""From where an identity lives to its backend: a folder to plain files, nowhere to memory."""
+"""From where an identity lives to its backend: a folder to plain files, an address to a database, nowhere to memory."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from chatbot.stores.backend import Backend, Place
+from chatbot.stores.errors import UnsupportedOperation
+from chatbot.stores.home import Address, Home
 
 
-def open_backend(home: Path | None) -> Backend:
-    """Return the backend of an identity: files in `home`, or memory for None. Makes nothing yet."""
+def open_backend(home: Home | None) -> Backend:
+    """Return the backend of an identity: files, a database, or memory for None. Makes nothing yet.
+
+    Raises `UnsupportedOperation` for a database.
+    """
     if home is None:
         from chatbot.stores.in_memory_backend import MemoryBackend
 
         return MemoryBackend()
+    if isinstance(home, Address):
+        return _open_postgres(home)
     from chatbot.stores.on_disk.backend import FileBackend
 
     return FileBackend(home)
 
 
-def open_place(place: Place | Path | None) -> Place:
-    """Return the place itself, that of files in a folder, or one in memory for None. Makes nothing yet."""
+def open_place(place: Place | Home | None) -> Place:
+    """Return the place itself, that of files in a folder, of an address, or one in memory for None."""
     if place is None:
         from chatbot.stores.in_memory_backend import MemoryPlace
 
@@ -28,4 +35,10 @@ def open_place(place: Place | Path | None) -> Place:
         from chatbot.stores.on_disk.place import FilePlace
 
         return FilePlace(place)
+    if isinstance(place, Address):
+        return _open_postgres(place)
     return place
+
+
+def _open_postgres(address: Address) -> Backend:
+    raise UnsupportedOperation(f"{address}: this release keeps memories in files only; remove url from [storage]")

@@ -21,6 +21,7 @@ from chatbot.stores.analysis import VERSION
 from chatbot.stores.cache import Cache
 from chatbot.stores.errors import StoreError
 from chatbot.stores.files import FILE_MODE
+from chatbot.stores.home import Home
 
 if TYPE_CHECKING:
     import sqlite3
@@ -51,7 +52,7 @@ class SessionTerms:
         self._rows: dict[str, Row] = {}
 
     @classmethod
-    def of(cls, home: Path | None, root: Path | None = None) -> SessionTerms:
+    def of(cls, home: Home | None, root: Path | None = None) -> SessionTerms:
         """Those of the memory in `home`, in the caches below `root` or the user's; in memory alone for None."""
         return cls(None if home is None else Cache(home, root))
 

@@ -43,8 +43,8 @@ class House(AsyncResource):
         self._own_telemetry = None if options.telemetry else open_telemetry(config.telemetry, serves=True)
         self.telemetry = options.telemetry or self._own_telemetry
         self._options = replace(options, settings=self.setup.settings, telemetry=self.telemetry)
-        self.tokens = Tokens.of(self.setup.identities)
-        self.requests = Requests.of(self.setup.identities)
+        self.tokens = Tokens.of(self.setup.server_home)
+        self.requests = Requests.of(self.setup.server_home)
         self.turns = Turns()
         self.at_work: set[asyncio.Task[None]] = set()
         """Requests that go on though their client may have left."""
