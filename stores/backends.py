@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from chatbot.stores.backend import Backend, Place
-from chatbot.stores.errors import UnsupportedOperation
+from chatbot.stores.errors import BrokenStore
 from chatbot.stores.home import Address, Home
 
 
 def open_backend(home: Home | None) -> Backend:
     """Return the backend of an identity: files, a database, or memory for None. Makes nothing yet.
 
-    Raises `UnsupportedOperation` for a database.
+    Raises `BrokenStore` where the driver of the database is not installed.
     """
     if home is None:
         from chatbot.stores.in_memory_backend import MemoryBackend
@@ -41,4 +41,12 @@ def open_place(place: Place | Home | None) -> Place:
 
 
 def _open_postgres(address: Address) -> Backend:
-    raise UnsupportedOperation(f"{address}: this release keeps memories in files only; remove url from [storage]")
+    try:
+        from chatbot.stores.postgres.backend import PostgresBackend
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("chatbot"):
+            raise
+        raise BrokenStore(
+            f"{address} needs the package {error.name}: pip install 'chatbot-runtime[postgres]'"
+        ) from error
+    return PostgresBackend(address)
