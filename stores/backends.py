@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from chatbot.stores.backend import Backend, Place
@@ -40,13 +42,36 @@ def open_place(place: Place | Home | None) -> Place:
     return place
 
 
+def migrate(address: Address, *, role: str = "") -> list[str]:
+    """Create or update the tables of a database; the names of what was applied.
+
+    `role`, if given, may use them from now on. Raises a `StoreError`.
+    """
+    with _driver():
+        from chatbot.stores.postgres import migration
+    return migration.migrate(address.url, role=role)
+
+
+def distribution_of_tables() -> list[str]:
+    """Return the statements that distribute the tables over the servers of Citus, by identity."""
+    with _driver():
+        from chatbot.stores.postgres import migration
+    return migration.distribution()
+
+
 def _open_postgres(address: Address) -> Backend:
-    try:
+    with _driver():
         from chatbot.stores.postgres.backend import PostgresBackend
+    return PostgresBackend(address)
+
+
+@contextmanager
+def _driver() -> Iterator[None]:
+    try:
+        yield
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("chatbot"):
             raise
         raise BrokenStore(
-            f"{address} needs the package {error.name}: pip install 'chatbot-runtime[postgres]'"
+            f"PostgreSQL needs the package {error.name}: pip install 'chatbot-runtime[postgres]'"
         ) from error
-    return PostgresBackend(address)

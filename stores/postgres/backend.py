@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from chatbot.stores.backend import Backend
+from chatbot.stores.backend import Backend, Examination
 from chatbot.stores.errors import StoreError, StoreFailed
+from chatbot.stores.flaws import Flaw
 from chatbot.stores.home import Address
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database import Database
@@ -47,6 +48,12 @@ class PostgresBackend(PostgresPlace, Backend):
             f"{self.database.shown}: its role {reason}, so the database would not keep identities apart: "
             "use a role that `chatbot storage migrate --role NAME` was run for"
         )
+
+    def examine(self, wish: Examination) -> Iterator[Flaw]:
+        """See `Backend`."""
+        from chatbot.stores.postgres.examination import examine
+
+        return examine(self, wish)
 
     def sizes(self) -> Mapping[str, int]:
         """See `Backend`."""

@@ -70,6 +70,22 @@ def migrate(url: str, *, role: str = "") -> list[str]:
     raise AssertionError("unreachable")
 
 
+TABLES = ("session", "message", "key_value", "head", "line", "document", "lease", "event")
+"""Every table that has rows of identities, and is distributed by them."""
+
+
+def distribution() -> list[str]:
+    """Return the statements that distribute the tables with Citus, so that an identity is on one server."""
+    first, *others = TABLES
+    return [
+        f"SELECT create_distributed_table('chatbot.{first}', 'identity');",
+        *(
+            f"SELECT create_distributed_table('chatbot.{each}', 'identity', colocate_with => 'chatbot.{first}');"
+            for each in others
+        ),
+    ]
+
+
 def check_version(connection: psycopg.Connection[Any], where: str) -> None:
     """Raise a `StoreError` unless the tables are of the version that this release works with."""
     try:
