@@ -42,7 +42,7 @@ def test_the_command_line_works_on_a_database(name: str, tmp_path: Path) -> None
     ok("memory", "add", "Milk is in aisle 4")
     assert "Milk is in aisle 4" in ok("memory", "search", "milk")
     assert "I keep bees in the garden" in ok("sessions", "list")
-    assert "1 model calls" in ok("usage")
+    assert "chat     1 " in ok("usage")
     assert ok("why")
     assert "PostgreSQL" in ok("doctor")
     assert not list(tmp_path.glob("identities/*/memory"))
