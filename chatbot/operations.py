@@ -53,10 +53,10 @@ from chatbot.words import Priority, TaskScope, TaskStatus
 if TYPE_CHECKING:
     from chatbot.memory import MemorySystem, SessionHandle, SessionRecord
     from chatbot.memory.erasure import Erasure
+    from chatbot.memory.memory import Memory
     from chatbot.memory.people import Person
     from chatbot.memory.profile_lines import Line as ProfileLine
     from chatbot.memory.reading import Hit
-    from chatbot.memory.remembering import Remembering
     from chatbot.memory.session_search import SessionHit
     from chatbot.memory.tasks import Task
     from chatbot.memory.writing import Remembered
@@ -71,7 +71,7 @@ _FEW = 10
 class Context:
     """On whose behalf an operation runs: the memory and the sessions that one caller sees."""
 
-    memories_of: Callable[[], Remembering]
+    memories_of: Callable[[], Memory]
     """Raises `UnsupportedOperation` where the agent keeps no memories."""
     system: MemorySystem | None
     """What issues sessions; None where they are out of reach."""
@@ -89,7 +89,7 @@ class Context:
     """Stops what is under way in a session before it is deleted."""
 
     @property
-    def memories(self) -> Remembering:
+    def memories(self) -> Memory:
         """The memories."""
         return self.memories_of()
 

@@ -21,10 +21,10 @@ from chatbot import operation as kinds
 from chatbot.chat.tool_context import ToolContext
 from chatbot.errors import SessionError, SessionNotFound, ToolError, without_folders
 from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.memory.memory import Memory
 from chatbot.memory.people import Person
 from chatbot.memory.profile_lines import Line as ProfileLine
 from chatbot.memory.reading import Hit
-from chatbot.memory.remembering import Remembering
 from chatbot.memory.session_search import SessionHit
 from chatbot.memory.tasks import Task
 from chatbot.memory.writing import Remembered
@@ -86,7 +86,7 @@ def offered(context: ToolContext) -> list[Tool]:
     return [] if context.session is None else memory_tools(context.session, context.memory)
 
 
-def _context(memories: Remembering, memory: MemorySystem | None, agent: str, own: SessionHandle | None) -> Context:
+def _context(memories: Memory, memory: MemorySystem | None, agent: str, own: SessionHandle | None) -> Context:
     clearance = own.clearance if own else memory.clearance if memory else "public"
     return Context(lambda: memories, memory, agent, clearance, any_agent=False, writer="agent", own=own)
 
