@@ -34,7 +34,7 @@ from chatbot.stores.backend import Backend
 from chatbot.stores.backends import open_backend
 from chatbot.stores.base import KeyValueStore, ObservationStore, Store
 from chatbot.stores.errors import InvalidValue, ReadOnlyFolder, StoreError, UnknownStore, UnsupportedOperation
-from chatbot.stores.fields import LONGEST_LINE
+from chatbot.stores.fields import LONGEST_LINE, one_line
 from chatbot.stores.lifecycle import Closable
 from chatbot.stores.plugin_point import present_name
 from chatbot.stores.plugins import open_store
@@ -125,6 +125,7 @@ class MemorySystem(Closable, Memory):
         self._meanings: dict[int, Meaning] = {}
         self._observations = observations or ("in_memory" if home is None else "observations")
         self._catalog = SessionCatalog(self.backend)
+        self._keyed_order = TurnOrder(self.backend.lease("keyed-sessions"))
         self._terms = SessionTerms.of(self.home, self._cache_root())
         self._stores: dict[str, Store] = {}
         self._opening_stores = threading.Lock()
@@ -216,6 +217,24 @@ class MemorySystem(Closable, Memory):
         async with self._catalog.making(record):
             pass
         return self._handle(record, stores)
+
+    async def keyed_session(
+        self, key: str, store_types: Sequence[str], agent_id: str, *, title: str = ""
+    ) -> SessionHandle:
+        """The agent's session under a key of one's own, made of these stores where there is none yet.
+
+        Whoever asks for the same key at the same time, in whichever process, gets the same session.
+        """
+        self._caller.check("chat")
+        origin = f"key:{one_line(key, 'the key')}"
+        async with self._keyed_order:
+            known = await self.list_sessions(agent_id, wanted=lambda record: record.origin == origin)
+            if known:
+                return await self.load_session(known[-1].id, agent_id)
+            names = tuple(_names(store_types))
+            now = self._clock()
+            record = self.new_record(names, agent_id, title, created_at=now, used_at=now, origin=origin)
+            return await self.adopt_session(record, [])
 
     async def load_session(
         self,
