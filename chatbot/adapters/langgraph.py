@@ -27,6 +27,7 @@ from langgraph.store.base import (
 
 from chatbot.embed import AgentMemory, Portal
 from chatbot.stores.access import Sensitivity
+from chatbot.stores.fields import LONGEST_LINE
 from chatbot.stores.observation import Observation
 from chatbot.stores.records import format_time, parse_time
 
@@ -80,13 +81,15 @@ class MemoryStore(BaseStore):
     async def _put(self, namespace: tuple[str, ...], key: str, value: Mapping[str, Any] | None) -> None:
         old = await self._row(namespace, key)
         if value is None:
-            await self._memory.purge(*([old.id] if old else []))
+            if old is not None:
+                await self._memory.purge(old.id)
             return
         made = old.metadata["made"] if old else format_time(self._memory.scope.clock())
-        item = {"kind": _KIND, "namespace": list(namespace), "item": key, "value": value, "made": made}
+        item = {"kind": _KIND, "namespace": list(namespace), "item": key, "made": made}
         narrative = json.dumps(value, ensure_ascii=False)
         metadata = {**item, **_path(namespace)}
-        await self._memory.upsert(_key(namespace, key), key[:200], narrative=narrative, metadata=metadata, source=_KIND)
+        title = "/".join([*namespace, key])[:LONGEST_LINE]
+        await self._memory.upsert(_key(namespace, key), title, narrative=narrative, metadata=metadata, source=_KIND)
 
     async def _search(self, op: SearchOp) -> list[SearchItem]:
         metadata = {"kind": _KIND, **_path(op.namespace_prefix)}
@@ -97,7 +100,7 @@ class MemoryStore(BaseStore):
             found = [(hit.observation, hit.score) for hit in hits]
         else:
             found = [(row, None) for row in await self._memory.every(metadata=metadata, ask=_ASK)]
-        fitting = [(row, score) for row, score in found if _fits(row.metadata["value"], op.filter or {})]
+        fitting = [(row, score) for row, score in found if _fits(json.loads(row.narrative), op.filter or {})]
         return [SearchItem(**_fields(row), score=score) for row, score in fitting[op.offset : op.offset + op.limit]]
 
     async def _namespaces(self, op: ListNamespacesOp) -> list[tuple[str, ...]]:
@@ -121,7 +124,7 @@ def _path(namespace: Sequence[str]) -> dict[str, str]:
 def _fields(row: Observation) -> dict[str, Any]:
     kept = row.metadata
     times: dict[str, datetime] = {"created_at": parse_time(kept["made"]), "updated_at": row.updated_at}
-    return {"value": kept["value"], "key": kept["item"], "namespace": tuple(kept["namespace"]), **times}
+    return {"value": json.loads(row.narrative), "key": kept["item"], "namespace": tuple(kept["namespace"]), **times}
 
 
 def _fits(value: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:

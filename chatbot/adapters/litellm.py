@@ -1,7 +1,7 @@
 """LiteLLM: a callback that adds what is remembered to each `acompletion`, and keeps what is worth keeping.
 
     litellm.callbacks = [MemoryCallback(memory)]
-    await litellm.acompletion(model="gpt-5", messages=[...], user="ada")
+    await litellm.acompletion(model="gpt-5", messages=[...], user="ada")    # each argument by its name
 
 `import litellm` asks the network for a table of prices unless LITELLM_LOCAL_MODEL_COST_MAP=True is set before it, and
 LITELLM_TELEMETRY=False keeps it from reporting its use.
