@@ -131,7 +131,7 @@ class Wanted(TypedDict, total=False):
     visibilities: Annotated[Sequence[Visibility], About("for those readers", cli="visibility", http="visibility")]
     after: Annotated[Past | None, About("created at or after this time")]
     before: Annotated[Past | None, About("created before this time")]
-    metadata: Annotated[Metadata, About("with that in its metadata", cli="meta", http=None, tool=None)]
+    metadata: Annotated[Metadata, About("with that in its metadata: values or conditions", cli="meta", tool=None)]
 
 
 class Fields(TypedDict, total=False):
@@ -371,6 +371,21 @@ async def remember(
     """
     draft: dict[str, Any] = dict(fields) if supersedes is None else {**fields, "supersedes": supersedes}
     return await context.memories.remember(title, source=context.writer, **draft)
+
+
+@changes(http="PUT /v1/memories/by-key/{key}", body="Keyed: What is to be remembered under the key.")
+async def put_memory(
+    context: Context,
+    key: Annotated[Name, About("key of your own")],
+    title: Annotated[Line, About("the point, in one sentence", usual={"http": ""})],
+    **fields: Unpack[Draft],
+) -> Remembered:
+    """Remember something under a key of your own.
+
+    It takes the place of what was kept under that key before, which stays in the history. The same again changes
+    nothing.
+    """
+    return await context.memories.upsert(key, title, source=context.writer, **fields)
 
 
 @changes(

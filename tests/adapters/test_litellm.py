@@ -29,8 +29,8 @@ class Noting(MemoryCallback):
         self.sent.append((changed or kwargs)["messages"])
         return changed
 
-    async def async_log_success_event(self, *arguments: Any) -> None:
-        await super().async_log_success_event(*arguments)
+    async def async_log_success_event(self, *arguments: Any, **named: Any) -> None:
+        await super().async_log_success_event(*arguments, **named)
         self.recorded.set()
 
 

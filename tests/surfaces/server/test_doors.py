@@ -38,7 +38,9 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("GET", "/v1/sessions/{session_id}/deletion"): None,
     ("POST", "/v1/sessions/{session_id}/fork"): {},
     ("GET", "/v1/sessions/{session_id}/messages"): None,
+    ("POST", "/v1/sessions/{session_id}/messages"): {"messages": [{"role": "user", "content": "hello"}]},
     ("DELETE", "/v1/sessions/{session_id}/messages"): None,
+    ("POST", "/v1/context"): {"messages": [{"role": "user", "content": "hello"}]},
     ("POST", "/v1/sessions/{session_id}/chat"): {"text": "hello", "stream": False},
     ("GET", "/v1/sessions/{session_id}/chat"): None,
     ("DELETE", "/v1/sessions/{session_id}/chat"): None,
@@ -48,6 +50,10 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("GET", "/v1/sessions/{session_id}/files/{name}"): None,
     ("GET", "/v1/memories"): None,
     ("POST", "/v1/memories"): {"title": "something else"},
+    ("POST", "/v1/memories/batch"): {"memories": [{"title": "yet another"}]},
+    ("GET", "/v1/memories/export"): None,
+    ("GET", "/v1/memories/by-key/{key}"): None,
+    ("PUT", "/v1/memories/by-key/{key}"): {"title": "under a key"},
     ("GET", "/v1/memories/search"): None,
     ("POST", "/v1/memories/purge"): {"person": "nobody", "dry_run": True},
     ("GET", "/v1/memories/{memory_id}"): None,
@@ -83,7 +89,8 @@ GUARDED = [route for route in ROUTES if route[1] not in OPEN_PATHS]
 NAMING = [
     route
     for route in ROUTES
-    if re.search("_id}|{response}|{slot}", route[1]) and route != ("PUT", "/v1/profile/{slot}")
+    if re.search("_id}|{response}|{slot}|{key}", route[1])
+    and route not in {("PUT", "/v1/profile/{slot}"), ("PUT", "/v1/memories/by-key/{key}")}
 ]
 """Routes that name a session, a response, or something remembered."""
 NOWHERE = {"/openapi.json", "/v1/models", "/v1/models/{name}", "/v1/responses/{response}"}
@@ -112,6 +119,7 @@ class World:
             other = client.post("/v1/memories", json={"title": f"It is xyzzy now {uuid.uuid4()}"}).json()["id"]
             ids = _missing("transcript.md" if "files" in path else "ada")
             client.put(f"/v1/profile/{ids['slot']}", json={"value": "plugh"}).raise_for_status()
+            client.put(f"/v1/memories/by-key/{ids['key']}", json={"title": f"plugh {ids['key']}"}).raise_for_status()
             said = {"model": "ada", "input": "my secret word is plugh", "store": True}
             response = client.post("/v1/responses", json=said).json()["id"]
         return ids | {"session_id": session, "memory_id": kept, "other_id": other, "response": response}
@@ -151,6 +159,7 @@ def _missing(name: str) -> dict[str, str]:
         "session_id": str(uuid.uuid4()),
         "memory_id": str(uuid.uuid4()),
         "slot": f"slot {uuid.uuid4()}",
+        "key": f"key {uuid.uuid4()}",
         "response": f"resp_{uuid.uuid4().hex}{uuid.uuid4().hex}",
         "name": name,
     }
