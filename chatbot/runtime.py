@@ -21,8 +21,8 @@ from chatbot.config import AgentSettings, Config, FormerKeys, Settings, Table, f
 from chatbot.errors import ConfigError, SessionError
 from chatbot.identity import Identity, load_identity
 from chatbot.memory import SessionHandle
+from chatbot.memory.memory import Memory
 from chatbot.memory.record import utc_now
-from chatbot.memory.remembering import Memories
 from chatbot.memory.scope import MemoryEvent, Tell
 from chatbot.memory.system import MemorySystem
 from chatbot.messages import CallOptions, Delta, Message, ToolSpec
@@ -372,7 +372,7 @@ class Runtime(AsyncResource):
         if self._uses_servers:
             self._servers.begin()
 
-    def memories(self) -> Memories:
+    def memories(self) -> Memory:
         """Return the memory for a caller without a session. Raises `ConfigError` where the agent keeps nothing."""
         self.check_memories()
         return self.memory.memories(self.agent)

@@ -21,10 +21,10 @@ from chatbot import operation as kinds
 from chatbot.chat.tool_context import ToolContext
 from chatbot.errors import SessionError, SessionNotFound, ToolError, without_folders
 from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.memory.memory import Memory
 from chatbot.memory.people import Person
 from chatbot.memory.profile_lines import Line as ProfileLine
 from chatbot.memory.reading import Hit
-from chatbot.memory.remembering import Remembering
 from chatbot.memory.session_search import SessionHit
 from chatbot.memory.tasks import Task
 from chatbot.memory.writing import Remembered
@@ -65,10 +65,13 @@ def memory_tools(
     if not session.supports(ObservationStore):
         return []
     context = _context(session, memory, session.agent_id, session)
-    offered = [each for each in table if each.tool and each.model]
-    return [
-        OperationTool(each, context, short=True) for each in offered if memory is not None or not _is_of_sessions(each)
-    ]
+    tools = offered_to_models(context, table)
+    return [each for each in tools if memory is not None or not each.spec.name.startswith("session_")]
+
+
+def offered_to_models(context: Context, table: Table = OPERATIONS) -> list[Tool]:
+    """The tools for a model, in short schemas, for a caller who holds no session."""
+    return [OperationTool(each, context, short=True) for each in table if each.tool and each.model]
 
 
 def agent_tools(context: Context, table: Table = OPERATIONS) -> list[Tool]:
@@ -86,13 +89,9 @@ def offered(context: ToolContext) -> list[Tool]:
     return [] if context.session is None else memory_tools(context.session, context.memory)
 
 
-def _context(memories: Remembering, memory: MemorySystem | None, agent: str, own: SessionHandle | None) -> Context:
+def _context(memories: Memory, memory: MemorySystem | None, agent: str, own: SessionHandle | None) -> Context:
     clearance = own.clearance if own else memory.clearance if memory else "public"
     return Context(lambda: memories, memory, agent, clearance, any_agent=False, writer="agent", own=own)
-
-
-def _is_of_sessions(operation: Operation) -> bool:
-    return operation.tool.startswith("session_")
 
 
 _EFFECTS = {

@@ -47,7 +47,7 @@ from chatbot.chat.prompt import PromptBundle, PromptExtras, build_prompt, fittin
 from chatbot.chat.receipts import Receipt
 from chatbot.chat.reply import Reply
 from chatbot.chat.titles import REPLY_TOKENS, is_greeting, title_in, title_of, title_request
-from chatbot.chat.turn_memory import Recalled, TurnMemory, disclosed
+from chatbot.chat.turn_memory import RECENT_QUESTIONS, Recalled, TurnMemory, disclosed
 from chatbot.chat.window import Window
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ModelError, without_folders
@@ -63,8 +63,6 @@ from chatbot.tools import Toolbox, ToolResult
 
 logger = logging.getLogger(__name__)
 
-_RECENT_QUESTIONS = 3
-"""Memory is asked about so many of the user's last messages; one alone often leaves out its subject."""
 _TOOLS_SHARE = 2
 """Tools that take more than this part of the model's window are not offered."""
 _OWN_ENTRIES = 32
@@ -391,7 +389,7 @@ class Turn:
             session=self._session,
             turn=self._receipt.turn,
             at=self._receipt.at,
-            said=tuple(content for role, content in said if role == USER)[-_RECENT_QUESTIONS:],
+            said=tuple(content for role, content in said if role == USER)[-RECENT_QUESTIONS:],
             since=self._window.since,
             most_tokens=await self._model.context_window() // _MEMORY_SHARE,
             dry_run=self._is_dry_run,

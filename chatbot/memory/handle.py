@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from chatbot.errors import SessionError
 from chatbot.memory.catalog import SessionCatalog
+from chatbot.memory.memory import Memory
 from chatbot.memory.record import SessionRecord
-from chatbot.memory.remembering import Remembering
 from chatbot.memory.scope import Caller, Scope
 from chatbot.memory.turn_order import TurnOrder
 from chatbot.stores.access import TOOL_RIGHTS, Clearance, Right, View, least_clearance
@@ -34,7 +34,7 @@ _NOTED_FOR = timedelta(minutes=1)
 Contract = TypeVar("Contract", bound=Store)
 
 
-class SessionHandle(Remembering, spans=False):
+class SessionHandle(Memory, spans=False):
     """One open session. Small, safe to share between tasks; another process may hold its own at the same time.
 
     An operation that none of the session's stores keeps raises `UnsupportedOperation`.
@@ -97,6 +97,14 @@ class SessionHandle(Remembering, spans=False):
     def rights(self) -> frozenset[Right]:
         """What its holder may do."""
         return self._caller.rights
+
+    @property
+    def memory(self) -> Memory:
+        """Everything that can be done with what is remembered, as the session sees it, and written of the session.
+
+        Raises `UnsupportedOperation` where none of the session's stores keeps observations.
+        """
+        return Memory(self._scope())
 
     def view(self) -> View:
         """What is seen of what is remembered now."""
