@@ -26,7 +26,7 @@ _COURTESY = (
     r"how are you(?: doing)?(?: today)?|how do you do|what's up|nice to meet you|i hope you are well|thanks?(?: you)?"
 )
 _GREETING = re.compile(
-    rf"(?:(?:{_HAIL})(?!\w)(?:\s+(?:there|all|everyone|again|team|folks))?(?:,?\s+(?-i:[A-Z]\w+)(?=\s*[,.!?;:–—-]|\s*$))?"
+    rf"(?:(?:{_HAIL})(?!\w)(?:\s+(?:there|all|everyone|again|team|folks|mate|buddy|pal|friend|dear|guys|chatbot|bot))*(?:,?\s+(?-i:[A-Z]\w+)(?=\s*[,.!?;:–—-]|\s*$))?"
     rf"|(?:{_COURTESY})(?!\w))[\s,.!?;:…–—。，！？、-]*",
     re.IGNORECASE,
 )

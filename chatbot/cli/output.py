@@ -69,10 +69,11 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() or _is_harmless(char) else "�" for char in text)
 
 
-def check_can_ask(what: str) -> None:
-    """Raise `InvalidValue` if there is no terminal to confirm `what`, such as "deleting"."""
+def check_can_ask(what: str, instead: str = "") -> None:
+    """Raise `InvalidValue` without a terminal for `what`, such as "deleting"; `instead` is a command that works."""
     if not sys.stdin.isatty():
-        raise InvalidValue(f"{what} needs --yes without a terminal to confirm on")
+        remedy = f"a terminal: use {instead}" if instead else "--yes without a terminal to confirm on"
+        raise InvalidValue(f"{what} needs {remedy}")
 
 
 def is_sure(question: str) -> bool:
@@ -86,6 +87,15 @@ def is_sure(question: str) -> bool:
         return False
     finally:
         signal.signal(signal.SIGINT, previous)
+
+
+def is_yes(question: str) -> bool:
+    """Ask, on standard error, a question that does no harm: y is a yes, everything else a no."""
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)  # noqa: T201 - the one place that prints
+    try:
+        return input().strip().lower() in {"y", "yes"}
+    except EOFError:
+        return False
 
 
 @contextmanager
