@@ -78,24 +78,25 @@ def check_can_ask(what: str, instead: str = "") -> None:
 
 def is_sure(question: str) -> bool:
     """Ask, on standard error, for a plain yes. The end of the input is a no, and Ctrl-C interrupts."""
-    # The event loop would only take note of Ctrl-C, and the question would wait on.
-    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        print(f"{question} type yes: ", end="", file=sys.stderr, flush=True)  # noqa: T201 - the one place that prints
-        return input().strip().lower() == "yes"
-    except EOFError:
-        return False
-    finally:
-        signal.signal(signal.SIGINT, previous)
+    return ask_line(f"{question} type yes: ").lower() == "yes"
 
 
 def is_yes(question: str) -> bool:
     """Ask, on standard error, a question that does no harm: y is a yes, everything else a no."""
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)  # noqa: T201 - the one place that prints
+    return ask_line(f"{question} [y/N] ").lower() in {"y", "yes"}
+
+
+def ask_line(question: str) -> str:
+    """Ask for a line on standard error; empty at the end of the input. Ctrl-C interrupts."""
+    # The event loop would only take note of Ctrl-C, and the question would wait on.
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        return input().strip().lower() in {"y", "yes"}
+        print(question, end="", file=sys.stderr, flush=True)  # noqa: T201 - the one place that prints
+        return input().strip()
     except EOFError:
-        return False
+        return ""
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from chatbot.cli.config_editing import Place, file_in_force, set_values
 from chatbot.cli.exits import Exit
 from chatbot.cli.keys import read_key
 from chatbot.cli.models import cells, price
-from chatbot.cli.output import is_yes, say, say_json, say_table, warn
+from chatbot.cli.output import ask_line, is_yes, say, say_json, say_table, warn
 from chatbot.config import Settings, renamed
 from chatbot.errors import ModelError
 from chatbot.models import open_model
@@ -51,7 +51,7 @@ async def run(args: argparse.Namespace) -> Exit:
         return Exit.OK
     if not (args.model or can_ask):
         raise InvalidValue("setup needs a terminal, or --model NAME")
-    name = args.model or await _chosen(choices)
+    name = args.model or _chosen(choices)
     if not name:
         say("nothing was changed")
         return Exit.OK
@@ -91,7 +91,7 @@ def _with_keys(providers: Sequence[str]) -> list[Choice]:
     return found
 
 
-async def _chosen(choices: Sequence[Choice]) -> str:
+def _chosen(choices: Sequence[Choice]) -> str:
     """Return the model that the user names by number or by name; empty if none."""
     head = ("#", "model", "window", "$ per 1M in/out", "tools", "images", "found")
     if choices:
@@ -99,7 +99,7 @@ async def _chosen(choices: Sequence[Choice]) -> str:
     else:
         say(f"nothing was found; name any model, such as {', '.join(SUGGESTED.values())}")
     default = choices[0].model.name if choices else ""
-    typed = (await asyncio.to_thread(input, f"number or name of a model [{default or 'none'}]: ")).strip()
+    typed = ask_line(f"number or name of a model [{default or 'none'}]: ")
     if typed.isdecimal():
         if not 0 < int(typed) <= len(choices):
             raise InvalidValue(f"there is no number {typed}: nothing was changed")

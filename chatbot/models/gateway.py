@@ -56,6 +56,11 @@ class LiteLLMModel(Model):
         """Import LiteLLM in the background."""
         late.begin(with_client=True)
 
+    @property
+    def loading(self) -> str:
+        """LiteLLM, until it is imported."""
+        return "" if late.is_loaded() else "LiteLLM"
+
     async def check(self) -> None:
         """Raise an error if the provider is unknown or its key is missing."""
         self.provider.check(await self._litellm())

@@ -13,6 +13,7 @@ from chatbot.cli.repl.command_line import CommandLineSlash
 from chatbot.cli.repl.looking import LookingSlash
 from chatbot.cli.repl.remembering import MemorySlash
 from chatbot.cli.repl.slash import Next, needed, numbered
+from chatbot.cli.repl.taking import TakingSlash
 from chatbot.cli.screen import Screen
 from chatbot.memory import SessionFilter, SessionHandle
 from chatbot.runtime import Options, Runtime, Setup
@@ -24,7 +25,7 @@ _LISTED = 20
 _FOUND = 10
 
 
-class Commands(MemorySlash, LookingSlash, CommandLineSlash):
+class Commands(MemorySlash, LookingSlash, TakingSlash, CommandLineSlash):
     """Commands act on the conversation in `chat`, and may put another in its place."""
 
     def __init__(self, runtime: Runtime, screen: Screen, chat: Chat, options: Options) -> None:
