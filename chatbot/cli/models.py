@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 
 from chatbot.cli.config_editing import file_in_force, set_values, unset
 from chatbot.cli.exits import Exit
-from chatbot.cli.output import progress, say, say_json, say_table
+from chatbot.cli.output import say, say_json, say_table, waiting
 from chatbot.config import Config, Settings
 from chatbot.errors import MissingModel
 from chatbot.memory.record import utc_now
@@ -31,7 +31,8 @@ async def run(args: argparse.Namespace) -> Exit:
 
 async def _list(args: argparse.Namespace) -> Exit:
     config = Settings.read(args.config).combined()
-    servers = await asyncio.to_thread(find_servers, args.at) if args.find or args.at else []
+    with waiting("asking model servers"):
+        servers = await asyncio.to_thread(find_servers, args.at) if args.find or args.at else []
     usable = usable_models(config, servers)
     others = _others(usable) if args.all else []
     rows = [(model, place) for model, place in (*usable, *others) if args.text.lower() in model.name.lower()]
@@ -118,7 +119,7 @@ async def _get(args: argparse.Namespace) -> Exit:
     wanted = [WEIGHTS[name] for name in dict.fromkeys(args.names)]
     for weights in wanted:
         was_there = weights.folder() is not None
-        with progress(f"downloading {weights.name}, {weights.mb} MB") if not was_there else progress("", waits=True):
+        with waiting(f"downloading {weights.name}, {weights.mb} MB"):
             folder = await asyncio.to_thread(weights.get)
         if not args.json:
             say(f"{weights.name}: {'already installed' if was_there else 'installed'} in {folder}")

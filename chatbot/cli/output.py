@@ -16,6 +16,8 @@ from typing import Any, TextIO
 from chatbot.memory.record import SessionRecord, utc_now
 from chatbot.stores.errors import InvalidValue
 
+_UNSEEN_S = 1.0
+"""Seconds of work without a bar."""
 SHORTEST_ID = 13
 """Length of an id's millisecond part, twelve digits and a dash, which is nearly always unique."""
 _SHORTEST_SESSION_ID = 18
@@ -120,11 +122,30 @@ def progress(title: str, *, waits: bool = False) -> Iterator[Callable[[int, int]
 
 
 @contextmanager
+def waiting(title: str) -> Iterator[None]:
+    """Show a moving bar and the time, on a terminal, for work of unknown length that takes more than a second."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from threading import Timer
+
+    with ExitStack() as stack:
+        timer = Timer(_UNSEEN_S, lambda: stack.enter_context(_bar(title)))
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()
+
+
+@contextmanager
 def _bar(title: str) -> Iterator[Callable[[int, int], None]]:
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 

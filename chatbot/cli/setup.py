@@ -17,7 +17,7 @@ from chatbot.cli.config_editing import Place, file_in_force, set_values
 from chatbot.cli.exits import Exit
 from chatbot.cli.keys import read_key
 from chatbot.cli.models import cells, price
-from chatbot.cli.output import ask_line, is_yes, say, say_json, say_table, warn
+from chatbot.cli.output import ask_line, is_yes, say, say_json, say_table, waiting, warn
 from chatbot.config import Settings, renamed
 from chatbot.errors import ModelError
 from chatbot.models import open_model
@@ -67,7 +67,8 @@ async def _found(args: argparse.Namespace, *, can_ask: bool) -> list[Choice]:
     is_allowed = args.yes or args.at or (can_ask and not args.model and is_yes(f"look for {_SCOPE}?"))
     if not is_allowed:
         return _with_keys([])
-    servers = await asyncio.to_thread(find_servers, args.at)
+    with waiting("asking model servers"):
+        servers = await asyncio.to_thread(find_servers, args.at)
     own = Settings.read(args.config).combined().providers
     keyed = [provider for provider in SUGGESTED if key_place(provider, own)]
     return [*_of_servers(servers), *_with_keys(keyed)]

@@ -86,7 +86,8 @@ def _columns(chart: Chart) -> str:
         f'<text x="{_MARGIN}" y="{below}">{escape(chart.names[0])}</text>'
         f'<text x="{_WIDTH}" y="{below}" text-anchor="end">{escape(chart.names[-1])}</text>'
     )
-    lines = "".join(_line(share, chart.tell(most * share)) for share in (0.0, 0.5, 1.0))
+    labels = {chart.tell(most * share): share for share in (0.0, 0.5, 1.0)}
+    lines = "".join(_line(share, label) for label, share in labels.items())
     return _framed(chart, below + 6, lines + "".join(parts) + dates)
 
 
