@@ -4,6 +4,7 @@ Each answers by what the prompt holds, so that a reply tells what was recalled, 
 """
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +15,9 @@ SHAPES = ("openai", "anthropic", "ollama", "gemini")
 
 
 def answer_to(prompt: str) -> str:
-    """The last city that the prompt names is where the user lives."""
-    cities = sorted((prompt.rfind(city), city) for city in ("Bergen", "Oslo") if city in prompt)
-    return f"You live in {cities[-1][1]}." if cities else "I do not know where you live."
+    """What a model would make of the first line of a profile that names a home."""
+    home = re.search(r"lives in (\w+)", prompt)
+    return f"You live in {home[1]}." if home else "I do not know where you live."
 
 
 class WireShapes(BaseHTTPRequestHandler):

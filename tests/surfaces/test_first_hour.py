@@ -50,4 +50,3 @@ def test_a_fact_is_remembered_corrected_and_explained(name: str, monkeypatch: py
         assert "Bergen" in ok("memory", "profile", "history", "home")
     wanted = "" if name == "ollama" else f"{KEY}-of-{name}"
     assert [key for key in set(WireShapes.keys) if key not in {"none", ""}] == ([wanted] if wanted else [])
-    assert "Where" not in WireShapes.prompts[-1]
