@@ -448,14 +448,19 @@ class Runtime(AsyncResource):
     def _tell(self, event: MemoryEvent) -> None:
         self.hooks.tell(event)
 
-    async def discard_empty(self, session: SessionHandle | None) -> None:
-        """Delete a session that was made for one call which failed before anything was said in it."""
+    async def discard_unanswered(self, session: SessionHandle | None) -> bool:
+        """Delete a session in which nothing was answered, as after a failed call; False if anything is kept of it."""
         if session is None:
-            return
+            return False
         with suppress(StoreError, SessionError):
-            if not await session.transcript_count():
-                await self.leave(session)
-                await self.memory.delete_session(session.id)
+            if await session.transcript_count(("assistant",)):
+                return False
+            await self.leave(session)
+            if (await self.memory.deleting(session.id)).ids:
+                return False
+            await self.memory.delete_session(session.id)
+            return True
+        return False
 
     async def leave(self, session: SessionHandle | None) -> None:
         """Leave a session: its hooks end. Sessions that are not left end with `aclose`."""
@@ -516,6 +521,7 @@ class Runtime(AsyncResource):
         """
         from chatbot.models import open_model
 
+        name = self.config.aliases.get(name, name)
         model = open_model(renamed(self.config.model, name), self.config.providers)
         try:
             await model.check()

@@ -345,6 +345,8 @@ class Turn:
             self._emit(Phase("recalling"))
             self._recalled = await self._recall(said)
             self._extras = await self._prompt_extras(self._recalled)
+        if loading := self._model.loading:
+            self._emit(Phase(f"loading {loading}"))
         prompt = await build_prompt(
             self._model,
             self._persona(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
@@ -22,12 +23,15 @@ class Consent:
 
     def __init__(self) -> None:
         self.reply: LiveReply | None = None
+        self.before: Callable[[], None] = lambda: None
+        """Called before each question: keys typed earlier must not answer it."""
         self._order = asyncio.Lock()
 
     async def __call__(self, call: ToolCall) -> bool:
         """Whether the user says yes; anything but a clear yes is a no."""
         async with self._order:
             with nullcontext() if self.reply is None else self.reply.paused():
+                self.before()
                 return await _says_yes(f"may the model call {_shown(call)}? [y/N] ")
 
 
