@@ -386,6 +386,7 @@ class MemorySystem(Closable, Remembering):
         *,
         key_values: Sequence[KeyValue] = (),
         receipts: Sequence[dict[str, Any]] = (),
+        attachments: Iterable[tuple[bytes, str]] = (),
     ) -> SessionHandle:
         """Take in a session that was held elsewhere, whole or not at all, with the times that it has.
 
@@ -402,7 +403,7 @@ class MemorySystem(Closable, Remembering):
         async with self._catalog.making(record) as draft:
             order = TurnOrder(self._catalog.turn_lease(draft))
             handle = SessionHandle(record, draft, stores, self._catalog, caller=self._caller, turn_order=order)
-            await handle.take_in(entries, key_values, receipts)
+            await handle.take_in(entries, key_values, receipts, attachments)
         return self._handle(record, stores)
 
     async def mend_session(self, session_id: str) -> None:
