@@ -277,6 +277,13 @@ class BackendContract(PlaceContract):
         self.made(place, 1)
         assert place.sessions.ids() == [session_id(1)]
 
+    def test_what_was_begun_and_left_bars_nobody(self, place: Backend, folder: Path) -> None:
+        """Whoever goes on after a killed process makes the same session again."""
+        place.sessions.begin(record(1))
+        other = self.again(folder, place)
+        self.made(other, 1)
+        assert other.sessions.get(session_id(1)) == record(1)
+
     def test_sessions_come_in_the_order_of_their_last_use(self, place: Backend, folder: Path) -> None:
         self.made(place, 1, 2, 3)
         place.sessions.note_used(session_id(1), NOW + timedelta(hours=1))

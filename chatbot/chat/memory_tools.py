@@ -307,13 +307,8 @@ def _item(item: Any) -> Any:  # noqa: PLR0911 - one for each type
         case Observation():
             return brief(item)
         case Person():
-            return {
-                "name": item.name,
-                "aliases": list(item.aliases),
-                "mention_count": item.mention_count,
-                "last_mentioned": format_time(item.last_mentioned),
-                "facts": [f"{fact.subject} {fact.predicate} {fact.object}" for fact in item.facts[:_MOST_FACTS]],
-            }
+            facts = [f"{fact.subject} {fact.predicate} {fact.object}" for fact in item.facts[:_MOST_FACTS]]
+            return item.as_json() | {"facts": facts}
         case ProfileLine():
             return {
                 "id": item.id,

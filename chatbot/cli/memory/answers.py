@@ -19,7 +19,6 @@ from chatbot.operation import Operation, Part
 from chatbot.operations import Alias
 from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.query import Version
-from chatbot.stores.records import format_time
 
 _NOTHING = {
     "hits": "nothing is remembered about that",
@@ -69,7 +68,7 @@ def show_changed(desk: Desk, gives: str, values: Sequence[Any], **more: Any) -> 
             say(f"{'would be ' if more.get('dry_run') else ''}{gives} {each}")
 
 
-def as_json(item: Any) -> Any:  # noqa: PLR0911 - one for each type
+def as_json(item: Any) -> Any:
     """The JSON of what an operation gives."""
     match item:
         case Part(rows):
@@ -78,16 +77,8 @@ def as_json(item: Any) -> Any:  # noqa: PLR0911 - one for each type
             return [as_json(each) for each in item]
         case Hit():
             return item.index()
-        case Observation() | Triple() | SessionRecord() | SessionHit():
+        case Observation() | Triple() | Person() | SessionRecord() | SessionHit():
             return item.as_json()
-        case Person():
-            return {
-                "name": item.name,
-                "aliases": list(item.aliases),
-                "mention_count": item.mention_count,
-                "last_mentioned": format_time(item.last_mentioned),
-                "facts": as_json(item.facts),
-            }
         case Version():
             # An event can be about several observations: here it is about this one.
             events = [
