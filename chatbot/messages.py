@@ -38,7 +38,8 @@ class Image:
 class Message:
     """One entry of a prompt. `tool_calls` only with role assistant, `tool_call_id` only with role tool.
 
-    `parts` are the content in pieces where it is more than text; `content` is then their text.
+    `parts` are the content in pieces where it is more than text; `content` is then their text. `source` names the file
+    whose text it is: such a message belongs to the one after it, and is cut before anything else.
     """
 
     role: Role
@@ -46,6 +47,7 @@ class Message:
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
     parts: tuple[str | Image, ...] = ()
+    source: str = ""
 
     @property
     def images(self) -> tuple[Image, ...]:

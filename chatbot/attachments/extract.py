@@ -40,7 +40,16 @@ def main() -> int:
                 break
     except FileNotDecryptedError:
         return ENCRYPTED
-    except (PyPdfError, ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError):
+    except (
+        PyPdfError,
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        MemoryError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ):
         return UNREADABLE  # a malformed file may raise any of these
     return 0
 

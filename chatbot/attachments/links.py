@@ -1,7 +1,7 @@
 """Links that name attachments in a transcript: plain Markdown, on lines of their own at the end of a message.
 
-    [photo.png](attachments/0f…e1.png)
-    [notes.pdf](attachments/77…02.pdf) ([text](attachments/9a…3c.txt))
+[photo.png](attachments/0f…e1.png)
+[notes.pdf](attachments/77…02.pdf) ([text](attachments/9a…3c.txt))
 """
 
 from __future__ import annotations
@@ -73,5 +73,3 @@ def readable(content: str) -> str:
 def blobs_in(contents: Sequence[str]) -> frozenset[str]:
     """Return the blobs that these messages name anywhere."""
     return frozenset(name for content in contents for name, _ in re.findall(_BLOB, content))
-
-

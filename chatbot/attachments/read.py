@@ -68,8 +68,9 @@ class Attachment:
         return Link(self.name, blobs[0], "" if self.is_image else blobs[-1])
 
 
-def uploaded(path: Path) -> Upload:
-    """Read a file that the user named. Raises `InvalidValue` for one that cannot be read, or is too large."""
+def uploaded(name: str) -> Upload:
+    """Read a file that the user named. Raises `InvalidValue` for one that cannot be read, or is too large. Blocking."""
+    path = Path(name).expanduser()
     try:
         if not path.is_file():
             raise InvalidValue(f"there is no file {str(path)!r}")
