@@ -124,8 +124,8 @@ def _text_of(name: str, data: bytes) -> str:
         raise InvalidValue(f"{name} is encrypted: save it without its password, and attach that")
     if done.returncode:
         raise InvalidValue(f"{name} cannot be read as a PDF: it is damaged, or takes too much time or memory")
-    text = done.stdout.decode("utf-8", "replace").replace("\0", "")
-    if not text.strip():
+    text = done.stdout.decode("utf-8", "replace").replace("\0", "").strip()
+    if not text:
         raise InvalidValue(f"{name} holds no text, only pictures of it: attach its pages as pictures")
     return text
 

@@ -225,7 +225,7 @@ def _manifest(archive: ZipFile) -> tuple[dict[str, Any], list[str]]:
 def _check_name(archive: ZipFile, name: str, sessions: Iterable[str]) -> None:
     parts = name.split("/")
     is_ours = parts[0] == "sessions" and len(parts) > 2 and parts[1] in sessions
-    if not is_ours or not (parts[2:] == [parts[-1]] and parts[-1] in _NAMES or _is_attachment(name)):
+    if not is_ours or not ((parts[2:] == [parts[-1]] and parts[-1] in _NAMES) or _is_attachment(name)):
         raise DamagedFile(f"{archive.path}: unexpected file {name!r}")
 
 

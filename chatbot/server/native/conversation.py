@@ -115,7 +115,7 @@ async def list_messages(
 async def take_back(session_id: SessionId, visit: VisitHere, writing: WritingHere) -> Page[Entry]:
     """From your last message on; what was removed. To ask again, or otherwise, say it anew."""
     chat = await visit.chat(session_id)
-    taken = [] if writing.before is not None else await chat.take_back(to_ask_again=True)
+    taken = [] if writing.before is not None else await chat.take_back()
     writing.note()
     return Page(data=[Entry.model_validate(entry) for entry in taken])
 
