@@ -33,6 +33,11 @@ def media_type(data: bytes) -> str | None:
     return None if decoded(data) is None else TEXT
 
 
+def media_of(blob: str) -> str:
+    """Return the media type of a kept file, by the suffix of its name."""
+    return MEDIA_TYPES.get(blob[32:], "application/octet-stream")
+
+
 def is_image(media: str) -> bool:
     """Return whether a model would look at it, not read it."""
     return media.startswith("image/")

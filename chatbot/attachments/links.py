@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from chatbot.attachments.kinds import MEDIA_TYPES, is_image
+from chatbot.attachments.kinds import is_image, media_of
 from chatbot.stores.backend import ATTACHMENTS
 
 _BLOB = rf"{ATTACHMENTS}/([0-9a-f]{{32}}(\.[a-z0-9]{{1,8}})?)"
@@ -30,7 +30,7 @@ class Link:
     @property
     def media(self) -> str:
         """Its media type, by the suffix of its blob."""
-        return MEDIA_TYPES.get(self.blob[32:], "application/octet-stream")
+        return media_of(self.blob)
 
     @property
     def is_image(self) -> bool:

@@ -80,7 +80,7 @@ class Attached:
             elif (data := await self._read(link)) is None:
                 notes.append(f"[{link.name}: no longer there]")
             elif link.is_image:
-                pictures.append(Image(f"data:{link.media};base64,{base64.b64encode(data).decode()}"))
+                pictures.append(Image(_data_url(link.media, data)))
                 notes.append(f"[{link.name}]")
             else:
                 documents.append(_document(link.name, data.decode("utf-8", "replace")))
@@ -101,6 +101,30 @@ class Attached:
         if text not in self._told:
             self._told.add(text)
             self._notice(text)
+
+
+async def inlined(messages: Sequence[Message]) -> list[Message]:
+    """Return a client's messages with the texts of their files in place of these. Raises `InvalidValue`."""
+    shown: list[Message] = []
+    for message in messages:
+        if message.files:
+            from chatbot.attachments.data_url import upload_of
+            from chatbot.attachments.read import read_all
+
+            found = await read_all([upload_of(each.name, each.url) for each in message.files])
+            shown += [_document(each.name, each.text) for each in found if each.text is not None]
+            message = _with_pictures(message.without_files(), [each for each in found if each.is_image])  # noqa: PLW2901
+        shown.append(message)
+    return shown
+
+
+def _with_pictures(message: Message, found: Sequence[Attachment]) -> Message:
+    pictures = [Image(_data_url(each.media, each.data)) for each in found]
+    return replace(message, parts=(*(message.parts or (message.content,)), *pictures)) if pictures else message
+
+
+def _data_url(media: str, data: bytes) -> str:
+    return f"data:{media};base64,{base64.b64encode(data).decode()}"
 
 
 def _document(name: str, text: str) -> Message:

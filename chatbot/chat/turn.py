@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from chatbot.attachments.links import readable, with_links
-from chatbot.chat.attached import Attached
+from chatbot.chat.attached import Attached, inlined
 from chatbot.chat.calls import Calls
 from chatbot.chat.client import NO_CLIENT, ClientRequest
 from chatbot.chat.dialogue import (
@@ -373,7 +373,7 @@ class Turn:
         prompt = await build_prompt(
             self._model,
             self._persona(),
-            without_answers(self._client.dialogue(dialogue), self._model.disclosure.withheld_tools),
+            without_answers(await inlined(self._client.dialogue(dialogue)), self._model.disclosure.withheld_tools),
             tools=await self._specs(),
             reply_tokens=self._reply_tokens,
             extras=self._extras,

@@ -46,6 +46,8 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("GET", "/v1/sessions/{session_id}/usage"): None,
     ("GET", "/v1/sessions/{session_id}/files"): None,
     ("GET", "/v1/sessions/{session_id}/files/{name}"): None,
+    ("GET", "/v1/sessions/{session_id}/attachments"): None,
+    ("GET", "/v1/sessions/{session_id}/attachments/{name}"): None,
     ("GET", "/v1/memories"): None,
     ("POST", "/v1/memories"): {"title": "something else"},
     ("GET", "/v1/memories/search"): None,
