@@ -524,7 +524,7 @@ class Runtime(AsyncResource):
 
         def named() -> list[Tool]:
             tools = tools_of(names, context, beside=self.setup.settings.plugins_beside)
-            return [tool for tool in tools if tool.spec.name not in withheld]
+            return [kept for tool in tools if (kept := tool.without(withheld)) is not None]
 
         is_ours = TOOLS.own.keys() >= set(names)  # nothing is wrong with those, and the first prompt need not wait
         return Toolbox(

@@ -308,7 +308,7 @@ class Turn:
         self._receipt.reply = reply.text
         reason = reply.finished.reason if reply.finished else "stop"
         self._receipt.finish = "stop" if reason == "tool_calls" else reason
-        calls = reply.calls()
+        calls = [self._tools.unwrapped(call) for call in reply.calls()]
         said = [(ASSISTANT, reply.text)] if reply.text else []
         clients = self._client.own(calls)
         if clients:

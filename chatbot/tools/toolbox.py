@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,16 @@ class Tool(ABC):
     """Ask the user before each call."""
     timeout_s: float | None = None
     """Time limit of a call; None: the toolbox's."""
+    is_offered: bool = True
+    """Describe it to the model; it can be called either way."""
+
+    def without(self, names: Collection[str]) -> Tool | None:
+        """Return the tool where tools of these names are withheld; None if it is one of them."""
+        return None if self.spec.name in names else self
+
+    def unwrapped(self, call: ToolCall) -> ToolCall:
+        """Return the call that a call of this tool stands for; most stand for themselves."""
+        return call
 
     @abstractmethod
     async def run(self, arguments: dict[str, Any]) -> str:
@@ -112,7 +122,11 @@ class Toolbox:
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
         """The descriptions for the model."""
-        return tuple(tool.spec for tool in self._tools.values())
+        return tuple(tool.spec for tool in self._tools.values() if tool.is_offered)
+
+    def unwrapped(self, call: ToolCall) -> ToolCall:
+        """Return the call that a call of a tool for several tools stands for; any other as it is."""
+        return self._tools[call.name].unwrapped(call) if call.name in self._tools else call
 
     async def run(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """Run all calls concurrently; results have the order of the calls."""

@@ -164,7 +164,7 @@ def test_a_file_is_read_for_the_model_and_kept_in_a_session(
     assert [message.content.count("The bike is blue.") for message in prompt if message.source] == [1]
     assert prompt[-1].content.startswith("Which colour?")
     if session:
-        history = [*said, {"role": "assistant", "content": reply.choices[0].message.content}]
+        history: Any = [*said, {"role": "assistant", "content": reply.choices[0].message.content}]
         again = client.chat.completions.create(
             model="ada", messages=[*history, {"role": "user", "content": "And now?"}], extra_body={"memory": "on"}
         )
