@@ -155,6 +155,7 @@ HARMLESS: Forms = {
     "budget": _all("session_usd day_usd session_tokens day_tokens"),
     "terminal": _all("markdown shown_on_resume show_usage"),
     "mcp": {"servers": _nothing},
+    "files": _all("folder", _nothing),
     "providers": _nothing,
     "server": {
         "host": _is_loopback,

@@ -75,6 +75,8 @@ _TOOLS_SHARE = 2
 """Tools that take more than this part of the model's window are not offered."""
 _OWN_ENTRIES = 32
 """Entries to read first in search of where a turn began."""
+_LONGEST_ARGUMENTS = 500
+"""Characters of the arguments of a call that the user was asked about, as a receipt holds them."""
 _MEMORY_SHARE = 6
 """The memory block takes at most this part of the model's window."""
 
@@ -341,7 +343,8 @@ class Turn:
         results = await self._tools.run(calls)
         await self._write(*(tool_result_line(result.call.id, result.content) for result in results))
         for result in results:
-            self._receipt.tools.append({"name": result.call.name, "error": result.is_error, **self._judged(result)})
+            told = {"name": result.call.name, "error": result.is_error, **_asked_about(result), **self._judged(result)}
+            self._receipt.tools.append(told)
             self._emit(ToolFinished(result))
             if self._session is not None:
                 at = self._clock()
@@ -582,3 +585,12 @@ class Turn:
         text = without_folders(text)
         self._receipt.notices.append(text)
         self._emit(Notice(text))
+
+
+def _asked_about(result: ToolResult) -> dict[str, str]:
+    """What the user was asked to allow, and the answer."""
+    if result.asked is None:
+        return {}
+    arguments = redact(result.call.arguments)[0]
+    shown = arguments if len(arguments) <= _LONGEST_ARGUMENTS else f"{arguments[:_LONGEST_ARGUMENTS]}…"
+    return {"arguments": shown, "allowed": result.asked}

@@ -53,7 +53,7 @@ async def run(args: argparse.Namespace) -> Exit:
 async def _sitting(options: Options, args: argparse.Namespace) -> Options | None:
     """Chat with one identity; the options for another one, where the user goes on with that."""
     consent = Consent()
-    async with Runtime(options, confirm=consent) as runtime:
+    async with Runtime(options, confirm=consent, is_terminal=True) as runtime:
         settings = runtime.config.terminal
         screen = Screen(markdown=settings.markdown, stream=args.stream)
         repl = Repl(runtime, screen, options, consent)
@@ -145,6 +145,7 @@ class Repl:
     async def _answer(self, text: str, files: Sequence[Upload] = ()) -> None:
         with self._screen.reply() as reply:
             self._consent.reply = reply
+            self._consent.session = session.id if (session := self._commands.chat.session) else None
             receipt = await until_interrupted(self._commands.chat.turn(text, reply, attachments=files))
         if receipt is None:
             self._screen.say("stopped; what was said is kept", "yellow")
