@@ -38,6 +38,7 @@ from chatbot.stores.fields import LONGEST_LINE
 from chatbot.stores.lifecycle import Closable
 from chatbot.stores.plugin_point import present_name
 from chatbot.stores.plugins import open_store
+from chatbot.stores.query import Progress
 from chatbot.stores.records import KeyValue, TranscriptEntry, check_text
 from chatbot.stores.session_terms import SessionTerms
 from chatbot.stores.span import Observer, count, observed, span
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from chatbot.memory.maintenance.report import Report
     from chatbot.memory.maintenance.upkeep import UpkeepFile
     from chatbot.memory.meaning import Billing, Meaning
-    from chatbot.memory.session_search import Progress, SessionHit
+    from chatbot.memory.session_search import SessionHit
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from starlette.responses import StreamingResponse
 
 from chatbot.attachments.kinds import media_of
 from chatbot.server.dependencies import VisitHere
-from chatbot.server.native.pages import Page, SessionId
+from chatbot.server.lists import Page, SessionId
 from chatbot.server.responses import OF_IDENTITY
 from chatbot.server.shapes import Shape
 from chatbot.stores.backend import is_blob_name
