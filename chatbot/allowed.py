@@ -156,6 +156,7 @@ HARMLESS: Forms = {
     "budget": _all("session_usd day_usd session_tokens day_tokens"),
     "terminal": _all("markdown shown_on_resume show_usage vi"),
     "mcp": {"servers": _nothing},
+    "files": _all("folder", _nothing),
     "providers": _nothing,
     "aliases": {"*": _is_model},
     "server": {

@@ -327,6 +327,13 @@ class McpSettings(Section, frozen=True):
     servers: dict[ServerName, McpServerSettings] = {}
 
 
+class FilesSettings(Section, frozen=True):
+    """`[files]`: tools for files, in the chat of a terminal alone, where each call is shown and asked about."""
+
+    folder: str = ""
+    """Folder in which the model may list, read, search and write files; empty: none."""
+
+
 class ServerSettings(Section, frozen=True):
     """`[server]`: address of `chatbot serve`, and limits that also apply to `chatbot mcp --http`."""
 
@@ -399,6 +406,7 @@ class Config(Section, frozen=True):
     budget: BudgetSettings = BudgetSettings()
     terminal: TerminalSettings = TerminalSettings()
     mcp: McpSettings = McpSettings()
+    files: FilesSettings = FilesSettings()
     server: ServerSettings = ServerSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
 

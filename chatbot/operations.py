@@ -123,9 +123,9 @@ class Wanted(TypedDict, total=False):
 
     types: Annotated[Sequence[Type], About("of these types", cli="type", http="type")]
     tags: Annotated[Sequence[Line], About("with any of these tags", cli="tag", http="tag")]
-    concepts: Annotated[Sequence[Line], About("with any of these concepts", cli="concept", http="concept", tool=None)]
+    concepts: Annotated[Sequence[Line], About("with any of these concepts", cli="concept", http="concept")]
     people: Annotated[Sequence[Line], About("that mention someone, by any name", cli="person", http="person")]
-    files: Annotated[Sequence[Line], About("about any of these files", cli="file", http="file", tool=None)]
+    files: Annotated[Sequence[Line], About("about any of these files", cli="file", http="file")]
     subject: Annotated[Line | None, About("about exactly that", tool=None)]
     category: Annotated[Line | None, About("of that category", tool=None)]
     project: Annotated[Line | None, About("of that project")]
@@ -143,14 +143,14 @@ class Fields(TypedDict, total=False):
     narrative: Annotated[Text, About("the whole of it")]
     facts: Annotated[Sequence[Text], About("single statements, each complete in itself", cli="fact")]
     tags: Annotated[Sequence[Line], About("words to find it by", cli="tag")]
-    concepts: Annotated[Sequence[Line], About("kinds of knowledge, such as gotcha", cli="concept", tool=None)]
+    concepts: Annotated[Sequence[Line], About("kinds of knowledge, such as gotcha", cli="concept")]
     people: Annotated[Sequence[Line], About("who is mentioned", cli="person", tool="related_people")]
     files_read: Annotated[Sequence[Line], About("files that it is about", cli="file", http=None, tool="related_files")]
     subject: Annotated[Line, About("what it is about, to be asked for exactly", tool=None)]
     category: Annotated[Line, About("where it belongs", tool=None)]
     project: Annotated[Line, About("the project that it belongs to", tool=None)]
     metadata: Annotated[Metadata | None, About("anything else, set key by key", cli="meta", tool=None)]
-    importance: Annotated[Share, About("from 0 to 1", tool=None)]
+    importance: Annotated[Share, About("from 0 to 1", "0-1")]
     visibility: Annotated[Visibility | None, About("who it is for; default: by your clearance")]
     sensitivity: Annotated[Sensitivity, About("how sensitive it is")]
     min_clearance: Annotated[Clearance, About("the least clearance that sees it", cli=None, tool=None)]
@@ -214,6 +214,7 @@ Purge = Annotated[bool, About("delete permanently, with everything derived", cli
     cli="memory search",
     http="GET /v1/memories/search",
     tool="memory_search",
+    first=True,
     gives="hits",
     brief="Search memory: ids and titles.",
     examples=(
@@ -302,7 +303,7 @@ async def get_memory(context: Context, ids: Ids, ask: Ask = ()) -> list[Observat
     return [await _any_status(context, each, ask) for each in ids]
 
 
-@reads(tool="memory_get", gives="observations", brief="Read memories in full.")
+@reads(tool="memory_get", first=True, gives="observations", brief="Read memories in full.")
 async def read_memories(context: Context, ids: Ids) -> Read:
     """Read memories in full.
 
@@ -366,6 +367,7 @@ async def get_history(context: Context, observation_id: One, ask: Ask = ()) -> l
     http="POST /v1/memories",
     body="Draft: What is to be remembered: a title, a narrative or a fact is needed.",
     tool="memory_write",
+    first=True,
     brief="Remember what matters later. Search first.",
     examples=(
         'add "The heating is serviced in May" --type note --tag house',
@@ -425,6 +427,7 @@ async def change_memory(context: Context, memory_id: One, **fields: Unpack[Chang
     http="POST /v1/memories/{memory_id}/supersede",
     body="Successor: The memory that takes the place of another.",
     tool="memory_supersede",
+    first=True,
     gives="superseded by",
     brief="Replace what is no longer true.",
     examples=("supersede 0195a1b2-c3d4 0195b7aa-0001",),
@@ -461,6 +464,7 @@ async def confirm_memory(context: Context, ids: Ids) -> None:
     cli="memory forget",
     http="DELETE /v1/memories/{memory_id}",
     tool="memory_forget",
+    first=True,
     gives="forgotten",
     brief="Forget memories because the user asks for it.",
     examples=("forget 0195a1b2-c3d4",),
@@ -717,6 +721,9 @@ async def list_facts(
     cli="memory facts add",
     http="POST /v1/facts",
     body="NewFact: A fact to add.",
+    tool="memory_state",
+    gives="fact",
+    brief="Note a fact.",
     examples=("facts add Ada lives-in London",),
 )
 async def state_fact(

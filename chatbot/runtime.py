@@ -292,6 +292,7 @@ class Runtime(AsyncResource):
     """An identity, open: its memory and its model. Open with `async with`.
 
     `confirm` asks the user about the calls of tools that are not to be made unasked; without it they are refused.
+    `is_terminal` says that it shows them to a person: tools for files are offered nowhere else.
     """
 
     def __init__(
@@ -301,6 +302,7 @@ class Runtime(AsyncResource):
         model: Model | None = None,
         tools: tuple[Tool, ...] = (),
         confirm: Confirm | None = None,
+        is_terminal: bool = False,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         from chatbot.chat.ledger import Ledger
@@ -335,6 +337,7 @@ class Runtime(AsyncResource):
         self.ledger = Ledger(self.setup.home)
         self._tools = tools
         self.confirm = confirm
+        self._is_terminal = is_terminal
         self._former: list[Model] = []
         self._servers = McpServers(self.config.mcp.servers, self.setup.settings.folder, _judge)
         self.hooks = Hooks(
@@ -548,17 +551,29 @@ class Runtime(AsyncResource):
         names = self.setup.agent_settings.tools
         withheld = self.model.disclosure.withheld_tools
 
+        given = (*self._tools, *self._file_tools())
+
         def named() -> list[Tool]:
             tools = tools_of(names, context, beside=self.setup.settings.plugins_beside)
-            return [tool for tool in tools if tool.spec.name not in withheld]
+            return [kept for tool in tools if (kept := tool.without(withheld)) is not None]
 
         is_ours = TOOLS.own.keys() >= set(names)  # nothing is wrong with those, and the first prompt need not wait
         return Toolbox(
-            self._tools if is_ours else (*self._tools, *named()),
+            given if is_ours else (*given, *named()),
             later=named if is_ours else None,
             sources=[self._servers] if self._uses_servers else [],
             confirm=self.confirm,
         )
+
+    def _file_tools(self) -> list[Tool]:
+        """Return the tools for the folder that the user named; none but in a terminal, where each call is shown."""
+        folder, settings = self.config.files.folder, self.setup.settings
+        if not (folder and self._is_terminal and self.setup.agent_settings.tools):
+            return []
+        from chatbot.tools.files import file_tools
+
+        ours = (self.setup.identities, *([settings.path] if settings.path else []))
+        return file_tools(settings.folder / Path(folder).expanduser(), ours=ours)
 
     def _observations(self) -> str | None:
         try:

@@ -164,8 +164,12 @@ def _add_ask(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         'ask "what is a monad?"',
         'ask -c "and shorter?"',
         "ask --json < question.txt",
+        'ask -a photo.png -a notes.pdf "what do they have in common?"',
     )
     ask.add_argument("text", nargs="*", help="question; - or a pipe reads standard input")
+    ask.add_argument(
+        "-a", "--attach", action="append", default=[], metavar="FILE", help="attach a picture, PDF or text; repeatable"
+    )
     _add_conversation(ask)
     _add_choice_of_session(ask)
 

@@ -51,6 +51,8 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("GET", "/v1/sessions/{session_id}/usage"): None,
     ("GET", "/v1/sessions/{session_id}/files"): None,
     ("GET", "/v1/sessions/{session_id}/files/{name}"): None,
+    ("GET", "/v1/sessions/{session_id}/attachments"): None,
+    ("GET", "/v1/sessions/{session_id}/attachments/{name}"): None,
     ("GET", "/v1/memories"): None,
     ("POST", "/v1/memories"): {"title": "something else"},
     ("POST", "/v1/memories/batch"): {"memories": [{"title": "yet another"}]},

@@ -55,6 +55,8 @@ NEEDS: dict[Route, tuple[str, str]] = {
     ("GET", "/v1/sessions/{session_id}/usage"): ("read", "read"),
     ("GET", "/v1/sessions/{session_id}/files"): ("read", "read"),
     ("GET", "/v1/sessions/{session_id}/files/{name}"): ("read", "read"),
+    ("GET", "/v1/sessions/{session_id}/attachments"): ("read", "read"),
+    ("GET", "/v1/sessions/{session_id}/attachments/{name}"): ("read", "read"),
     ("GET", "/v1/memories"): ("read", "read"),
     ("POST", "/v1/memories"): ("write", "write"),
     ("POST", "/v1/memories/batch"): ("write", "write"),
@@ -196,8 +198,10 @@ class World:
                 ids["response"] = client.post("/v1/responses", json=asked).json()["id"]
             if "{session_id}" in path or path in {"/v1/chat/completions", "/v1/responses"}:
                 ids["session_id"] = client.post("/v1/sessions", json={}).json()["id"]
-                said = {"text": f"my secret word is {uuid.uuid4()}", "stream": False}
-                client.post(f"/v1/sessions/{ids['session_id']}/chat", json=said)
+                files = [{"name": "note.txt", "data": f"data:,{uuid.uuid4()}"}] if "attachments" in path else []
+                said = {"text": f"my secret word is {uuid.uuid4()}", "stream": False, "attachments": files}
+                receipt = client.post(f"/v1/sessions/{ids['session_id']}/chat", json=said).json()["receipt"]
+                ids["name"] = receipt["attachments"][0]["blob"] if files else ids["name"]
                 said_at = client.get(f"/v1/sessions/{ids['session_id']}/messages").json()["data"][0]["at"]
                 ids["at"] = said_at
             if "{slot}" in path:
