@@ -18,6 +18,7 @@ from chatbot.server import sse
 from chatbot.server.errors import problem_of, unexpected
 from chatbot.server.page import talk
 from chatbot.server.page.beside import beside
+from chatbot.server.page.choices import Choices, choices_of
 from chatbot.server.page.exchanges import Exchange
 from chatbot.server.page.first_run import welcome
 from chatbot.server.page.markdown import Growing
@@ -42,7 +43,16 @@ Time = Annotated[str, Query(max_length=100)]
 @router.get("")
 async def begin(request: Request, visit: VisitHere) -> Response:
     """A conversation that begins with the first message."""
-    return sheet(request, "chat.html", visit, here="chat", session=None, part=talk.Part(), welcome=await welcome(visit))
+    return sheet(
+        request,
+        "chat.html",
+        visit,
+        here="chat",
+        session=None,
+        part=talk.Part(),
+        welcome=await welcome(visit),
+        choices=Choices(),
+    )
 
 
 @router.get("/c/{session_id}")
@@ -74,6 +84,7 @@ async def show(
         here="session",
         session=session.record,
         part=part,
+        choices=await choices_of(session),
         going=await operations.get_deletion(visit.context, session_id) if may(visit.memory, "erase") else None,
         edit=edit,
         shown_from=talk.exchange_at(part.exchanges, moment) if moment and at else "",

@@ -5,10 +5,13 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from chatbot import operations
+from chatbot.errors import ChatbotError
 from chatbot.server.page import talk
+from chatbot.server.page.choices import choose, request_of
 from chatbot.server.page.exchanges import Exchange, position
 from chatbot.server.page.routes import Fields, PageRoute, SessionId, VisitHere
 from chatbot.server.page.sheets import base, fragment, goto, is_part
+from chatbot.server.turns import RunningTurn
 from chatbot.server.visit import Visit
 from chatbot.stores.errors import ConflictingChange, InvalidValue
 from chatbot.stores.records import TranscriptEntry, check_text
@@ -21,6 +24,11 @@ async def say_first(visit: VisitHere, fields: Fields) -> Response:
     """Begin a session with a message."""
     text = _message(fields)
     session = await visit.new_session()
+    try:
+        await choose(visit, session, fields)
+    except ChatbotError:  # such as a model that is not there
+        await visit.forget_new(session)
+        raise
     return await _said(visit, session.id, text)
 
 
@@ -28,9 +36,10 @@ async def say_first(visit: VisitHere, fields: Fields) -> Response:
 async def say(request: Request, visit: VisitHere, session_id: SessionId, fields: Fields) -> Response:
     """Send a message; while another is being answered it waits. The turn continues even if the browser leaves."""
     text = _message(fields)
+    await choose(visit, await visit.session(session_id), fields)
     if not is_part(request):
         return await _said(visit, session_id, text)
-    turn = await visit.begin_turn(session_id, text)
+    turn = await _begun(visit, session_id, text)
     waiting = len(await visit.turns_under_way(session_id)) > 1
     exchange = Exchange("", turn.begun_at, text, turn=talk.name_of(turn))
     return fragment("said.html", visit, session_id=session_id, exchanges=[exchange], waiting=waiting)
@@ -120,8 +129,12 @@ def _position(entries: list[TranscriptEntry], fields: Fields) -> int:
 
 
 async def _said(visit: Visit, session_id: str, text: str) -> Response:
-    await visit.begin_turn(session_id, text)
+    await _begun(visit, session_id, text)
     return _to(visit, session_id)
+
+
+async def _begun(visit: Visit, session_id: str, text: str) -> RunningTurn:
+    return await visit.begin_turn(session_id, text, client=await request_of(visit, session_id))
 
 
 async def _take_back(visit: Visit, session_id: str) -> list[TranscriptEntry]:
