@@ -339,6 +339,7 @@ class Runtime(AsyncResource):
         self.confirm = confirm
         self._is_terminal = is_terminal
         self._former: list[Model] = []
+        self._others: dict[str, Model] = {}
         self._servers = McpServers(self.config.mcp.servers, self.setup.settings.folder, _judge)
         self.hooks = Hooks(
             config=self.config,
@@ -522,6 +523,19 @@ class Runtime(AsyncResource):
         It is called by the settings of `[model]`, as with the option `model`; a key and an address there only where it
         is of the same provider. Hooks keep the model they began with.
         """
+        model = await self._opened(name)
+        self._former.append(self.model)
+        self.model, self.model_asked_for = model, name
+
+    async def model_named(self, name: str) -> Model:
+        """Return another model for single sessions, or this one for its own name. Raises like `use_model`."""
+        if name in {"", self.model_asked_for}:
+            return self.model
+        if name not in self._others:
+            self._others[name] = await self._opened(name)
+        return self._others[name]
+
+    async def _opened(self, name: str) -> Model:
         from chatbot.models import open_model
 
         name = self.config.aliases.get(name, name)
@@ -531,25 +545,25 @@ class Runtime(AsyncResource):
         except BaseException:
             await model.aclose()
             raise
-        self._former.append(self.model)
-        self.model, self.model_asked_for = model, name
+        return model
 
-    def tools(self, session: SessionHandle | None) -> Toolbox:
+    def tools(self, session: SessionHandle | None, model: Model | None = None) -> Toolbox:
         """Return the tools of `session`: those of the caller, those that the agent names, and those of MCP servers.
 
-        Empty where the model takes no tools. Raises `ConfigError`.
+        Empty where the model takes no tools; it is `model`, else the identity's. Raises `ConfigError`.
         """
         from chatbot.chat.tool_context import ToolContext
         from chatbot.tools import Toolbox
         from chatbot.tools.plugins import TOOLS, tools_of
 
-        if not self.model.supports_tools:
+        model = model or self.model
+        if not model.supports_tools:
             return Toolbox()
         own = session and session.for_tools()
         memory = own.confined(self.memory) if own else self.memory.cleared_for(rights=TOOL_RIGHTS)
         context = ToolContext(own, memory, self.agent, self.setup.identity.name)
         names = self.setup.agent_settings.tools
-        withheld = self.model.disclosure.withheld_tools
+        withheld = model.disclosure.withheld_tools
 
         given = (*self._tools, *self._file_tools())
 
@@ -588,7 +602,7 @@ class Runtime(AsyncResource):
             await self._servers.aclose()
         finally:
             await self.memory.aclose()
-            for model in (self.model, *self._former):
+            for model in (self.model, *self._former, *self._others.values()):
                 await model.aclose()
             if self._telemetry is not None:
                 await self._telemetry.aclose()

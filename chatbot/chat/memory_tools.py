@@ -99,6 +99,10 @@ def _context(memories: Memory, memory: MemorySystem | None, agent: str, own: Ses
     return Context(lambda: memories, memory, agent, clearance, any_agent=False, writer="agent", own=own)
 
 
+def _is_of_sessions(operation: Operation) -> bool:
+    return operation.tool.startswith("session_")
+
+
 _EFFECTS = {
     "reads": Effect(reads_only=True, destroys=False, repeats_safely=True, reaches_out=False),
     "adds": Effect(destroys=False, reaches_out=False),

@@ -50,6 +50,7 @@ from chatbot.chat.prompt import PromptBundle, PromptExtras, build_prompt, fittin
 from chatbot.chat.receipts import Receipt
 from chatbot.chat.reply import Reply
 from chatbot.chat.titles import REPLY_TOKENS, is_greeting, title_in, title_of, title_request
+from chatbot.chat.tool_names import is_memory_tool
 from chatbot.chat.turn_memory import RECENT_QUESTIONS, Recalled, TurnMemory, disclosed
 from chatbot.chat.window import Window
 from chatbot.config import AgentSettings, BudgetSettings
@@ -403,6 +404,8 @@ class Turn:
             clients = self._client.tools
             names = {tool.name for tool in clients}
             own = () if self._client.is_forced else tuple(each for each in self._tools.specs if each.name not in names)
+            if not self._client.keeps:
+                own = tuple(each for each in own if not is_memory_tool(each.name))
             self._offered = (*await self._fitting(own), *clients)
         return self._offered
 
@@ -432,7 +435,7 @@ class Turn:
             since=self._window.since,
             most_tokens=await self._model.context_window() // _MEMORY_SHARE,
             dry_run=self._is_dry_run,
-            remembrance=self._memory,
+            remembrance=self._memory if self._client.keeps else None,
             notice=self._notice,
         )
         answers = await self._publisher.publish(event, Step(INJECT, partial(self._memory_block, event)))
@@ -482,7 +485,7 @@ class Turn:
             reply=self._receipt.reply,
             tools=tuple(self._results),
             recalled=self._recalled,
-            remembrance=self._memory,
+            remembrance=self._memory if self._client.keeps else None,
             notice=self._notice,
         )
         answers = await self._publisher.publish(event, Step(EXCHANGE, partial(self._keep_exchange, event)))
@@ -490,7 +493,7 @@ class Turn:
 
     async def _keep_exchange(self, event: TurnEnd) -> Kept | None:
         """Remember the exchange; None where it is not worth it, or where that fails, which is reported."""
-        if self._memory is None:
+        if self._memory is None or not self._client.keeps:
             return None
         gate = self._publisher.find(MEMORABILITY) or Memorability(gate=0)
         try:

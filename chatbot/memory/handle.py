@@ -223,6 +223,14 @@ class SessionHandle(Memory, spans=False):
             self.id, lambda record: record.renamed(title).used(now) if record.title == instead_of else record
         )
 
+    async def pin(self, *, undo: bool = False) -> None:
+        """Pin the session, so that lists for people show it first; or undo that. Durable on return."""
+        self.check("write")
+        now = self._clock()
+        self.record = await self._catalog.change(
+            self.id, lambda record: replace(record, pinned_at=None if undo else record.pinned_at or now)
+        )
+
     async def note_history(self, opening: str, history: str) -> None:
         """Keep by which digests a client that sends all of the conversation finds the session again. Durable."""
         self.check("chat")
