@@ -20,7 +20,7 @@ from chatbot.chat.ledger import Amount, Decide, Ledger, Reservation
 from chatbot.chat.reply import Reply
 from chatbot.chat.usage import Bill, Call, bill_of, calls_in
 from chatbot.config import BudgetSettings
-from chatbot.errors import ContextTooLong, ModelError, ModelTimeout, RequestRefused
+from chatbot.errors import BudgetExceeded, ContextTooLong, ModelError, ModelTimeout, RequestRefused
 from chatbot.memory import SessionHandle
 from chatbot.memory.record import utc_now
 from chatbot.messages import CallOptions, Delta, Finished, Message, TextDelta, ToolSpec, Usage
@@ -241,16 +241,14 @@ class Calls:
         reservation = await self._reservation(purpose, decide)
         return most, reservation
 
-    async def _reservation(self, purpose: Purpose, decide: Decide) -> Reservation | None:
-        """Reserve what `decide` returns; None where that could not be written, which is reported."""
+    async def _reservation(self, purpose: Purpose, decide: Decide) -> Reservation:
+        """Reserve what `decide` returns. Raises what it raises, and `BudgetExceeded` where that cannot be written."""
         now, spent = self.clock(), await self._spent_in_session()
         try:
             session_id = "" if self._session is None else self._session.id
             return await self._ledger.reserve(session_id, decide, purpose=purpose, at=now, spent=spent)
         except StoreError as error:
-            self._report(f"this call could not be reserved, so calls elsewhere do not know of it: {error}")
-            decide(await self._ledger.since(now.replace(hour=0, minute=0, second=0, microsecond=0)), spent)
-            return None
+            raise BudgetExceeded(f"the budget cannot be checked, so the call was not made: {error}") from error
 
     def _limits(self, day: Bill, session: Bill) -> list[Limit]:
         own = self._own_budget
