@@ -154,7 +154,14 @@ class Profiles(Writing, Scoped):
         rows = await scope.rows(wanted, view=scope.view(SENSITIVITIES), order="updated")
         old = next((row for row in rows if row.principal == scope.principal), None)
         metadata = {**(draft.pop("metadata", None) or {}), OWN_KEY: key}
-        given = Draft(title=title, metadata=metadata, **{_place(old, metadata): old.id if old else None}, **draft)
+        place, old_id = _place(old, metadata), old.id if old else None
+        given = Draft(
+            title=title,
+            metadata=metadata,
+            supersedes=old_id if place == "supersedes" else None,
+            forgets=old_id if place == "forgets" else None,
+            **draft,
+        )
         [kept] = await keep(scope, [given])
         return kept
 
