@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, get_args, get_origin
 
 from fastapi import APIRouter, Body, Path, Query
@@ -13,11 +12,11 @@ from pydantic import Field, create_model
 
 from chatbot import operation as kinds
 from chatbot.memory.record import LONGEST_TITLE
-from chatbot.operation import LEFT_OUT, REQUIRED, NoSuchPage, Operation, Parameter, Part, Table
-from chatbot.operations import OPERATIONS, Context
+from chatbot.operation import LEFT_OUT, REQUIRED, NoSuchPage, Operation, Parameter, Part
+from chatbot.operations import Context
 from chatbot.server import values
 from chatbot.server.dependencies import VisitHere
-from chatbot.server.native.pages import RANK, Page, gone
+from chatbot.server.lists import RANK, Page, gone
 from chatbot.server.responses import OF_IDENTITY, OF_MEMORY
 from chatbot.server.shapes import SHAPES, Given, Shape
 from chatbot.server.visit import Visit
@@ -74,16 +73,12 @@ _RULES: dict[str, dict[str, Any]] = {"Draft": _SOMETHING, "PurgeTarget": _ONE_WA
 """What else the document says of a body: rules over several of its fields, which the operation checks."""
 
 
-def router_of(table: Table = OPERATIONS) -> APIRouter:
-    """The routes of all operations that have one."""
-    return _router_of(tuple(each for each in table if each.http))
-
-
-@lru_cache(maxsize=2)  # making the models of all bodies takes as long as the rest of a server
-def _router_of(operations: tuple[Operation, ...]) -> APIRouter:
+def router_of(operations: Iterable[Operation]) -> APIRouter:
+    """Return the routes of all operations that have one."""
     router = APIRouter()
     bodies: dict[str, type[Given]] = {}
-    for operation in sorted(operations, key=lambda each: "{" in each.http):
+    routed = (operation for operation in operations if operation.http)
+    for operation in sorted(routed, key=lambda each: "{" in each.http):
         method, path = operation.http.split()
         is_of_sessions = path.startswith(_SESSIONS)
         shown = _Shown.of(operation)
