@@ -28,7 +28,6 @@ from chatbot.chat.dialogue import (
     unanswered,
     without_answers,
 )
-from chatbot.chat.episode import summarize_episode
 from chatbot.chat.events import (
     CHOOSE,
     EXCHANGE,
@@ -52,6 +51,7 @@ from chatbot.chat.window import Window
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ModelError, without_folders
 from chatbot.memory import SessionHandle
+from chatbot.memory.episode import summarize_episode
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.redaction import redact
 from chatbot.messages import Delta, ReasoningDelta, TextDelta, ToolCall, ToolSpec
