@@ -146,6 +146,7 @@ HARMLESS: Forms = {
         **_all("enabled budget_usd max_output_tokens timeout_s reconcile supersede summaries"),
         **_all("api_key api_base", _nothing),
     },
+    "storage": _all("url", _nothing),
     "sessions": _all("ttl_days ttl_keeps_memory"),
     "maintenance": {
         **_all("consolidate_every_hours compress_every_hours decay_per_day compression_min_age_days similarity"),

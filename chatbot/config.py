@@ -22,6 +22,7 @@ from chatbot import allowed
 from chatbot.errors import ConfigError
 from chatbot.providers import OURS, provider_of
 from chatbot.stores.errors import did_you_mean
+from chatbot.stores.home import without_password
 from chatbot.stores.observation import Type
 
 FILE_NAME = "config.toml"
@@ -54,7 +55,7 @@ class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     def __repr__(self) -> str:
         """Show all settings except keys."""
         shown = (f"{each.name}={getattr(self, each.name)!r}" for each in fields(self) if each.name not in SECRET)
-        return f"{type(self).__name__}({', '.join(shown)})"
+        return without_password(f"{type(self).__name__}({', '.join(shown)})")
 
 
 class ProviderSettings(Section, frozen=True):
@@ -207,6 +208,13 @@ class AgentSettings(Section, frozen=True):
     """Most rounds of tool calls in a turn."""
     title_by_model: bool = False
     """Ask the model for the title of a new session (one short call); otherwise a rule makes it."""
+
+
+class StorageSettings(Section, frozen=True):
+    """`[storage]`: where memories, sessions and bills are kept."""
+
+    url: str = ""
+    """`postgresql://user@host:5432/database` or `env:VARIABLE`; empty: files in the folder of each identity."""
 
 
 class SessionSettings(Section, frozen=True):
@@ -379,6 +387,7 @@ class Config(Section, frozen=True):
     embedding: EmbeddingSettings = EmbeddingSettings()
     profiles: ProfilesSettings = ProfilesSettings()
     extraction: ExtractionSettings = ExtractionSettings()
+    storage: StorageSettings = StorageSettings()
     sessions: SessionSettings = SessionSettings()
     maintenance: MaintenanceSettings = MaintenanceSettings()
     budget: BudgetSettings = BudgetSettings()
@@ -700,6 +709,7 @@ def _explained(message: str, merged: Table, layers: _Layers) -> ConfigError:
         return _error(layers, place, f"unknown setting {name}{known}")
     value = _at(merged, place)
     shown = "" if isinstance(value, dict | list | tuple) or _may_hold_key(place) else f" = {value!r}"
+    shown = without_password(shown)
     return _error(layers, place, f"{name}{shown}: {what[:1].lower()}{what[1:].replace('`object`', 'a table')}")
 
 
@@ -730,7 +740,10 @@ def _keys_in(table: Table, *, is_secret: bool = False) -> Iterator[str]:
     for name, value in table.items():
         if isinstance(value, dict):
             yield from _keys_in(value, is_secret=is_secret or name in SECRET)
-        elif (is_secret or name in SECRET) and isinstance(value, str) and value and not value.startswith("env:"):
+        elif isinstance(value, str) and (
+            ((is_secret or name in SECRET) and value and not value.startswith("env:"))
+            or without_password(value) != value
+        ):
             yield value
 
 

@@ -46,12 +46,12 @@ from chatbot.stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibil
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import InvalidValue, UnsupportedOperation
 from chatbot.stores.observation import Observation, Status, Triple, Type
-from chatbot.stores.query import EVERY, Order, Version, check_limit
+from chatbot.stores.query import EVERY, Order, Progress, Version, check_limit
 from chatbot.stores.records import TranscriptEntry, format_time, micros, moment
 from chatbot.words import Priority, TaskScope, TaskStatus
 
 if TYPE_CHECKING:
-    from chatbot.memory import MemorySystem, SessionHandle, SessionRecord
+    from chatbot.memory import MemorySystem, SessionFilter, SessionHandle, SessionRecord
     from chatbot.memory.erasure import Erasure
     from chatbot.memory.memory import Memory
     from chatbot.memory.people import Person
@@ -85,6 +85,8 @@ class Context:
     """The running session, which a search of sessions leaves out."""
     store_types: Sequence[str] = ()
     """The stores of new sessions."""
+    progress: Progress | None = None
+    """Is told how far something long is."""
     leave: Callable[[str], Awaitable[object]] | None = None
     """Stops what is under way in a session before it is deleted."""
 
@@ -166,6 +168,18 @@ class Change(Fields, total=False):
 
     title: Annotated[Line, About("another title")]
     type: Annotated[Type, About("what kind of thing it is")]
+
+
+class WantedSessions(TypedDict, total=False):
+    """Which sessions: those that fit every field."""
+
+    after: Annotated[Past | None, About("last used at or after this time")]
+    before: Annotated[Past | None, About("last used before this time")]
+    of_agent: Annotated[Line | None, About("of this agent", cli="agent", http="agent")]
+    title: Annotated[Line, About("with this text in the title")]
+    min_messages: Annotated[Count, About("with at least this many messages")]
+    archived: Annotated[bool, About("only archived ones")]
+    with_archived: Annotated[bool, About("archived ones too", cli="all", http=None)]
 
 
 class TaskDetails(TypedDict, total=False):
@@ -773,82 +787,129 @@ async def propose_profile(
     return await context.memories.profile_set(slot, value)
 
 
-@reads(http="GET /v1/sessions")
+@reads(
+    cli="sessions list",
+    http="GET /v1/sessions",
+    gives="sessions",
+    examples=("list --after 7d --min-messages 4", "list --page-after 0195a1b2-c3d4"),
+)
 async def list_sessions(
     context: Context,
     *,
     limit: Annotated[Limit, About("how many", least=1)] = 20,
     cursor: Annotated[TimeCursor | None, About("where the next page begins")] = None,
+    **wanted: Unpack[WantedSessions],
 ) -> Part[SessionRecord]:
     """List sessions, last used first.
 
     Those that your clearance opens.
     """
-    before = None if cursor is None else place_of(cursor)
-    records = await context.sessions.list_sessions(
-        limit=limit + 1,
-        wanted=lambda record: before is None or (record.used_at, record.id) < before,
-        clearance=context.clearance,
-    )
-    return Part(records[:limit], cursor_of(records[limit - 1]) if len(records) > limit else None)
+    chosen = replace(filter_of(wanted), limit=limit + 1 if limit else None)
+    try:
+        page = replace(chosen, behind=place_of(cursor)[1] if cursor else None)
+        records = await context.sessions.choose_sessions(page, clearance=context.clearance)
+    except SessionNotFound:  # deleted since the page before
+        last = place_of(str(cursor))[0]
+        page = replace(chosen, before=min(last, chosen.before or last))
+        records = await context.sessions.choose_sessions(page, clearance=context.clearance)
+    end = limit or len(records)
+    return Part(records[:end], cursor_of(records[end - 1]) if len(records) > end else None)
 
 
 @reads(
-    http="GET /v1/sessions/search", tool="session_search", gives="sessions", brief="Which sessions spoke of something."
+    cli="sessions search",
+    http="GET /v1/sessions/search",
+    tool="session_search",
+    gives="sessions",
+    brief="Which sessions spoke of something.",
+    examples=("search bicycle --after 90d", "search tax return --all --json"),
 )
 async def search_sessions(
     context: Context,
-    query: Annotated[Query, About("words to look for", http="q", usual={"http": ""})],
+    query: Annotated[Query, About("words to look for", cli="text", http="q", usual={"http": ""})],
     *,
     limit: Annotated[Limit, About("how many", usual={"tool": 5}, least=1, most=20)] = 10,
     cursor: Annotated[RankCursor | None, About("where the next page begins", tool=None)] = None,
+    **wanted: Unpack[WantedSessions],
 ) -> Part[SessionHit]:
     """Search what was said in sessions.
 
     Which sessions speak of something, best first, each with the line that says so.
     """
-    from chatbot.memory import SessionFilter
-
     begin = int(cursor or 0)
-    wanted = None if context.any_agent else SessionFilter(agent_id=context.agent)
+    end = begin + limit if limit else EVERY
+    chosen = filter_of(wanted)
     found = await context.sessions.search_sessions(
         query,
-        limit=begin + limit + 1,
+        limit=end + 1,
         clearance=context.clearance,
-        wanted=wanted,
+        wanted=chosen if context.any_agent else replace(chosen, agent_id=context.agent),
         exclude=[context.own.id] if context.own else [],
+        progress=context.progress,
     )
-    end = begin + limit
     more = len(found) > end
     return Part(found[begin:end], str(end) if more else None, end if more else None)
 
 
-@reads(tool="session_read", gives="entries", brief="Read the end of a session.")
+@reads(
+    cli="sessions show",
+    tool="session_read",
+    gives="entries",
+    brief="Read the end of a session.",
+    examples=("show 0195a1b2", 'show "tax return" --last 4'),
+)
 async def read_session(
     context: Context,
     session_id: OneSession,
     *,
-    last: Annotated[Limit, About("how many entries", least=1, most=100)] = 20,
+    last: Annotated[Limit, About("how many of the last entries", usual={"cli": 0}, least=1, most=100)] = 20,
 ) -> Entries:
-    """Read the end of a session.
+    """Read what was said in a session.
 
-    Oldest first, without keys and passwords.
+    Oldest first. Models read it without keys and passwords.
     """
-    from chatbot.memory.redaction import redact
-
-    session = await context.session(session_id)
-    if not session.supports(TranscriptStore):
-        raise UnsupportedOperation(f"the session {session_id} keeps no transcript")
-    entries = await session.transcript_read_last(last)
-    return Entries(session.record, [replace(entry, content=redact(entry.content)[0]) for entry in entries])
+    session = await _with_transcript(context, session_id)
+    count = await session.transcript_count()
+    entries = await session.transcript_read_last(last or count)
+    return Entries(session.record, entries, count - len(entries) + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Entries of a transcript, oldest first, and the session that they are of."""
+    """Entries of a transcript, oldest first, the session that they are of, and the number of the first."""
 
     session: SessionRecord
     rows: Sequence[TranscriptEntry]
+    first: int
+
+
+@reads(
+    cli="sessions compare",
+    http="GET /v1/sessions/{session_id}/comparison",
+    examples=("compare 0195a1b2 0195b7aa",),
+)
+async def compare_sessions(
+    context: Context,
+    session_id: OneSession,
+    other: Annotated[SessionId, About("id of the session to compare it with")],
+) -> Compared:
+    """Compare two sessions.
+
+    How many entries both have in common at the beginning, and what follows in each.
+    """
+    left, right = [(await _with_transcript(context, each)).record for each in (session_id, other)]
+    compared = await context.sessions.compare_sessions(left.id, right.id)
+    first = compared.common + 1
+    return Compared(compared.common, Entries(left, compared.left, first), Entries(right, compared.right, first))
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """How many entries two sessions have in common at the beginning, and what follows in each."""
+
+    common: int
+    left: Entries
+    right: Entries
 
 
 @adds(http="POST /v1/sessions", body=_TITLED, right="chat")
@@ -940,6 +1001,28 @@ async def get_deletion(context: Context, session_id: OneSession) -> Erasure:
     How much is remembered of it, and which forks would keep what was said. Nothing is changed.
     """
     return await context.sessions.deleting((await context.session(session_id)).id)
+
+
+def filter_of(wanted: WantedSessions) -> SessionFilter:
+    """Return the filter that these fields stand for. At doors that do not ask, archived sessions are among them."""
+    from chatbot.memory import SessionFilter
+
+    is_archived = wanted.get("archived") or (None if wanted.get("with_archived", True) else False)
+    return SessionFilter(
+        after=wanted.get("after"),
+        before=wanted.get("before"),
+        agent_id=wanted.get("of_agent"),
+        title=wanted.get("title", ""),
+        min_messages=wanted.get("min_messages", 0),
+        is_archived=is_archived,
+    )
+
+
+async def _with_transcript(context: Context, session_id: str) -> SessionHandle:
+    session = await context.session(session_id)
+    if not session.supports(TranscriptStore):
+        raise UnsupportedOperation(f"the session {session_id} keeps no transcript")
+    return session
 
 
 def cursor_of(record: SessionRecord) -> str:

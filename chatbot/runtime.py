@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 
 from msgspec.structs import asdict
 
-from chatbot.config import AgentSettings, Config, FormerKeys, Settings, Table, renamed
+from chatbot.config import AgentSettings, Config, FormerKeys, Settings, Table, from_variable, renamed
 from chatbot.errors import ConfigError, SessionError
 from chatbot.identity import Identity, load_identity
 from chatbot.memory import SessionHandle
@@ -30,6 +30,7 @@ from chatbot.providers import provider_of
 from chatbot.stores.access import TOOL_RIGHTS, Clearance, least_clearance
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import InvalidValue, StoreError, did_you_mean
+from chatbot.stores.home import Home, parse_address
 from chatbot.stores.lifecycle import AsyncResource
 from chatbot.stores.plugins import check_settings, load
 from chatbot.stores.span import Observer, observed
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 IN_MEMORY = "in_memory"
+SERVER = ".server"
+"""Place of tokens and requests, beside the identities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,23 @@ class Setup:
         """Changes to the configuration that the user should make: keys and addresses in former places."""
         found = self.settings.former_keys(self.identity.overrides, self.identity.file)
         return tuple(_advice(each) for each in found)
+
+    @property
+    def home(self) -> Home:
+        """Where everything is kept that belongs to the identity. Raises `ConfigError` for an invalid address."""
+        return self._home(self.config, self.identity.name, self.identity.memory)
+
+    @property
+    def server_home(self) -> Home:
+        """Where tokens and requests are kept, which belong to no identity. Raises `ConfigError`."""
+        return self._home(self.settings.combined(), SERVER, self.identities / SERVER)
+
+    def _home(self, config: Config, name: str, folder: Path) -> Home:
+        url = from_variable(config.storage.url, "url in [storage]")
+        try:
+            return parse_address(url).of(name) if url else folder
+        except StoreError as error:
+            raise self._wrong(("storage", "url"), error) from error
 
     def check_stores(self) -> None:
         """Check that every store named in the configuration exists and knows its settings. Raises `ConfigError`."""
@@ -228,7 +248,7 @@ class Setup:
         ttl = self.config.sessions.ttl_days
         embedding = self.config.embedding
         return MemorySystem(
-            None if ephemeral else self.identity.memory,
+            None if ephemeral else self.home,
             settings=self.config.memory,
             ttl=timedelta(days=ttl) if ttl else None,
             ttl_keeps_memory=self.config.sessions.ttl_keeps_memory,
@@ -265,7 +285,7 @@ class Setup:
         from chatbot.chat.ledger import Ledger
         from chatbot.chat.usage import Call
 
-        await Ledger(self.identity.memory).add(Call(utc_now(), "", "embed", model, usage, seconds))
+        await Ledger(self.home).add(Call(utc_now(), "", "embed", model, usage, seconds))
 
 
 class Runtime(AsyncResource):
@@ -312,7 +332,7 @@ class Runtime(AsyncResource):
             namespace=options.namespace,
         )
         self._clock = clock
-        self.ledger = Ledger(self.setup.identity.memory)
+        self.ledger = Ledger(self.setup.home)
         self._tools = tools
         self.confirm = confirm
         self._former: list[Model] = []
@@ -324,7 +344,7 @@ class Runtime(AsyncResource):
             memory=self.memory,
             model=self.model,
             ledger=self.ledger,
-            home=self.memory.home,
+            home=self.memory.where,
             plugins_beside=self.setup.settings.plugins_beside,
             clock=clock,
             observer=self._observer,

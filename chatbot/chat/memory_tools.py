@@ -281,7 +281,7 @@ def _shown(operation: Operation, result: Any) -> Answer:  # noqa: PLR0911 - one 
             )
         case Read(rows, missing):
             return listed(operation.gives, map(in_full, rows), **({"missing": list(missing)} if missing else {}))
-        case Entries(session, rows):
+        case Entries(session, rows, _):
             entries = [_item(entry) for entry in rows[::-1]]  # those at the end are kept first
             answer = listed(operation.gives, entries, session_id=session.id, title=session.title)
             answer[operation.gives].reverse()
@@ -306,13 +306,8 @@ def _item(item: Any) -> Any:  # noqa: PLR0911 - one for each type
         case Observation():
             return brief(item)
         case Person():
-            return {
-                "name": item.name,
-                "aliases": list(item.aliases),
-                "mention_count": item.mention_count,
-                "last_mentioned": format_time(item.last_mentioned),
-                "facts": [f"{fact.subject} {fact.predicate} {fact.object}" for fact in item.facts[:_MOST_FACTS]],
-            }
+            facts = [f"{fact.subject} {fact.predicate} {fact.object}" for fact in item.facts[:_MOST_FACTS]]
+            return item.as_json() | {"facts": facts}
         case ProfileLine():
             return {
                 "id": item.id,
@@ -331,11 +326,17 @@ def _item(item: Any) -> Any:  # noqa: PLR0911 - one for each type
             place = {"session_id": record.id, "title": record.title, "used_at": format_time(record.used_at)}
             return {**place, "line": item.line}
         case TranscriptEntry():
-            return {"role": item.role, "at": format_time(item.at), "content": shortened(item.content)}
+            return {"role": item.role, "at": format_time(item.at), "content": shortened(_without_secrets(item.content))}
         case Task() | Remembered():
             return {name: value for name, value in asdict(item).items() if value}
         case _:
             return asdict(item) if is_dataclass(item) and not isinstance(item, type) else item
+
+
+def _without_secrets(text: str) -> str:
+    from chatbot.memory.redaction import redact  # takes time to load
+
+    return redact(text)[0]
 
 
 def told(**parts: Any) -> Answer:

@@ -368,6 +368,22 @@ def _add_token(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     revoke.add_argument("token", metavar="ID|LABEL", help="token id or label")
 
 
+def _add_storage(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    storage = _command(
+        commands,
+        "storage",
+        "create the tables of a database",
+        "storage migrate --url postgresql://owner@db.example.org/chatbot --role chatbot_server",
+    )
+    actions = storage.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
+    migrate = add_action(actions, "migrate", "create or update the tables of [storage] url", "storage migrate")
+    migrate.add_argument(
+        "--url", metavar="URL", help="database, as its owner, or env:VARIABLE (default: [storage] url)"
+    )
+    migrate.add_argument("--role", metavar="NAME", default="", help="role that servers use: let it use the tables")
+    migrate.add_argument("--citus", action="store_true", help="print how Citus distributes the tables, change nothing")
+
+
 def _add_usage(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     usage = _command(
         commands,
@@ -464,6 +480,7 @@ _COMMANDS = {
     "maintain": _add_maintain,
     "usage": _add_usage,
     "stores": _add_stores,
+    "storage": _add_storage,
     "models": _add_models,
     "hooks": _add_hooks,
     "tools": _add_tools,

@@ -24,6 +24,7 @@ _MODULES = {
     "prompt": "chatbot.cli.prompt",
     "serve": "chatbot.cli.serve",
     "sessions": "chatbot.cli.sessions.command",
+    "storage": "chatbot.cli.storage",
     "stores": "chatbot.cli.stores",
     "token": "chatbot.cli.token",
     "tools": "chatbot.cli.tools",

@@ -36,9 +36,11 @@ from chatbot.stores.backends import open_backend
 from chatbot.stores.base import KeyValueStore, ObservationStore, Store
 from chatbot.stores.errors import InvalidValue, ReadOnlyFolder, StoreError, UnknownStore, UnsupportedOperation
 from chatbot.stores.fields import LONGEST_LINE, one_line
+from chatbot.stores.home import Home, parse_home
 from chatbot.stores.lifecycle import Closable
 from chatbot.stores.plugin_point import present_name
 from chatbot.stores.plugins import open_store
+from chatbot.stores.query import Progress
 from chatbot.stores.records import KeyValue, TranscriptEntry, check_text
 from chatbot.stores.session_terms import SessionTerms
 from chatbot.stores.span import Observer, count, observed, span
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
     from chatbot.memory.maintenance.report import Report
     from chatbot.memory.maintenance.upkeep import UpkeepFile
     from chatbot.memory.meaning import Billing, Meaning
-    from chatbot.memory.session_search import Progress, SessionHit
+    from chatbot.memory.session_search import SessionHit
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +66,8 @@ class MemorySystem(Closable, Memory):
 
     What is remembered can also be asked and changed without a session, through the store `observations`.
 
-    `home` is the identity's memory folder, made when first needed; None keeps everything in memory and writes nothing.
+    `home` is the identity's memory folder, made when first needed, or its address in a database, such as
+    `postgresql://user@host/database#ada`; None keeps everything in memory and writes nothing.
     `namespace` is the part of memory that is read and written; a user's is used in the name of that user, see
     `chatbot.memory.namespaces`.
     `embedder` lets rows be found by their meaning too, and is closed along; `bill` is told of its calls.
@@ -77,7 +80,7 @@ class MemorySystem(Closable, Memory):
 
     def __init__(
         self,
-        home: Path | str | None,
+        home: Home | str | None,
         *,
         settings: Mapping[str, Mapping[str, Any]] | None = None,
         ttl: timedelta | None = None,
@@ -96,7 +99,8 @@ class MemorySystem(Closable, Memory):
         observer: Observer | None = None,
         ttl_keeps_memory: bool = True,
     ) -> None:
-        self.home = None if home is None else Path(home)
+        self.where: Home | None = parse_home(home) if isinstance(home, str) else home
+        """Folder or address of everything that is kept; None where nothing is."""
         self._settings = settings or {}
         self._ttl = ttl
         self._clock = clock
@@ -105,7 +109,7 @@ class MemorySystem(Closable, Memory):
         self._ttl_keeps_memory = ttl_keeps_memory
         self._chosen = {*self._settings, *plugins}
         """The stores that whoever made this has named: a record on the disk may have come from anybody."""
-        self.backend: Backend = open_backend(self.home)
+        self.backend: Backend = open_backend(self.where)
         self.tombstones = Tombstones(self.backend)
         self._caller = Caller(
             clearance,
@@ -127,11 +131,16 @@ class MemorySystem(Closable, Memory):
         self._observations = observations or ("in_memory" if home is None else "observations")
         self._catalog = SessionCatalog(self.backend)
         self._keyed_order = TurnOrder(self.backend.lease("keyed-sessions"))
-        self._terms = SessionTerms.of(self.home, self._cache_root())
+        self._terms = SessionTerms.of(self.where, self._cache_root())
         self._stores: dict[str, Store] = {}
         self._opening_stores = threading.Lock()
         self._upkeep: UpkeepFile | None = None
         self._turn_orders: WeakValueDictionary[str, TurnOrder] = WeakValueDictionary()
+
+    @property
+    def home(self) -> Path | None:
+        """The identity's memory folder; None where everything is in a database or in memory."""
+        return self.where if isinstance(self.where, Path) else None
 
     @property
     def clearance(self) -> Clearance:
@@ -832,10 +841,10 @@ class MemorySystem(Closable, Memory):
             return {name: self._stores.get(name) or self._open_store(name) for name in names}
 
     def _open_store(self, name: str) -> Store:
-        logger.info("initializing memory store %s in %s", name, self.home or "memory")
+        logger.info("initializing memory store %s in %s", name, self.where or "memory")
         with span("store", store=name, operation="open", access="open"):
-            store = open_store(name, self.home or Path(), self._settings.get(name, {}), beside=self._plugins_beside)
-        if self.home is None and store.keeps_files:
+            store = open_store(name, self.where or Path(), self._settings.get(name, {}), beside=self._plugins_beside)
+        if self.where is None and store.keeps_files:
             raise UnsupportedOperation(f"the store {name!r} keeps files, and this memory system may write none")
         self._stores[name] = store
         if self.observer is not None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -33,7 +33,7 @@ from chatbot.stores.access import SENSITIVITIES, VISIBILITIES, Sensitivity, Visi
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import StoreError
 from chatbot.stores.observation import CONTENT, STATUSES, Observation
-from chatbot.stores.query import EVERY
+from chatbot.stores.query import EVERY, Progress
 from chatbot.stores.records import TranscriptEntry, format_time
 from chatbot.transfer.bundle import BundleSession
 from chatbot.transfer.intake import PURGED, Intake
@@ -44,7 +44,6 @@ from chatbot.transfer.sources import BUNDLE, Source
 
 DELETED = "deleted here together with its memories; import it with --include-purged"
 _BATCH = 200
-Progress = Callable[[int, int], None]
 
 
 class Importer:

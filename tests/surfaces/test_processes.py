@@ -79,6 +79,8 @@ COMMANDS: dict[str, tuple[int, str]] = {
     "maintain": (0, "maintain --dry-run"),
     "usage": (0, "usage --json"),
     "stores": (0, "stores"),
+    "storage": (2, "storage"),
+    "storage migrate": (0, "storage migrate --citus"),
     "models": (0, "models --json"),
     "models list": (0, "models list"),
     "models get": (0, "models get minilm"),

@@ -21,7 +21,7 @@ from chatbot.stores.access import SENSITIVITIES, Sensitivity
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.fields import is_observation_id
 from chatbot.stores.observation import Observation
-from chatbot.stores.query import EVERY
+from chatbot.stores.query import EVERY, Progress
 
 T = TypeVar("T")
 
@@ -35,6 +35,7 @@ class Desk:
     system: MemorySystem
     of_session: Memory | None = None
     """The memory to work on where it is not the agent's."""
+    progress: Progress | None = None
 
     def __post_init__(self) -> None:
         check_words("--ask", self.ask, SENSITIVITIES)
@@ -55,7 +56,9 @@ class Desk:
     @property
     def context(self) -> Context:
         """The context of operations."""
-        return Context(lambda: self.memories, self.system, self.setup.agent, self.system.clearance)
+        return Context(
+            lambda: self.memories, self.system, self.setup.agent, self.system.clearance, progress=self.progress
+        )
 
     async def id(self, text: str) -> str:
         """The id that begins with `text`: who names one asks for it, however sensitive it is."""

@@ -109,7 +109,7 @@ class Repl:
     def say_goodbye(self) -> None:
         """How to come back."""
         session = self._commands.chat.session
-        if session is not None and self._runtime.memory.home is not None:
+        if session is not None and self._runtime.memory.where is not None:
             who = "" if self._runtime.setup.is_default_identity else f" -i {self._runtime.setup.identity.name}"
             self._screen.say(f"go on with: chatbot{who} -r {session.id}", "dim")
 

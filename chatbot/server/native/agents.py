@@ -28,7 +28,7 @@ from chatbot.transfer.memory_export import export_memories, render
 router = APIRouter(prefix="/v1")
 _MOST_MESSAGES = 500
 _MOST_DRAFTS = 500
-_Draft = body_of("Draft")
+_Draft = body_of(OPERATIONS["remember"])
 
 
 class HeldMessage(Given):

@@ -20,7 +20,7 @@ from chatbot.server import sse
 from chatbot.server.callers import Caller
 from chatbot.server.dependencies import VisitHere
 from chatbot.server.errors import problem_of, unexpected
-from chatbot.server.native.pages import EntryCursor, IdCursor, Limit, Page, SessionId, gone, page_after
+from chatbot.server.lists import EntryCursor, IdCursor, Limit, Page, SessionId, gone, page_after
 from chatbot.server.responses import OF_IDENTITY, OF_MODELS
 from chatbot.server.shapes import Entry, Given, Shape
 from chatbot.server.turns import KeptTurn, RunningTurn

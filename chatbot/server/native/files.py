@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Response
 from starlette.responses import StreamingResponse
 
 from chatbot.server.dependencies import VisitHere
-from chatbot.server.native.pages import Page, SessionId
+from chatbot.server.lists import Page, SessionId
 from chatbot.server.responses import OF_IDENTITY
 from chatbot.server.shapes import Shape
 from chatbot.stores.errors import UnsafePath

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from chatbot.chat.usage import Bill, bill_of, calls_in, merged
 from chatbot.operations import cursor_of
-from chatbot.server.native.pages import place_of
+from chatbot.server.lists import place_of
 from chatbot.server.page.routes import PageRoute, SessionId, VisitHere
 from chatbot.server.page.sheets import sheet
 

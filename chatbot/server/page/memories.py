@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Request, Response
 
 from chatbot.memory.reading import Hit
-from chatbot.server.native.pages import RANK, gone
+from chatbot.server.lists import RANK, gone
 from chatbot.server.page.routes import PageRoute, VisitHere
 from chatbot.server.page.sheets import sheet
 from chatbot.stores.access import SENSITIVITIES, Sensitivity

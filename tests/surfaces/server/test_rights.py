@@ -12,7 +12,7 @@ import pytest
 
 from chatbot.stores.access import GUEST_RIGHTS, RIGHTS
 from tests.servers.http_server import Serve, Served, serving
-from tests.surfaces.server.test_doors import _routes
+from tests.surfaces.server.test_doors import QUERIES, _routes
 
 Route = tuple[str, str]
 Json = dict[str, Any]
@@ -41,6 +41,7 @@ NEEDS: dict[Route, tuple[str, str]] = {
     ("GET", "/v1/sessions/{session_id}"): ("read", "read"),
     ("PATCH", "/v1/sessions/{session_id}"): ("write", "curate"),
     ("DELETE", "/v1/sessions/{session_id}"): ("erase", "erase"),
+    ("GET", "/v1/sessions/{session_id}/comparison"): ("read", "read"),
     ("GET", "/v1/sessions/{session_id}/deletion"): ("erase", "erase"),
     ("POST", "/v1/sessions/{session_id}/fork"): ("write", "curate"),
     ("GET", "/v1/sessions/{session_id}/messages"): ("read", "read"),
@@ -230,7 +231,7 @@ class World:
             body = {"model": "ada", "session_id": ids["session_id"], "input": "hi"}
         if "supersede" in path:
             body = {"by": ids["other"]}
-        query = {"user": "alice"} if route in {("GET", "/v1/users/export"), ("DELETE", "/v1/users")} else {}
+        query = {key: each.format(**ids) for key, each in QUERIES.get(route, {}).items()}
         return self.client.request(method, address, json=body, params=query, headers=headers)
 
 
@@ -244,6 +245,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("rights"))
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.delenv("CHATBOT_EMBEDDING__MODEL")  # for `/v1/embeddings`
         with serving(tokens=True) as served:
             world = World(served)
             yield world
