@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
+from itertools import combinations
 from typing import Annotated, Any, get_args, get_origin
 
 from fastapi import APIRouter, Body, Path, Query
@@ -59,17 +60,25 @@ _IN_BODY = {
     kinds.Share: values.Share,
     kinds.Tokens: values.Tokens,
 }
+
+
+def _none_of(*schemas: dict[str, Any]) -> dict[str, Any]:
+    """None of the schemas. `not` this says at least one, and generated clients do not make a class of each."""
+    return {"allOf": [{"not": each} for each in schemas]}
+
+
+def _given(*names: str) -> dict[str, Any]:
+    return {"required": [*names], "properties": {name: {"type": "string"} for name in names}}
+
+
 _SOMETHING = {
-    "anyOf": [
+    "not": _none_of(
         *({"required": [name], "properties": {name: {"pattern": values.VISIBLE}}} for name in ("title", "narrative")),
         {"required": ["facts"], "properties": {"facts": {"contains": {"pattern": values.VISIBLE}}}},
-    ]
+    )
 }
-_ONE_WAY = {
-    "oneOf": [
-        {"required": [name], "properties": {name: {"type": "string"}}} for name in ("session_id", "person", "source")
-    ]
-}
+_WAYS = ("session_id", "person", "source")
+_ONE_WAY = {"not": {"anyOf": [_none_of(*map(_given, _WAYS)), *(_given(*each) for each in combinations(_WAYS, 2))]}}
 _RULES: dict[str, dict[str, Any]] = {"Draft": _SOMETHING, "PurgeTarget": _ONE_WAY}
 """What else the document says of a body: rules over several of its fields, which the operation checks."""
 

@@ -15,7 +15,7 @@ from chatbot.memory.writing import Draft
 from chatbot.operations import OPERATIONS
 from chatbot.server.bind import body_of, given_in
 from chatbot.server.dependencies import VisitHere
-from chatbot.server.native.pages import Page, SessionId
+from chatbot.server.lists import Page, SessionId
 from chatbot.server.responses import OF_IDENTITY, OF_MEMORY
 from chatbot.server.shapes import Given, Memory, Outcome, Shape
 from chatbot.server.values import MOST, Moment, Text, Tokens
