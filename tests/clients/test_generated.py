@@ -9,13 +9,17 @@ from pathlib import Path
 import pytest
 
 from tests.patience import PATIENCE_S
-from tests.servers.http_server import Serve
+from tests.servers.http_server import Served, serving
 
 pytestmark = pytest.mark.nightly
 
 
-def test_a_generated_client_reads_well_and_works(http: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    served = http()
+def test_a_generated_client_reads_well_and_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving() as served:
+        _try(served, tmp_path, monkeypatch)
+
+
+def _try(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     document = tmp_path / "openapi.json"
     with served.client() as client:
         document.write_text(client.get("/openapi.json").text, encoding="utf-8")

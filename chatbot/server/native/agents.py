@@ -16,7 +16,7 @@ from chatbot.operations import OPERATIONS
 from chatbot.server.bind import body_of, given_in
 from chatbot.server.dependencies import VisitHere
 from chatbot.server.lists import Page, SessionId
-from chatbot.server.responses import OF_IDENTITY, OF_MEMORY
+from chatbot.server.responses import OF_MEMORY
 from chatbot.server.shapes import Given, Memory, Outcome, Shape
 from chatbot.server.values import MOST, Moment, Text, Tokens
 from chatbot.server.visit import Visit
@@ -159,7 +159,7 @@ async def get_by_key(key: Annotated[str, Path(max_length=100, description="Your 
     "/memories/export",
     summary="Export memories",
     tags=["memory"],
-    responses={**OF_IDENTITY, 200: {"content": {"application/x-ndjson": {}}, "description": "One JSON object a line."}},
+    responses={**OF_MEMORY, 200: {"content": {"application/x-ndjson": {}}, "description": "One JSON object a line."}},
     response_class=PlainTextResponse,
 )
 async def export(
