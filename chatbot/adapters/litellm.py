@@ -50,6 +50,8 @@ class MemoryCallback(CustomLogger):
         end_time: Any,  # noqa: ARG002 - LiteLLM passes it
     ) -> None:
         """Keep what is worth keeping of the exchange; a reply that only calls tools waits for the next one."""
+        if str(kwargs.get("litellm_call_id")) not in self._calls:
+            return  # another callback's: LiteLLM goes on calling those that were replaced
         try:
             await self._record(kwargs, kwargs.get("async_complete_streaming_response") or response_obj, start_time)
         finally:

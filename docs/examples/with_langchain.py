@@ -22,12 +22,12 @@ def turn(folder: str, session_id: str, text: str, model: BaseChatModel) -> str:
 
 
 def preference(folder: str) -> dict[str, object]:
-    """Put an item into a LangGraph store and find it by meaning; `compile(store=…)` takes the store."""
+    """Put an item into a LangGraph store and find it by a question; `compile(store=…)` takes the store."""
     with Portal() as portal:
         memory = open_memory(folder, user="ada")
         store = MemoryStore(memory, portal)
         store.put(("users", "ada"), "food", {"text": "Ada likes figs with goat cheese"})
-        [item] = store.search(("users",), query="what does she like to eat?", limit=1)
+        [item] = store.search(("users",), query="who likes figs?", limit=1)
         portal.run(memory.aclose())
         return item.value
 

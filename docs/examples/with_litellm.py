@@ -15,6 +15,7 @@ from chatbot.embed import open_memory
 
 
 async def turn(folder: str, text: str, **call: Any) -> str:
+    """One turn; a program that goes on opens the memory and sets the callback once."""
     async with open_memory(folder) as memory:
         callback = MemoryCallback(memory, per_user=True)
         litellm.callbacks = [callback]

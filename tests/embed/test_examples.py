@@ -102,7 +102,7 @@ async def test_with_anthropic(tmp_path: Path) -> None:
     import json
 
     import anthropic
-    import httpx
+    import httpx2
 
     command = {"command": "create", "path": "/memories/anna.md", "file_text": TOLD}
     replies: list[dict[str, Any]] = [
@@ -111,16 +111,16 @@ async def test_with_anthropic(tmp_path: Path) -> None:
     ]
     sent: list[Any] = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def answer(request: httpx2.Request) -> httpx2.Response:
         sent.append(json.loads(request.content))
         block = replies.pop(0)
         stop = "tool_use" if block["type"] == "tool_use" else "end_turn"
         usage = {"input_tokens": 1, "output_tokens": 1}
         message = {"id": "m", "type": "message", "role": "assistant", "model": "claude", "stop_sequence": None}
-        return httpx.Response(200, json={**message, "content": [block], "stop_reason": stop, "usage": usage})
+        return httpx2.Response(200, json={**message, "content": [block], "stop_reason": stop, "usage": usage})
 
-    transport = httpx.MockTransport(answer)
-    async with anthropic.AsyncAnthropic(api_key="none", http_client=httpx.AsyncClient(transport=transport)) as client:
+    transport = httpx2.MockTransport(answer)
+    async with anthropic.AsyncAnthropic(api_key="none", http_client=httpx2.AsyncClient(transport=transport)) as client:
         assert await example("with_anthropic").turn(str(tmp_path), "Remember that.", client) == "Noted."
     assert sent[0]["tools"] == [{"type": "memory_20250818", "name": "memory"}]
     assert "created" in json.dumps(sent[1]["messages"][-1])
