@@ -154,9 +154,11 @@ HARMLESS: Forms = {
         "rules": _all("types agent namespace archive_after_days delete_after_days max_rows"),
     },
     "budget": _all("session_usd day_usd session_tokens day_tokens"),
-    "terminal": _all("markdown shown_on_resume show_usage"),
+    "terminal": _all("markdown shown_on_resume show_usage vi"),
     "mcp": {"servers": _nothing},
+    "files": _all("folder", _nothing),
     "providers": _nothing,
+    "aliases": {"*": _is_model},
     "server": {
         "host": _is_loopback,
         "users": _is_apart,

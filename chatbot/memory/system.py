@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
@@ -415,6 +415,7 @@ class MemorySystem(Closable, Memory):
         *,
         key_values: Sequence[KeyValue] = (),
         receipts: Sequence[dict[str, Any]] = (),
+        attachments: Iterable[tuple[bytes, str]] = (),
     ) -> SessionHandle:
         """Take in a session that was held elsewhere, whole or not at all, with the times that it has.
 
@@ -431,7 +432,7 @@ class MemorySystem(Closable, Memory):
         async with self._catalog.making(record) as draft:
             order = TurnOrder(self._catalog.turn_lease(draft))
             handle = SessionHandle(record, draft, stores, self._catalog, caller=self._caller, turn_order=order)
-            await handle.take_in(entries, key_values, receipts)
+            await handle.take_in(entries, key_values, receipts, attachments)
         return self._handle(record, stores)
 
     async def mend_session(self, session_id: str) -> None:

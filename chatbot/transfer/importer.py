@@ -202,7 +202,8 @@ class Importer:
         if not item.observations:
             record = await self._remember_said(record, item.entries, given.id)
         receipts = [receipt | {"session": record.id} for receipt in item.receipts]
-        return await self._adopt(record, item.entries, told, key_values=item.key_values, receipts=receipts)
+        parts = {"key_values": item.key_values, "receipts": receipts, "attachments": item.attachments}
+        return await self._adopt(record, item.entries, told, **parts)
 
     async def _same_here(self, item: BundleSession) -> SessionRecord | None:
         """Return the session of that id if it begins with all the entries of the bundle."""

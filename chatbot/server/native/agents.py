@@ -139,6 +139,7 @@ async def remember_many(drafts: Annotated[Drafts, Body()], visit: VisitHere, wri
         done = [each.split(" ") for each in writing.before["done"].split(",")]
         return Page(data=[Outcome(id=id_, outcome=what, reason="", redacted=[], warning="") for id_, what in done])
     context = visit.context
+    context.memories.scope.check("write")
     given = [given_in(OPERATIONS["remember"], each) for each in drafts.memories]
     rows = [Draft(**{"title": "", **each}, source=context.writer) for each in given]
     kept = await context.memories.remember_all(rows, keep_going=True)

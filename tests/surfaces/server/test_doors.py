@@ -31,6 +31,9 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("DELETE", "/v1/profile/{slot}"): None,
     ("PUT", "/v1/profile/{slot}/pin"): {"pinned": True},
     ("GET", "/v1/profile/{slot}/history"): None,
+    ("GET", "/v1/profile/proposals"): None,
+    ("POST", "/v1/profile/proposals/{memory_id}/accept"): None,
+    ("DELETE", "/v1/profile/proposals/{memory_id}"): None,
     ("GET", "/v1/sessions"): None,
     ("POST", "/v1/sessions"): {"title": "new"},
     ("GET", "/v1/sessions/search"): None,
@@ -51,6 +54,8 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("GET", "/v1/sessions/{session_id}/usage"): None,
     ("GET", "/v1/sessions/{session_id}/files"): None,
     ("GET", "/v1/sessions/{session_id}/files/{name}"): None,
+    ("GET", "/v1/sessions/{session_id}/attachments"): None,
+    ("GET", "/v1/sessions/{session_id}/attachments/{name}"): None,
     ("GET", "/v1/memories"): None,
     ("POST", "/v1/memories"): {"title": "something else"},
     ("POST", "/v1/memories/batch"): {"memories": [{"title": "yet another"}]},
@@ -58,6 +63,7 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("GET", "/v1/memories/by-key/{key}"): None,
     ("PUT", "/v1/memories/by-key/{key}"): {"title": "under a key"},
     ("GET", "/v1/memories/search"): None,
+    ("GET", "/v1/memories/recall"): None,
     ("POST", "/v1/memories/purge"): {"person": "nobody", "dry_run": True},
     ("GET", "/v1/memories/{memory_id}"): None,
     ("PATCH", "/v1/memories/{memory_id}"): {"title": "changed"},
@@ -82,6 +88,7 @@ ASKED: dict[tuple[str, str], Json | None] = {
 """How to ask each route, so that it would answer. A route that is not here fails the tests: say how it is guarded."""
 
 QUERIES: dict[tuple[str, str], dict[str, str]] = {
+    ("GET", "/v1/memories/recall"): {"q": "anything"},
     ("GET", "/v1/users/export"): {"user": "alice"},
     ("GET", "/v1/sessions/{session_id}/comparison"): {"other": "{session_id}"},
     ("DELETE", "/v1/users"): {"user": "alice"},
@@ -102,6 +109,12 @@ PLACED = [route for route in GUARDED if route[1] not in NOWHERE]
 """Routes at one identity."""
 
 
+def proposal(value: str) -> Json:
+    """What a memory is that proposes a value for a slot of the profile."""
+    return {"title": f"proposed: motto: {value}", "category": "profile",
+            "metadata": {"slot": f"motto {uuid.uuid4()}", "held": {"value": value}}}  # fmt: skip
+
+
 @dataclass
 class World:
     """A server with something of Ada's, and tokens of several people."""
@@ -120,7 +133,9 @@ class World:
         ids = _missing("transcript.md" if "files" in path else "ada")
         with self.served.client(self.tokens["ada"]) as client:
             for name in [name for name in _MAKERS if f"{{{name}}}" in path]:
-                ids[name] = _MAKERS[name](client, ids)
+                is_proposed = name == "memory_id" and "proposals" in path
+                make = _new("/v1/memories", proposal("plugh")) if is_proposed else _MAKERS[name]
+                ids[name] = make(client, ids)
         return ids
 
     def ask(
@@ -155,6 +170,11 @@ def _new_session(client: httpx.Client, _: Any) -> str:
 def _new_slot(client: httpx.Client, ids: Mapping[str, str]) -> str:
     client.put(f"/v1/profile/{ids['slot']}", json={"value": "plugh"}).raise_for_status()
     return ids["slot"]
+
+
+def _new_key(client: httpx.Client, ids: Mapping[str, str]) -> str:
+    client.put(f"/v1/memories/by-key/{ids['key']}", json={"title": f"plugh {ids['key']}"}).raise_for_status()
+    return ids["key"]
 
 
 def _new(path: str, body: Json) -> Callable[[httpx.Client, Any], str]:
