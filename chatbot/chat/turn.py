@@ -31,7 +31,6 @@ from chatbot.chat.dialogue import (
     unanswered,
     without_answers,
 )
-from chatbot.chat.episode import summarize_episode
 from chatbot.chat.events import (
     CHOOSE,
     EXCHANGE,
@@ -56,6 +55,7 @@ from chatbot.chat.window import Window
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ModelError, without_folders
 from chatbot.memory import SessionHandle
+from chatbot.memory.episode import summarize_episode
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.recall import Recalled as Hit
 from chatbot.memory.redaction import redact
