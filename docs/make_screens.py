@@ -1,4 +1,4 @@
-"""Makes the captured screens in `docs/screens`: `uv run python docs/make_screens.py`.
+"""Makes the captured screens in `docs/screens`: `uv run python docs/make_screens.py [FOLDER]`.
 
 Each is a real process in a real pseudo-terminal of 80 columns, in an empty home, with the model `scripted`. Ids, dates
 and durations are replaced, so that a test can compare two runs. `chat.svg` is a picture, `demo.svg` a recording of a
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-SCREENS = ROOT / "docs" / "screens"
+SCREENS = Path(sys.argv[1]).absolute() if len(sys.argv) > 1 else ROOT / "docs" / "screens"
 REPLIES = [
     "Then **sencha** is for the morning:\n\n1. warm the pot\n2. 70 °C, never boiling\n3. one minute",
     "It is number 4711, and the tea of the day is *gyokuro* (玉露).",
@@ -48,8 +48,11 @@ def home() -> Iterator[Path]:
 _ID = re.compile(r"\b01[0-9a-f]{6}-[0-9a-f]{4}(?:-7[0-9a-f]{3}(?:-[0-9a-f]{4}(?:-[0-9a-f]{12})?)?)?")
 _SAMPLE_ID = "01a2b3c4-d5e6-7f80-9a1b-2c3d4e5f6a7b"
 _VARYING = (
+    (re.compile(r"\b20\d\d-\d\d-\d\dT[\d:.]{15}Z"), "2026-01-01T12:00:00.000000Z"),
     (re.compile(r"\b20\d\d-\d\d-\d\d\b"), "2026-01-01"),
+    (re.compile(r"\b\d\d:\d\d UTC\b"), "12:00 UTC"),
     (re.compile(r"\b\d+\.\d s\b"), "0.2 s"),
+    (re.compile(r"\b\d+\.\d{3} s\b"), "0.020 s"),
     (re.compile(r"\b\d min ago\b"), "just now"),
     (re.compile(r"(caches +)[\d,]+"), r"\g<1>27,200"),
     (re.compile(r"(\.cache/chatbot/)[0-9a-f]+"), r"\g<1>5ec77d91708c7eaf"),
@@ -70,6 +73,12 @@ def save(name: str, text: str, folder: Path) -> None:
     (SCREENS / f"{name}.txt").write_text(
         "\n".join(line.rstrip() for line in text.splitlines()) + "\n", encoding="utf-8"
     )
+
+
+def folded(text: str, folder: Path) -> str:
+    """The text as a terminal breaks its lines, once all that varies is replaced: it might be broken in the middle."""
+    lines = steady(text.replace(str(folder), "/home/sam")).splitlines()
+    return "\n".join(line[at : at + 80] for line in lines for at in range(0, max(len(line), 1), 80))
 
 
 def steady_rows(rows: tuple[Row, ...]) -> tuple[Row, ...]:
@@ -146,7 +155,8 @@ def main() -> None:
         except AssertionError:
             if name != "doctor":
                 raise
-        save(name, f"$ chatbot {' '.join(arguments)}\n{terminal.text}", folder)
+        text = terminal.text if not name.startswith("doctor") else folded(terminal.printed.replace("\r", ""), folder)
+        save(name, f"$ chatbot {' '.join(arguments)}\n{text}", folder)
         terminal.close()
 
     with home() as folder:

@@ -39,8 +39,9 @@ class Recording:
 
 
 def rows_of(screen: Any) -> tuple[Row, ...]:
-    """The rows of a screen of pyte, without the empty ones at its end."""
-    rows = [_row(screen.buffer[y], screen.columns) for y in range(screen.lines)]
+    """What scrolled out of a screen of pyte, and its rows, without the empty ones at its end."""
+    cells = [*screen.history.top, *(screen.buffer[y] for y in range(screen.lines))]
+    rows = [_row(line, screen.columns) for line in cells]
     while rows and not rows[-1]:
         rows.pop()
     return tuple(rows)
