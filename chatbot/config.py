@@ -22,6 +22,7 @@ from chatbot import allowed
 from chatbot.errors import ConfigError
 from chatbot.providers import OURS, provider_of
 from chatbot.stores.errors import did_you_mean
+from chatbot.stores.home import without_password
 from chatbot.stores.observation import Type
 
 FILE_NAME = "config.toml"
@@ -54,7 +55,7 @@ class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     def __repr__(self) -> str:
         """Show all settings except keys."""
         shown = (f"{each.name}={getattr(self, each.name)!r}" for each in fields(self) if each.name not in SECRET)
-        return f"{type(self).__name__}({', '.join(shown)})"
+        return without_password(f"{type(self).__name__}({', '.join(shown)})")
 
 
 class ProviderSettings(Section, frozen=True):
@@ -211,6 +212,13 @@ class AgentSettings(Section, frozen=True):
     """Ask the model for the title of a new session (one short call); otherwise a rule makes it."""
 
 
+class StorageSettings(Section, frozen=True):
+    """`[storage]`: where memories, sessions and bills are kept."""
+
+    url: str = ""
+    """`postgresql://user@host:5432/database` or `env:VARIABLE`; empty: files in the folder of each identity."""
+
+
 class SessionSettings(Section, frozen=True):
     """`[sessions]`: lifetime of sessions."""
 
@@ -319,6 +327,13 @@ class McpSettings(Section, frozen=True):
     servers: dict[ServerName, McpServerSettings] = {}
 
 
+class FilesSettings(Section, frozen=True):
+    """`[files]`: tools for files, in the chat of a terminal alone, where each call is shown and asked about."""
+
+    folder: str = ""
+    """Folder in which the model may list, read, search and write files; empty: none."""
+
+
 class ServerSettings(Section, frozen=True):
     """`[server]`: address of `chatbot serve`, and limits that also apply to `chatbot mcp --http`."""
 
@@ -385,11 +400,13 @@ class Config(Section, frozen=True):
     embedding: EmbeddingSettings = EmbeddingSettings()
     profiles: ProfilesSettings = ProfilesSettings()
     extraction: ExtractionSettings = ExtractionSettings()
+    storage: StorageSettings = StorageSettings()
     sessions: SessionSettings = SessionSettings()
     maintenance: MaintenanceSettings = MaintenanceSettings()
     budget: BudgetSettings = BudgetSettings()
     terminal: TerminalSettings = TerminalSettings()
     mcp: McpSettings = McpSettings()
+    files: FilesSettings = FilesSettings()
     server: ServerSettings = ServerSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
 
@@ -726,6 +743,7 @@ def _explained(message: str, merged: Table, layers: _Layers) -> ConfigError:
         return _error(layers, place, f"unknown setting {name}{known}")
     value = _at(merged, place)
     shown = "" if isinstance(value, dict | list | tuple) or _may_hold_key(place) else f" = {value!r}"
+    shown = without_password(shown)
     return _error(layers, place, f"{name}{shown}: {what[:1].lower()}{what[1:].replace('`object`', 'a table')}")
 
 
@@ -756,7 +774,10 @@ def _keys_in(table: Table, *, is_secret: bool = False) -> Iterator[str]:
     for name, value in table.items():
         if isinstance(value, dict):
             yield from _keys_in(value, is_secret=is_secret or name in SECRET)
-        elif (is_secret or name in SECRET) and isinstance(value, str) and value and not value.startswith("env:"):
+        elif isinstance(value, str) and (
+            ((is_secret or name in SECRET) and value and not value.startswith("env:"))
+            or without_password(value) != value
+        ):
             yield value
 
 

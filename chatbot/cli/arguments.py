@@ -164,8 +164,12 @@ def _add_ask(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         'ask "what is a monad?"',
         'ask -c "and shorter?"',
         "ask --json < question.txt",
+        'ask -a photo.png -a notes.pdf "what do they have in common?"',
     )
     ask.add_argument("text", nargs="*", help="question; - or a pipe reads standard input")
+    ask.add_argument(
+        "-a", "--attach", action="append", default=[], metavar="FILE", help="attach a picture, PDF or text; repeatable"
+    )
     _add_conversation(ask)
     _add_choice_of_session(ask)
 
@@ -467,6 +471,22 @@ def _add_token(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     revoke.add_argument("token", metavar="ID|LABEL", help="token id or label")
 
 
+def _add_storage(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    storage = _command(
+        commands,
+        "storage",
+        "create the tables of a database",
+        "storage migrate --url postgresql://owner@db.example.org/chatbot --role chatbot_server",
+    )
+    actions = storage.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
+    migrate = add_action(actions, "migrate", "create or update the tables of [storage] url", "storage migrate")
+    migrate.add_argument(
+        "--url", metavar="URL", help="database, as its owner, or env:VARIABLE (default: [storage] url)"
+    )
+    migrate.add_argument("--role", metavar="NAME", default="", help="role that servers use: let it use the tables")
+    migrate.add_argument("--citus", action="store_true", help="print how Citus distributes the tables, change nothing")
+
+
 def _add_usage(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     usage = _command(
         commands,
@@ -575,6 +595,7 @@ _COMMANDS = {
     "maintain": _add_maintain,
     "usage": _add_usage,
     "stores": _add_stores,
+    "storage": _add_storage,
     "setup": _add_setup,
     "models": _add_models,
     "keys": _add_keys,

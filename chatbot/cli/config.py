@@ -17,6 +17,7 @@ from chatbot.config import FILE_NAME, SECRET, Settings, find_file, read_toml
 from chatbot.errors import ConfigError
 from chatbot.identity import allow_identity
 from chatbot.runtime import Options, Setup
+from chatbot.stores.home import without_password
 
 
 async def run(args: argparse.Namespace) -> Exit:
@@ -27,7 +28,7 @@ async def run(args: argparse.Namespace) -> Exit:
     paths = {
         "file": str(setup.settings.path.resolve()) if setup.settings.path else None,
         "identity": str(setup.identity.file) if setup.identity.file.exists() else None,
-        "memory": str(setup.identity.memory),
+        "memory": str(setup.home),
     }
     if args.what == "path":
         if args.json:
@@ -171,7 +172,9 @@ def _without_keys(table: dict[str, Any], *, is_secret: bool = False) -> dict[str
 def _shown_of(value: Any, *, is_secret: bool) -> Any:
     if isinstance(value, dict):
         return _without_keys(value, is_secret=is_secret)
-    return "(set)" if is_secret and value and not str(value).startswith("env:") else value
+    if is_secret and value and not str(value).startswith("env:"):
+        return "(set)"
+    return without_password(value) if isinstance(value, str) else value
 
 
 def _lines(table: dict[str, Any], prefix: str = "") -> list[str]:

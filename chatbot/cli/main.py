@@ -26,6 +26,7 @@ _MODULES = {
     "prompt": "chatbot.cli.prompt",
     "serve": "chatbot.cli.serve",
     "sessions": "chatbot.cli.sessions.command",
+    "storage": "chatbot.cli.storage",
     "setup": "chatbot.cli.setup",
     "stores": "chatbot.cli.stores",
     "token": "chatbot.cli.token",

@@ -63,6 +63,10 @@ class Model(AsyncResource):
         """Return the support for JSON output; with none, only the prompt can ask for it."""
         return ""
 
+    async def sees_images(self) -> bool:
+        """Return whether it can be shown pictures."""
+        return False
+
     async def unknown_options(self, options: CallOptions) -> tuple[str, ...]:  # noqa: ARG002 - most know them all
         """The names of those that the model does not know, though they change what a reply means."""
         return ()

@@ -86,6 +86,11 @@ class LiteLLMModel(Model):
         known = (info.get("input_cost_per_token"), info.get("output_cost_per_token"))
         return None if known[0] is None or known[1] is None else Price(float(known[0]), float(known[1]))
 
+    async def sees_images(self) -> bool:
+        """Return what LiteLLM's table says; a model that it does not hold is asked, and may refuse."""
+        info = await self._info()
+        return bool(info.get("supports_vision")) if info else True
+
     async def unknown_options(self, options: CallOptions) -> tuple[str, ...]:
         """See `Model`; by what LiteLLM would pass on. A provider that it does not know is asked."""
         asked = options.as_openai().keys() - CallOptions.HARMLESS

@@ -48,6 +48,10 @@ class LocalModel(LiteLLMModel):
         if importlib.util.find_spec("cyllama") is None:
             raise missing_engine()
 
+    async def sees_images(self) -> bool:
+        """Return False: the engine reads text alone."""
+        return False
+
     async def context_window(self) -> int:
         """Return the window of the loaded model."""
         return await self._engine.window()

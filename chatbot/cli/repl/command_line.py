@@ -77,7 +77,7 @@ class CommandLineSlash(Slash):
         from chatbot.cli.arguments import build_parser
         from chatbot.cli.main import run_command
 
-        if name in _OF_WHAT_IS_KEPT and self._runtime.memory.home is None:
+        if name in _OF_WHAT_IS_KEPT and self._runtime.memory.where is None:
             raise InvalidValue(
                 f"/{name} works on what is kept, and this chat keeps nothing: leave it, then chatbot {name}"
             )

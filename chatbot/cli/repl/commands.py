@@ -133,7 +133,7 @@ class Commands(MemorySlash, LookingSlash, TakingSlash, CommandLineSlash):
 
     async def do_retry(self, _: str) -> Next:
         """Ask the last question again, in place of the reply."""
-        taken = await self.chat.take_back()
+        taken = await self.chat.take_back(to_ask_again=True)
         if not taken:
             self._screen.say("there is nothing to ask again", "dim")
             return Next()

@@ -106,6 +106,10 @@ class SlashCompleter(Completer):
         for name in self.get_completions(document, complete_event):
             yield name
         typed = document.text_before_cursor
+        if path := _typed_path(typed):
+            for each in _files(path, complete_event):
+                yield each
+            return
         command, space, argument = typed.partition(" ")
         named = self._commands.named(command) if typed.startswith("/") and space and "\n" not in typed else []
         kind = _KINDS.get(named[0]) if len(named) == 1 else None
@@ -139,6 +143,13 @@ def _fitting(typed: str, candidates: Iterable[Candidate]) -> list[Candidate]:
     first = [each for each in candidates if each[1].casefold().startswith(typed)]
     later = [each for each in candidates if each not in first and any(typed in part.casefold() for part in each)]
     return [*first, *later][:_MOST_SHOWN]
+
+
+def _typed_path(typed: str) -> str:
+    """Return what stands behind the last `@` that begins a word, where the cursor is still in it."""
+    at = max(typed.rfind(" @"), typed.rfind("\n@")) + 1 if not typed.startswith("@") or " " in typed else 0
+    word = typed[at:]
+    return word[1:] if word.startswith("@") and not any(map(str.isspace, word)) else ""
 
 
 def _files(typed: str, complete_event: CompleteEvent) -> Iterable[Completion]:

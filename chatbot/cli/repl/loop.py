@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 
 from prompt_toolkit import PromptSession
@@ -14,10 +15,12 @@ from prompt_toolkit.filters import emacs_mode
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
+from chatbot.attachments.read import Upload
 from chatbot.cli.exits import Exit
 from chatbot.cli.interrupts import end_in_order, until_interrupted
 from chatbot.cli.options import chosen_session, options_of
 from chatbot.cli.output import complain
+from chatbot.cli.repl.attaching import Pasted, attached
 from chatbot.cli.repl.commands import Commands, show_session
 from chatbot.cli.repl.completing import Candidates, SlashCompleter
 from chatbot.cli.repl.consent import Consent
@@ -52,7 +55,7 @@ async def run(args: argparse.Namespace) -> Exit:
 async def _sitting(options: Options, args: argparse.Namespace) -> Options | None:
     """Chat with one identity; the options for another one, where the user goes on with that."""
     consent = Consent()
-    async with Runtime(options, confirm=consent) as runtime:
+    async with Runtime(options, confirm=consent, is_terminal=True) as runtime:
         settings = runtime.config.terminal
         screen = Screen(markdown=settings.markdown, stream=args.stream)
         repl = Repl(runtime, screen, options, consent)
@@ -71,13 +74,14 @@ class Repl:
         self._consent = consent
         self._typeahead = Typeahead()
         self._commands = Commands(runtime, screen, runtime.chat(None), options)
+        self._pasted = Pasted()
         self._prompt: PromptSession[str] = PromptSession(
             history=_history(runtime),
             completer=SlashCompleter(Commands, Candidates(runtime)),
             complete_while_typing=True,
             vi_mode=runtime.config.terminal.vi,
             auto_suggest=AutoSuggestFromHistory(),
-            key_bindings=_keys(),
+            key_bindings=_keys(self._pasted),
             multiline=True,
             prompt_continuation="  ",
             enable_open_in_editor=True,
@@ -122,7 +126,7 @@ class Repl:
         session = self._commands.chat.session
         if await self._commands.discard_unanswered():
             return
-        if session is not None and self._runtime.memory.home is not None:
+        if session is not None and self._runtime.memory.where is not None:
             who = "" if self._runtime.setup.is_default_identity else f" -i {self._runtime.setup.identity.name}"
             self._screen.say(f"go on with: chatbot{who} -r {session.id}", "dim")
 
@@ -137,8 +141,11 @@ class Repl:
                 return await self._commands.run(text.strip())
             text = text[1:] if _ESCAPED.match(text) else text
         if following.replaces:
-            await self._commands.chat.take_back()
-        await self._answer(text)
+            await self._commands.chat.take_back(to_ask_again=True)
+        if following.say is None:
+            await self._answer(*await asyncio.to_thread(attached, text, self._pasted))
+        else:
+            await self._answer(text)
         return Next()
 
     async def _read(self, draft: str) -> str:
@@ -149,10 +156,11 @@ class Repl:
         self._typeahead.release(self._prompt.input)
         return await self._prompt.prompt_async("❯ ", default=draft, pre_run=start_model)
 
-    async def _answer(self, text: str) -> None:
+    async def _answer(self, text: str, files: Sequence[Upload] = ()) -> None:
         with self._screen.reply() as reply:
             self._consent.reply = reply
-            receipt = await until_interrupted(self._commands.chat.turn(text, reply))
+            self._consent.session = session.id if (session := self._commands.chat.session) else None
+            receipt = await until_interrupted(self._commands.chat.turn(text, reply, attachments=files))
         if receipt is None:
             self._screen.say("stopped; what was said is kept", "yellow")
         elif self._runtime.config.terminal.show_usage:
@@ -171,8 +179,9 @@ def _history(runtime: Runtime) -> History:
     return InMemoryHistory() if path is None else FileHistory(path)
 
 
-def _keys() -> KeyBindings:
+def _keys(pasted: Pasted) -> KeyBindings:
     keys = KeyBindings()
+    pasted.bind(keys)
 
     @keys.add("enter")
     def _(event: KeyPressEvent) -> None:
