@@ -53,10 +53,10 @@ from chatbot.words import Priority, TaskScope, TaskStatus
 if TYPE_CHECKING:
     from chatbot.memory import MemorySystem, SessionFilter, SessionHandle, SessionRecord
     from chatbot.memory.erasure import Erasure
+    from chatbot.memory.memory import Memory
     from chatbot.memory.people import Person
     from chatbot.memory.profile_lines import Line as ProfileLine
     from chatbot.memory.reading import Hit
-    from chatbot.memory.remembering import Remembering
     from chatbot.memory.session_search import SessionHit
     from chatbot.memory.tasks import Task
     from chatbot.memory.writing import Remembered
@@ -71,7 +71,7 @@ _FEW = 10
 class Context:
     """On whose behalf an operation runs: the memory and the sessions that one caller sees."""
 
-    memories_of: Callable[[], Remembering]
+    memories_of: Callable[[], Memory]
     """Raises `UnsupportedOperation` where the agent keeps no memories."""
     system: MemorySystem | None
     """What issues sessions; None where they are out of reach."""
@@ -91,7 +91,7 @@ class Context:
     """Stops what is under way in a session before it is deleted."""
 
     @property
-    def memories(self) -> Remembering:
+    def memories(self) -> Memory:
         """The memories."""
         return self.memories_of()
 
@@ -133,7 +133,7 @@ class Wanted(TypedDict, total=False):
     visibilities: Annotated[Sequence[Visibility], About("for those readers", cli="visibility", http="visibility")]
     after: Annotated[Past | None, About("created at or after this time")]
     before: Annotated[Past | None, About("created before this time")]
-    metadata: Annotated[Metadata, About("with that in its metadata", cli="meta", http=None, tool=None)]
+    metadata: Annotated[Metadata, About("with that in its metadata: values or conditions", cli="meta", tool=None)]
 
 
 class Fields(TypedDict, total=False):
@@ -387,6 +387,21 @@ async def remember(
     """
     draft: dict[str, Any] = dict(fields) if supersedes is None else {**fields, "supersedes": supersedes}
     return await context.memories.remember(title, source=context.writer, **draft)
+
+
+@changes(http="PUT /v1/memories/by-key/{key}", body="Keyed: What is to be remembered under the key.")
+async def put_memory(
+    context: Context,
+    key: Annotated[Name, About("key of your own")],
+    title: Annotated[Line, About("the point, in one sentence", usual={"http": ""})],
+    **fields: Unpack[Draft],
+) -> Remembered:
+    """Remember something under a key of your own.
+
+    It takes the place of what was kept under that key before, which stays in the history. The same again changes
+    nothing.
+    """
+    return await context.memories.upsert(key, title, source=context.writer, **fields)
 
 
 @changes(

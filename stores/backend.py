@@ -341,6 +341,10 @@ class Backend(Place):
         """Return why nothing can be written, having tried; None where it can. Leaves nothing behind."""
         return None
 
+    def why_not_apart(self) -> str:
+        """Return why what is kept here does not by itself refuse the rows of others; empty where it does."""
+        return ""
+
     def examine(self, wish: Examination) -> Iterator[Flaw]:  # noqa: ARG002 - for those that can look
         """Look at everything that is kept, and say what is wrong with it. Changes nothing."""
         return iter(())

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from chatbot.stores.cache import Cache
 from chatbot.stores.errors import MissingFolder, StoreError
+from chatbot.stores.home import Home
 from chatbot.stores.observations.folder_shelf import FolderShelf
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class SessionTerms:
         self._lock = threading.Lock()
 
     @classmethod
-    def of(cls, home: Path | None, root: Path | None = None) -> SessionTerms:
+    def of(cls, home: Home | None, root: Path | None = None) -> SessionTerms:
         """Those of the memory in `home`, in the caches below `root` or the user's; in memory alone for None."""
         return cls(None if home is None else Cache(home, root))
 

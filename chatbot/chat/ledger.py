@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -24,6 +23,7 @@ from chatbot.memory.record import utc_now
 from chatbot.stores.backend import Mark, Place
 from chatbot.stores.backends import open_place
 from chatbot.stores.errors import DamagedFile
+from chatbot.stores.home import Home
 from chatbot.stores.records import format_time, parse_time
 from chatbot.stores.span import count
 
@@ -57,10 +57,10 @@ Decide = Callable[[Bill, Bill], Amount]
 class Ledger:
     """Appends calls, and sums up a day by reading that day alone.
 
-    A folder stands for the place of files in it.
+    A folder or an address stands for the place there.
     """
 
-    def __init__(self, place: Place | Path) -> None:
+    def __init__(self, place: Place | Home) -> None:
         place = open_place(place)
         self._lines = place.lines(_LINES)
         self._reservations = place.document(_RESERVATIONS)

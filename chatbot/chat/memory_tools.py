@@ -22,10 +22,10 @@ from chatbot.chat.tool_context import ToolContext
 from chatbot.chat.tool_names import MORE_TOOLS
 from chatbot.errors import SessionError, SessionNotFound, ToolError, without_folders
 from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.memory.memory import Memory
 from chatbot.memory.people import Person
 from chatbot.memory.profile_lines import Line as ProfileLine
 from chatbot.memory.reading import Hit
-from chatbot.memory.remembering import Remembering
 from chatbot.memory.session_search import SessionHit
 from chatbot.memory.tasks import Task
 from chatbot.memory.writing import Remembered
@@ -67,7 +67,13 @@ def memory_tools(
     if not session.supports(ObservationStore):
         return []
     context = _context(session, memory, session.agent_id, session)
-    offered = [each for each in table if each.tool and each.model and (memory is not None or not _is_of_sessions(each))]
+    return offered_to_models(context, table)
+
+
+def offered_to_models(context: Context, table: Table = OPERATIONS) -> list[Tool]:
+    """Return the tools for a model, in short schemas; those of sessions where sessions are in reach."""
+    has_sessions = context.system is not None
+    offered = [each for each in table if each.tool and each.model and (has_sessions or not _is_of_sessions(each))]
     tools = [OperationTool(each, context, short=True) for each in offered]
     others = [tool for tool in tools if not tool.is_offered]
     return [*tools, OtherTools(others)] if others else [*tools]
@@ -88,7 +94,7 @@ def offered(context: ToolContext) -> list[Tool]:
     return [] if context.session is None else memory_tools(context.session, context.memory)
 
 
-def _context(memories: Remembering, memory: MemorySystem | None, agent: str, own: SessionHandle | None) -> Context:
+def _context(memories: Memory, memory: MemorySystem | None, agent: str, own: SessionHandle | None) -> Context:
     clearance = own.clearance if own else memory.clearance if memory else "public"
     return Context(lambda: memories, memory, agent, clearance, any_agent=False, writer="agent", own=own)
 

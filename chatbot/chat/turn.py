@@ -50,7 +50,8 @@ from chatbot.chat.prompt import PromptBundle, PromptExtras, build_prompt, fittin
 from chatbot.chat.receipts import Receipt
 from chatbot.chat.reply import Reply
 from chatbot.chat.titles import REPLY_TOKENS, is_greeting, title_in, title_of, title_request
-from chatbot.chat.turn_memory import Recalled, TurnMemory, disclosed
+from chatbot.chat.tool_names import is_memory_tool
+from chatbot.chat.turn_memory import RECENT_QUESTIONS, Recalled, TurnMemory, disclosed
 from chatbot.chat.window import Window
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ModelError, without_folders
@@ -69,8 +70,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_RECENT_QUESTIONS = 3
-"""Memory is asked about so many of the user's last messages; one alone often leaves out its subject."""
 _TOOLS_SHARE = 2
 """Tools that take more than this part of the model's window are not offered."""
 _OWN_ENTRIES = 32
@@ -378,6 +377,8 @@ class Turn:
             self._emit(Phase("recalling"))
             self._recalled = await self._recall(said)
             self._extras = await self._prompt_extras(self._recalled)
+        if loading := self._model.loading:
+            self._emit(Phase(f"loading {loading}"))
         prompt = await build_prompt(
             self._model,
             self._persona(),
@@ -408,6 +409,8 @@ class Turn:
             clients = self._client.tools
             names = {tool.name for tool in clients}
             own = () if self._client.is_forced else tuple(each for each in self._tools.specs if each.name not in names)
+            if not self._client.keeps:
+                own = tuple(each for each in own if not is_memory_tool(each.name))
             self._offered = (*await self._fitting(own), *clients)
         return self._offered
 
@@ -433,11 +436,11 @@ class Turn:
             session=self._session,
             turn=self._receipt.turn,
             at=self._receipt.at,
-            said=tuple(readable(content) for role, content in said if role == USER)[-_RECENT_QUESTIONS:],
+            said=tuple(readable(content) for role, content in said if role == USER)[-RECENT_QUESTIONS:],
             since=self._window.since,
             most_tokens=await self._model.context_window() // _MEMORY_SHARE,
             dry_run=self._is_dry_run,
-            remembrance=self._memory,
+            remembrance=self._memory if self._client.keeps else None,
             notice=self._notice,
         )
         answers = await self._publisher.publish(event, Step(INJECT, partial(self._memory_block, event)))
@@ -487,7 +490,7 @@ class Turn:
             reply=self._receipt.reply,
             tools=tuple(self._results),
             recalled=self._recalled,
-            remembrance=self._memory,
+            remembrance=self._memory if self._client.keeps else None,
             notice=self._notice,
         )
         answers = await self._publisher.publish(event, Step(EXCHANGE, partial(self._keep_exchange, event)))
@@ -495,7 +498,7 @@ class Turn:
 
     async def _keep_exchange(self, event: TurnEnd) -> Kept | None:
         """Remember the exchange; None where it is not worth it, or where that fails, which is reported."""
-        if self._memory is None:
+        if self._memory is None or not self._client.keeps:
             return None
         gate = self._publisher.find(MEMORABILITY) or Memorability(gate=0)
         try:

@@ -39,7 +39,7 @@ async def run(args: argparse.Namespace) -> Exit:
             receipt = await until_interrupted(runtime.chat(session).turn(text, printer, attachments=files))
         except (ChatbotError, StoreError):
             if is_new_session(args):
-                await runtime.discard_empty(session)
+                await runtime.discard_unanswered(session)
             raise
         finally:
             if printer.has_written:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from chatbot.errors import SessionError
 from chatbot.memory.catalog import SessionCatalog
+from chatbot.memory.memory import Memory
 from chatbot.memory.record import SessionRecord
-from chatbot.memory.remembering import Remembering
 from chatbot.memory.scope import Caller, Scope
 from chatbot.memory.turn_order import TurnOrder
 from chatbot.stores.access import TOOL_RIGHTS, Clearance, Right, View, least_clearance
@@ -35,7 +35,7 @@ _NOTED_FOR = timedelta(minutes=1)
 Contract = TypeVar("Contract", bound=Store)
 
 
-class SessionHandle(Remembering, spans=False):
+class SessionHandle(Memory, spans=False):
     """One open session. Small, safe to share between tasks; another process may hold its own at the same time.
 
     An operation that none of the session's stores keeps raises `UnsupportedOperation`.
@@ -98,6 +98,14 @@ class SessionHandle(Remembering, spans=False):
     def rights(self) -> frozenset[Right]:
         """What its holder may do."""
         return self._caller.rights
+
+    @property
+    def memory(self) -> Memory:
+        """Everything that can be done with what is remembered, as the session sees it, and written of the session.
+
+        Raises `UnsupportedOperation` where none of the session's stores keeps observations.
+        """
+        return Memory(self._scope())
 
     def view(self) -> View:
         """What is seen of what is remembered now."""
@@ -213,6 +221,14 @@ class SessionHandle(Remembering, spans=False):
         now = self._clock()
         self.record = await self._catalog.change(
             self.id, lambda record: record.renamed(title).used(now) if record.title == instead_of else record
+        )
+
+    async def pin(self, *, undo: bool = False) -> None:
+        """Pin the session, so that lists for people show it first; or undo that. Durable on return."""
+        self.check("write")
+        now = self._clock()
+        self.record = await self._catalog.change(
+            self.id, lambda record: replace(record, pinned_at=None if undo else record.pinned_at or now)
         )
 
     async def note_history(self, opening: str, history: str) -> None:

@@ -38,6 +38,11 @@ class Model(AsyncResource):
         """Prepare the first call in the background. Returns at once, never raises."""
         return
 
+    @property
+    def loading(self) -> str:
+        """What has to be loaded before the next call, such as a library; empty if nothing has to."""
+        return ""
+
     async def check(self) -> None:
         """Raise the `ModelError` that a call is sure to raise, as far as that is known without calling anyone."""
         return

@@ -37,6 +37,11 @@ class LocalModel(LiteLLMModel):
         late.begin()
         self._engine.warm()
 
+    @property
+    def loading(self) -> str:
+        """LiteLLM or the weights, until they are loaded."""
+        return super().loading or ("" if self._engine.is_loaded else self.name)
+
     async def check(self) -> None:
         """Raise an error if the weights or the engine are missing."""
         await asyncio.to_thread(find_model, self._settings.name.removeprefix(PREFIX))

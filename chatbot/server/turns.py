@@ -180,6 +180,10 @@ class Turns(AsyncResource):
         """The turns of that session that have not ended, in their order."""
         return [turn for turn, where in self._running.items() if where == place]
 
+    def of_identity(self, identity: str) -> list[RunningTurn]:
+        """The turns of all sessions of an identity that have not ended."""
+        return [turn for turn, where in self._running.items() if where[0] == identity]
+
     async def stop(self, place: tuple[str, str]) -> int:
         """Stop the turns of that session; how many there were. On return each has put the session in order."""
         return await cancelled(turn.task for turn in self.under_way(place))

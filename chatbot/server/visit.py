@@ -12,8 +12,8 @@ from chatbot.attachments.read import Upload
 from chatbot.chat import NO_CLIENT, Bill, Chat, ClientRequest
 from chatbot.errors import ConfigError, SessionNotFound
 from chatbot.memory import MemorySystem, SessionHandle, SessionRecord
+from chatbot.memory.memory import Memory
 from chatbot.memory.record import is_session_id
-from chatbot.memory.remembering import Memories
 from chatbot.memory.session_search import SessionHit
 from chatbot.memory.users import Erased, erase_user
 from chatbot.operations import Context
@@ -52,7 +52,7 @@ class Visit:
         return self.caller.memory_of(self.runtime.memory)
 
     @property
-    def memories(self) -> Memories:
+    def memories(self) -> Memory:
         """Return the memories that the caller sees. Raises `UnsupportedOperation` if the agent keeps none."""
         try:
             self.runtime.check_memories()

@@ -653,6 +653,9 @@ class Keeper:
     def _rows(self, numbers: Sequence[int], view: View) -> list[Observation]:
         """The observations, for a caller who may see them."""
         sees = naming(view, self._guard_of)
+        self._log.fetch(
+            place for number in numbers if number not in self._bodies for place in self._table.places(number)
+        )
         return [shown(self._row(number), sees) for number in numbers]
 
     def _guard_of(self, observation_id: str) -> Guard | None:

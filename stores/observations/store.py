@@ -10,6 +10,7 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from chatbot.stores.access import View
 from chatbot.stores.base import ObservationStore
@@ -18,6 +19,7 @@ from chatbot.stores.candidates import Candidates, Question
 from chatbot.stores.events import Event, Outcome
 from chatbot.stores.flaws import Flaw
 from chatbot.stores.group_commit import GroupCommit
+from chatbot.stores.home import Home
 from chatbot.stores.log import Log
 from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.observations.folder_shelf import FolderShelf
@@ -48,7 +50,7 @@ class LoggedObservations(ObservationStore):
     deleted. `max_observations` and `ttl_days` are explained at `ObservationStore`.
     """
 
-    def __init__(self, home: Path, *, max_observations: int = 0, ttl_days: float = 0, cache: str = "") -> None:
+    def __init__(self, home: Home, *, max_observations: int = 0, ttl_days: float = 0, cache: str = "") -> None:
         super().__init__(home, max_observations=max_observations, ttl_days=ttl_days)
         root = Path(cache).expanduser() if cache else None
         self._cache = Cache(home, root)
@@ -59,8 +61,8 @@ class LoggedObservations(ObservationStore):
         self._indexing: GroupCommit[None] = GroupCommit(lambda _: self._keeper.index())
 
     @abstractmethod
-    def open_log(self, home: Path) -> Log:
-        """Return the log of the identity whose memory folder is `home`."""
+    def open_log(self, home: Any) -> Log:
+        """Return the log of the identity whose memory folder, or address in a database, is `home`."""
 
     def open_shelf(self, name: str) -> Shelf:
         """Return the shelf of that name for what is made of the log: a folder in the cache of this machine."""
@@ -198,6 +200,8 @@ class LoggedObservations(ObservationStore):
 
 class ObservationFileStore(LoggedObservations):
     """Keeps observations in `observations.jsonl`; see `LoggedObservations`."""
+
+    home: Path
 
     def open_log(self, home: Path) -> Log:
         """See `LoggedObservations`."""

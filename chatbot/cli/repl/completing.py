@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import asyncio
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from typing import Protocol
 
@@ -61,7 +61,9 @@ class Candidates:
         return found
 
     async def models(self) -> list[Candidate]:
-        """The models of the configuration and of the identities, and those that LiteLLM knows, once it is loaded."""
+        """The models of the configuration and of the identities, aliases, and all chat models that have a key."""
+        from chatbot.cli.models import price, usable_models
+
         setup = self._runtime.setup
         names = [self._runtime.model_asked_for, setup.config.model.name, *_ALWAYS]
         for identity in list_identities(setup.identities):
@@ -70,9 +72,10 @@ class Candidates:
                 names.append(found.overrides.get("model", {}).get("name"))
             except ChatbotError:
                 continue  # one that is malformed has no model to offer
-        litellm = sys.modules.get("litellm")
-        known = getattr(litellm, "model_list", None) or ()
-        return [(name, name, "") for name in dict.fromkeys((*filter(None, names), *sorted(known)))]
+        names += setup.config.aliases
+        usable = await asyncio.to_thread(usable_models, setup.config)
+        about = {model.name: f"{price(model)} · {place}" for model, place in usable}
+        return [(name, name, about.get(name, "")) for name in dict.fromkeys((*filter(None, names), *about))]
 
     async def identities(self) -> list[Candidate]:
         """Every identity."""

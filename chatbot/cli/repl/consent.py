@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,8 @@ class Consent:
 
     def __init__(self) -> None:
         self.reply: LiveReply | None = None
+        self.before: Callable[[], None] = lambda: None
+        """Called before each question: keys typed earlier must not answer it."""
         self.session: str | None = None
         self._allowed: set[tuple[str | None, str]] = set()
         self._order = asyncio.Lock()
@@ -35,6 +38,7 @@ class Consent:
         """Return the user's answer; anything but a clear yes is a no."""
         async with self._order:
             with nullcontext() if self.reply is None else self.reply.paused():
+                self.before()
                 if (self.session, call.name) in self._allowed:
                     print_formatted_text(f"the model calls {_shown(call)}: allowed for this session")
                     return "session"

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
+from prompt_toolkit.filters import emacs_mode
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
@@ -24,6 +25,7 @@ from chatbot.cli.repl.commands import Commands, show_session
 from chatbot.cli.repl.completing import Candidates, SlashCompleter
 from chatbot.cli.repl.consent import Consent
 from chatbot.cli.repl.slash import Next
+from chatbot.cli.repl.typeahead import Typeahead
 from chatbot.cli.screen import Screen
 from chatbot.errors import ChatbotError, ConfigError
 from chatbot.memory import SessionHandle
@@ -59,7 +61,7 @@ async def _sitting(options: Options, args: argparse.Namespace) -> Options | None
         repl = Repl(runtime, screen, options, consent)
         await repl.open(args)
         identity = await repl.loop()
-        repl.say_goodbye()
+        await repl.say_goodbye()
     return None if identity is None else replace(options, identity=identity, persona=None)
 
 
@@ -70,12 +72,14 @@ class Repl:
         self._runtime = runtime
         self._screen = screen
         self._consent = consent
+        self._typeahead = Typeahead()
         self._commands = Commands(runtime, screen, runtime.chat(None), options)
         self._pasted = Pasted()
         self._prompt: PromptSession[str] = PromptSession(
             history=_history(runtime),
             completer=SlashCompleter(Commands, Candidates(runtime)),
             complete_while_typing=True,
+            vi_mode=runtime.config.terminal.vi,
             auto_suggest=AutoSuggestFromHistory(),
             key_bindings=_keys(self._pasted),
             multiline=True,
@@ -83,17 +87,24 @@ class Repl:
             enable_open_in_editor=True,
             mouse_support=False,
         )
+        consent.before = lambda: self._typeahead.gather(self._prompt.input)
 
     async def open(self, args: argparse.Namespace) -> None:
         """Enter the session that the flags name, or the one used last."""
         self._screen.say(f"{self._runtime.setup.identity.name} · {self._runtime.model.name} · /help", "bold")
         if self._runtime.setup.settings.path is None:
-            self._screen.say("there is no configuration yet, so the defaults hold: chatbot init writes one", "dim")
+            self._offer_setup()
         is_named = args.new or args.fork is not None or bool(args.resume)
         session = await chosen_session(self._runtime, args) if is_named else await self._runtime.resume()
         await self._enter(session)
         if args.resume == "":
             await self._commands.do_sessions("")
+
+    def _offer_setup(self) -> None:
+        from chatbot.cli.offer import OFFER, is_first_offer
+
+        if is_first_offer():
+            self._screen.say(OFFER, "dim")
 
     async def loop(self) -> str | None:
         """Read and answer until the user leaves; the identity to go on with, if another was asked for."""
@@ -110,10 +121,12 @@ class Repl:
                 following = Next()
         return following.identity
 
-    def say_goodbye(self) -> None:
-        """How to come back."""
+    async def say_goodbye(self) -> None:
+        """How to come back, if anything was said."""
         session = self._commands.chat.session
-        if session is not None and self._runtime.memory.home is not None:
+        if await self._commands.discard_unanswered():
+            return
+        if session is not None and self._runtime.memory.where is not None:
             who = "" if self._runtime.setup.is_default_identity else f" -i {self._runtime.setup.identity.name}"
             self._screen.say(f"go on with: chatbot{who} -r {session.id}", "dim")
 
@@ -140,6 +153,7 @@ class Repl:
             # After the prompt is drawn: importing the model's libraries must not delay it.
             asyncio.get_running_loop().call_later(0.1, self._runtime.warm)
 
+        self._typeahead.release(self._prompt.input)
         return await self._prompt.prompt_async("❯ ", default=draft, pre_run=start_model)
 
     async def _answer(self, text: str, files: Sequence[Upload] = ()) -> None:
@@ -153,7 +167,7 @@ class Repl:
             self._screen.show_receipt(receipt)
 
     async def _enter(self, session: SessionHandle | None) -> None:
-        self._commands.chat = self._runtime.chat(session)
+        self._commands.begin(session)
         is_old = session is not None and session.record.title
         shown = self._runtime.config.terminal.shown_on_resume if is_old else 0
         await show_session(self._runtime, self._screen, session, "going on" if is_old else "a new session", shown)
@@ -179,7 +193,7 @@ def _keys(pasted: Pasted) -> KeyBindings:
         event.current_buffer.append_to_history()
         event.app.exit(exception=KeyboardInterrupt, style="class:aborting")
 
-    @keys.add("escape", "enter")
+    @keys.add("escape", "enter", filter=emacs_mode)
     @keys.add("c-j")
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")

@@ -19,14 +19,14 @@ async def show(request: Request, visit: VisitHere) -> Response:
     """What holds now, and what was proposed."""
     lines = await visit.memories.profile()
     proposals = await visit.memories.profile_proposals()
-    return sheet(request, "profile.html", visit, here="people", lines=lines, proposals=proposals, slot="")
+    return sheet(request, "profile.html", visit, here="profile", lines=lines, proposals=proposals, slot="")
 
 
 @router.get("/{slot}")
 async def history(request: Request, visit: VisitHere, slot: Slot) -> Response:
     """All that a slot held."""
     lines = await visit.memories.profile_history(slot)
-    return sheet(request, "profile.html", visit, here="people", lines=lines, proposals=(), slot=slot)
+    return sheet(request, "profile.html", visit, here="profile", lines=lines, proposals=(), slot=slot)
 
 
 @router.post("")

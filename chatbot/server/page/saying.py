@@ -1,13 +1,17 @@
-"""Saying something: in a new session or an old one, again, otherwise, or on a way of its own; and unsaying it all."""
+"""Messages: send, stop, retry and edit them; fork, rename, pin, archive and delete their session."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
 from chatbot import operations
-from chatbot.server.page.exchanges import position
+from chatbot.errors import ChatbotError
+from chatbot.server.page import talk
+from chatbot.server.page.choices import choose, request_of
+from chatbot.server.page.exchanges import Exchange, position
 from chatbot.server.page.routes import Fields, PageRoute, SessionId, VisitHere
-from chatbot.server.page.sheets import base, goto
+from chatbot.server.page.sheets import base, fragment, goto, is_part
+from chatbot.server.turns import RunningTurn
 from chatbot.server.visit import Visit
 from chatbot.stores.errors import ConflictingChange, InvalidValue
 from chatbot.stores.records import TranscriptEntry, check_text
@@ -20,20 +24,36 @@ async def say_first(visit: VisitHere, fields: Fields) -> Response:
     """Begin a session with a message."""
     text = _message(fields)
     session = await visit.new_session()
+    try:
+        await choose(visit, session, fields)
+    except ChatbotError:  # such as a model that is not there
+        await visit.forget_new(session)
+        raise
     return await _said(visit, session.id, text)
 
 
 @router.post("/c/{session_id}/say")
-async def say(visit: VisitHere, session_id: SessionId, fields: Fields) -> Response:
-    """Send a message. The turn continues even if the browser leaves."""
-    return await _said(visit, session_id, _message(fields))
+async def say(request: Request, visit: VisitHere, session_id: SessionId, fields: Fields) -> Response:
+    """Send a message; while another is being answered it waits. The turn continues even if the browser leaves."""
+    text = _message(fields)
+    await choose(visit, await visit.session(session_id), fields)
+    if not is_part(request):
+        return await _said(visit, session_id, text)
+    turn = await _begun(visit, session_id, text)
+    waiting = len(await visit.turns_under_way(session_id)) > 1
+    exchange = Exchange("", turn.begun_at, text, turn=talk.name_of(turn))
+    return fragment("said.html", visit, session_id=session_id, exchanges=[exchange], waiting=waiting)
 
 
 @router.post("/c/{session_id}/stop")
-async def stop(visit: VisitHere, session_id: SessionId) -> Response:
-    """Stop the reply; the text so far is kept."""
-    await visit.stop(session_id)
-    return _to(visit, session_id)
+async def stop(request: Request, visit: VisitHere, session_id: SessionId, fields: Fields) -> Response:
+    """Stop the reply under way, whose text so far is kept, or the `turn` that waits, whose message is dropped."""
+    turns = await visit.turns_under_way(session_id)
+    (await visit.session(session_id)).check("chat")
+    name = fields.get("turn", "")
+    for turn in [each for each in turns if talk.name_of(each) == name] if name else turns[:1]:
+        turn.stop()
+    return Response("") if is_part(request) else _to(visit, session_id)
 
 
 @router.post("/c/{session_id}/retry")
@@ -67,9 +87,24 @@ async def fork(visit: VisitHere, session_id: SessionId, fields: Fields) -> Respo
 
 @router.post("/c/{session_id}/rename")
 async def rename(visit: VisitHere, session_id: SessionId, fields: Fields) -> Response:
-    """Give the session another title."""
+    """Give the session another title, then go back to where it was given."""
     await operations.rename_session(visit.context, session_id, fields.get("title", ""))
-    return _to(visit, session_id)
+    return _back(visit, session_id, fields)
+
+
+@router.post("/c/{session_id}/pin")
+async def pin(visit: VisitHere, session_id: SessionId, fields: Fields) -> Response:
+    """Pin the session to the top of the list, or unpin it."""
+    await (await visit.session(session_id)).pin(undo=fields.get("pinned") == "no")
+    return _back(visit, session_id, fields)
+
+
+@router.post("/c/{session_id}/archive")
+async def archive(visit: VisitHere, session_id: SessionId, fields: Fields) -> Response:
+    """Take the session out of the list, or put it back; a search finds it either way."""
+    await visit.session(session_id)  # raises where it is hidden from the caller
+    await visit.memory.archive_session(session_id, undo=fields.get("archived") == "no")
+    return _back(visit, session_id, fields)
 
 
 @router.post("/c/{session_id}/delete")
@@ -94,8 +129,12 @@ def _position(entries: list[TranscriptEntry], fields: Fields) -> int:
 
 
 async def _said(visit: Visit, session_id: str, text: str) -> Response:
-    await visit.begin_turn(session_id, text)
+    await _begun(visit, session_id, text)
     return _to(visit, session_id)
+
+
+async def _begun(visit: Visit, session_id: str, text: str) -> RunningTurn:
+    return await visit.begin_turn(session_id, text, client=await request_of(visit, session_id))
 
 
 async def _take_back(visit: Visit, session_id: str) -> list[TranscriptEntry]:
@@ -114,6 +153,11 @@ async def _fork(visit: Visit, session_id: str, fields: Fields, *, keep_message: 
         end = next(following, len(entries)) if keep_message else begin
         await copy.transcript_drop_last(len(entries) - end)
     return copy.id
+
+
+def _back(visit: Visit, session_id: str, fields: Fields) -> Response:
+    """Go back to the list where the form was in it, else to the session."""
+    return goto(f"{base(visit)}/sessions") if fields.get("back", "").endswith("/sessions") else _to(visit, session_id)
 
 
 def _to(visit: Visit, session_id: str) -> Response:

@@ -42,6 +42,7 @@ def places(served: Served, tab: Tab) -> list[str]:
         "/tasks",
         "/people",
         "/profile",
+        "/settings",
         "/cost",
     ]
     paths += [f"/c/{session}", f"/c/{session}?edit={at}", f"/c/{session}/why", f"/c/{session}/cost", "/memory/nothing"]
@@ -83,11 +84,10 @@ def test_the_keyboard_is_enough(served: Served, tab: Tab) -> None:
     seen = _walk(page, 40)
     order = [
         "Skip to the content",
-        "Chat",
+        "New chat",
         "Sessions",
         "Memory",
         "Light or dark",
-        "New chat",
         "More",
         "Retry",
         "Edit",

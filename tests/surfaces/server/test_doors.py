@@ -41,7 +41,9 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("GET", "/v1/sessions/{session_id}/comparison"): None,
     ("POST", "/v1/sessions/{session_id}/fork"): {},
     ("GET", "/v1/sessions/{session_id}/messages"): None,
+    ("POST", "/v1/sessions/{session_id}/messages"): {"messages": [{"role": "user", "content": "hello"}]},
     ("DELETE", "/v1/sessions/{session_id}/messages"): None,
+    ("POST", "/v1/context"): {"messages": [{"role": "user", "content": "hello"}]},
     ("POST", "/v1/sessions/{session_id}/chat"): {"text": "hello", "stream": False},
     ("GET", "/v1/sessions/{session_id}/chat"): None,
     ("DELETE", "/v1/sessions/{session_id}/chat"): None,
@@ -53,6 +55,10 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("GET", "/v1/sessions/{session_id}/attachments/{name}"): None,
     ("GET", "/v1/memories"): None,
     ("POST", "/v1/memories"): {"title": "something else"},
+    ("POST", "/v1/memories/batch"): {"memories": [{"title": "yet another"}]},
+    ("GET", "/v1/memories/export"): None,
+    ("GET", "/v1/memories/by-key/{key}"): None,
+    ("PUT", "/v1/memories/by-key/{key}"): {"title": "under a key"},
     ("GET", "/v1/memories/search"): None,
     ("POST", "/v1/memories/purge"): {"person": "nobody", "dry_run": True},
     ("GET", "/v1/memories/{memory_id}"): None,
@@ -89,7 +95,8 @@ GUARDED = [route for route in ROUTES if route[1] not in OPEN_PATHS]
 NAMING = [
     route
     for route in ROUTES
-    if re.search("_id}|{response}|{slot}", route[1]) and route != ("PUT", "/v1/profile/{slot}")
+    if re.search("_id}|{response}|{slot}|{key}", route[1])
+    and route not in {("PUT", "/v1/profile/{slot}"), ("PUT", "/v1/memories/by-key/{key}")}
 ]
 """Routes that name a session, a response, or something remembered."""
 NOWHERE = {"/openapi.json", "/v1/models", "/v1/models/{name}", "/v1/responses/{response}"}
@@ -152,6 +159,11 @@ def _new_slot(client: httpx.Client, ids: Mapping[str, str]) -> str:
     return ids["slot"]
 
 
+def _new_key(client: httpx.Client, ids: Mapping[str, str]) -> str:
+    client.put(f"/v1/memories/by-key/{ids['key']}", json={"title": f"plugh {ids['key']}"}).raise_for_status()
+    return ids["key"]
+
+
 def _new(path: str, body: Json) -> Callable[[httpx.Client, Any], str]:
     """Makes one thing by a request that answers with its id."""
     return lambda client, _: str(client.post(path, json=_unique(body)).raise_for_status().json()["id"])
@@ -168,6 +180,7 @@ _MAKERS: dict[str, Callable[[httpx.Client, Any], str]] = {
     "task_id": _new("/v1/tasks", {"title": "to do"}),
     "fact_id": _new("/v1/facts", {"subject": "plugh", "predicate": "is", "object": "secret"}),
     "slot": _new_slot,
+    "key": _new_key,
     "response": _new("/v1/responses", {"model": "ada", "input": "my secret word is plugh", "store": True}),
 }
 """How to make something of Ada's of each kind."""
@@ -183,6 +196,7 @@ def _missing(name: str) -> dict[str, str]:
     return {
         **{name: str(uuid.uuid4()) for name in ("session_id", "memory_id", "other_id", "task_id", "fact_id")},
         "slot": f"slot {uuid.uuid4()}",
+        "key": f"key {uuid.uuid4()}",
         "response": f"resp_{uuid.uuid4().hex}{uuid.uuid4().hex}",
         "name": name,
     }

@@ -45,7 +45,9 @@ NEEDS: dict[Route, tuple[str, str]] = {
     ("GET", "/v1/sessions/{session_id}/deletion"): ("erase", "erase"),
     ("POST", "/v1/sessions/{session_id}/fork"): ("write", "curate"),
     ("GET", "/v1/sessions/{session_id}/messages"): ("read", "read"),
+    ("POST", "/v1/sessions/{session_id}/messages"): ("write", "curate"),
     ("DELETE", "/v1/sessions/{session_id}/messages"): ("chat", "curate"),
+    ("POST", "/v1/context"): ("read", "read"),
     ("POST", "/v1/sessions/{session_id}/chat"): ("chat", "curate"),
     ("GET", "/v1/sessions/{session_id}/chat"): ("read", "read"),
     ("DELETE", "/v1/sessions/{session_id}/chat"): ("chat", "curate"),
@@ -57,6 +59,10 @@ NEEDS: dict[Route, tuple[str, str]] = {
     ("GET", "/v1/sessions/{session_id}/attachments/{name}"): ("read", "read"),
     ("GET", "/v1/memories"): ("read", "read"),
     ("POST", "/v1/memories"): ("write", "write"),
+    ("POST", "/v1/memories/batch"): ("write", "write"),
+    ("GET", "/v1/memories/export"): ("read", "read"),
+    ("GET", "/v1/memories/by-key/{key}"): ("read", "read"),
+    ("PUT", "/v1/memories/by-key/{key}"): ("write", "write"),
     ("GET", "/v1/memories/search"): ("read", "read"),
     ("POST", "/v1/memories/purge"): ("erase", "erase"),
     ("GET", "/v1/memories/{memory_id}"): ("read", "read"),
@@ -112,6 +118,8 @@ NEEDS: dict[Route, tuple[str, str]] = {
 """The right that each route needs: for what is one's own, and for what is another's. A new route must say its own."""
 
 BESIDE: dict[Route, set[str]] = {
+    ("POST", "/v1/sessions/{session_id}/messages"): {"read"},
+    ("PUT", "/v1/memories/by-key/{key}"): {"read"},
     ("GET", "/v1/users"): {"read"},
     ("GET", "/v1/sessions/{session_id}/deletion"): {"read"},
     ("POST", "/v1/memories/purge"): {"read"},
@@ -139,6 +147,10 @@ BODIES: dict[Route, Json] = {
     ("POST", "/v1/sessions/{session_id}/chat"): {"text": "hello", "stream": False},
     ("POST", "/v1/memories"): {"title": "something else"},
     ("POST", "/v1/memories/purge"): {"person": "nobody"},
+    ("POST", "/v1/memories/batch"): {"memories": [{"title": "yet another"}]},
+    ("PUT", "/v1/memories/by-key/{key}"): {"title": "under a key"},
+    ("POST", "/v1/sessions/{session_id}/messages"): {"messages": [{"role": "user", "content": "hello"}]},
+    ("POST", "/v1/context"): {"messages": [{"role": "user", "content": "hello"}]},
     ("PATCH", "/v1/memories/{memory_id}"): {"title": "changed"},
     ("POST", "/v1/people"): {"name": "Maria", "alias": "Mary"},
     ("POST", "/v1/tasks"): {"title": "to do"},
@@ -195,6 +207,10 @@ class World:
             if "{slot}" in path:
                 ids["slot"] = f"slot {uuid.uuid4()}"
                 client.put(f"/v1/profile/{ids['slot']}", json={"value": "Berlin"}).raise_for_status()
+            if "{key}" in path:
+                ids["key"] = f"key {uuid.uuid4()}"
+                draft = {"title": f"under {ids['key']}"}
+                client.put(f"/v1/memories/by-key/{ids['key']}", json=draft).raise_for_status()
             name = next((each for each in ("memory_id", "task_id", "fact_id") if f"{{{each}}}" in path), "")
             if name:
                 kind, body = KINDS.get(name, ("memories", {"title": f"The word is {uuid.uuid4()}"}))
