@@ -129,7 +129,9 @@
     const place = at("composer").action.replace(/\/say$/, "");
     const answer = await fetch(`${place}/since?after=${encodeURIComponent(last.dataset.at)}`, { headers: { "HX-Request": "true" } }).catch(() => null);
     const html = answer?.ok ? await answer.text() : "";
-    if (!html.trim() || at("live") || isSending) return;
+    if (!answer?.ok || at("live") || isSending) return;
+    for (const each of log.querySelectorAll(".waiting")) each.remove();
+    if (!html.trim()) return;
     const wasAtEnd = isAtEnd();
     htmx.swap("#log", html, { swapStyle: "beforeend", swapDelay: 0, settleDelay: 0 });
     if (wasAtEnd) toEnd();
