@@ -49,7 +49,7 @@ from living import AGENT, Line, Voice, begin, leave, runtime_in
 from chatbot.config import EmbeddingSettings
 from chatbot.embedding import Embedder
 from chatbot.memory import MemorySystem, SessionHandle
-from chatbot.memory.remembering import Memories
+from chatbot.memory.memory import Memory
 from chatbot.memory.writing import Draft
 from chatbot.stores.access import SENSITIVITIES
 
@@ -164,7 +164,7 @@ def exchanges(turns: list[Turn]) -> Iterator[list[Turn]]:
         yield from (said[at : at + 2] for at in range(0, len(said), 2))
 
 
-async def plain(turns: list[Turn], folder: Path) -> tuple[Asking, Closing, Memories]:
+async def plain(turns: list[Turn], folder: Path) -> tuple[Asking, Closing, Memory]:
     """Remembers each exchange as it is."""
     now = turns[-1].at + timedelta(days=1)
     settings = {"observations": {"cache": str(folder / "cache")}}
@@ -183,7 +183,7 @@ async def plain(turns: list[Turn], folder: Path) -> tuple[Asking, Closing, Memor
     return partial(_asked, memories, held), memory.aclose, memories
 
 
-async def lived(turns: list[Turn], folder: Path) -> tuple[Asking, Closing, Memories]:
+async def lived(turns: list[Turn], folder: Path) -> tuple[Asking, Closing, Memory]:
     """Has the conversations, each session with all hooks and at its time."""
     now = turns[0].at
     voice = Voice()
@@ -207,7 +207,7 @@ async def lived(turns: list[Turn], folder: Path) -> tuple[Asking, Closing, Memor
     return partial(_asked, memories, held), runtime.aclose, memories
 
 
-async def _counts(memories: Memories) -> Iterable[tuple[str, int]]:
+async def _counts(memories: Memory) -> Iterable[tuple[str, int]]:
     stats = await memories.stats(ask=SENSITIVITIES)
     return [*stats.by_status.items(), *stats.by_type.items()]
 
@@ -216,7 +216,7 @@ def _line(turn: Turn) -> str:
     return f"{turn.speaker}: {turn.text}"
 
 
-async def _asked(memories: Memories, held: dict[str, list[str]], question: str) -> Answer:
+async def _asked(memories: Memory, held: dict[str, list[str]], question: str) -> Answer:
     """The turns in what is found; those of a summary are those of what it was made of."""
     rows = [hit.observation for hit in (await memories.recall(question, limit=DEPTH)).hits]
     return [

@@ -32,7 +32,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from chatbot.memory import MemorySystem
-from chatbot.memory.remembering import Memories
+from chatbot.memory.memory import Memory
 from chatbot.memory.writing import Draft
 
 _WORDS = 20_000
@@ -89,7 +89,7 @@ async def measure(rows: int, texts: Texts) -> None:
         await opener.wait()
 
 
-async def singles(notes: Memories, texts: Texts, path: Path) -> None:
+async def singles(notes: Memory, texts: Texts, path: Path) -> None:
     """One remember, durable and visible to the next search, beside its peers; they take turns."""
     database = sqlite3.connect(path / "fts.db", isolation_level=None)
     database.execute("pragma journal_mode = wal")
@@ -138,7 +138,7 @@ async def opening(path: Path) -> None:
         print(f"  longest search  {max(quiet) * 1e3:8.0f} ms, {max(busy) * 1e3:.0f} ms while a batch is indexed")
 
 
-async def _search(notes: Memories, question: str) -> float:
+async def _search(notes: Memory, question: str) -> float:
     begin = time.perf_counter()
     await notes.search(question, count_use=False)
     return time.perf_counter() - begin

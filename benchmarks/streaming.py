@@ -3,7 +3,8 @@
     uv run --group dev benchmarks/streaming.py --streams 20 --chunks 200
 
 The same upstream streams the same chunks to both, as fast as they are taken, or with `--delay` between two. Of each
-process its own CPU time is counted, after one stream to warm it up.
+process its own CPU time is counted, after one stream to warm it up. They take turns, so that a noisy machine is fair to
+both; the ratio is the median of the rounds'.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import argparse
 import asyncio
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--streams", type=int, default=20)
     parser.add_argument("--chunks", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--delay", type=float, default=0.0, help="seconds between two chunks")
     parser.add_argument("--session", action="store_true", help="say it in sessions, which are kept")
     parser.add_argument("--alone", metavar="URL", help="be LiteLLM alone")
@@ -41,16 +44,21 @@ def main() -> None:
     elif args.serve:
         asyncio.run(_serve(args.serve))
     else:
-        asyncio.run(_compare(args.streams, args.chunks, args.delay, is_session=args.session))
+        asyncio.run(_compare(args.streams, args.chunks, args.delay, args.rounds, is_session=args.session))
 
 
-async def _compare(streams: int, chunks: int, delay: float, *, is_session: bool) -> None:
-    async with _upstream(chunks, delay) as url:
-        alone = await _cost_alone(url, streams, chunks)
-        served = await _cost_served(url, streams, chunks, is_session=is_session)
-    print(f"LiteLLM alone   {alone * 1e6:8.0f} µs a chunk")
-    print(f"the server      {served * 1e6:8.0f} µs a chunk")
-    print(f"ratio           {served / alone:8.2f}")
+async def _compare(streams: int, chunks: int, delay: float, rounds: int, *, is_session: bool) -> None:
+    async with (
+        _upstream(chunks, delay) as url,
+        _alone_at(url, streams) as alone,
+        _served_at(url, streams, chunks, is_session=is_session) as served,
+    ):
+        took = [(await alone(), await served()) for _ in range(rounds)]
+    each = streams * chunks / 1e6
+    print(f"LiteLLM alone   {statistics.median(its for its, _ in took) / each:8.0f} µs a chunk")
+    print(f"the server      {statistics.median(ours for _, ours in took) / each:8.0f} µs a chunk")
+    ratios = sorted(ours / its for its, ours in took)
+    print(f"ratio           {statistics.median(ratios):8.2f}  ({ratios[0]:.2f} to {ratios[-1]:.2f})")
 
 
 @asynccontextmanager
@@ -86,21 +94,26 @@ async def _upstream(chunks: int, delay: float) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
-async def _cost_alone(url: str, streams: int, chunks: int) -> float:
-    """Seconds of CPU that LiteLLM alone takes for a chunk."""
+@asynccontextmanager
+async def _alone_at(url: str, streams: int) -> AsyncIterator[Callable[[], Awaitable[float]]]:
+    """LiteLLM alone: seconds of CPU that a round takes."""
     with _process("--alone", url, "--streams", str(streams)) as process:
-        for _ in range(2):
-            await asyncio.to_thread(_line, process)  # ready, and warm
-        begun = _cpu(process.pid)
-        _go_on(process)
         await asyncio.to_thread(_line, process)
-        cost = (_cpu(process.pid) - begun) / (streams * chunks)
-        process.kill()
-    return cost
+
+        async def took() -> float:
+            begun = _cpu(process.pid)
+            _go_on(process)
+            await asyncio.to_thread(_line, process)
+            return _cpu(process.pid) - begun
+
+        yield took
 
 
-async def _cost_served(url: str, streams: int, chunks: int, *, is_session: bool) -> float:
-    """Seconds of CPU that the server takes for a chunk that it passes on."""
+@asynccontextmanager
+async def _served_at(
+    url: str, streams: int, chunks: int, *, is_session: bool
+) -> AsyncIterator[Callable[[], Awaitable[float]]]:
+    """The server: seconds of CPU that a round takes."""
     with _process("--serve", url) as process:
         address = (await asyncio.to_thread(_line, process)).split()[0]
         extra = {"session_id": "new"} if is_session else {}
@@ -113,12 +126,13 @@ async def _cost_served(url: str, streams: int, chunks: int, *, is_session: bool)
                     text = "".join([each async for each in response.aiter_text()])
                 assert text.count(WORD) == chunks, text[-500:]
 
+            async def took() -> float:
+                begun = _cpu(process.pid)
+                await asyncio.gather(*(stream() for _ in range(streams)))
+                return _cpu(process.pid) - begun
+
             await stream()
-            begun = _cpu(process.pid)
-            await asyncio.gather(*(stream() for _ in range(streams)))
-            cost = (_cpu(process.pid) - begun) / (streams * chunks)
-        process.terminate()
-    return cost
+            yield took
 
 
 async def _alone(url: str, streams: int) -> None:
@@ -138,13 +152,11 @@ async def _alone(url: str, streams: int) -> None:
         async for chunk in response:
             _ = [choice.delta.content for choice in chunk.choices]
 
-    print("ready", flush=True)
     await stream()
     print("warm", flush=True)
-    await asyncio.to_thread(sys.stdin.readline)
-    await asyncio.gather(*(stream() for _ in range(streams)))
-    print("done", flush=True)
-    await asyncio.sleep(600)
+    while await asyncio.to_thread(sys.stdin.readline):
+        await asyncio.gather(*(stream() for _ in range(streams)))
+        print("done", flush=True)
 
 
 async def _serve(url: str) -> None:
@@ -165,9 +177,14 @@ async def _serve(url: str) -> None:
             await serve(house, ready=lambda address: print(address, flush=True))
 
 
-def _process(*arguments: str) -> subprocess.Popen[str]:
+@contextmanager
+def _process(*arguments: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, str(Path(__file__).resolve()), *arguments]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def _line(process: subprocess.Popen[str]) -> str:

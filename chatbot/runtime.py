@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Self
 
 from msgspec.structs import asdict
 
-from chatbot.config import AgentSettings, Config, FormerKeys, Settings, Table, renamed
+from chatbot.config import AgentSettings, Config, FormerKeys, Settings, Table, from_variable, renamed
 from chatbot.errors import ConfigError, SessionError
 from chatbot.identity import Identity, load_identity
 from chatbot.memory import SessionHandle
+from chatbot.memory.memory import Memory
 from chatbot.memory.record import utc_now
-from chatbot.memory.remembering import Memories
 from chatbot.memory.scope import MemoryEvent, Tell
 from chatbot.memory.system import MemorySystem
 from chatbot.messages import CallOptions, Delta, Message, ToolSpec
@@ -30,6 +30,7 @@ from chatbot.providers import provider_of
 from chatbot.stores.access import TOOL_RIGHTS, Clearance, least_clearance
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import InvalidValue, StoreError, did_you_mean
+from chatbot.stores.home import Home, parse_address
 from chatbot.stores.lifecycle import AsyncResource
 from chatbot.stores.plugins import check_settings, load
 from chatbot.stores.span import Observer, observed
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 IN_MEMORY = "in_memory"
+SERVER = ".server"
+"""Place of tokens and requests, beside the identities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +132,23 @@ class Setup:
         """Changes to the configuration that the user should make: keys and addresses in former places."""
         found = self.settings.former_keys(self.identity.overrides, self.identity.file)
         return tuple(_advice(each) for each in found)
+
+    @property
+    def home(self) -> Home:
+        """Where everything is kept that belongs to the identity. Raises `ConfigError` for an invalid address."""
+        return self._home(self.config, self.identity.name, self.identity.memory)
+
+    @property
+    def server_home(self) -> Home:
+        """Where tokens and requests are kept, which belong to no identity. Raises `ConfigError`."""
+        return self._home(self.settings.combined(), SERVER, self.identities / SERVER)
+
+    def _home(self, config: Config, name: str, folder: Path) -> Home:
+        url = from_variable(config.storage.url, "url in [storage]")
+        try:
+            return parse_address(url).of(name) if url else folder
+        except StoreError as error:
+            raise self._wrong(("storage", "url"), error) from error
 
     def check_stores(self) -> None:
         """Check that every store named in the configuration exists and knows its settings. Raises `ConfigError`."""
@@ -228,7 +248,7 @@ class Setup:
         ttl = self.config.sessions.ttl_days
         embedding = self.config.embedding
         return MemorySystem(
-            None if ephemeral else self.identity.memory,
+            None if ephemeral else self.home,
             settings=self.config.memory,
             ttl=timedelta(days=ttl) if ttl else None,
             ttl_keeps_memory=self.config.sessions.ttl_keeps_memory,
@@ -265,13 +285,14 @@ class Setup:
         from chatbot.chat.ledger import Ledger
         from chatbot.chat.usage import Call
 
-        await Ledger(self.identity.memory).add(Call(utc_now(), "", "embed", model, usage, seconds))
+        await Ledger(self.home).add(Call(utc_now(), "", "embed", model, usage, seconds))
 
 
 class Runtime(AsyncResource):
     """An identity, open: its memory and its model. Open with `async with`.
 
     `confirm` asks the user about the calls of tools that are not to be made unasked; without it they are refused.
+    `is_terminal` says that it shows them to a person: tools for files are offered nowhere else.
     """
 
     def __init__(
@@ -281,6 +302,7 @@ class Runtime(AsyncResource):
         model: Model | None = None,
         tools: tuple[Tool, ...] = (),
         confirm: Confirm | None = None,
+        is_terminal: bool = False,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         from chatbot.chat.ledger import Ledger
@@ -312,9 +334,10 @@ class Runtime(AsyncResource):
             namespace=options.namespace,
         )
         self._clock = clock
-        self.ledger = Ledger(self.setup.identity.memory)
+        self.ledger = Ledger(self.setup.home)
         self._tools = tools
         self.confirm = confirm
+        self._is_terminal = is_terminal
         self._former: list[Model] = []
         self._others: dict[str, Model] = {}
         self._servers = McpServers(self.config.mcp.servers, self.setup.settings.folder, _judge)
@@ -325,7 +348,7 @@ class Runtime(AsyncResource):
             memory=self.memory,
             model=self.model,
             ledger=self.ledger,
-            home=self.memory.home,
+            home=self.memory.where,
             plugins_beside=self.setup.settings.plugins_beside,
             clock=clock,
             observer=self._observer,
@@ -353,7 +376,7 @@ class Runtime(AsyncResource):
         if self._uses_servers:
             self._servers.begin()
 
-    def memories(self) -> Memories:
+    def memories(self) -> Memory:
         """Return the memory for a caller without a session. Raises `ConfigError` where the agent keeps nothing."""
         self.check_memories()
         return self.memory.memories(self.agent)
@@ -429,14 +452,19 @@ class Runtime(AsyncResource):
     def _tell(self, event: MemoryEvent) -> None:
         self.hooks.tell(event)
 
-    async def discard_empty(self, session: SessionHandle | None) -> None:
-        """Delete a session that was made for one call which failed before anything was said in it."""
+    async def discard_unanswered(self, session: SessionHandle | None) -> bool:
+        """Delete a session in which nothing was answered, as after a failed call; False if anything is kept of it."""
         if session is None:
-            return
+            return False
         with suppress(StoreError, SessionError):
-            if not await session.transcript_count():
-                await self.leave(session)
-                await self.memory.delete_session(session.id)
+            if await session.transcript_count(("assistant",)):
+                return False
+            await self.leave(session)
+            if (await self.memory.deleting(session.id)).ids:
+                return False
+            await self.memory.delete_session(session.id)
+            return True
+        return False
 
     async def leave(self, session: SessionHandle | None) -> None:
         """Leave a session: its hooks end. Sessions that are not left end with `aclose`."""
@@ -510,6 +538,7 @@ class Runtime(AsyncResource):
     async def _opened(self, name: str) -> Model:
         from chatbot.models import open_model
 
+        name = self.config.aliases.get(name, name)
         model = open_model(renamed(self.config.model, name), self.config.providers)
         try:
             await model.check()
@@ -536,17 +565,29 @@ class Runtime(AsyncResource):
         names = self.setup.agent_settings.tools
         withheld = model.disclosure.withheld_tools
 
+        given = (*self._tools, *self._file_tools())
+
         def named() -> list[Tool]:
             tools = tools_of(names, context, beside=self.setup.settings.plugins_beside)
-            return [tool for tool in tools if tool.spec.name not in withheld]
+            return [kept for tool in tools if (kept := tool.without(withheld)) is not None]
 
         is_ours = TOOLS.own.keys() >= set(names)  # nothing is wrong with those, and the first prompt need not wait
         return Toolbox(
-            self._tools if is_ours else (*self._tools, *named()),
+            given if is_ours else (*given, *named()),
             later=named if is_ours else None,
             sources=[self._servers] if self._uses_servers else [],
             confirm=self.confirm,
         )
+
+    def _file_tools(self) -> list[Tool]:
+        """Return the tools for the folder that the user named; none but in a terminal, where each call is shown."""
+        folder, settings = self.config.files.folder, self.setup.settings
+        if not (folder and self._is_terminal and self.setup.agent_settings.tools):
+            return []
+        from chatbot.tools.files import file_tools
+
+        ours = (self.setup.identities, *([settings.path] if settings.path else []))
+        return file_tools(settings.folder / Path(folder).expanduser(), ours=ours)
 
     def _observations(self) -> str | None:
         try:

@@ -304,15 +304,22 @@ def rank(type_: Type, importance: float, standing: float) -> float:
     return max(importance, standing) if type_ in PROTECTED_TYPES else standing
 
 
+OWN_KEY = "key"
+"""The key of the metadata of what is kept under a key of one's own."""
+
+
 def content_hash(observation: Observation) -> str:
     """SHA-256 over title, narrative, each fact, and both sides of an exchange, each ended by a NUL.
 
-    Case, width of characters and white space make no difference.
+    Case, width of characters and white space make no difference. A row under a key of its writer's own is that key's
+    alone: the key counts too.
     """
     said = (observation.title, observation.narrative, observation.user_text, observation.assistant_text)
     digest = hashlib.sha256()
     for text in (*said, *observation.facts):
         digest.update(fold(text).encode() + b"\0")
+    if isinstance(key := observation.metadata.get(OWN_KEY), str):
+        digest.update(b"\0" + key.encode(errors="surrogatepass"))
     return digest.hexdigest()
 
 

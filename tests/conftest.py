@@ -18,6 +18,7 @@ from tests.effort import NIGHTLY
 # Hundreds of processes are started, and a large library takes longer to compile than a test takes.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ["CHATBOT_EMBEDDING__MODEL"] = ""  # for fixtures of modules, which begin before those of tests
 settings.load_profile("nightly" if NIGHTLY else "usual")
 
 if sys.version_info < (3, 12):

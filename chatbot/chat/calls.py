@@ -20,7 +20,7 @@ from chatbot.chat.ledger import Amount, Ledger, Reservation
 from chatbot.chat.reply import Reply
 from chatbot.chat.usage import Bill, Call, bill_of, calls_in
 from chatbot.config import BudgetSettings
-from chatbot.errors import ContextTooLong, ModelError, ModelTimeout, RequestRefused
+from chatbot.errors import BudgetExceeded, ContextTooLong, ModelError, ModelTimeout, RequestRefused
 from chatbot.memory import SessionHandle
 from chatbot.memory.record import utc_now
 from chatbot.messages import CallOptions, Delta, Finished, Message, TextDelta, ToolSpec
@@ -216,9 +216,7 @@ class Calls:
             session_id = "" if self._session is None else self._session.id
             reservation = await self._ledger.reserve(session_id, decide, purpose=purpose, at=now, spent=spent)
         except StoreError as error:
-            self._report(f"this call could not be reserved, so calls elsewhere do not know of it: {error}")
-            decide(await self._ledger.since(now.replace(hour=0, minute=0, second=0, microsecond=0)), spent)
-            return most, None
+            raise BudgetExceeded(f"the budget cannot be checked, so the call was not made: {error}") from error
         return most, reservation
 
     def _limits(self, day: Bill, session: Bill) -> list[Limit]:

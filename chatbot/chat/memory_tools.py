@@ -19,20 +19,22 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from chatbot import operation as kinds
 from chatbot.chat.tool_context import ToolContext
+from chatbot.chat.tool_names import MORE_TOOLS
 from chatbot.errors import SessionError, SessionNotFound, ToolError, without_folders
 from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.memory.memory import Memory
 from chatbot.memory.people import Person
 from chatbot.memory.profile_lines import Line as ProfileLine
 from chatbot.memory.reading import Hit
-from chatbot.memory.remembering import Remembering
 from chatbot.memory.session_search import SessionHit
 from chatbot.memory.tasks import Task
 from chatbot.memory.writing import Remembered
-from chatbot.messages import ToolSpec
+from chatbot.messages import ToolCall, ToolSpec
 from chatbot.operation import LEFT_OUT, REQUIRED, Operation, Parameter, Part, Table
 from chatbot.operations import OPERATIONS, Context, Entries, Read
 from chatbot.stores.access import Sensitivity
 from chatbot.stores.base import ObservationStore
+from chatbot.stores.errors import did_you_mean
 from chatbot.stores.fields import LONGEST_LINE, is_observation_id
 from chatbot.stores.observation import TYPES, Observation, Triple
 from chatbot.stores.query import Version
@@ -65,10 +67,16 @@ def memory_tools(
     if not session.supports(ObservationStore):
         return []
     context = _context(session, memory, session.agent_id, session)
-    offered = [each for each in table if each.tool and each.model]
-    return [
-        OperationTool(each, context, short=True) for each in offered if memory is not None or not _is_of_sessions(each)
-    ]
+    return offered_to_models(context, table)
+
+
+def offered_to_models(context: Context, table: Table = OPERATIONS) -> list[Tool]:
+    """Return the tools for a model, in short schemas; those of sessions where sessions are in reach."""
+    has_sessions = context.system is not None
+    offered = [each for each in table if each.tool and each.model and (has_sessions or not _is_of_sessions(each))]
+    tools = [OperationTool(each, context, short=True) for each in offered]
+    others = [tool for tool in tools if not tool.is_offered]
+    return [*tools, OtherTools(others)] if others else [*tools]
 
 
 def agent_tools(context: Context, table: Table = OPERATIONS) -> list[Tool]:
@@ -86,7 +94,7 @@ def offered(context: ToolContext) -> list[Tool]:
     return [] if context.session is None else memory_tools(context.session, context.memory)
 
 
-def _context(memories: Remembering, memory: MemorySystem | None, agent: str, own: SessionHandle | None) -> Context:
+def _context(memories: Memory, memory: MemorySystem | None, agent: str, own: SessionHandle | None) -> Context:
     clearance = own.clearance if own else memory.clearance if memory else "public"
     return Context(lambda: memories, memory, agent, clearance, any_agent=False, writer="agent", own=own)
 
@@ -109,6 +117,7 @@ class OperationTool(Tool):
     def __init__(self, operation: Operation, context: Context, *, short: bool) -> None:
         self.effect = _EFFECTS[operation.effect]
         self.spec = _short_spec(operation) if short else _arguments_of(operation).spec
+        self.is_offered = operation.first or not short
         self._operation = operation
         self._context = context
 
@@ -126,6 +135,19 @@ class OperationTool(Tool):
             raise ToolError(f"there is nothing to change: give one of {', '.join(fields)}")
         given = {names[name].name: value for name, value in checked.items() if value is not None}
         return text_of(await self._answer(given), notes)
+
+    @property
+    def signature(self) -> str:
+        """Its name with its arguments, those first that it needs: for models, in few words."""
+        parameters = self._operation.at("tool")
+        needed = [name for name, each in parameters.items() if each.is_required]
+        others = [
+            f"{name} ({brief})" if (brief := each.about.brief) else name
+            for name, each in parameters.items()
+            if name not in needed
+        ]
+        rest = f"[{', '.join(others)}]" if others else ""
+        return f"{self.spec.name}({', '.join(filter(None, [*needed, rest]))})"
 
     async def _answer(self, given: dict[str, Any]) -> Answer:
         operation = self._operation
@@ -149,6 +171,50 @@ class OperationTool(Tool):
         if missing := [each for each in dict.fromkeys(ids) if each not in found]:
             raise ToolError(f"there is no observation {', '.join(missing)}")
         return rows
+
+
+class OtherTools(Tool):
+    """One tool for all that prompts do not describe one by one: a schema each would take most of a small window."""
+
+    effect = Effect(reaches_out=False)
+
+    def __init__(self, tools: Sequence[OperationTool]) -> None:
+        self._tools = {tool.spec.name: tool for tool in tools}
+        listed = " ".join(f"{tool.signature}: {tool.spec.description}" for tool in tools)
+        properties = {"tool": _STRING, "arguments": {"type": "object"}}
+        self.spec = ToolSpec(
+            MORE_TOOLS,
+            f"Calls one of: {listed}",
+            {"type": "object", "properties": properties, "required": ["tool"]},
+        )
+
+    def without(self, names: Collection[str]) -> Tool | None:
+        """Return the tool for the rest of them."""
+        rest = [tool for name, tool in self._tools.items() if name not in names]
+        return OtherTools(rest) if rest else None
+
+    def unwrapped(self, call: ToolCall) -> ToolCall:
+        """Return the call of the tool that is named, where there is one."""
+        try:
+            name, given = self._named(json.loads(call.arguments or "{}"))
+        except (ValueError, AttributeError, ToolError):
+            return call  # `run` says what is wrong with it
+        return ToolCall(call.id, name, json.dumps(given, ensure_ascii=False))
+
+    async def run(self, arguments: dict[str, Any]) -> str:
+        """Run the tool that is named. Raises `ToolError` where there is none."""
+        name, given = self._named(arguments)
+        return await self._tools[name].run(given)
+
+    def _named(self, asked: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """The tool that is meant, and its arguments, also where they stand beside its name. Raises `ToolError`."""
+        beside = {name: value for name, value in asked.items() if name not in {"tool", "arguments"}}
+        name, given = asked.get("tool"), meant(asked.get("arguments") or {}, "object")
+        if not isinstance(name, str) or name not in self._tools:
+            raise ToolError(f"{MORE_TOOLS} has no tool {name!r:.80}{did_you_mean(str(name), self._tools)}")
+        if not isinstance(given, dict):
+            raise ToolError(f"{MORE_TOOLS}: arguments: it should be an object")
+        return name, {**beside, **given}
 
 
 @lru_cache
@@ -282,7 +348,7 @@ def _shown(operation: Operation, result: Any) -> Answer:  # noqa: PLR0911 - one 
             )
         case Read(rows, missing):
             return listed(operation.gives, map(in_full, rows), **({"missing": list(missing)} if missing else {}))
-        case Entries(session, rows):
+        case Entries(session, rows, _):
             entries = [_item(entry) for entry in rows[::-1]]  # those at the end are kept first
             answer = listed(operation.gives, entries, session_id=session.id, title=session.title)
             answer[operation.gives].reverse()
@@ -327,11 +393,17 @@ def _item(item: Any) -> Any:  # noqa: PLR0911 - one for each type
             place = {"session_id": record.id, "title": record.title, "used_at": format_time(record.used_at)}
             return {**place, "line": item.line}
         case TranscriptEntry():
-            return {"role": item.role, "at": format_time(item.at), "content": shortened(item.content)}
+            return {"role": item.role, "at": format_time(item.at), "content": shortened(_without_secrets(item.content))}
         case Task() | Remembered():
             return {name: value for name, value in asdict(item).items() if value}
         case _:
             return asdict(item) if is_dataclass(item) and not isinstance(item, type) else item
+
+
+def _without_secrets(text: str) -> str:
+    from chatbot.memory.redaction import redact  # takes time to load
+
+    return redact(text)[0]
 
 
 def told(**parts: Any) -> Answer:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from typing import TYPE_CHECKING
 
+from chatbot.attachments.links import readable, with_links
+from chatbot.chat.attached import Attached, inlined
 from chatbot.chat.calls import Calls
 from chatbot.chat.client import NO_CLIENT, ClientRequest
 from chatbot.chat.dialogue import (
@@ -48,7 +51,7 @@ from chatbot.chat.receipts import Receipt
 from chatbot.chat.reply import Reply
 from chatbot.chat.titles import REPLY_TOKENS, is_greeting, title_in, title_of, title_request
 from chatbot.chat.tool_names import is_memory_tool
-from chatbot.chat.turn_memory import Recalled, TurnMemory, disclosed
+from chatbot.chat.turn_memory import RECENT_QUESTIONS, Recalled, TurnMemory, disclosed
 from chatbot.chat.window import Window
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ModelError, without_folders
@@ -62,14 +65,17 @@ from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.records import TranscriptEntry
 from chatbot.tools import Toolbox, ToolResult
 
+if TYPE_CHECKING:
+    from chatbot.attachments.read import Attachment
+
 logger = logging.getLogger(__name__)
 
-_RECENT_QUESTIONS = 3
-"""Memory is asked about so many of the user's last messages; one alone often leaves out its subject."""
 _TOOLS_SHARE = 2
 """Tools that take more than this part of the model's window are not offered."""
 _OWN_ENTRIES = 32
 """Entries to read first in search of where a turn began."""
+_LONGEST_ARGUMENTS = 500
+"""Characters of the arguments of a call that the user was asked about, as a receipt holds them."""
 _MEMORY_SHARE = 6
 """The memory block takes at most this part of the model's window."""
 
@@ -151,8 +157,11 @@ class Turn:
         *,
         reply_tokens: int,
         client: ClientRequest = NO_CLIENT,
+        files: Sequence[Attachment] = (),
     ) -> None:
-        self._text = text
+        self._entry = text
+        """What the transcript holds: with the links of attachments."""
+        self._files = files
         self._model = conversation.model
         self._session = conversation.session
         self._rules = conversation.rules
@@ -184,14 +193,22 @@ class Turn:
         self._extras = PromptExtras()
         self._offered: tuple[ToolSpec, ...] | None = None
         self._has_resumed = False
+        self._cut: set[str] = set()
+        self._attached = Attached(self._session, self._notice)
         self._keeps_transcript = self._session is not None and self._session.supports(TranscriptStore)
+
+    @property
+    def _text(self) -> str:
+        """What the user said, with the names of attachments: for titles, memory and hooks."""
+        return readable(self._entry)
 
     async def run(self) -> Receipt:
         """Run the turn. Raises `ModelError` or `BudgetExceeded`; the session then holds an `error` entry."""
         if self._client.answers:
             await self._resume()
         else:
-            await self._write((USER, self._text))
+            await self._attach()
+            await self._write((USER, self._entry))
         try:
             await self._tool_loop()
         except asyncio.CancelledError:
@@ -208,6 +225,12 @@ class Turn:
             await asyncio.shield(self._close())
         return self._receipt
 
+    async def _attach(self) -> None:
+        """Keep the attachments, and name them at the end of the user's entry."""
+        kept = await self._attached.keep(self._files)
+        self._entry = with_links(self._entry, [link for link, _ in kept])
+        self._receipt.attachments = [told for _, told in kept]
+
     async def _resume(self) -> None:
         """Go on with the turn whose tools the client has run, as far as the transcript holds it."""
         self._receipt.resumed_at = self._clock()
@@ -216,7 +239,7 @@ class Turn:
         if not waiting.issuperset(str(each.tool_call_id) for each in self._client.answers):
             if not self._client.sent:
                 raise InvalidValue("no call of a tool waits for these answers: send the whole conversation")
-            await self._write((USER, self._text))
+            await self._write((USER, self._entry))
             return
         self._written = len(entries)
         self._receipt.at = entries[0].at
@@ -238,7 +261,7 @@ class Turn:
     async def prompt(self) -> PromptBundle:
         """Return the prompt that the model would be sent. Writes nothing and calls no model."""
         self._is_dry_run = True
-        self._unsaved.append((USER, self._text))
+        self._unsaved.append((USER, self._entry))
         return await self._prompt()
 
     async def _tool_loop(self) -> None:
@@ -286,7 +309,7 @@ class Turn:
         self._receipt.reply = reply.text
         reason = reply.finished.reason if reply.finished else "stop"
         self._receipt.finish = "stop" if reason == "tool_calls" else reason
-        calls = reply.calls()
+        calls = [self._tools.unwrapped(call) for call in reply.calls()]
         said = [(ASSISTANT, reply.text)] if reply.text else []
         clients = self._client.own(calls)
         if clients:
@@ -319,7 +342,8 @@ class Turn:
         results = await self._tools.run(calls)
         await self._write(*(tool_result_line(result.call.id, result.content) for result in results))
         for result in results:
-            self._receipt.tools.append({"name": result.call.name, "error": result.is_error, **self._judged(result)})
+            told = {"name": result.call.name, "error": result.is_error, **_asked_about(result), **self._judged(result)}
+            self._receipt.tools.append(told)
             self._emit(ToolFinished(result))
             if self._session is not None:
                 at = self._clock()
@@ -340,7 +364,7 @@ class Turn:
     async def _prompt(self) -> PromptBundle:
         entries = await self._read_window()
         said = [(entry.role, entry.content) for entry in entries] + self._unsaved
-        dialogue = messages_of(said)
+        dialogue = await self._attached.shown(messages_of(said), self._model)
         if self._client.sent and not self._has_resumed:
             begins = max((at for at, message in enumerate(dialogue) if message.role == "user"), default=0)
             dialogue[begins : begins + 1] = self._client.sent
@@ -348,16 +372,29 @@ class Turn:
             self._emit(Phase("recalling"))
             self._recalled = await self._recall(said)
             self._extras = await self._prompt_extras(self._recalled)
+        if loading := self._model.loading:
+            self._emit(Phase(f"loading {loading}"))
         prompt = await build_prompt(
             self._model,
             self._persona(),
-            without_answers(self._client.dialogue(dialogue), self._model.disclosure.withheld_tools),
+            without_answers(await inlined(self._client.dialogue(dialogue)), self._model.disclosure.withheld_tools),
             tools=await self._specs(),
             reply_tokens=self._reply_tokens,
             extras=self._extras,
         )
         self._receipt.note_prompt(prompt, entries)
+        self._notice_cuts(prompt)
         return prompt
+
+    def _notice_cuts(self, prompt: PromptBundle) -> None:
+        """Report what the model is shown in part, once a turn for each."""
+        for cut in prompt.cut:
+            if cut.what not in self._cut:
+                self._cut.add(cut.what)
+                what = "this message" if cut.what == "message" else cut.what
+                self._notice(
+                    f"{what} is too long for the model's window and was cut: {cut.kept:,} of {cut.tokens:,} tokens"
+                )
 
     async def _specs(self) -> tuple[ToolSpec, ...]:
         """Return the tools that are offered to the model: as many as do not take too much of its window."""
@@ -394,7 +431,7 @@ class Turn:
             session=self._session,
             turn=self._receipt.turn,
             at=self._receipt.at,
-            said=tuple(content for role, content in said if role == USER)[-_RECENT_QUESTIONS:],
+            said=tuple(readable(content) for role, content in said if role == USER)[-RECENT_QUESTIONS:],
             since=self._window.since,
             most_tokens=await self._model.context_window() // _MEMORY_SHARE,
             dry_run=self._is_dry_run,
@@ -479,8 +516,8 @@ class Turn:
             return self._window.cut(entries, max(own - 1, 0))
         except StoreError as error:
             self._notice(f"earlier messages cannot be read, so this turn goes without them: {error}")
-            if (USER, self._text) not in self._unsaved:
-                self._unsaved.insert(0, (USER, self._text))
+            if (USER, self._entry) not in self._unsaved:
+                self._unsaved.insert(0, (USER, self._entry))
             return []
 
     async def _write(self, *said: Line) -> None:
@@ -551,3 +588,12 @@ class Turn:
         text = without_folders(text)
         self._receipt.notices.append(text)
         self._emit(Notice(text))
+
+
+def _asked_about(result: ToolResult) -> dict[str, str]:
+    """What the user was asked to allow, and the answer."""
+    if result.asked is None:
+        return {}
+    arguments = redact(result.call.arguments)[0]
+    shown = arguments if len(arguments) <= _LONGEST_ARGUMENTS else f"{arguments[:_LONGEST_ARGUMENTS]}…"
+    return {"arguments": shown, "allowed": result.asked}

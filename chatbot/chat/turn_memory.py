@@ -10,7 +10,7 @@ from typing import Any
 
 from chatbot.chat.memory_block import MemoryBlock, build_block
 from chatbot.config import AgentSettings
-from chatbot.memory import SessionHandle
+from chatbot.memory import Memory, SessionHandle
 from chatbot.memory.exchanges import EXCHANGE, exchange_draft
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.profile_lines import OWN, Line
@@ -30,6 +30,8 @@ AUTO = "auto"
 WITHHELD = "withheld"
 """The reason for a row that the model's provider may not be sent."""
 _MOST_SHOWN = 200
+RECENT_QUESTIONS = 3
+"""Messages of the user that recall looks at: the last one, and the two before it."""
 _NEAR = 20
 """Entries that are searched for the bot's question: a turn with tools writes several."""
 _DEFAULT = Memorability()
@@ -109,10 +111,17 @@ def _without_private(recalled: Recalled, disclosure: Disclosure) -> Recalled:
 
 
 class TurnMemory:
-    """The memory of one conversation. `before` is the block of the last turn."""
+    """The memory of one conversation, with its transcript if it has one. `before` is the block of the last turn."""
 
-    def __init__(self, session: SessionHandle, settings: AgentSettings, clock: Callable[[], datetime]) -> None:
-        self._session = session
+    def __init__(
+        self,
+        memory: Memory,
+        settings: AgentSettings,
+        clock: Callable[[], datetime],
+        transcript: SessionHandle | None = None,
+    ) -> None:
+        self._memory = memory
+        self._transcript = transcript
         self._settings = settings
         self._clock = clock
         self.before = Recalled()
@@ -124,7 +133,7 @@ class TurnMemory:
         """Return the memory of that conversation, or None where nothing is remembered."""
         if session is None or not session.supports(ObservationStore):
             return None
-        return cls(session, settings, clock)
+        return cls(session, settings, clock, session)
 
     async def recall(
         self, said: Sequence[str], *, since: datetime | None, most_tokens: int, choose: Choose | None = None
@@ -141,10 +150,10 @@ class TurnMemory:
         most = self._settings.recall_rows
         await self._drop_outdated()
         exclude = {*await self._shown(since), *await self._own_summaries(), *self.before.whole}
-        recollection = await self._session.recall(said, limit=most if choose is None else 2 * most, exclude=exclude)
+        recollection = await self._memory.recall(said, limit=most if choose is None else 2 * most, exclude=exclude)
         hits = recollection.hits
-        if choose is not None:
-            hits = tuple(await choose(self._session, hits, most, self._clock()))
+        if choose is not None and self._transcript is not None:
+            hits = tuple(await choose(self._transcript, hits, most, self._clock()))
             hits = tuple(sorted(hits, key=lambda each: each.changed_at is not None and not each.row.dated))
         rows = [(each.observation, each.score) for each in hits if each.observation is not None]
         index: Sequence[Observation] = ()
@@ -161,7 +170,7 @@ class TurnMemory:
                 rows,
                 index,
                 nonce=secrets.token_hex(4),
-                view=replace(self._session.view(), now=now, asked=frozenset(OWN)),
+                view=replace(self._memory.scope.acting(OWN), now=now),
                 now=now,
                 budget_tokens=min(self._settings.recall_tokens, most_tokens),
                 most=most + len(tasks),  # so that what is to be done takes no place of what answers
@@ -204,13 +213,13 @@ class TurnMemory:
     async def _profile(self, said: Sequence[str], shown: Sequence[str]) -> list[Line]:
         """The lines of the profile that concern the moment; what the last turn was given is not told again."""
         before = set(self.before.block.profile if self.before.block else ())
-        lines = await self._session.profile_for(said[-1] if said else "", shown, begins=len(said) == 1)
+        lines = await self._memory.profile_for(said[-1] if said else "", shown, begins=len(said) == 1)
         return [line for line in lines if line.pinned or line.id not in before]
 
     async def note_use(self, recalled: Recalled) -> None:
         """Count a use of each row that the model was shown, and leave them out of the next block."""
         self.before = recalled
-        await self._session.note_use(recalled.injected)
+        await self._memory.note_use(recalled.injected)
 
     async def keep(
         self,
@@ -229,14 +238,14 @@ class TurnMemory:
         draft = exchange_draft(asked_at, text, reply, gate=memorability or _DEFAULT, known=known, before=before)
         if draft is None:
             return None
-        [kept] = await self._session.remember_all([draft])
+        [kept] = await self._memory.remember_all([draft])
         return kept.id
 
     async def _said_before(self, asked_at: datetime) -> str:
         """Return the bot's last reply before that moment, if no other entry is between."""
-        if not self._session.supports(TranscriptStore):
+        if self._transcript is None or not self._transcript.supports(TranscriptStore):
             return ""
-        entries = [each for each in await self._session.transcript_read_last(_NEAR) if each.at < asked_at]
+        entries = [each for each in await self._transcript.transcript_read_last(_NEAR) if each.at < asked_at]
         return entries[-1].content if entries and entries[-1].role == "assistant" else ""
 
     async def take_back(self, since: datetime) -> None:
@@ -244,23 +253,25 @@ class TurnMemory:
 
         Rows that another principal wrote stay.
         """
-        session, end = self._session, self._clock() + timedelta.resolution  # for the clock may have been set back
+        memory, end = self._memory, self._clock() + timedelta.resolution  # for the clock may have been set back
+        session_id, own = memory.scope.session_id, memory.scope.principal
         self.before = Recalled()
-        rows = await session.every(session_id=session.id, after=since, before=end, ask=SENSITIVITIES, statuses=STATUSES)
-        own = session.principal
+        if session_id is None:
+            return
+        rows = await memory.every(session_id=session_id, after=since, before=end, ask=SENSITIVITIES, statuses=STATUSES)
         ids = [row.id for row in rows if row.principal == own and (row.type == EXCHANGE or row.source == AUTO)]
-        ids += [row.id for row in await session.session_summaries(session_id=session.id, ask=SENSITIVITIES)
+        ids += [row.id for row in await memory.session_summaries(session_id=session_id, ask=SENSITIVITIES)
                 if row.principal == own and row.updated_at >= since]  # fmt: skip
-        facts = await session.query_facts(subject=f"session:{session.id}", ask=SENSITIVITIES)
+        facts = await memory.query_facts(subject=f"session:{session_id}", ask=SENSITIVITIES)
         ids += [fact.id for fact in facts if fact.principal == own and since <= fact.created_at < end]
         if ids:
             if replaced := await self._replaced_by(ids):
-                await session.restore(*replaced)
-            await session.purge(*ids, untell=False)
+                await memory.restore(*replaced)
+            await memory.purge(*ids, untell=False)
 
     async def _replaced_by(self, ids: Sequence[str]) -> list[str]:
         """Return rows that facts derived from these ones replaced or denied, and that did not change since."""
-        facts = await self._session.every(derived_from=ids, ask=SENSITIVITIES, statuses=STATUSES)
+        facts = await self._memory.every(derived_from=ids, ask=SENSITIVITIES, statuses=STATUSES)
         made = [(fact.id, old) for fact in facts for old in await self._made_for(fact.id)]
         return [old for fact, old in made if (life := await self._life(old)) and life.events[-1].by == fact]
 
@@ -272,7 +283,7 @@ class TurnMemory:
     async def _life(self, observation_id: str) -> Version | None:
         """Return the row with its events; None where it is gone or hidden."""
         try:
-            line = await self._session.history(observation_id, ask=SENSITIVITIES)
+            line = await self._memory.history(observation_id, ask=SENSITIVITIES)
         except UnknownObservation:
             return None
         return next(life for life in line if life.observation.id == observation_id)
@@ -281,32 +292,36 @@ class TurnMemory:
         """Drop the last block once a row of it was changed, forgotten or hidden."""
         given = {row.id: row.hash for row in self.before.rows if row.status == "active"}
         if given:
-            rows = await self._session.get(list(given), count_use=False, ask=OWN)
+            rows = await self._memory.get(list(given), count_use=False, ask=OWN)
             if {row.id: row.hash for row in rows} != given:
                 self.before = Recalled()
 
     async def _startup_tasks(self) -> list[Observation]:
         """Return open tasks that surface when a session begins."""
-        tasks = await self._session.startup_tasks()
-        return await self._session.get([task.id for task in tasks[:_TASKS_SHOWN]], count_use=False)
+        tasks = await self._memory.startup_tasks()
+        return await self._memory.get([task.id for task in tasks[:_TASKS_SHOWN]], count_use=False)
 
     async def _index(self) -> Sequence[Observation]:
         """Return lasting rows, newest first, so that a model knows what it can ask for."""
         most = self._settings.index_rows
-        return (await self._session.list_observations(types=_LASTING, limit=most)).rows if most else ()
+        return (await self._memory.list_observations(types=_LASTING, limit=most)).rows if most else ()
 
     async def _shown(self, since: datetime | None) -> Collection[str]:
         """Return the ids of rows that the window shows anyway: exchanges, and captures of them and of tools."""
-        if since is None:
+        session_id = self._memory.scope.session_id
+        if since is None or session_id is None:
             return ()
-        page = await self._session.list_observations(
-            session_id=self._session.id, after=since, limit=_MOST_SHOWN, ask=("public", "private", "secret")
+        page = await self._memory.list_observations(
+            session_id=session_id, after=since, limit=_MOST_SHOWN, ask=("public", "private", "secret")
         )
         return [row.id for row in page.rows if row.type == EXCHANGE or row.source == AUTO]
 
     async def _own_summaries(self) -> Collection[str]:
         """Return the ids of summaries of this very session: its window, and the summary before that, say more."""
-        return [row.id for row in await self._session.session_summaries(session_id=self._session.id)]
+        session_id = self._memory.scope.session_id
+        if session_id is None:
+            return ()
+        return [row.id for row in await self._memory.session_summaries(session_id=session_id)]
 
 
 def _rounded(parts: Any) -> dict[str, float]:

@@ -27,6 +27,7 @@ from chatbot.memory.record import utc_now
 from chatbot.memory.scope import MemoryEvent
 from chatbot.models import open_model
 from chatbot.models.base import Model
+from chatbot.stores.home import Home
 from chatbot.stores.lifecycle import AsyncResource
 from chatbot.stores.span import Observer, observed
 
@@ -50,7 +51,7 @@ class Hooks(Publisher, AsyncResource):
         memory: MemorySystem,
         model: Model,
         ledger: Ledger,
-        home: Path | None,
+        home: Home | None,
         plugins_beside: Path | None = None,
         clock: Callable[[], datetime] = utc_now,
         observer: Observer | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
@@ -11,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from chatbot.errors import SessionError
 from chatbot.memory.catalog import SessionCatalog
+from chatbot.memory.memory import Memory
 from chatbot.memory.record import SessionRecord
-from chatbot.memory.remembering import Remembering
 from chatbot.memory.scope import Caller, Scope
 from chatbot.memory.turn_order import TurnOrder
 from chatbot.stores.access import TOOL_RIGHTS, Clearance, Right, View, least_clearance
@@ -34,7 +35,7 @@ _NOTED_FOR = timedelta(minutes=1)
 Contract = TypeVar("Contract", bound=Store)
 
 
-class SessionHandle(Remembering, spans=False):
+class SessionHandle(Memory, spans=False):
     """One open session. Small, safe to share between tasks; another process may hold its own at the same time.
 
     An operation that none of the session's stores keeps raises `UnsupportedOperation`.
@@ -97,6 +98,14 @@ class SessionHandle(Remembering, spans=False):
     def rights(self) -> frozenset[Right]:
         """What its holder may do."""
         return self._caller.rights
+
+    @property
+    def memory(self) -> Memory:
+        """Everything that can be done with what is remembered, as the session sees it, and written of the session.
+
+        Raises `UnsupportedOperation` where none of the session's stores keeps observations.
+        """
+        return Memory(self._scope())
 
     def view(self) -> View:
         """What is seen of what is remembered now."""
@@ -197,6 +206,7 @@ class SessionHandle(Remembering, spans=False):
         cleared = await self._keeper(TranscriptStore).transcript_clear(self._ref)
         for key in SUMMARY_KEYS if self.supports(KeyValueStore) else ():
             await self.kv_delete(key)
+        await self.drop_unnamed_attachments()
         return cleared
 
     async def rename(self, title: str) -> None:
@@ -275,6 +285,33 @@ class SessionHandle(Remembering, spans=False):
         async for chunk in self._catalog.stream_file(self._ref, name):
             yield chunk
 
+    async def attach(self, parts: Iterable[tuple[bytes, str]]) -> list[str]:
+        """Keep files beside the session, each with the suffix of its kind; returns their names. Durable on return."""
+        self.check("write")
+        blobs = self._catalog.blobs(self._ref)
+        return await asyncio.to_thread(lambda: [blobs.put(data, suffix) for data, suffix in parts])
+
+    async def attachment(self, name: str) -> bytes | None:
+        """Return the bytes of an attachment; None where there is none. Raises `UnsafePath` or `DamagedFile`."""
+        self.check("read")
+        return await asyncio.to_thread(self._catalog.blobs(self._ref).read, name)
+
+    async def attachments(self) -> dict[str, int]:
+        """Return the sizes of the session's attachments in bytes, by name."""
+        self.check("read")
+        return await asyncio.to_thread(self._catalog.blobs(self._ref).sizes)
+
+    async def drop_unnamed_attachments(self) -> int:
+        """Erase attachments that no message names any more; returns how many. Durable on return."""
+        self.check("write")
+        if not (names := await self.attachments()):
+            return 0
+        said = [entry.content for entry in await self.transcript_read_all()]
+        blobs = self._catalog.blobs(self._ref)
+        unnamed = [name for name in names if not any(name in content for content in said)]
+        await asyncio.to_thread(lambda: [blobs.drop(name) for name in unnamed])
+        return len(unnamed)
+
     async def copy_to(self, other: SessionRef, *, entries: int | None = None) -> None:
         """Write everything that the session's stores keep into a session that is being made.
 
@@ -289,15 +326,18 @@ class SessionHandle(Remembering, spans=False):
             transcripts = self._keeper(TranscriptStore)
             if said := _first(await transcripts.transcript_read_all(self._ref), entries):
                 await transcripts.transcript_append(other, said)
+            await asyncio.to_thread(self._copy_attachments, other, [entry.content for entry in said])
 
     async def take_in(
         self,
         entries: Sequence[TranscriptEntry],
         key_values: Sequence[KeyValue] = (),
         receipts: Sequence[dict[str, Any]] = (),
+        attachments: Iterable[tuple[bytes, str]] = (),
     ) -> None:
         """Write what a session holds that was held elsewhere. Raises `UnsupportedOperation` without a transcript."""
         self.check("write")
+        await self.attach(attachments)
         if entries:
             await self._keeper(TranscriptStore).transcript_append(self._ref, entries)
         if self.supports(KeyValueStore):
@@ -305,6 +345,13 @@ class SessionHandle(Remembering, spans=False):
                 await self._keeper(KeyValueStore).kv_set(self._ref, entry)
         for receipt in receipts:
             await self._catalog.append_receipt(self._ref, receipt)
+
+    def _copy_attachments(self, other: SessionRef, said: Sequence[str]) -> None:
+        """Copy those that are named in what was said."""
+        ours, theirs = self._catalog.blobs(self._ref), self._catalog.blobs(other)
+        for name in ours.sizes():
+            if any(name in content for content in said) and (data := ours.read(name)) is not None:
+                theirs.put(data, name[32:])
 
     def _with(self, rights: frozenset[Right]) -> SessionHandle:
         other = copy(self)

@@ -11,9 +11,9 @@ became known. `as_of` asks for what was true at a time, `known_at` for what was 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from chatbot.memory.profile_lines import (
     CATEGORY,
@@ -34,11 +34,9 @@ from chatbot.memory.writing import Draft, Remembered, Writing, keep
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
 from chatbot.stores.errors import InvalidValue, UnknownObservation
 from chatbot.stores.fields import one_line
-from chatbot.stores.observation import Observation
+from chatbot.stores.observation import OWN_KEY, Observation
 from chatbot.stores.query import Filter
 
-KEY = "key"
-"""The key of the metadata of what is kept under a key of one's own."""
 LONGEST_SLOT = 60
 
 
@@ -150,11 +148,11 @@ class Profiles(Writing, Scoped):
         if not key:
             raise InvalidValue("the key is empty")
         scope.check("write")
-        wanted = Filter(metadata={KEY: key})
+        wanted = Filter(metadata={OWN_KEY: key})
         rows = await scope.rows(wanted, view=scope.view(SENSITIVITIES), order="updated")
         old = next((row for row in rows if row.principal == scope.principal), None)
-        metadata = {**(draft.pop("metadata", None) or {}), KEY: key}
-        given = Draft(title=title, metadata=metadata, supersedes=old.id if old else None, **draft)
+        metadata = {**(draft.pop("metadata", None) or {}), OWN_KEY: key}
+        given = Draft(title=title, metadata=metadata, **{_place(old, metadata): old.id if old else None}, **draft)
         [kept] = await keep(scope, [given])
         return kept
 
@@ -164,6 +162,12 @@ class Profiles(Writing, Scoped):
         if not found:
             raise _unknown(slot)
         return found
+
+
+def _place(old: Observation | None, metadata: Mapping[str, Any]) -> Literal["supersedes", "forgets"]:
+    """How a row takes the place of another: rows of different metadata do not supersede each other."""
+    is_alike = old is None or all(old.metadata.get(name, value) == value for name, value in metadata.items())
+    return "supersedes" if is_alike else "forgets"
 
 
 def _slot_name(slot: str) -> str:

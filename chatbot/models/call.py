@@ -44,7 +44,7 @@ class Call:
         try:
             async with asyncio.timeout(self._timeout_s):
                 if self.stream is None:
-                    self.stream = await self._litellm.acompletion(**self._request)
+                    self.stream = _steady(await self._litellm.acompletion(**self._request))
                 return await anext(self.stream, None)
         except TimeoutError:
             failure = ModelTimeout(f"{self._name}: nothing came for {self._timeout_s:g} s")
@@ -68,3 +68,30 @@ class Call:
                 outcome = close()
                 if inspect.isawaitable(outcome):
                     await outcome
+
+
+class _Steady:
+    """A stream of chunks that is its own iterator."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        return await anext(self._stream)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _steady(stream: Any) -> Any:
+    """LiteLLM's stream; spared the generator, and the task to close it, that it would throw away after each chunk.
+
+    It begins to iterate over the client's stream anew for each, and that of OpenAI's client makes a generator for it.
+    """
+    source = getattr(stream, "completion_stream", None)
+    if hasattr(source, "__anext__") and inspect.isasyncgenfunction(type(source).__aiter__):
+        stream.completion_stream = _Steady(source)
+    return stream

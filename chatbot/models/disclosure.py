@@ -21,7 +21,7 @@ MEMORY_TOOLS = TRANSCRIPT_TOOLS | {
         "memory_timeline",
         "memory_write",
     ),
-    *("task_add", "task_list", "task_update"),
+    *("memory_state", "task_add", "task_list", "task_update"),
 }
 """All tools of the plug-in `memory`: even writing tools return stored memories."""
 

@@ -49,6 +49,11 @@ def begin(*, with_client: bool = False) -> Future[ModuleType]:
         return _under_way
 
 
+def is_loaded() -> bool:
+    """Return True once the import has ended."""
+    return _under_way is not None and _under_way.done()
+
+
 async def litellm() -> ModuleType:
     """Return the imported module. Raises `ProviderFailed` if the import failed."""
     loading = begin()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, get_args, get_origin
 
@@ -13,11 +13,11 @@ from pydantic import Field, create_model
 
 from chatbot import operation as kinds
 from chatbot.memory.record import LONGEST_TITLE
-from chatbot.operation import LEFT_OUT, REQUIRED, NoSuchPage, Operation, Parameter, Part, Table
+from chatbot.operation import LEFT_OUT, REQUIRED, NoSuchPage, Operation, Parameter, Part
 from chatbot.operations import OPERATIONS, Context
 from chatbot.server import values
 from chatbot.server.dependencies import VisitHere
-from chatbot.server.native.pages import RANK, Page, gone
+from chatbot.server.lists import RANK, Page, gone
 from chatbot.server.responses import OF_IDENTITY, OF_MEMORY
 from chatbot.server.shapes import SHAPES, Given, Shape
 from chatbot.server.visit import Visit
@@ -48,6 +48,7 @@ _ANYWHERE: dict[Any, Any] = {
 _IN_QUERY = {
     **_ANYWHERE,
     bool: values.Switch,
+    kinds.Metadata: values.Conditions,
     kinds.Tokens: values.TokensAsked,
     kinds.Count: values.LimitOrNone,
     kinds.Limit: values.LimitOrNone,
@@ -74,13 +75,24 @@ _RULES: dict[str, dict[str, Any]] = {"Draft": _SOMETHING, "PurgeTarget": _ONE_WA
 """What else the document says of a body: rules over several of its fields, which the operation checks."""
 
 
-def router_of(table: Table = OPERATIONS) -> APIRouter:
-    """The routes of all operations that have one."""
-    return _router_of(tuple(each for each in table if each.http))
+def router_of(operations: Iterable[Operation]) -> APIRouter:
+    """Return the routes of all operations that have one."""
+    return _bound(tuple(each for each in operations if each.http))[0]
+
+
+def body_of(name: str) -> type[Given]:
+    """Return the model of the body of that name, for routes that take several of them."""
+    return _bound(tuple(each for each in OPERATIONS if each.http))[1][name]
+
+
+def given_in(operation: Operation, body: Given) -> dict[str, Any]:
+    """The arguments of an operation that a body gives, by the names of its parameters."""
+    offered = operation.at("http")
+    return {offered[name].name: _checked(offered[name], value) for name, value in _said(body, offered).items()}
 
 
 @lru_cache(maxsize=2)  # making the models of all bodies takes as long as the rest of a server
-def _router_of(operations: tuple[Operation, ...]) -> APIRouter:
+def _bound(operations: tuple[Operation, ...]) -> tuple[APIRouter, dict[str, type[Given]]]:
     router = APIRouter()
     bodies: dict[str, type[Given]] = {}
     for operation in sorted(operations, key=lambda each: "{" in each.http):
@@ -99,7 +111,7 @@ def _router_of(operations: tuple[Operation, ...]) -> APIRouter:
             response_model=shown.model,
             status_code=204 if shown.model is None else 201 if method == "POST" and operation.effect == "adds" else 200,
         )
-    return router
+    return router, bodies
 
 
 class _Shown:
@@ -151,7 +163,7 @@ def _endpoint(operation: Operation, shown: _Shown, bodies: dict[str, type[Given]
     offered = operation.at("http")
     in_path = {name: each for name, each in offered.items() if f"{{{name}}}" in path}
     others = {name: each for name, each in offered.items() if name not in in_path}
-    in_body = others if method in {"POST", "PATCH"} else {}
+    in_body = others if method in {"POST", "PUT", "PATCH"} else {}
     writes = method != "GET"
 
     async def endpoint(visit: Visit, writing: Writing | None = None, body: Given | None = None, **asked: Any) -> Any:

@@ -88,6 +88,23 @@ class Entry(Shape):
     """When it was written."""
 
 
+class Comparison(Shape):
+    """Two sessions beside one another."""
+
+    common: int
+    """How many entries both have in common at the beginning."""
+    left: list[Entry]
+    """What follows in the one."""
+    right: list[Entry]
+    """What follows in the other."""
+
+    @classmethod
+    def of(cls, item: operations.Compared) -> Self:
+        """Override `Shape`."""
+        left, right = ([Entry.of(entry) for entry in part.rows] for part in (item.left, item.right))
+        return cls(common=item.common, left=left, right=right)
+
+
 class Memory(Shape):
     """One remembered thing."""
 
@@ -394,5 +411,6 @@ SHAPES: dict[Any, type[Shape]] = {
     SessionRecord: Session,
     SessionHit: Found,
     Erasure: Deletion,
+    operations.Compared: Comparison,
 }
 """The shape of each type; what is not here is shown as pydantic shows it."""

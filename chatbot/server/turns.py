@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from chatbot.attachments.read import Upload
 from chatbot.chat import NO_CLIENT, Chat, ClientCall, ClientRequest, Event, Receipt
 from chatbot.chat.dialogue import ASSISTANT, TOOL, USER, unanswered
 from chatbot.errors import ChatbotError
@@ -44,25 +45,27 @@ class Ended:
         return str(self.receipt["turn"])
 
 
+@dataclass(frozen=True, slots=True)
+class Saying:
+    """What is said in a turn, and how it is to be answered."""
+
+    text: str
+    attachments: Sequence[Upload] = ()
+    max_output_tokens: int | None = None
+    client: ClientRequest = NO_CLIENT
+
+
 class RunningTurn:
     """One running turn, independent of its listeners."""
 
-    def __init__(
-        self,
-        chat: Chat,
-        text: str,
-        *,
-        max_output_tokens: int | None = None,
-        client: ClientRequest = NO_CLIENT,
-        then: Then | None = None,
-    ) -> None:
-        self.text = text
+    def __init__(self, chat: Chat, saying: Saying, *, then: Then | None = None) -> None:
+        self.text = saying.text
         self.begun_at = utc_now()
         self._feed: Feed[Event] = Feed()
         self._receipt: Receipt | None = None
         self._error: BaseException | None = None
         self._then = then
-        self.task = asyncio.create_task(self._run(chat, text, max_output_tokens, client))
+        self.task = asyncio.create_task(self._run(chat, saying))
 
     async def events(self) -> AsyncIterator[Event]:
         """Yield the events from the start to the end of the turn; its errors are not raised here."""
@@ -82,9 +85,15 @@ class RunningTurn:
         """Stop the model; the text so far is kept."""
         self.task.cancel()
 
-    async def _run(self, chat: Chat, text: str, max_output_tokens: int | None, client: ClientRequest) -> None:
+    async def _run(self, chat: Chat, saying: Saying) -> None:
         try:
-            receipt = await chat.turn(text, self._feed.add, max_output_tokens=max_output_tokens, client=client)
+            receipt = await chat.turn(
+                saying.text,
+                self._feed.add,
+                attachments=saying.attachments,
+                max_output_tokens=saying.max_output_tokens,
+                client=saying.client,
+            )
             if self._then is not None:
                 await self._then(self._feed.items)
             self._receipt = receipt
@@ -160,18 +169,9 @@ class Turns(AsyncResource):
     def __init__(self) -> None:
         self._running: dict[RunningTurn, tuple[str, str]] = {}
 
-    def begin(
-        self,
-        place: tuple[str, str],
-        chat: Chat,
-        text: str,
-        *,
-        max_output_tokens: int | None = None,
-        client: ClientRequest = NO_CLIENT,
-        then: Then | None = None,
-    ) -> RunningTurn:
+    def begin(self, place: tuple[str, str], chat: Chat, saying: Saying, *, then: Then | None = None) -> RunningTurn:
         """Begin a turn of the session at `place`: its identity and its id. Turns of one session take their order."""
-        turn = RunningTurn(chat, text, max_output_tokens=max_output_tokens, client=client, then=then)
+        turn = RunningTurn(chat, saying, then=then)
         self._running[turn] = place
         turn.task.add_done_callback(lambda _: self._running.pop(turn, None))
         return turn

@@ -11,20 +11,16 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
-from pathlib import Path
-from shutil import rmtree
 from typing import TYPE_CHECKING, TypeVar
 
 from chatbot.stores.bm25 import Document
-from chatbot.stores.cache import Cache
 from chatbot.stores.documents import document_of
 from chatbot.stores.errors import MissingFolder, StoreError
-from chatbot.stores.files import translated
 from chatbot.stores.observation import Observation
 from chatbot.stores.observations.overlay import FLUSH_ROWS
 from chatbot.stores.observations.visible import Visible
 from chatbot.stores.query import Corpus, Progress
+from chatbot.stores.shelf import Shelf
 
 if TYPE_CHECKING:
     from chatbot.stores.observations.index import Plan, TextIndex, Written
@@ -56,13 +52,13 @@ class Search:
 
     def __init__(
         self,
-        cache: Cache,
+        shelf: Shelf,
         lock: threading.RLock,
         versions: Callable[[], array[int]],
         row_of: RowOf,
         is_replaced: Callable[[], bool],
     ) -> None:
-        self._cache = cache
+        self._shelf = shelf
         self._lock = lock
         self._versions = versions
         self._row_of = row_of
@@ -94,7 +90,7 @@ class Search:
         index = self._index or self._opened()
         self._is_whole = False  # whatever fails, what is still a row is found again
         if not index.is_kept:
-            self._remove_files()
+            self._shelf.clear()
         index.erase(numbers)
         self._stale.difference_update(numbers)
 
@@ -108,7 +104,7 @@ class Search:
                 index.erase(range(len(self._versions())))
                 self._write_all(index)
         except (OSError, StoreError) as error:
-            logger.warning("the index of %s cannot be written and stays in memory: %s", self._cache.folder, error)
+            logger.warning("the index of %s cannot be written and stays in memory: %s", self._shelf.name, error)
             self._index = self._in_memory()
         finally:
             self.progress = before
@@ -146,7 +142,7 @@ class Search:
         except MissingFolder:
             return False  # another process has removed the index
         except (OSError, StoreError) as error:
-            logger.warning("the index of %s stays behind, which costs memory alone: %s", self._cache.folder, error)
+            logger.warning("the index of %s stays behind, which costs memory alone: %s", self._shelf.name, error)
         return False
 
     def leave(self) -> None:
@@ -191,7 +187,7 @@ class Search:
         from chatbot.stores.observations.index import IndexUnusable, TextIndex
 
         try:
-            index = TextIndex(self._cache.prepare() / NAME)
+            index = TextIndex(self._shelf)
             index.open()
         except (IndexUnusable, StoreError, OSError) as error:
             logger.warning("no text index can be kept, so every process reads all rows anew: %s", error)
@@ -217,7 +213,7 @@ class Search:
     def _write_all(self, index: TextIndex) -> None:
         rows = len(self._versions())
         if self.progress is None:
-            logger.info("indexing %d rows in %s", rows, self._cache.folder)
+            logger.info("indexing %d rows in %s", rows, self._shelf.name)
         for plan in index.rebuild_plans(rows):
             try:
                 written = self._write(index, plan)
@@ -227,7 +223,7 @@ class Search:
             except MissingFolder:
                 return  # another process, which can keep no index, has removed ours: what is missing stays in memory
             except (OSError, StoreError) as error:
-                logger.warning("the index of %s is not whole, which costs memory: %s", self._cache.folder, error)
+                logger.warning("the index of %s is not whole, which costs memory: %s", self._shelf.name, error)
                 return
             if self.progress is not None:
                 self.progress(plan.end, rows)
@@ -250,16 +246,6 @@ class Search:
                 rows = [(number, versions[number], self._row_of(number)) for number in numbers]
             for number, version, row in rows:
                 yield number, version, _document(row)
-
-    def _remove_files(self) -> None:
-        folder: Path = self._cache.folder / NAME
-        with translated(self._cache.folder):
-            while folder.is_symlink() or folder.exists():
-                if folder.is_symlink():
-                    folder.unlink()
-                else:
-                    with suppress(FileNotFoundError):  # another process removes it too
-                        rmtree(folder)
 
 
 def _document(row: Observation | None) -> Document:

@@ -1,10 +1,12 @@
 """Clients as their own documentation shows them, pointed at our address only; each script is one.
 
 One after the other they talk to the same server with the same token, so what was said through one is asked through the
-next. The official SDK is tried in every run, the others nightly: they come with the dependency group `clients`.
+next. The official SDK is tried in every run, the others nightly: they come with the dependency group `clients`, but
+those that cannot live beside our own dependencies, which say in their script what they need, and the one for Node.js.
 """
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,7 +19,7 @@ from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(__file__).parent / "scripts"
-FIRST = "openai_sdk"
+FIRST = SCRIPTS / "openai_sdk.py"
 
 
 @contextmanager
@@ -42,10 +44,19 @@ def _served(folder: Path) -> Iterator[dict[str, str]]:
             server.terminate()
 
 
-def _run(script: str, environment: dict[str, str]) -> None:
-    command = [sys.executable, str(SCRIPTS / f"{script}.py")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=4 * PATIENCE_S)
+def _run(script: Path, environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        _command(script), env=environment, capture_output=True, text=True, check=False, timeout=4 * PATIENCE_S
+    )
     assert done.returncode == 0, done.stderr
+
+
+def _command(script: Path) -> list[str]:
+    if script.suffix == ".mjs":
+        return ["node", str(script)]
+    if script.read_text(encoding="utf-8").startswith("# /// script"):
+        return ["uv", "run", "--quiet", "--no-project", "--script", str(script)]
+    return [sys.executable, str(script)]
 
 
 def test_the_official_sdk_works_as_its_documentation_shows(tmp_path: Path) -> None:
@@ -55,9 +66,20 @@ def test_the_official_sdk_works_as_its_documentation_shows(tmp_path: Path) -> No
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    "script", sorted(path.stem for path in SCRIPTS.glob("*.py") if path.stem != FIRST), ids=lambda script: script
+    "script", sorted(path for path in SCRIPTS.glob("*.py") if path != FIRST), ids=lambda it: it.stem
 )
-def test_another_client_works_too_and_is_told_what_the_first_one_said(tmp_path: Path, script: str) -> None:
+def test_another_client_works_too_and_is_told_what_the_first_one_said(tmp_path: Path, script: Path) -> None:
     with _served(tmp_path) as environment:
         _run(FIRST, environment)
         _run(script, environment)
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(shutil.which("npm") is None, reason="there is no Node.js here")
+def test_the_ai_sdk_works_too_and_is_told_what_the_first_one_said(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    shutil.copytree(SCRIPTS, project)  # Node.js looks for packages beside the script
+    subprocess.run(["npm", "install", "--no-audit", "--no-fund"], cwd=project, check=True, timeout=4 * PATIENCE_S)
+    with _served(tmp_path) as environment:
+        _run(FIRST, environment)
+        _run(project / "ai_sdk.mjs", environment)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.memory.memory import Memory
 from chatbot.memory.profile_lines import Line, past_asked
-from chatbot.memory.remembering import Remembering
 from chatbot.memory.writing import Draft
 from chatbot.stores.access import GUEST_RIGHTS, TOOL_RIGHTS
 from chatbot.stores.errors import InvalidValue, MissingRight, UnknownObservation
@@ -45,7 +45,7 @@ async def session(system: MemorySystem) -> SessionHandle:
     return await system.create_session(STORES, "chat")
 
 
-async def say(memories: Remembering, clock: Clock, day: float, text: str, source: str = "chat") -> str:
+async def say(memories: Memory, clock: Clock, day: float, text: str, source: str = "chat") -> str:
     clock.now = max(clock.now, BEGIN + timedelta(days=day))
     draft = Draft(type="exchange", user_text=text, assistant_text="ok", source=source, created_at=day_of(day))
     [kept] = await memories.remember_all([draft])

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.memory.memory import Memory
 from chatbot.memory.record import SessionRecord
-from chatbot.memory.remembering import Memories
 from chatbot.memory.session_filter import SessionFilter
 from chatbot.memory.users import erase_user, export_user, users_in
 from chatbot.memory.writing import Draft
@@ -32,7 +32,7 @@ class Place:
     """Something of one principal's, and the same memory as the actor may use it."""
 
     memory: MemorySystem
-    memories: Memories
+    memories: Memory
     session: SessionHandle
     row: str
     task: str
@@ -215,9 +215,9 @@ def _operations(kind: type) -> set[str]:
 
 def test_every_operation_says_which_right_it_needs() -> None:
     beside = _operations(AsyncResource)
-    assert _operations(Memories) == set(MEMORIES)
-    assert _operations(SessionHandle) - _operations(Memories) == set(SESSIONS)
-    assert _operations(MemorySystem) - _operations(Memories) - beside == set(SYSTEM) - {"users_in", "export_user"}
+    assert _operations(Memory) == set(MEMORIES)
+    assert _operations(SessionHandle) - _operations(Memory) == set(SESSIONS)
+    assert _operations(MemorySystem) - _operations(Memory) - beside == set(SYSTEM) - {"users_in", "export_user"}
 
 
 async def _place(system: MemorySystem, principal: str, rights: Collection[Right]) -> Place:

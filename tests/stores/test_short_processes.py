@@ -295,7 +295,7 @@ async def main(root, first, rounds, each, stop):
 if sys.argv[5]:
     method = getattr(Folder, sys.argv[5])
     def stopping(folder, name, *given, **more):
-        if name.startswith("tmp-"):
+        if name.startswith(".seg-"):
             print("now", flush=True)
             sys.stdin.read()
         return method(folder, name, *given, **more)
@@ -321,10 +321,10 @@ def test_a_process_killed_while_it_writes_the_file_harms_nothing(place: Place, m
         assert killed.stdout.readline() == "now\n"
         killed.kill()
     assert [path.read_bytes() for path in place.files()] == [before]
-    drafts = list((place.root / "cache").rglob("tmp-*"))
+    drafts = list((place.root / "cache").rglob(".seg-*"))
     assert bool(drafts) == (moment == "rename")
     assert place.analyses() == 50
-    assert list((place.root / "cache").rglob("tmp-*")) == []
+    assert list((place.root / "cache").rglob(".seg-*")) == []
     assert place.analyses() == 0
     place.run(lambda store: store.purge(OWNER, [id_of(number) for number in range(1, 51)]))
     assert place.holding("unmistak") == []

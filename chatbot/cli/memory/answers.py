@@ -9,6 +9,7 @@ from typing import Any
 from chatbot.cli.memory.desk import Desk, warn_redacted
 from chatbot.cli.memory.tables import say_history, say_hits, say_in_full, say_observations, say_timeline
 from chatbot.cli.output import age, printable, say, say_json, say_table, short_ids, warn
+from chatbot.cli.sessions.looking import entries_json, say_compared, say_entries, say_found, say_sessions
 from chatbot.memory import SessionRecord
 from chatbot.memory.people import Person
 from chatbot.memory.reading import Hit
@@ -16,16 +17,18 @@ from chatbot.memory.session_search import SessionHit
 from chatbot.memory.tasks import Task
 from chatbot.memory.writing import Remembered
 from chatbot.operation import Operation, Part
-from chatbot.operations import Alias
+from chatbot.operations import Alias, Compared, Entries
 from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.query import Version
 
 _NOTHING = {
-    "hits": "nothing is remembered about that",
-    "memories": "nothing is remembered yet",
-    "people": "nobody of that name is mentioned",
-    "tasks": "No open tasks",
-    "facts": "No facts yet",
+    "search_memories": "nothing is remembered about that",
+    "list_memories": "nothing is remembered yet",
+    "list_people": "nobody of that name is mentioned",
+    "list_tasks": "No open tasks",
+    "list_facts": "No facts yet",
+    "list_sessions": "no such sessions",
+    "search_sessions": "no session speaks of that",
 }
 _BECAME = {
     "added": "added {}",
@@ -49,6 +52,10 @@ def show(desk: Desk, operation: Operation, result: Any, given: Mapping[str, Any]
         say_json(as_json(result))
     elif isinstance(result, Part):
         _say_part(operation, result, is_first="cursor" not in given)
+    elif isinstance(result, Entries):
+        say_entries(result)
+    elif isinstance(result, Compared):
+        say_compared(result)
     elif isinstance(result, list):
         _say_list(operation, result, given)
     else:
@@ -68,7 +75,7 @@ def show_changed(desk: Desk, gives: str, values: Sequence[Any], **more: Any) -> 
             say(f"{'would be ' if more.get('dry_run') else ''}{gives} {each}")
 
 
-def as_json(item: Any) -> Any:
+def as_json(item: Any) -> Any:  # noqa: PLR0911 - one for each type
     """The JSON of what an operation gives."""
     match item:
         case Part(rows):
@@ -79,6 +86,11 @@ def as_json(item: Any) -> Any:
             return item.index()
         case Observation() | Triple() | Person() | SessionRecord() | SessionHit():
             return item.as_json()
+        case Entries():
+            return item.session.as_json() | {"entries": entries_json(item)}
+        case Compared(common, left, right):
+            sessions = [left.session.as_json(), right.session.as_json()]
+            return {"sessions": sessions, "common": common, "left": entries_json(left), "right": entries_json(right)}
         case Version():
             # An event can be about several observations: here it is about this one.
             events = [
@@ -94,11 +106,11 @@ def as_json(item: Any) -> Any:
 def _say_part(operation: Operation, part: Part[Any], *, is_first: bool) -> None:
     if part.rows:
         _table_of(part.rows[0])(part.rows)
-    following = part.end or part.next_cursor
+    following = str(part.end or part.next_cursor or "").rpartition("~")[2]  # of a time and an id, the id
     if following:
         say(f"more: --page-after {following}")
     elif not part.rows:
-        say(_NOTHING.get(operation.gives, "nothing found") if is_first else "that is all")
+        say(_NOTHING.get(operation.name, "nothing found") if is_first else "that is all")
 
 
 def _say_list(operation: Operation, rows: list[Any], given: Mapping[str, Any]) -> None:
@@ -122,6 +134,8 @@ def _table_of(item: Any) -> Callable[[Sequence[Any]], None]:
         Person: _say_people,
         Task: _say_tasks,
         Triple: say_facts,
+        SessionRecord: say_sessions,
+        SessionHit: say_found,
     }
     return tables.get(type(item), _say_each)
 

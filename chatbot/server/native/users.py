@@ -12,7 +12,7 @@ from chatbot.memory.namespaces import LONGEST_LABEL
 from chatbot.memory.users import export_user, users_in
 from chatbot.server.dependencies import HouseHere, VisitHere
 from chatbot.server.errors import CONFLICT, Problem, Refused
-from chatbot.server.native.pages import Page
+from chatbot.server.lists import Page
 from chatbot.server.responses import OF_MEMORY
 from chatbot.server.shapes import Shape
 from chatbot.server.visit import Visit

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI
+from fastapi import APIRouter
 
 from chatbot.server.doors import LOGIN
 from chatbot.server.page import (
@@ -26,7 +26,7 @@ OPEN_PATHS = frozenset({LOGIN, f"{FOLDER}/"})
 """Paths that need no token: the login and the assets."""
 
 
-def add_page(app: FastAPI) -> None:
+def add_page(app: APIRouter) -> None:
     """Serve the page at `/`. Its routes are not part of the documented API."""
     for part in (login, chat, saying, sessions, memories, memory, tasks, people, profile, why, cost, noted, settings):
         app.include_router(part.router, include_in_schema=False)

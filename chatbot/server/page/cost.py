@@ -12,7 +12,7 @@ from chatbot.chat.activity import Activity, Day
 from chatbot.chat.usage import Bill, bill_of, calls_in, merged
 from chatbot.memory.record import utc_now
 from chatbot.operations import cursor_of
-from chatbot.server.native.pages import place_of
+from chatbot.server.lists import place_of
 from chatbot.server.page.routes import PageRoute, SessionId, VisitHere
 from chatbot.server.page.sheets import sheet
 from chatbot.server.visit import Visit

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from chatbot.memory.reading import Hit
-from chatbot.server.native.pages import RANK, gone
+from chatbot.server.lists import RANK, gone
 from chatbot.server.page.routes import Fields, PageRoute, VisitHere
 from chatbot.server.page.sheets import base, day, goto, sheet
 from chatbot.server.visit import Visit

@@ -139,7 +139,7 @@ async def _begun(visit: Visit, session_id: str, text: str) -> RunningTurn:
 
 async def _take_back(visit: Visit, session_id: str) -> list[TranscriptEntry]:
     await visit.stop(session_id)
-    return await (await visit.chat(session_id)).take_back()
+    return await (await visit.chat(session_id)).take_back(to_ask_again=True)
 
 
 async def _fork(visit: Visit, session_id: str, fields: Fields, *, keep_message: bool) -> str:

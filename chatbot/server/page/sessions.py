@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 from chatbot.memory import SessionRecord
 from chatbot.memory.session_search import SessionHit
 from chatbot.operations import cursor_of
-from chatbot.server.native.pages import place_of
+from chatbot.server.lists import place_of
 from chatbot.server.page.routes import PageRoute, VisitHere
 from chatbot.server.page.sheets import day, sheet
 from chatbot.server.visit import Visit

