@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import FilePayload, Page, Route, expect
 
 from tests.servers.http_server import Serve, Served
 from tests.surfaces.page.actions import answers, done, go, open_menu, remember, say
@@ -300,3 +300,33 @@ def test_sessions_are_pinned_archived_and_brought_back(http: Serve, tab: Tab, lo
     expect(page.locator(".rows > li > a")).to_have_text(["Gardening plans"])
     page.get_by_role("button", name="Restore: Gardening plans").click()
     expect(page.locator(".rows > li > a")).to_have_count(2)
+
+
+@pytest.mark.nightly
+def test_files_are_chosen_taken_off_dropped_and_shown(http: Serve, tab: Tab) -> None:
+    page = tab(http().url, **DESKTOP)
+    page.goto("/i/ada")
+    chosen: list[FilePayload] = [
+        {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"The locker has the number 4711."},
+        {"name": "other.txt", "mimeType": "text/plain", "buffer": b"Not this one."},
+    ]
+    page.locator("#files").set_input_files(chosen)
+    expect(page.locator("#attached li")).to_have_count(2)
+    page.get_by_role("button", name="Remove other.txt").click()
+    say(page, "What is in it?")
+    expect(page.locator(".files li")).to_have_text(["notes.txt"])
+    with page.expect_download() as download:
+        page.locator(".files a").click()
+    assert download.value.path().read_bytes() == b"The locker has the number 4711."
+    page.evaluate(
+        """() => {
+            const data = new DataTransfer();
+            data.items.add(new File(["dropped text"], "dropped.md", {type: "text/markdown"}));
+            const drop = new DragEvent("drop", {dataTransfer: data, bubbles: true});
+            document.querySelector("#composer").dispatchEvent(drop);
+        }"""
+    )
+    expect(page.locator("#attached li")).to_have_count(1)
+    page.get_by_role("button", name="Send", exact=True).click()
+    expect(page.locator(".files li")).to_have_text(["notes.txt", "dropped.md"])
+    done(page)
