@@ -37,13 +37,14 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from forms import CATEGORIES, Turn, conversation_turns
 from living import AGENT, Line, Voice, begin, leave, runtime_in
 
 from chatbot.config import EmbeddingSettings
@@ -53,21 +54,11 @@ from chatbot.memory.memory import Memory
 from chatbot.memory.writing import Draft
 from chatbot.stores.access import SENSITIVITIES
 
-CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open", 4: "single"}
 DEPTH = 20
 Asking = Callable[[str], Any]
 Closing = Callable[[], Any]
 Answer = list[tuple[str, ...]]
 """The turns that each thing holds that was found, the best first."""
-
-
-@dataclass(frozen=True)
-class Turn:
-    id: str
-    session: int
-    at: datetime
-    speaker: str
-    text: str
 
 
 @dataclass(frozen=True)
@@ -109,9 +100,7 @@ class Score:
 
 def conversations(path: Path) -> Iterator[tuple[list[Turn], list[Question]]]:
     for sample in json.loads(path.read_text(encoding="utf-8")):
-        talk = sample["conversation"]
-        numbers = [int(key.split("_")[1]) for key in talk if re.fullmatch(r"session_\d+", key)]
-        turns = [turn for number in sorted(numbers) for turn in _turns(talk, number)]
+        turns = list(conversation_turns(sample["conversation"]))
         known = {turn.id for turn in turns}
         questions = []
         for asked in sample["qa"]:
@@ -119,13 +108,6 @@ def conversations(path: Path) -> Iterator[tuple[list[Turn], list[Question]]]:
             if asked["category"] in CATEGORIES and gold:
                 questions.append(Question(str(asked["question"]), asked["category"], gold))
         yield turns, questions
-
-
-def _turns(talk: dict[str, Any], number: int) -> Iterator[Turn]:
-    begin = datetime.strptime(talk[f"session_{number}_date_time"], "%I:%M %p on %d %B, %Y").replace(tzinfo=UTC)
-    for at, said in enumerate(talk[f"session_{number}"]):
-        caption = f" [shared {said['blip_caption']}]" if said.get("blip_caption") else ""
-        yield Turn(said["dia_id"], number, begin + timedelta(seconds=10 * at), said["speaker"], said["text"] + caption)
 
 
 async def ours(

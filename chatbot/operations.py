@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from chatbot.memory.people import Person
     from chatbot.memory.profile_lines import Line as ProfileLine
     from chatbot.memory.reading import Hit
+    from chatbot.memory.recall import Recalled
     from chatbot.memory.session_search import SessionHit
     from chatbot.memory.tasks import Task
     from chatbot.memory.writing import Remembered
@@ -207,6 +208,9 @@ FactOne = Annotated[FactId, About("id of the fact", cli="id")]
 _TITLED = "Titled: The title of a session."
 _Title = Annotated[Title, About("what it is called; empty lets the next message name it", usual={"http": ""})]
 OneSession = Annotated[SessionId, About("id of the session", cli="session")]
+AsOf = Annotated[Past | None, About("show what was true then")]
+KnownAt = Annotated[Past | None, About("show what was known then")]
+Proposal = Annotated[Id, About("id of the proposal", http="memory_id")]
 Purge = Annotated[bool, About("delete permanently, with everything derived", cli=None, tool=None)]
 
 
@@ -231,8 +235,8 @@ async def search_memories(
     cursor: Annotated[RankCursor | None, About("where the next page begins", tool=None)] = None,
     max_tokens: Annotated[Tokens | None, About("end the list once it takes more than that", most=100_000)] = None,
     count_use: Annotated[bool, About("count the hits as used", cli=None, tool=None, usual={"tool": True})] = False,
-    as_of: Annotated[Past | None, About("show what was true then", http=None, tool=None)] = None,
-    known_at: Annotated[Past | None, About("show what was known then", http=None, tool=None)] = None,
+    as_of: AsOf = None,
+    known_at: KnownAt = None,
     ask: Ask = (),
     **wanted: Unpack[Wanted],
 ) -> Part[Hit]:
@@ -253,6 +257,34 @@ async def search_memories(
         await context.memories.note_use([hit.observation.id for hit in hits[:limit]])
     more = len(hits) > limit
     return Part(hits[:limit], str(offset + limit) if more else None, offset + limit if more else None)
+
+
+@reads(
+    cli="memory recall",
+    http="GET /v1/memories/recall",
+    tool="memory_recall",
+    model=False,
+    gives="recalled",
+    examples=('recall "Where did I live?" --as-of 2025-05-15', "recall heating --limit 3 --json"),
+)
+async def recall_memories(
+    context: Context,
+    query: Annotated[Query, About("the message to recall for", cli="text", http="q")],
+    *,
+    limit: Annotated[Limit, About("how many", least=1, most=50)] = 5,
+    as_of: AsOf = None,
+    known_at: KnownAt = None,
+    ask: Ask = (),
+    **wanted: Unpack[Wanted],
+) -> list[Recalled]:
+    """Show what a message would recall.
+
+    Best first; a statement stands before what it has changed, which names the time of the change.
+    """
+    found = await context.memories.recall(
+        query, limit=limit, as_of=as_of, known_at=known_at, ask=("public", *ask), **wanted
+    )
+    return list(found.hits)
 
 
 @reads(
@@ -696,8 +728,8 @@ async def list_facts(
     object: Annotated[Line | None, About("with exactly that object")] = None,  # noqa: A002 - the third part
     limit: Annotated[Limit, About("how many (0: all)", usual={"http": 50, "tool": 20}, least=1, most=100)] = 100,
     cursor: Annotated[KeyCursor | None, About("where the next page begins", tool=None)] = None,
-    as_of: Annotated[Past | None, About("show what was true then", http=None, tool=None)] = None,
-    known_at: Annotated[Past | None, About("show what was known then", http=None, tool=None)] = None,
+    as_of: AsOf = None,
+    known_at: KnownAt = None,
     ask: Ask = (),
 ) -> Part[Triple]:
     """List facts (subject, predicate, object).
@@ -772,8 +804,8 @@ async def show_profile(
     slot: Annotated[Line | None, About("one slot alone, such as home")] = None,
     *,
     history: Annotated[bool, About("all values that the slot had")] = False,
-    as_of: Annotated[Past | None, About("what was true at that time")] = None,
-    known_at: Annotated[Past | None, About("what was known at that time")] = None,
+    as_of: AsOf = None,
+    known_at: KnownAt = None,
 ) -> list[ProfileLine]:
     """Show what holds of the person, with dates."""
     if history and slot:
@@ -792,6 +824,40 @@ async def propose_profile(
     It holds once the person accepts it.
     """
     return await context.memories.profile_set(slot, value)
+
+
+@reads(http="GET /v1/profile/proposals", tool="memory_profile_proposals", model=False, gives="proposals")
+async def list_proposals(
+    context: Context,
+    *,
+    ask: Annotated[
+        Sequence[Sensitivity],
+        About("sensitivities that are wanted too", cli=None, tool=None, usual={"http": ("private",)}),
+    ] = (),
+) -> list[Observation]:
+    """List values proposed for the profile, newest first.
+
+    None holds until the person accepts it.
+    """
+    return [row for row in await context.memories.profile_proposals() if row.sensitivity in ("public", *ask)]
+
+
+@changes(http="POST /v1/profile/proposals/{memory_id}/accept", right="chat")
+async def accept_proposal(context: Context, proposal_id: Proposal) -> Remembered:
+    """Accept a proposed value of the profile.
+
+    Only a person may, who has the right to chat.
+    """
+    return await context.memories.profile_accept(proposal_id)
+
+
+@changes(http="DELETE /v1/profile/proposals/{memory_id}", tool="memory_profile_reject", model=False, gives="rejected")
+async def reject_proposal(context: Context, proposal_id: Proposal) -> None:
+    """Reject a proposed value of the profile.
+
+    Nothing that holds is changed.
+    """
+    await context.memories.profile_reject(proposal_id)
 
 
 @reads(

@@ -40,6 +40,7 @@ from chatbot.stores.fields import (
     read,
     written,
 )
+from chatbot.stores.records import format_time
 
 Type = Literal[
     "bugfix",
@@ -204,6 +205,16 @@ class Observation(Content[tuple[str, ...]], Row):
             if value:
                 said += (value,) if isinstance(value, str) else value
         return said
+
+    def brief(self) -> dict[str, Any]:
+        """Just enough to decide whether to ask for all of it."""
+        return {
+            "id": self.id,
+            "type": self.type,
+            "title": self.title or self.narrative[:80] or self.user_text[:80],
+            "created_at": format_time(self.created_at),
+            "token_count": self.token_count,
+        }
 
     def is_current(self, now: datetime) -> bool:
         """Whether it is active and not past its time."""

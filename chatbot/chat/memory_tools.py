@@ -26,6 +26,7 @@ from chatbot.memory.memory import Memory
 from chatbot.memory.people import Person
 from chatbot.memory.profile_lines import Line as ProfileLine
 from chatbot.memory.reading import Hit
+from chatbot.memory.recall import Recalled
 from chatbot.memory.session_search import SessionHit
 from chatbot.memory.tasks import Task
 from chatbot.memory.writing import Remembered
@@ -330,7 +331,7 @@ def _named_ids(operation: Operation, given: Mapping[str, Any]) -> list[tuple[str
 
 def _changed(operation: Operation, rows: Sequence[Observation], given: Mapping[str, Any]) -> Answer:
     """The answer of an operation that gives nothing: the memories that it was about, under their words."""
-    by_id = {row.id: {"id": row.id, "title": brief(row)["title"]} for row in rows}
+    by_id = {row.id: {"id": row.id, "title": row.brief()["title"]} for row in rows}
     words = operation.gives.split()
     if len(words) == 1:
         return {words[0]: [by_id[each] for each in dict.fromkeys(each for _, each in _named_ids(operation, given))]}
@@ -368,10 +369,10 @@ def _shown(operation: Operation, result: Any) -> Answer:  # noqa: PLR0911 - one 
 def _item(item: Any) -> Any:  # noqa: PLR0911 - one for each type
     """One thing in an answer: just enough of it."""
     match item:
-        case Hit():
+        case Hit() | Recalled():
             return item.index()
         case Observation():
-            return brief(item)
+            return item.brief()
         case Person():
             facts = [f"{fact.subject} {fact.predicate} {fact.object}" for fact in item.facts[:_MOST_FACTS]]
             return item.as_json() | {"facts": facts}
@@ -430,17 +431,6 @@ def shortened(text: str, limit: int = LONGEST_TEXT) -> str:
     return text if len(text) <= limit else f"{text[:limit]}… [cut: {len(text) - limit:,} characters more]"
 
 
-def brief(row: Observation) -> Answer:
-    """Just enough of an observation to decide whether to ask for all of it; the shape of `Hit.index`."""
-    return {
-        "id": row.id,
-        "type": row.type,
-        "title": row.title or row.narrative[:80] or row.user_text[:80],
-        "created_at": format_time(row.created_at),
-        "token_count": row.token_count,
-    }
-
-
 def in_full(row: Observation) -> Answer:
     """An observation with all that it says, but for what is empty."""
     said: Answer = {
@@ -486,7 +476,7 @@ def _version(version: Version, seen: Collection[str]) -> Answer:
         if event.kind != "use"
     ]
     return {
-        **brief(row),
+        **row.brief(),
         "status": row.status,
         "superseded_by": row.superseded_by if row.superseded_by in seen else None,
         "events": [{name: value for name, value in event.items() if value} for event in events],

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from heapq import merge
 from typing import Any
 
 from chatbot.chat.memory_block import MemoryBlock, build_block
@@ -13,8 +14,8 @@ from chatbot.config import AgentSettings
 from chatbot.memory import Memory, SessionHandle
 from chatbot.memory.exchanges import EXCHANGE, exchange_draft
 from chatbot.memory.memorability import Memorability
-from chatbot.memory.profile_lines import OWN, Line
-from chatbot.memory.recall import OVER_LIMIT, RECALLED
+from chatbot.memory.profile_lines import HEALTH, OWN, Line
+from chatbot.memory.recall import OVER_LIMIT, RECALLED, Recollection
 from chatbot.memory.recall import Recalled as Hit
 from chatbot.memory.redaction import redact
 from chatbot.models.disclosure import Disclosure
@@ -53,7 +54,7 @@ class Recalled:
     rows: tuple[Observation, ...] = ()
     record: dict[str, Any] = field(default_factory=dict)
     discreet: MemoryBlock | None = None
-    """The same block without private lines of the profile, where it holds any: for providers without consent."""
+    """The same block without what is private, where it holds any: for providers without consent."""
 
     @property
     def text(self) -> str:
@@ -100,14 +101,21 @@ def disclosed(recalled: Recalled, disclosure: Disclosure) -> Recalled:
 
 def _without_private(recalled: Recalled, disclosure: Disclosure) -> Recalled:
     block = recalled.discreet
-    kept = set(block.profile if block else ())
-    gone = [each for each in (recalled.block.profile if recalled.block else ()) if each not in kept]
+    kept = (*block.profile, *block.injected) if block else ()
+    gone = [row.id for row in recalled.rows if row.sensitivity != "public" and row.id not in kept]
     left_out = [*recalled.record.get("left_out", []), *({"id": each, "why": WITHHELD} for each in gone)]
-    record = {**recalled.record, "left_out": left_out, "profile": sorted(kept)}
+    record = {**recalled.record, **_shown_in(block), "left_out": left_out}
     if not disclosure.rule:
-        record["withheld"] = {"provider": disclosure.provider, "rule": "private lines of the profile", "rows": gone}
+        record["withheld"] = {"provider": disclosure.provider, "rule": "private memories", "rows": gone}
     rows = tuple(row for row in recalled.rows if row.id not in gone)
     return Recalled(block, rows, record)
+
+
+def _shown_in(block: MemoryBlock | None) -> dict[str, list[str]]:
+    """Return the ids in a block, as a receipt lists them."""
+    if block is None:
+        return {"injected": [], "profile": []}
+    return {"injected": list(block.injected), "profile": list(block.profile)}
 
 
 class TurnMemory:
@@ -150,7 +158,7 @@ class TurnMemory:
         most = self._settings.recall_rows
         await self._drop_outdated()
         exclude = {*await self._shown(since), *await self._own_summaries(), *self.before.whole}
-        recollection = await self._memory.recall(said, limit=most if choose is None else 2 * most, exclude=exclude)
+        recollection = await self._recollection(said, most if choose is None else 2 * most, exclude)
         hits = recollection.hits
         if choose is not None and self._transcript is not None:
             hits = tuple(await choose(self._transcript, hits, most, self._clock()))
@@ -165,7 +173,7 @@ class TurnMemory:
         now = self._clock()
         lines = await self._profile(said, [each.id for each in hits[:_CLOSE]])
 
-        def block_of(profile: Sequence[Line]) -> MemoryBlock:
+        def block_of(profile: Sequence[Line], rows: Sequence[tuple[Observation, float]]) -> MemoryBlock:
             return build_block(
                 rows,
                 index,
@@ -180,9 +188,11 @@ class TurnMemory:
                 changed={each.id: each.changed_at for each in hits if each.changed_at is not None},
             )
 
-        block = block_of(lines)
+        block = block_of(lines, rows)
         public = [line for line in lines if line.sensitivity == "public"]
-        discreet = block_of(public) if len(public) < len(lines) else None
+        told = [each for each in rows if each[0].sensitivity == "public"]
+        is_public = len(public) == len(lines) and len(told) == len(rows)
+        discreet = None if is_public else block_of(public, told)
         chosen = {each.id for each in hits}
         considered = [
             {
@@ -209,6 +219,17 @@ class TurnMemory:
         given = {row.id: row for row in [*(row for row, _ in rows), *index, *(line.row for line in lines)]}
         shown = tuple(given[each] for each in (*block.profile, *block.injected, *block.listed))
         return Recalled(block, shown, record, discreet)
+
+    async def _recollection(self, said: Sequence[str], limit: int, exclude: Collection[str]) -> Recollection:
+        """What is recalled about a message, with the private exchanges of health, of who has told of any."""
+        found = await self._memory.recall(said, limit=limit, exclude=exclude)
+        if all(line.sensitivity == "public" for line in await self._memory.profile()):
+            return found
+        private = await self._memory.recall(
+            said, limit=limit, exclude=exclude, ask=("private",), types=(EXCHANGE,), metadata={HEALTH: True}
+        )
+        hits = merge(found.hits, private.hits, key=lambda each: -each.score)  # each keeps its own order
+        return Recollection(tuple(hits), (*private.considered, *found.considered))
 
     async def _profile(self, said: Sequence[str], shown: Sequence[str]) -> list[Line]:
         """The lines of the profile that concern the moment; what the last turn was given is not told again."""

@@ -94,13 +94,15 @@ class Profiles(Writing, Scoped):
         Raises `MissingRight` without the right to chat: whoever may only propose accepts nothing.
         """
         self._scope().check("chat")
-        found = [row for row in await self.profile_proposals() if row.id == proposal_id]
-        if not found:
-            raise UnknownObservation(f"there is no proposal {proposal_id}")
-        held = held_by(found[0])
-        kept = await self.profile_set(str(found[0].metadata[SLOT]), str(held.get("value")))
+        proposal = await self._proposal(proposal_id)
+        kept = await self.profile_set(str(proposal.metadata[SLOT]), str(held_by(proposal).get("value")))
         await self.forget(proposal_id)
         return kept
+
+    async def profile_reject(self, proposal_id: str) -> None:
+        """Take a proposed value away, unaccepted. Raises `UnknownObservation` where there is no such proposal."""
+        await self._proposal(proposal_id)
+        await self.forget(proposal_id)
 
     async def profile_pin(self, slot: str, *, pinned: bool = True) -> list[str]:
         """Show the lines of a slot in every prompt, or no longer; their ids. `slot` may be the id of one line.
@@ -155,6 +157,12 @@ class Profiles(Writing, Scoped):
         given = Draft(title=title, metadata=metadata, **{_place(old, metadata): old.id if old else None}, **draft)
         [kept] = await keep(scope, [given])
         return kept
+
+    async def _proposal(self, proposal_id: str) -> Observation:
+        for row in await self.profile_proposals():
+            if row.id == proposal_id:
+                return row
+        raise UnknownObservation(f"there is no proposal {proposal_id}")
 
     async def _lines_of(self, slot: str) -> list[Line]:
         slot = slot.casefold()

@@ -64,6 +64,7 @@ COUNTED: dict[str, Callable[[SessionHandle], Awaitable[Any]]] = {
 }
 
 
+@pytest.mark.nightly
 async def test_lists_are_whole_or_as_long_as_they_are_asked_to_be(session: SessionHandle) -> None:
     for name, operation in COUNTED.items():
         assert len(await operation(session)) == ROWS, name
@@ -89,6 +90,7 @@ PROFILE: dict[str, Callable[[SessionHandle], Awaitable[Any]]] = {
 }
 
 
+@pytest.mark.nightly
 async def test_a_profile_is_whole_however_long_it_is() -> None:
     async with MemorySystem(None) as memory:
         session = await memory.create_session(("in_memory",), "chat")

@@ -171,6 +171,7 @@ WRITES: dict[str, Callable[[Memory, str], Awaitable[Any]]] = {
     "remember_all": lambda memories, each: memories.remember(f"after {each}", supersedes=each),
     "profile_set": lambda memories, each: memories.profile_set("home", f"zebra {int(each[-1], 16)}"),
     "profile_accept": lambda memories, each: memories.profile_accept(each),
+    "profile_reject": lambda memories, each: memories.profile_reject(each),
     "profile_pin": lambda memories, each: memories.profile_pin(each),
     "profile_learn": lambda memories, each: memories.profile_learn(["The user lives in Lisbon"], each, NOW),
     "profile_forget": lambda memories, each: memories.profile_forget(each),

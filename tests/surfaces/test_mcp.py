@@ -192,7 +192,7 @@ async def test_the_tools_are_those_of_the_chat_and_say_what_they_do() -> None:
         reading = {name for name, hint in hints.items() if hint and hint.read_only_hint}
         destroying = {name for name, hint in hints.items() if hint and hint.destructive_hint}
         adding = {"memory_write", "memory_state", "memory_confirm", "memory_profile_set", "task_add"}
-        assert destroying == {"memory_forget", "memory_supersede", "task_update"}
+        assert destroying == {"memory_forget", "memory_profile_reject", "memory_supersede", "task_update"}
         assert reading == hints.keys() - destroying - adding
         assert all(hint and hint.open_world_hint is False for hint in hints.values())
         assert all(hint and hint.idempotent_hint is (name not in adding) for name, hint in hints.items())

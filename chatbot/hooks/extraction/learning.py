@@ -20,9 +20,9 @@ from chatbot.hooks.hook import uncancelled
 from chatbot.memory import SessionHandle
 from chatbot.memory.denial import contradict
 from chatbot.memory.memory import Memory
-from chatbot.memory.profile_lines import is_proposable
+from chatbot.memory.profile_lines import OWN, is_proposable
 from chatbot.memory.writing import Draft, Remembered
-from chatbot.stores.access import CLEARANCES, Clearance, Guard, Visibility
+from chatbot.stores.access import CLEARANCES, Clearance, Guard, Sensitivity, Visibility
 from chatbot.stores.fields import fold
 from chatbot.stores.observation import PROTECTED_TYPES, Observation
 from chatbot.stores.query import Filter
@@ -89,7 +89,8 @@ async def learn_from(
     They are as strict as the observation that keeps the exchange. Where none does, it was small talk, and no model is
     asked. Raises a `ModelError`, `BudgetExceeded` or `StoreError`; then nothing is kept.
     """
-    source = await _source(turn, session)
+    ask: Sequence[Sensitivity] = OWN if calls.model.disclosure.sends_private else ("public",)
+    source = await _source(turn, session, ask)
     if source is None:
         return Extracted(), ()
     extracted = await extract(calls, [("person said", turn.text), ("bot replied", turn.reply)], at=turn.at)
@@ -99,7 +100,7 @@ async def learn_from(
     origin = Origin(session.agent_id, Guard.of(source), (source.id,), turn.at)
     steps = await plan(extracted.facts, session, calls, origin, settings)
     async with session.turn_order:  # nobody takes the exchange back while its facts are written
-        if await _source(turn, session) is None:
+        if await _source(turn, session, ask) is None:
             return extracted, ()
         outcomes = await uncancelled(apply(steps, session, origin))
         await session.profile_learn([fact.content for fact in extracted.facts], source.id, turn.at)
@@ -236,8 +237,8 @@ async def _outdated_by(
     return outdated
 
 
-async def _source(turn: TurnText, session: SessionHandle) -> Observation | None:
-    """Return the observation that keeps the exchange, if there is one, and it is not sensitive."""
+async def _source(turn: TurnText, session: SessionHandle, ask: Sequence[Sensitivity]) -> Observation | None:
+    """Return the observation that keeps the exchange, if there is one, and it may be sent to the model."""
     page = await session.list_observations(
         types=("exchange",),
         session_id=session.id,
@@ -246,5 +247,6 @@ async def _source(turn: TurnText, session: SessionHandle) -> Observation | None:
         order="created",
         ascending=True,
         limit=_SAID_AT_ONCE,
+        ask=ask,
     )
     return next((row for row in page.rows if row.created_at == turn.at), None)

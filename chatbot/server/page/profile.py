@@ -38,10 +38,12 @@ async def set_(visit: VisitHere, fields: Fields) -> Response:
 
 @router.post("/{slot}")
 async def change(visit: VisitHere, slot: Slot, fields: Fields) -> Response:
-    """Pin a slot, forget it, or accept a proposal, which is named by its id."""
+    """Pin a slot, forget it, or accept or reject a proposal, which is named by its id."""
     deed = fields.get("deed", "")
     if deed == "accept":
         await visit.memories.profile_accept(slot)
+    elif deed == "reject":
+        await visit.memories.profile_reject(slot)
     elif deed == "forget":
         await visit.memories.profile_forget(slot)
     else:

@@ -31,6 +31,9 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("DELETE", "/v1/profile/{slot}"): None,
     ("PUT", "/v1/profile/{slot}/pin"): {"pinned": True},
     ("GET", "/v1/profile/{slot}/history"): None,
+    ("GET", "/v1/profile/proposals"): None,
+    ("POST", "/v1/profile/proposals/{memory_id}/accept"): None,
+    ("DELETE", "/v1/profile/proposals/{memory_id}"): None,
     ("GET", "/v1/sessions"): None,
     ("POST", "/v1/sessions"): {"title": "new"},
     ("GET", "/v1/sessions/search"): None,
@@ -60,6 +63,7 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("GET", "/v1/memories/by-key/{key}"): None,
     ("PUT", "/v1/memories/by-key/{key}"): {"title": "under a key"},
     ("GET", "/v1/memories/search"): None,
+    ("GET", "/v1/memories/recall"): None,
     ("POST", "/v1/memories/purge"): {"person": "nobody", "dry_run": True},
     ("GET", "/v1/memories/{memory_id}"): None,
     ("PATCH", "/v1/memories/{memory_id}"): {"title": "changed"},
@@ -84,6 +88,7 @@ ASKED: dict[tuple[str, str], Json | None] = {
 """How to ask each route, so that it would answer. A route that is not here fails the tests: say how it is guarded."""
 
 QUERIES: dict[tuple[str, str], dict[str, str]] = {
+    ("GET", "/v1/memories/recall"): {"q": "anything"},
     ("GET", "/v1/users/export"): {"user": "alice"},
     ("GET", "/v1/sessions/{session_id}/comparison"): {"other": "{session_id}"},
     ("DELETE", "/v1/users"): {"user": "alice"},
@@ -104,6 +109,12 @@ PLACED = [route for route in GUARDED if route[1] not in NOWHERE]
 """Routes at one identity."""
 
 
+def proposal(value: str) -> Json:
+    """What a memory is that proposes a value for a slot of the profile."""
+    return {"title": f"proposed: motto: {value}", "category": "profile",
+            "metadata": {"slot": f"motto {uuid.uuid4()}", "held": {"value": value}}}  # fmt: skip
+
+
 @dataclass
 class World:
     """A server with something of Ada's, and tokens of several people."""
@@ -122,7 +133,9 @@ class World:
         ids = _missing("transcript.md" if "files" in path else "ada")
         with self.served.client(self.tokens["ada"]) as client:
             for name in [name for name in _MAKERS if f"{{{name}}}" in path]:
-                ids[name] = _MAKERS[name](client, ids)
+                is_proposed = name == "memory_id" and "proposals" in path
+                make = _new("/v1/memories", proposal("plugh")) if is_proposed else _MAKERS[name]
+                ids[name] = make(client, ids)
         return ids
 
     def ask(

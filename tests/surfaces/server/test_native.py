@@ -11,6 +11,7 @@ import pytest
 
 from chatbot.messages import TextDelta, ToolCall
 from tests.servers.http_server import Serve, Served, events, wait_until
+from tests.surfaces.server.test_doors import proposal
 
 NOBODY = "0196d5e4-0000-7000-8000-000000000000"
 
@@ -558,3 +559,29 @@ def test_the_profile_is_told_set_pinned_and_forgotten_with_its_history(served: S
         assert client.delete("/v1/profile/home").status_code == 204
         assert client.get("/v1/profile").json()["data"] == []
         assert client.put("/v1/profile/home/pin", json={}).status_code == 404
+
+
+def test_proposals_are_listed_accepted_and_rejected(served: Served) -> None:
+    with served.client() as client:
+        tea, milk = (client.post("/v1/memories", json=proposal(value)).json()["id"] for value in ("tea", "milk"))
+        path = "/v1/profile/proposals"
+        assert {each["id"] for each in client.get(path).json()["data"]} == {tea, milk}
+        assert client.post(f"{path}/{tea}/accept").json()["outcome"] == "added"
+        assert client.delete(f"{path}/{milk}").status_code == 204
+        assert client.get(path).json()["data"] == []
+        assert [line["value"] for line in client.get("/v1/profile").json()["data"]] == ["tea"]
+        assert client.post(f"{path}/{milk}/accept").status_code == 404
+
+
+def test_what_was_true_is_asked_for_over_http(served: Served) -> None:
+    with served.client() as client:
+        client.post("/v1/memories", json={"title": "The staging server listens on port 8080"}).raise_for_status()
+        client.post("/v1/facts", json={"subject": "Ada", "predicate": "lives in", "object": "Rome"}).raise_for_status()
+        before = {"as_of": "2020-01-01T00:00:00Z"}
+        for path, asked in (("/v1/memories/search", {"q": "staging port"}), ("/v1/memories/recall", {"q": "staging"}),
+                            ("/v1/facts", {})):  # fmt: skip
+            assert len(client.get(path, params=asked).json()["data"]) == 1, path
+            assert client.get(path, params=asked | before).json()["data"] == [], path
+            assert client.get(path, params=asked | {"known_at": "2020-01-01"}).json()["data"] == [], path
+        [hit] = client.get("/v1/memories/recall", params={"q": "staging port"}).json()["data"]
+        assert (hit["memory"]["title"][:11], hit["changed_at"]) == ("The staging", None)

@@ -12,7 +12,7 @@ import pytest
 
 from chatbot.stores.access import GUEST_RIGHTS, RIGHTS
 from tests.servers.http_server import Serve, Served, serving
-from tests.surfaces.server.test_doors import QUERIES, _routes
+from tests.surfaces.server.test_doors import QUERIES, _routes, proposal
 
 Route = tuple[str, str]
 Json = dict[str, Any]
@@ -31,6 +31,9 @@ NEEDS: dict[Route, tuple[str, str]] = {
     ("PUT", "/v1/profile/{slot}"): ("write", "write"),
     ("PUT", "/v1/profile/{slot}/pin"): ("write", "curate"),
     ("DELETE", "/v1/profile/{slot}"): ("write", "curate"),
+    ("GET", "/v1/profile/proposals"): ("read", "read"),
+    ("POST", "/v1/profile/proposals/{memory_id}/accept"): ("chat", "chat"),
+    ("DELETE", "/v1/profile/proposals/{memory_id}"): ("write", "curate"),
     ("GET", "/i/{identity}/profile"): ("read", "read"),
     ("GET", "/i/{identity}/profile/{slot}"): ("read", "read"),
     ("POST", "/i/{identity}/profile"): ("write", "write"),
@@ -64,6 +67,7 @@ NEEDS: dict[Route, tuple[str, str]] = {
     ("GET", "/v1/memories/by-key/{key}"): ("read", "read"),
     ("PUT", "/v1/memories/by-key/{key}"): ("write", "write"),
     ("GET", "/v1/memories/search"): ("read", "read"),
+    ("GET", "/v1/memories/recall"): ("read", "read"),
     ("POST", "/v1/memories/purge"): ("erase", "erase"),
     ("GET", "/v1/memories/{memory_id}"): ("read", "read"),
     ("PATCH", "/v1/memories/{memory_id}"): ("write", "curate"),
@@ -126,6 +130,8 @@ BESIDE: dict[Route, set[str]] = {
     ("POST", "/v1/chat/completions"): {"chat"},
     ("POST", "/v1/responses"): {"chat"},
     ("PUT", "/v1/profile/{slot}"): {"read", "chat"},
+    ("POST", "/v1/profile/proposals/{memory_id}/accept"): {"read", "write"},
+    ("DELETE", "/v1/profile/proposals/{memory_id}"): {"read"},
     ("PUT", "/v1/profile/{slot}/pin"): {"read"},
     ("DELETE", "/v1/profile/{slot}"): {"read"},
     ("POST", "/i/{identity}/profile"): {"read", "chat"},
@@ -214,6 +220,7 @@ class World:
             name = next((each for each in ("memory_id", "task_id", "fact_id") if f"{{{each}}}" in path), "")
             if name:
                 kind, body = KINDS.get(name, ("memories", {"title": f"The word is {uuid.uuid4()}"}))
+                body = proposal(str(uuid.uuid4())) if "proposals" in path else body
                 ids[name] = client.post(f"/v1/{kind}", json=body | _unlike(kind)).json()["id"]
         with self.served.client(self.owner) as client:
             ids["other"] = client.post("/v1/memories", json={"title": f"It is {uuid.uuid4()} now"}).json()["id"]
@@ -237,6 +244,11 @@ class World:
             body = {"by": ids["other"]}
         query = {key: each.format(**ids) for key, each in QUERIES.get(route, {}).items()}
         return self.client.request(method, address, json=body, params=query, headers=headers)
+
+
+def _is_of_ones_own(route: Route) -> bool:
+    """Whether it is about one's own profile, whoever asks."""
+    return "{slot}" in route[1] or "proposals/" in route[1]
 
 
 def _unlike(kind: str) -> Json:
@@ -263,7 +275,12 @@ def test_every_route_says_which_right_it_needs(world: World) -> None:
 
 @pytest.mark.parametrize(
     ("route", "owner"),
-    [(route, owner) for route in NEEDS for owner in ("actor", "owner") if owner == "actor" or "{slot}" not in route[1]],
+    [
+        (route, owner)
+        for route in NEEDS
+        for owner in ("actor", "owner")
+        if owner == "actor" or not _is_of_ones_own(route)
+    ],
     ids=str,
 )
 def test_a_route_needs_its_right_and_no_other(world: World, route: Route, owner: str) -> None:
@@ -350,6 +367,15 @@ def test_tokens_of_before_there_were_rights_read_chat_and_write(http: Serve) -> 
         kept = client.post("/v1/memories", json={"title": "Tea"}).json()["id"]
         assert client.get(f"/v1/memories/{kept}").is_success
         assert client.delete(f"/v1/memories/{kept}", params={"purge": True}).status_code == 403
+
+
+@pytest.mark.parametrize("route", [route for route in NEEDS if "proposals/" in route[1]], ids=str)
+def test_what_is_proposed_to_another_is_not_there_whatever_the_rights(world: World, route: Route) -> None:
+    ids = world.made(route[1], world.owner)
+    world.allow(RIGHTS)
+    assert world.ask(route, ids).status_code == 404
+    with world.served.client(world.owner) as client:
+        assert ids["memory_id"] in [each["id"] for each in client.get("/v1/profile/proposals").json()["data"]]
 
 
 @pytest.mark.parametrize("route", [route for route in NEEDS if "{slot}" in route[1]], ids=str)
