@@ -22,6 +22,8 @@ from chatbot.stores.postgres.database import Database
 from chatbot.stores.postgres.leases import Leases
 from chatbot.stores.postgres.log import PostgresLog
 from chatbot.stores.postgres.migration import migrate
+from chatbot.stores.postgres.place import PostgresPlace
+from chatbot.stores.postgres.shelf import PostgresShelf
 
 OWN = "CHATBOT_TEST_POSTGRES"
 SERVER = "TEST_POSTGRES_AS_SERVER"
@@ -57,6 +59,14 @@ def open_backend(folder: Path) -> PostgresBackend:
 def open_log(folder: Path) -> PostgresLog:
     """The log that stands for a folder."""
     return PostgresLog(address(folder))
+
+
+def open_shelf(folder: Path) -> PostgresShelf:
+    """The shelf that stands for a folder; its right to make pieces lapses soon."""
+    where = address(folder)
+    database = Database.of(where.url)
+    Leases.of(database).lapses_after_s = LAPSES_AFTER_S
+    return PostgresShelf(PostgresPlace(where, database), "kit")
 
 
 def owner_url() -> str:
