@@ -69,6 +69,16 @@ def open_shelf(folder: Path) -> PostgresShelf:
     return PostgresShelf(PostgresPlace(where, database), "kit")
 
 
+def fresh_database(name: str) -> str:
+    """The URL of a database of its own with empty tables, for the role of servers."""
+    with psycopg.connect(owner_url(), autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE template0 STRATEGY FILE_COPY")
+    owner = owner_url().replace("/postgres?", f"/{name}?")
+    migrate(owner, role=ROLE)
+    return owner.replace("//postgres@", f"//{ROLE}@")
+
+
 def owner_url() -> str:
     """The URL of the database for its owner."""
     return os.environ[SERVER].replace(f"//{ROLE}@", "//postgres@")
