@@ -16,7 +16,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from chatbot.attachments.links import readable, with_links
+from chatbot.attachments.links import readable, split, with_links
 from chatbot.chat.attached import Attached, inlined
 from chatbot.chat.calls import Calls
 from chatbot.chat.client import NO_CLIENT, ClientRequest
@@ -31,7 +31,6 @@ from chatbot.chat.dialogue import (
     unanswered,
     without_answers,
 )
-from chatbot.chat.episode import summarize_episode
 from chatbot.chat.events import (
     CHOOSE,
     EXCHANGE,
@@ -56,6 +55,7 @@ from chatbot.chat.window import Window
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ModelError, without_folders
 from chatbot.memory import SessionHandle
+from chatbot.memory.episode import summarize_episode
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.recall import Recalled as Hit
 from chatbot.memory.redaction import redact
@@ -205,8 +205,13 @@ class Turn:
 
     @property
     def _text(self) -> str:
-        """What the user said, with the names of attachments: for titles, memory and hooks."""
+        """What the user said, with the names of attachments: for memory and hooks."""
         return readable(self._entry)
+
+    @property
+    def _typed(self) -> str:
+        """What the user said; the names of attachments where that is all. It is what titles are made of."""
+        return split(self._entry)[0] or self._text
 
     async def run(self) -> Receipt:
         """Run the turn. Raises `ModelError` or `BudgetExceeded`; the session then holds an `error` entry."""
@@ -575,7 +580,7 @@ class Turn:
             return
         try:
             if self._may_title():
-                await self._title(title_of(redact(self._text)[0]))
+                await self._title(title_of(redact(self._typed)[0]))
             await self._session.receipt_append(self._receipt.as_json())
         except StoreError as error:
             self._notice(f"the receipt of this turn could not be saved: {error}")
@@ -583,7 +588,7 @@ class Turn:
     def _may_title(self) -> bool:
         """Return whether the session has no title yet, or one made of a greeting."""
         title = "" if self._session is None else self._session.record.title
-        return not title or (title == self._window.greeting and not is_greeting(self._text))
+        return not title or (title == self._window.greeting and not is_greeting(self._typed))
 
     async def _title(self, title: str) -> None:
         """Give the session that title, unless it got another one meanwhile."""
@@ -597,12 +602,12 @@ class Turn:
         """Ask the model for a title, where the settings say so; where that fails, the title is made by rule."""
         if not (self._rules.settings.title_by_model and self._receipt.finish == "stop" and self._may_title()):
             return
-        if self._session is None or is_greeting(self._text):
+        if self._session is None or is_greeting(self._typed):
             return
         self._emit(Phase("looking for a title"))
         try:
             reply = await self._calls.ask(
-                "title", title_request(self._text, self._receipt.reply), reply_tokens=REPLY_TOKENS
+                "title", title_request(self._typed, self._receipt.reply), reply_tokens=REPLY_TOKENS
             )
             await self._title(title_in(redact(reply)[0]))
         except (ModelError, BudgetExceeded, StoreError) as error:

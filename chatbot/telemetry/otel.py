@@ -164,7 +164,7 @@ class OtelObserver(Observer):
         elif what == "maintained":
             instruments.maintained.add(amount, {"chatbot.deed": labels["deed"]})
         elif what == "storage_retries":
-            instruments.storage_retries.add(amount, {"error.type": labels["cause"]})
+            instruments.storage_retries.add(amount, {_ERROR: labels["cause"]})
         else:
             self._add_rows(what, int(amount), {_DONE: labels["operation"]})
 
