@@ -31,6 +31,8 @@ class Model(AsyncResource):
     """Name in receipts and bills, shown to guests: the configured name, without folders of files."""
     supports_tools: bool = True
     """True if the model supports tools."""
+    server: str = ""
+    """Address or host of the provider, where there is one and it is known."""
     disclosure: Disclosure = Disclosure()
     """Limits on memories sent to the provider."""
 

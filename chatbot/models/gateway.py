@@ -44,6 +44,7 @@ class LiteLLMModel(Model):
     ) -> None:
         self.name = settings.name
         self.provider = Provider.of(settings, providers)
+        self.server = self.provider.server()
         self.disclosure = self.provider.disclosure
         self._settings = settings
         self._first_pause_s = first_pause_s
