@@ -40,6 +40,10 @@ class Model(AsyncResource):
         """Prepare the first call in the background. Returns at once, never raises."""
         return
 
+    async def ready(self) -> None:
+        """Wait until a call needs to load nothing more. Never raises: what is wrong is told by the first call."""
+        self.warm()
+
     async def check(self) -> None:
         """Raise the `ModelError` that a call is sure to raise, as far as that is known without calling anyone."""
         return

@@ -55,6 +55,10 @@ class LiteLLMModel(Model):
         """Import LiteLLM in the background."""
         late.begin(with_client=True)
 
+    async def ready(self) -> None:
+        """See `Model`: LiteLLM is imported, and the client that it calls providers with."""
+        await late.loaded()
+
     async def check(self) -> None:
         """Raise an error if the provider is unknown or its key is missing."""
         self.provider.check(await self._litellm())

@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import PurePath
 from types import ModuleType
 from typing import Any
 
 from chatbot.config import ModelSettings, ProviderSettings
+from chatbot.errors import ChatbotError
 from chatbot.messages import CallOptions, Message, ToolSpec
 from chatbot.models import late
 from chatbot.models.base import JsonMode, Price
@@ -36,6 +38,13 @@ class LocalModel(LiteLLMModel):
         """Load the model in the background."""
         late.begin()
         self._engine.warm()
+
+    async def ready(self) -> None:
+        """See `Model`: the weights are loaded, too."""
+        self.warm()
+        await super().ready()
+        with suppress(ChatbotError):
+            await self._engine.window()
 
     async def check(self) -> None:
         """Raise an error if the weights or the engine are missing."""
