@@ -378,6 +378,13 @@ class Runtime(AsyncResource):
         if self._uses_servers:
             self._servers.begin()
 
+    async def ready(self) -> None:
+        """Wait until a turn needs to load nothing more and the servers of tools have started, or have failed to."""
+        self.warm()
+        await self.model.ready()
+        if self._uses_servers:
+            await self._servers.tools()
+
     def memories(self) -> Memory:
         """Return the memory for a caller without a session. Raises `ConfigError` where the agent keeps nothing."""
         self.check_memories()

@@ -115,7 +115,8 @@ class Calls:
         most, reservation = await self._reserve(purpose, prompt_tokens, reply_tokens or self._reply_tokens)
         reply, began = Reply(), time.monotonic()
         with observed(self._observer):
-            work = span("call", operation="chat", model=self.model.name, purpose=purpose, max_tokens=most)
+            model = {"model": self.model.name, "server": self.model.server}
+            work = span("call", operation="chat", purpose=purpose, max_tokens=most, **model)
         try:
             stream = self.model.stream(
                 messages, tools=tools, max_output_tokens=most, json_schema=schema, options=options
