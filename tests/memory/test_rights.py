@@ -340,7 +340,7 @@ async def test_a_tool_call_may_never_do_more_than_read_and_write_nor_more_than_i
 async def test_nobody_but_the_owner_leaves_a_namespace() -> None:
     async with MemorySystem(None) as system:
         alice = system.cleared_for(namespace="user:alice")
-        for leave in (
+        ways: list[Callable[[], object]] = [
             lambda: alice.cleared_for(namespace=""),
             lambda: alice.cleared_for(namespace="user:bob"),
             lambda: alice.cleared_for(principal=OWNER),
@@ -349,7 +349,8 @@ async def test_nobody_but_the_owner_leaves_a_namespace() -> None:
             lambda: alice.within(across=True),
             lambda: system.cleared_for(principal=ACTOR).cleared_for(namespace="user:alice"),
             lambda: system.cleared_for(principal=ACTOR).within(namespace="user:alice"),
-        ):
+        ]
+        for leave in ways:
             with pytest.raises(AccessDenied):
                 leave()
         assert alice.within(namespace="user:alice/drafts").scope.namespace == "user:alice/drafts"
