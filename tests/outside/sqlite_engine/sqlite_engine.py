@@ -34,6 +34,8 @@ _SCHEMA = (
 class SqliteObservations(LoggedObservations):
     """Keeps observations in `observations.sqlite`."""
 
+    home: Path
+
     def open_log(self, home: Path) -> Log:
         return SqliteLog(home)
 
