@@ -30,6 +30,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from chatbot.stores.analysis import terms
+from chatbot.stores.observations.folder_shelf import FolderShelf
 from chatbot.stores.observations.index import TextIndex, Visible
 
 SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in "aeiou"]
@@ -71,7 +72,7 @@ class Ours:
     def build(self, rows: list[str], folder: Path) -> int:
         self.folder = folder
         self.usual = terms(rows[0])[:1]
-        index = TextIndex(folder)
+        index = TextIndex(FolderShelf(folder))
         index.open()
         for plan in index.rebuild_plans(len(rows)):
             written = index.write(plan, [(n, n, {"narrative": terms(rows[n])}) for n in range(plan.start, plan.end)])
@@ -82,7 +83,7 @@ class Ours:
         return size_of(folder)
 
     def reopen(self) -> None:
-        self.index = TextIndex(self.folder)
+        self.index = TextIndex(FolderShelf(self.folder))
         self.index.open()
         self.index.match(self.usual, self.visible)  # so that all but the question's own postings is ready
 
@@ -234,7 +235,7 @@ def put_one_more(corpus: Corpus, ours: Ours) -> None:
     print(f"  after one more row {statistics.median(again) / warm:.2f} x warm", end="; ")
     print(f"what is missing is known in {(time.process_time() - started) * 1e6:.0f} us", end="; ")
     started = time.process_time()
-    index = TextIndex(ours.folder)
+    index = TextIndex(FolderShelf(ours.folder))
     index.open()
     print(f"opened and verified in {(time.process_time() - started) * 1e3:.1f} ms")
 

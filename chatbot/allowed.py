@@ -140,12 +140,14 @@ HARMLESS: Forms = {
         **_all("dimensions batch weight"),
         **_all("api_key api_base", _nothing),
     },
+    "rerank": {"model": _is_model, **_all("candidates")},
     "profiles": {"search": _PROFILE, "recent": _PROFILE, "inject": _PROFILE},
     "extraction": {
         "model": _is_model,
         **_all("enabled budget_usd max_output_tokens timeout_s reconcile supersede summaries"),
         **_all("api_key api_base", _nothing),
     },
+    "storage": _all("url", _nothing),
     "sessions": _all("ttl_days ttl_keeps_memory"),
     "maintenance": {
         **_all("consolidate_every_hours compress_every_hours decay_per_day compression_min_age_days similarity"),
@@ -153,9 +155,11 @@ HARMLESS: Forms = {
         "rules": _all("types agent namespace archive_after_days delete_after_days max_rows"),
     },
     "budget": _all("session_usd day_usd session_tokens day_tokens"),
-    "terminal": _all("markdown shown_on_resume show_usage"),
+    "terminal": _all("markdown shown_on_resume show_usage vi"),
     "mcp": {"servers": _nothing},
+    "files": _all("folder", _nothing),
     "providers": _nothing,
+    "aliases": {"*": _is_model},
     "server": {
         "host": _is_loopback,
         "users": _is_apart,

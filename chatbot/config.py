@@ -22,6 +22,7 @@ from chatbot import allowed
 from chatbot.errors import ConfigError
 from chatbot.providers import OURS, provider_of
 from chatbot.stores.errors import did_you_mean
+from chatbot.stores.home import without_password
 from chatbot.stores.observation import Type
 
 FILE_NAME = "config.toml"
@@ -54,7 +55,7 @@ class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     def __repr__(self) -> str:
         """Show all settings except keys."""
         shown = (f"{each.name}={getattr(self, each.name)!r}" for each in fields(self) if each.name not in SECRET)
-        return f"{type(self).__name__}({', '.join(shown)})"
+        return without_password(f"{type(self).__name__}({', '.join(shown)})")
 
 
 class ProviderSettings(Section, frozen=True):
@@ -80,6 +81,8 @@ class ProviderSettings(Section, frozen=True):
     """Send recalled memories to this provider; false sends none."""
 
 
+AliasName = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)]
+"""Without a slash, so that no model of a provider can be hidden by one."""
 ProviderName = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)]
 
 
@@ -128,6 +131,17 @@ class EmbeddingSettings(Section, frozen=True):
     """Weight of meaning: 1 as measured, 0 none."""
     usd_per_million: Amount | None = None
     """Price of a million tokens; default: LiteLLM's table."""
+
+
+class RerankSettings(Section, frozen=True):
+    """`[rerank]`: a second ranking of what a turn recalls, by a reranking model."""
+
+    model: str = ""
+    """A LiteLLM reranking model, such as `cohere/rerank-v3.5`; empty: none."""
+    candidates: AtLeastOne = 50
+    """How many memories it ranks."""
+    usd_per_call: Amount | None = None
+    """Price of a call; default: LiteLLM's table. A limit in dollars needs it."""
 
 
 class ProfileSettings(Section, frozen=True):
@@ -211,6 +225,13 @@ class AgentSettings(Section, frozen=True):
     """Ask the model for the title of a new session (one short call); otherwise a rule makes it."""
 
 
+class StorageSettings(Section, frozen=True):
+    """`[storage]`: where memories, sessions and bills are kept."""
+
+    url: str = ""
+    """`postgresql://user@host:5432/database` or `env:VARIABLE`; empty: files in the folder of each identity."""
+
+
 class SessionSettings(Section, frozen=True):
     """`[sessions]`: lifetime of sessions."""
 
@@ -277,6 +298,8 @@ class TerminalSettings(Section, frozen=True):
     """Last entries shown when a session is resumed."""
     show_usage: bool = True
     """Show tokens and cost under each reply."""
+    vi: bool = False
+    """Edit lines with the keys of vi."""
 
 
 class McpServerSettings(Section, frozen=True):
@@ -315,6 +338,13 @@ class McpSettings(Section, frozen=True):
     """`[mcp]`: servers whose tools the model may call over the Model Context Protocol."""
 
     servers: dict[ServerName, McpServerSettings] = {}
+
+
+class FilesSettings(Section, frozen=True):
+    """`[files]`: tools for files, in the chat of a terminal alone, where each call is shown and asked about."""
+
+    folder: str = ""
+    """Folder in which the model may list, read, search and write files; empty: none."""
 
 
 class ServerSettings(Section, frozen=True):
@@ -373,19 +403,24 @@ class Config(Section, frozen=True):
     model: ModelSettings = ModelSettings()
     providers: dict[ProviderName, ProviderSettings] = {}
     """`[providers.<name>]`: keys and addresses by provider."""
+    aliases: dict[AliasName, Text] = {}
+    """`[aliases]`: short names of models, for every place that names one."""
     agents: dict[str, AgentSettings] = field(default_factory=lambda: {"chat": AgentSettings()})
     memory: dict[str, Table] = {}
     """`[memory.<store>]`: settings of each store, checked by the store."""
     hooks: dict[str, Table] = {}
     """`[hooks.<name>]`: `enabled`, `priority`, `timeout_s` and own settings, checked by the hook."""
     embedding: EmbeddingSettings = EmbeddingSettings()
+    rerank: RerankSettings = RerankSettings()
     profiles: ProfilesSettings = ProfilesSettings()
     extraction: ExtractionSettings = ExtractionSettings()
+    storage: StorageSettings = StorageSettings()
     sessions: SessionSettings = SessionSettings()
     maintenance: MaintenanceSettings = MaintenanceSettings()
     budget: BudgetSettings = BudgetSettings()
     terminal: TerminalSettings = TerminalSettings()
     mcp: McpSettings = McpSettings()
+    files: FilesSettings = FilesSettings()
     server: ServerSettings = ServerSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
 
@@ -513,6 +548,11 @@ class Settings:
         return _error(layers, (*table, *named[:1]), message)
 
     def _layers(self, identity: Table | None, identity_path: Path | None) -> _Layers:
+        layers = self._as_written(identity, identity_path)
+        known = merge(_table(self._file, "aliases"), _table(self._environment, "aliases"))
+        return {source: _without_aliases(layer, known) for source, layer in layers.items()} if known else layers
+
+    def _as_written(self, identity: Table | None, identity_path: Path | None) -> _Layers:
         return {
             "": _DEFAULTS,
             self.path or "defaults": self._file,
@@ -630,6 +670,21 @@ def _of_one_provider(layers: _Layers) -> Table:
     return merged
 
 
+def _without_aliases(layer: Table, known: Table) -> Table:
+    """Return the layer with the models' own names in place of aliases."""
+    named = {
+        section: {**layer[section], key: known[layer[section][key]]}
+        for section, key in NAMED_BY.items()
+        if _table(layer, section).get(key) in known
+    }
+    return {**layer, **named}
+
+
+def _table(layer: Table, name: str) -> Table:
+    found = layer.get(name)
+    return found if isinstance(found, dict) else {}
+
+
 def _owner(layers: _Layers, section: str, name: str, key: str) -> str | None:
     """Return the model that a section's key was set for; None if no layer sets one.
 
@@ -702,6 +757,7 @@ def _explained(message: str, merged: Table, layers: _Layers) -> ConfigError:
         return _error(layers, place, f"unknown setting {name}{known}")
     value = _at(merged, place)
     shown = "" if isinstance(value, dict | list | tuple) or _may_hold_key(place) else f" = {value!r}"
+    shown = without_password(shown)
     return _error(layers, place, f"{name}{shown}: {what[:1].lower()}{what[1:].replace('`object`', 'a table')}")
 
 
@@ -732,7 +788,10 @@ def _keys_in(table: Table, *, is_secret: bool = False) -> Iterator[str]:
     for name, value in table.items():
         if isinstance(value, dict):
             yield from _keys_in(value, is_secret=is_secret or name in SECRET)
-        elif (is_secret or name in SECRET) and isinstance(value, str) and value and not value.startswith("env:"):
+        elif isinstance(value, str) and (
+            ((is_secret or name in SECRET) and value and not value.startswith("env:"))
+            or without_password(value) != value
+        ):
             yield value
 
 

@@ -46,17 +46,18 @@ from chatbot.stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibil
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import InvalidValue, UnsupportedOperation
 from chatbot.stores.observation import Observation, Status, Triple, Type
-from chatbot.stores.query import EVERY, Order, Version, check_limit
+from chatbot.stores.query import EVERY, Order, Progress, Version, check_limit
 from chatbot.stores.records import TranscriptEntry, format_time, micros, moment
 from chatbot.words import Priority, TaskScope, TaskStatus
 
 if TYPE_CHECKING:
-    from chatbot.memory import MemorySystem, SessionHandle, SessionRecord
+    from chatbot.memory import MemorySystem, SessionFilter, SessionHandle, SessionRecord
     from chatbot.memory.erasure import Erasure
+    from chatbot.memory.memory import Memory
     from chatbot.memory.people import Person
     from chatbot.memory.profile_lines import Line as ProfileLine
     from chatbot.memory.reading import Hit
-    from chatbot.memory.remembering import Remembering
+    from chatbot.memory.recall import Recalled
     from chatbot.memory.session_search import SessionHit
     from chatbot.memory.tasks import Task
     from chatbot.memory.writing import Remembered
@@ -71,7 +72,7 @@ _FEW = 10
 class Context:
     """On whose behalf an operation runs: the memory and the sessions that one caller sees."""
 
-    memories_of: Callable[[], Remembering]
+    memories_of: Callable[[], Memory]
     """Raises `UnsupportedOperation` where the agent keeps no memories."""
     system: MemorySystem | None
     """What issues sessions; None where they are out of reach."""
@@ -85,11 +86,13 @@ class Context:
     """The running session, which a search of sessions leaves out."""
     store_types: Sequence[str] = ()
     """The stores of new sessions."""
+    progress: Progress | None = None
+    """Is told how far something long is."""
     leave: Callable[[str], Awaitable[object]] | None = None
     """Stops what is under way in a session before it is deleted."""
 
     @property
-    def memories(self) -> Remembering:
+    def memories(self) -> Memory:
         """The memories."""
         return self.memories_of()
 
@@ -121,9 +124,9 @@ class Wanted(TypedDict, total=False):
 
     types: Annotated[Sequence[Type], About("of these types", cli="type", http="type")]
     tags: Annotated[Sequence[Line], About("with any of these tags", cli="tag", http="tag")]
-    concepts: Annotated[Sequence[Line], About("with any of these concepts", cli="concept", http="concept", tool=None)]
+    concepts: Annotated[Sequence[Line], About("with any of these concepts", cli="concept", http="concept")]
     people: Annotated[Sequence[Line], About("that mention someone, by any name", cli="person", http="person")]
-    files: Annotated[Sequence[Line], About("about any of these files", cli="file", http="file", tool=None)]
+    files: Annotated[Sequence[Line], About("about any of these files", cli="file", http="file")]
     subject: Annotated[Line | None, About("about exactly that", tool=None)]
     category: Annotated[Line | None, About("of that category", tool=None)]
     project: Annotated[Line | None, About("of that project")]
@@ -131,7 +134,7 @@ class Wanted(TypedDict, total=False):
     visibilities: Annotated[Sequence[Visibility], About("for those readers", cli="visibility", http="visibility")]
     after: Annotated[Past | None, About("created at or after this time")]
     before: Annotated[Past | None, About("created before this time")]
-    metadata: Annotated[Metadata, About("with that in its metadata", cli="meta", http=None, tool=None)]
+    metadata: Annotated[Metadata, About("with that in its metadata: values or conditions", cli="meta", tool=None)]
 
 
 class Fields(TypedDict, total=False):
@@ -141,14 +144,14 @@ class Fields(TypedDict, total=False):
     narrative: Annotated[Text, About("the whole of it")]
     facts: Annotated[Sequence[Text], About("single statements, each complete in itself", cli="fact")]
     tags: Annotated[Sequence[Line], About("words to find it by", cli="tag")]
-    concepts: Annotated[Sequence[Line], About("kinds of knowledge, such as gotcha", cli="concept", tool=None)]
+    concepts: Annotated[Sequence[Line], About("kinds of knowledge, such as gotcha", cli="concept")]
     people: Annotated[Sequence[Line], About("who is mentioned", cli="person", tool="related_people")]
     files_read: Annotated[Sequence[Line], About("files that it is about", cli="file", http=None, tool="related_files")]
     subject: Annotated[Line, About("what it is about, to be asked for exactly", tool=None)]
     category: Annotated[Line, About("where it belongs", tool=None)]
     project: Annotated[Line, About("the project that it belongs to", tool=None)]
     metadata: Annotated[Metadata | None, About("anything else, set key by key", cli="meta", tool=None)]
-    importance: Annotated[Share, About("from 0 to 1", tool=None)]
+    importance: Annotated[Share, About("from 0 to 1", "0-1")]
     visibility: Annotated[Visibility | None, About("who it is for; default: by your clearance")]
     sensitivity: Annotated[Sensitivity, About("how sensitive it is")]
     min_clearance: Annotated[Clearance, About("the least clearance that sees it", cli=None, tool=None)]
@@ -166,6 +169,18 @@ class Change(Fields, total=False):
 
     title: Annotated[Line, About("another title")]
     type: Annotated[Type, About("what kind of thing it is")]
+
+
+class WantedSessions(TypedDict, total=False):
+    """Which sessions: those that fit every field."""
+
+    after: Annotated[Past | None, About("last used at or after this time")]
+    before: Annotated[Past | None, About("last used before this time")]
+    of_agent: Annotated[Line | None, About("of this agent", cli="agent", http="agent")]
+    title: Annotated[Line, About("with this text in the title")]
+    min_messages: Annotated[Count, About("with at least this many messages")]
+    archived: Annotated[bool, About("only archived ones")]
+    with_archived: Annotated[bool, About("archived ones too", cli="all", http=None)]
 
 
 class TaskDetails(TypedDict, total=False):
@@ -193,6 +208,9 @@ FactOne = Annotated[FactId, About("id of the fact", cli="id")]
 _TITLED = "Titled: The title of a session."
 _Title = Annotated[Title, About("what it is called; empty lets the next message name it", usual={"http": ""})]
 OneSession = Annotated[SessionId, About("id of the session", cli="session")]
+AsOf = Annotated[Past | None, About("show what was true then")]
+KnownAt = Annotated[Past | None, About("show what was known then")]
+Proposal = Annotated[Id, About("id of the proposal", http="memory_id")]
 Purge = Annotated[bool, About("delete permanently, with everything derived", cli=None, tool=None)]
 
 
@@ -200,6 +218,7 @@ Purge = Annotated[bool, About("delete permanently, with everything derived", cli
     cli="memory search",
     http="GET /v1/memories/search",
     tool="memory_search",
+    first=True,
     gives="hits",
     brief="Search memory: ids and titles.",
     examples=(
@@ -216,8 +235,8 @@ async def search_memories(
     cursor: Annotated[RankCursor | None, About("where the next page begins", tool=None)] = None,
     max_tokens: Annotated[Tokens | None, About("end the list once it takes more than that", most=100_000)] = None,
     count_use: Annotated[bool, About("count the hits as used", cli=None, tool=None, usual={"tool": True})] = False,
-    as_of: Annotated[Past | None, About("show what was true then", http=None, tool=None)] = None,
-    known_at: Annotated[Past | None, About("show what was known then", http=None, tool=None)] = None,
+    as_of: AsOf = None,
+    known_at: KnownAt = None,
     ask: Ask = (),
     **wanted: Unpack[Wanted],
 ) -> Part[Hit]:
@@ -238,6 +257,34 @@ async def search_memories(
         await context.memories.note_use([hit.observation.id for hit in hits[:limit]])
     more = len(hits) > limit
     return Part(hits[:limit], str(offset + limit) if more else None, offset + limit if more else None)
+
+
+@reads(
+    cli="memory recall",
+    http="GET /v1/memories/recall",
+    tool="memory_recall",
+    model=False,
+    gives="recalled",
+    examples=('recall "Where did I live?" --as-of 2025-05-15', "recall heating --limit 3 --json"),
+)
+async def recall_memories(
+    context: Context,
+    query: Annotated[Query, About("the message to recall for", cli="text", http="q")],
+    *,
+    limit: Annotated[Limit, About("how many", least=1, most=50)] = 5,
+    as_of: AsOf = None,
+    known_at: KnownAt = None,
+    ask: Ask = (),
+    **wanted: Unpack[Wanted],
+) -> list[Recalled]:
+    """Show what a message would recall.
+
+    Best first; a statement stands before what it has changed, which names the time of the change.
+    """
+    found = await context.memories.recall(
+        query, limit=limit, as_of=as_of, known_at=known_at, ask=("public", *ask), **wanted
+    )
+    return list(found.hits)
 
 
 @reads(
@@ -288,7 +335,7 @@ async def get_memory(context: Context, ids: Ids, ask: Ask = ()) -> list[Observat
     return [await _any_status(context, each, ask) for each in ids]
 
 
-@reads(tool="memory_get", gives="observations", brief="Read memories in full.")
+@reads(tool="memory_get", first=True, gives="observations", brief="Read memories in full.")
 async def read_memories(context: Context, ids: Ids) -> Read:
     """Read memories in full.
 
@@ -352,6 +399,7 @@ async def get_history(context: Context, observation_id: One, ask: Ask = ()) -> l
     http="POST /v1/memories",
     body="Draft: What is to be remembered: a title, a narrative or a fact is needed.",
     tool="memory_write",
+    first=True,
     brief="Remember what matters later. Search first.",
     examples=(
         'add "The heating is serviced in May" --type note --tag house',
@@ -371,6 +419,21 @@ async def remember(
     """
     draft: dict[str, Any] = dict(fields) if supersedes is None else {**fields, "supersedes": supersedes}
     return await context.memories.remember(title, source=context.writer, **draft)
+
+
+@changes(http="PUT /v1/memories/by-key/{key}", body="Keyed: What is to be remembered under the key.")
+async def put_memory(
+    context: Context,
+    key: Annotated[Name, About("key of your own")],
+    title: Annotated[Line, About("the point, in one sentence", usual={"http": ""})],
+    **fields: Unpack[Draft],
+) -> Remembered:
+    """Remember something under a key of your own.
+
+    It takes the place of what was kept under that key before, which stays in the history. The same again changes
+    nothing.
+    """
+    return await context.memories.upsert(key, title, source=context.writer, **fields)
 
 
 @changes(
@@ -396,6 +459,7 @@ async def change_memory(context: Context, memory_id: One, **fields: Unpack[Chang
     http="POST /v1/memories/{memory_id}/supersede",
     body="Successor: The memory that takes the place of another.",
     tool="memory_supersede",
+    first=True,
     gives="superseded by",
     brief="Replace what is no longer true.",
     examples=("supersede 0195a1b2-c3d4 0195b7aa-0001",),
@@ -432,6 +496,7 @@ async def confirm_memory(context: Context, ids: Ids) -> None:
     cli="memory forget",
     http="DELETE /v1/memories/{memory_id}",
     tool="memory_forget",
+    first=True,
     gives="forgotten",
     brief="Forget memories because the user asks for it.",
     examples=("forget 0195a1b2-c3d4",),
@@ -663,8 +728,8 @@ async def list_facts(
     object: Annotated[Line | None, About("with exactly that object")] = None,  # noqa: A002 - the third part
     limit: Annotated[Limit, About("how many (0: all)", usual={"http": 50, "tool": 20}, least=1, most=100)] = 100,
     cursor: Annotated[KeyCursor | None, About("where the next page begins", tool=None)] = None,
-    as_of: Annotated[Past | None, About("show what was true then", http=None, tool=None)] = None,
-    known_at: Annotated[Past | None, About("show what was known then", http=None, tool=None)] = None,
+    as_of: AsOf = None,
+    known_at: KnownAt = None,
     ask: Ask = (),
 ) -> Part[Triple]:
     """List facts (subject, predicate, object).
@@ -688,6 +753,9 @@ async def list_facts(
     cli="memory facts add",
     http="POST /v1/facts",
     body="NewFact: A fact to add.",
+    tool="memory_state",
+    gives="fact",
+    brief="Note a fact.",
     examples=("facts add Ada lives-in London",),
 )
 async def state_fact(
@@ -736,8 +804,8 @@ async def show_profile(
     slot: Annotated[Line | None, About("one slot alone, such as home")] = None,
     *,
     history: Annotated[bool, About("all values that the slot had")] = False,
-    as_of: Annotated[Past | None, About("what was true at that time")] = None,
-    known_at: Annotated[Past | None, About("what was known at that time")] = None,
+    as_of: AsOf = None,
+    known_at: KnownAt = None,
 ) -> list[ProfileLine]:
     """Show what holds of the person, with dates."""
     if history and slot:
@@ -758,82 +826,163 @@ async def propose_profile(
     return await context.memories.profile_set(slot, value)
 
 
-@reads(http="GET /v1/sessions")
+@reads(http="GET /v1/profile/proposals", tool="memory_profile_proposals", model=False, gives="proposals")
+async def list_proposals(
+    context: Context,
+    *,
+    ask: Annotated[
+        Sequence[Sensitivity],
+        About("sensitivities that are wanted too", cli=None, tool=None, usual={"http": ("private",)}),
+    ] = (),
+) -> list[Observation]:
+    """List values proposed for the profile, newest first.
+
+    None holds until the person accepts it.
+    """
+    return [row for row in await context.memories.profile_proposals() if row.sensitivity in ("public", *ask)]
+
+
+@changes(http="POST /v1/profile/proposals/{memory_id}/accept", right="chat")
+async def accept_proposal(context: Context, proposal_id: Proposal) -> Remembered:
+    """Accept a proposed value of the profile.
+
+    Only a person may, who has the right to chat.
+    """
+    return await context.memories.profile_accept(proposal_id)
+
+
+@changes(http="DELETE /v1/profile/proposals/{memory_id}", tool="memory_profile_reject", model=False, gives="rejected")
+async def reject_proposal(context: Context, proposal_id: Proposal) -> None:
+    """Reject a proposed value of the profile.
+
+    Nothing that holds is changed.
+    """
+    await context.memories.profile_reject(proposal_id)
+
+
+@reads(
+    cli="sessions list",
+    http="GET /v1/sessions",
+    gives="sessions",
+    examples=("list --after 7d --min-messages 4", "list --page-after 0195a1b2-c3d4"),
+)
 async def list_sessions(
     context: Context,
     *,
     limit: Annotated[Limit, About("how many", least=1)] = 20,
     cursor: Annotated[TimeCursor | None, About("where the next page begins")] = None,
+    **wanted: Unpack[WantedSessions],
 ) -> Part[SessionRecord]:
     """List sessions, last used first.
 
     Those that your clearance opens.
     """
-    before = None if cursor is None else place_of(cursor)
-    records = await context.sessions.list_sessions(
-        limit=limit + 1,
-        wanted=lambda record: before is None or (record.used_at, record.id) < before,
-        clearance=context.clearance,
-    )
-    return Part(records[:limit], cursor_of(records[limit - 1]) if len(records) > limit else None)
+    chosen = replace(filter_of(wanted), limit=limit + 1 if limit else None)
+    try:
+        page = replace(chosen, behind=place_of(cursor)[1] if cursor else None)
+        records = await context.sessions.choose_sessions(page, clearance=context.clearance)
+    except SessionNotFound:  # deleted since the page before
+        last = place_of(str(cursor))[0]
+        page = replace(chosen, before=min(last, chosen.before or last))
+        records = await context.sessions.choose_sessions(page, clearance=context.clearance)
+    end = limit or len(records)
+    return Part(records[:end], cursor_of(records[end - 1]) if len(records) > end else None)
 
 
 @reads(
-    http="GET /v1/sessions/search", tool="session_search", gives="sessions", brief="Which sessions spoke of something."
+    cli="sessions search",
+    http="GET /v1/sessions/search",
+    tool="session_search",
+    gives="sessions",
+    brief="Which sessions spoke of something.",
+    examples=("search bicycle --after 90d", "search tax return --all --json"),
 )
 async def search_sessions(
     context: Context,
-    query: Annotated[Query, About("words to look for", http="q", usual={"http": ""})],
+    query: Annotated[Query, About("words to look for", cli="text", http="q", usual={"http": ""})],
     *,
     limit: Annotated[Limit, About("how many", usual={"tool": 5}, least=1, most=20)] = 10,
     cursor: Annotated[RankCursor | None, About("where the next page begins", tool=None)] = None,
+    **wanted: Unpack[WantedSessions],
 ) -> Part[SessionHit]:
     """Search what was said in sessions.
 
     Which sessions speak of something, best first, each with the line that says so.
     """
-    from chatbot.memory import SessionFilter
-
     begin = int(cursor or 0)
-    wanted = None if context.any_agent else SessionFilter(agent_id=context.agent)
+    end = begin + limit if limit else EVERY
+    chosen = filter_of(wanted)
     found = await context.sessions.search_sessions(
         query,
-        limit=begin + limit + 1,
+        limit=end + 1,
         clearance=context.clearance,
-        wanted=wanted,
+        wanted=chosen if context.any_agent else replace(chosen, agent_id=context.agent),
         exclude=[context.own.id] if context.own else [],
+        progress=context.progress,
     )
-    end = begin + limit
     more = len(found) > end
     return Part(found[begin:end], str(end) if more else None, end if more else None)
 
 
-@reads(tool="session_read", gives="entries", brief="Read the end of a session.")
+@reads(
+    cli="sessions show",
+    tool="session_read",
+    gives="entries",
+    brief="Read the end of a session.",
+    examples=("show 0195a1b2", 'show "tax return" --last 4'),
+)
 async def read_session(
     context: Context,
     session_id: OneSession,
     *,
-    last: Annotated[Limit, About("how many entries", least=1, most=100)] = 20,
+    last: Annotated[Limit, About("how many of the last entries", usual={"cli": 0}, least=1, most=100)] = 20,
 ) -> Entries:
-    """Read the end of a session.
+    """Read what was said in a session.
 
-    Oldest first, without keys and passwords.
+    Oldest first. Models read it without keys and passwords.
     """
-    from chatbot.memory.redaction import redact
-
-    session = await context.session(session_id)
-    if not session.supports(TranscriptStore):
-        raise UnsupportedOperation(f"the session {session_id} keeps no transcript")
-    entries = await session.transcript_read_last(last)
-    return Entries(session.record, [replace(entry, content=redact(entry.content)[0]) for entry in entries])
+    session = await _with_transcript(context, session_id)
+    count = await session.transcript_count()
+    entries = await session.transcript_read_last(last or count)
+    return Entries(session.record, entries, count - len(entries) + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Entries of a transcript, oldest first, and the session that they are of."""
+    """Entries of a transcript, oldest first, the session that they are of, and the number of the first."""
 
     session: SessionRecord
     rows: Sequence[TranscriptEntry]
+    first: int
+
+
+@reads(
+    cli="sessions compare",
+    http="GET /v1/sessions/{session_id}/comparison",
+    examples=("compare 0195a1b2 0195b7aa",),
+)
+async def compare_sessions(
+    context: Context,
+    session_id: OneSession,
+    other: Annotated[SessionId, About("id of the session to compare it with")],
+) -> Compared:
+    """Compare two sessions.
+
+    How many entries both have in common at the beginning, and what follows in each.
+    """
+    left, right = [(await _with_transcript(context, each)).record for each in (session_id, other)]
+    compared = await context.sessions.compare_sessions(left.id, right.id)
+    first = compared.common + 1
+    return Compared(compared.common, Entries(left, compared.left, first), Entries(right, compared.right, first))
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """How many entries two sessions have in common at the beginning, and what follows in each."""
+
+    common: int
+    left: Entries
+    right: Entries
 
 
 @adds(http="POST /v1/sessions", body=_TITLED, right="chat")
@@ -925,6 +1074,28 @@ async def get_deletion(context: Context, session_id: OneSession) -> Erasure:
     How much is remembered of it, and which forks would keep what was said. Nothing is changed.
     """
     return await context.sessions.deleting((await context.session(session_id)).id)
+
+
+def filter_of(wanted: WantedSessions) -> SessionFilter:
+    """Return the filter that these fields stand for. At doors that do not ask, archived sessions are among them."""
+    from chatbot.memory import SessionFilter
+
+    is_archived = wanted.get("archived") or (None if wanted.get("with_archived", True) else False)
+    return SessionFilter(
+        after=wanted.get("after"),
+        before=wanted.get("before"),
+        agent_id=wanted.get("of_agent"),
+        title=wanted.get("title", ""),
+        min_messages=wanted.get("min_messages", 0),
+        is_archived=is_archived,
+    )
+
+
+async def _with_transcript(context: Context, session_id: str) -> SessionHandle:
+    session = await context.session(session_id)
+    if not session.supports(TranscriptStore):
+        raise UnsupportedOperation(f"the session {session_id} keeps no transcript")
+    return session
 
 
 def cursor_of(record: SessionRecord) -> str:

@@ -1,25 +1,34 @@
-"""From where an identity lives to its backend: a folder to plain files, nowhere to memory."""
+"""From where an identity lives to its backend: a folder to plain files, an address to a database, nowhere to memory."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from chatbot.stores.backend import Backend, Place
+from chatbot.stores.errors import BrokenStore
+from chatbot.stores.home import Address, Home
 
 
-def open_backend(home: Path | None) -> Backend:
-    """Return the backend of an identity: files in `home`, or memory for None. Makes nothing yet."""
+def open_backend(home: Home | None) -> Backend:
+    """Return the backend of an identity: files, a database, or memory for None. Makes nothing yet.
+
+    Raises `BrokenStore` where the driver of the database is not installed.
+    """
     if home is None:
         from chatbot.stores.in_memory_backend import MemoryBackend
 
         return MemoryBackend()
+    if isinstance(home, Address):
+        return _open_postgres(home)
     from chatbot.stores.on_disk.backend import FileBackend
 
     return FileBackend(home)
 
 
-def open_place(place: Place | Path | None) -> Place:
-    """Return the place itself, that of files in a folder, or one in memory for None. Makes nothing yet."""
+def open_place(place: Place | Home | None) -> Place:
+    """Return the place itself, that of files in a folder, of an address, or one in memory for None."""
     if place is None:
         from chatbot.stores.in_memory_backend import MemoryPlace
 
@@ -28,4 +37,41 @@ def open_place(place: Place | Path | None) -> Place:
         from chatbot.stores.on_disk.place import FilePlace
 
         return FilePlace(place)
+    if isinstance(place, Address):
+        return _open_postgres(place)
     return place
+
+
+def migrate(address: Address, *, role: str = "") -> list[str]:
+    """Create or update the tables of a database; the names of what was applied.
+
+    `role`, if given, may use them from now on. Raises a `StoreError`.
+    """
+    with _driver():
+        from chatbot.stores.postgres import migration
+    return migration.migrate(address.url, role=role)
+
+
+def distribution_of_tables() -> list[str]:
+    """Return the statements that distribute the tables over the servers of Citus, by identity."""
+    with _driver():
+        from chatbot.stores.postgres import migration
+    return migration.distribution()
+
+
+def _open_postgres(address: Address) -> Backend:
+    with _driver():
+        from chatbot.stores.postgres.backend import PostgresBackend
+    return PostgresBackend(address)
+
+
+@contextmanager
+def _driver() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("chatbot"):
+            raise
+        raise BrokenStore(
+            f"PostgreSQL needs the package {error.name}: pip install 'chatbot-runtime[postgres]'"
+        ) from error

@@ -15,7 +15,6 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Collection, Sequence
 from functools import wraps
 from inspect import iscoroutinefunction
-from pathlib import Path
 from typing import Any, ClassVar
 
 from chatbot.stores.access import View
@@ -23,6 +22,7 @@ from chatbot.stores.candidates import Candidates, Question, gathered
 from chatbot.stores.errors import BrokenStore, InvalidSettings, StoreError, StoreFailed, UnsupportedOperation
 from chatbot.stores.events import Event, Outcome
 from chatbot.stores.flaws import Flaw
+from chatbot.stores.home import Home
 from chatbot.stores.lifecycle import Closable, Operation
 from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.query import (
@@ -45,7 +45,9 @@ from chatbot.stores.span import NOTHING, Observer, Span
 
 
 class Store(Closable):
-    """The root of every plug-in. `home` is the identity's memory folder; a store may write nowhere else but in it.
+    """The root of every plug-in. `home` is the identity's memory folder, or its address in a database.
+
+    A store may write nowhere else but in it.
 
     After `aclose` every operation raises `Closed`. What a plug-in raises that is no `StoreError` reaches callers as
     `BrokenStore`, or as `StoreFailed` where the operating system refused. Both are seen to here, for every subclass.
@@ -54,7 +56,7 @@ class Store(Closable):
     keeps_files: ClassVar[bool] = True
     """False for a store that forgets everything when it is closed; only such stores serve `--ephemeral`."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Home) -> None:
         self.home = home
 
     configured_as: str = ""
@@ -159,7 +161,7 @@ class ObservationStore(Store):
     0 sets no limit.
     """
 
-    def __init__(self, home: Path, *, max_observations: int = 0, ttl_days: float = 0) -> None:
+    def __init__(self, home: Home, *, max_observations: int = 0, ttl_days: float = 0) -> None:
         super().__init__(home)
         if max_observations < 0 or ttl_days < 0:
             raise InvalidSettings("max_observations and ttl_days cannot be negative")

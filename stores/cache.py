@@ -17,6 +17,7 @@ from platformdirs import user_cache_path
 
 from chatbot.stores.errors import StoreError, UnsafePath
 from chatbot.stores.files import FILE_MODE, below, make_folder, stamp, sync_folder, translated
+from chatbot.stores.home import Address, Home
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
@@ -24,9 +25,10 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 class Cache:
     """Where caches for the memory in `home` are kept; nothing is made before it is needed."""
 
-    def __init__(self, home: Path, root: Path | None = None) -> None:
+    def __init__(self, home: Home, root: Path | None = None) -> None:
         self._root = root or user_cache_path("chatbot")
-        name = blake2b(os.fsencode(home.resolve()), digest_size=16).hexdigest()
+        where = str(home) if isinstance(home, Address) else home.resolve()
+        name = blake2b(os.fsencode(where), digest_size=16).hexdigest()
         self.folder = self._root / name
 
     def prepare(self) -> Path:

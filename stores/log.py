@@ -104,6 +104,9 @@ class Log(ABC):
     def event_at(self, place: Place) -> Event:
         """The event in the line at `place`. Raises a `StoreError` where the line is damaged."""
 
+    def fetch(self, places: Iterable[Place]) -> None:  # noqa: B027 - for those whose lines are far away
+        """Get ready to be asked for the events at these places."""
+
     @abstractmethod
     def locked(self) -> AbstractContextManager[Writing]:
         """Be the only one who writes."""

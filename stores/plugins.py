@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from chatbot.stores.base import Store, contracts_of
-from chatbot.stores.errors import BrokenStore, InvalidSettings, StoreError, UnknownStore
+from chatbot.stores.errors import BrokenStore, InvalidSettings, StoreError, UnknownStore, UnsupportedOperation
+from chatbot.stores.home import Address, Home
 from chatbot.stores.plugin_point import PluginPoint
 from chatbot.stores.plugin_settings import checked_settings, settings_of
 
@@ -30,12 +31,20 @@ STORES = PluginPoint(
 )
 
 
-def load(name: str, *, beside: Path | None = None) -> type[Store]:
+_IN_A_DATABASE = {
+    "basic_session": "chatbot.stores.postgres.sessions_store:PostgresSessionStore",
+    "observations": "chatbot.stores.postgres.observations:PostgresObservations",
+}
+"""The stores that keep in a database what those of the same name keep in files; sessions name them alike."""
+
+
+def load(name: str, *, beside: Path | None = None, home: Home | None = None) -> type[Store]:
     """Load the store class of that name; the folder `beside` is searched for modules that are not installed.
 
-    Raises `UnknownStore` or `BrokenStore`.
+    Where `home` is an address, it is the class for a database. Raises `UnknownStore` or `BrokenStore`.
     """
-    store = STORES.load(name, beside=beside)
+    is_ours = isinstance(home, Address) and name in _IN_A_DATABASE
+    store = STORES.load(_IN_A_DATABASE[name] if is_ours else name, beside=beside)
     if not (inspect.isclass(store) and issubclass(store, Store)):
         raise BrokenStore(f"the store {name!r} is {store!r}, not a class that inherits chatbot.stores.Store")
     if not contracts_of(store):
@@ -43,9 +52,13 @@ def load(name: str, *, beside: Path | None = None) -> type[Store]:
     return store
 
 
-def open_store(name: str, home: Path, settings: Mapping[str, Any], *, beside: Path | None = None) -> Store:
+def open_store(name: str, home: Home, settings: Mapping[str, Any], *, beside: Path | None = None) -> Store:
     """Load the store `name` and construct it with its settings. Raises a `StoreError` that names the store."""
-    store = load(name, beside=beside)
+    store = load(name, beside=beside, home=home)
+    if isinstance(home, Address) and store.keeps_files and name not in _IN_A_DATABASE:
+        raise UnsupportedOperation(
+            f"the store {name!r} keeps files, and this identity is in {home}: use {', '.join(_IN_A_DATABASE)}"
+        )
     checked = check_settings(name, store, settings)
     try:
         opened = store(home, **checked)

@@ -1,15 +1,25 @@
-"""The part of the contract kit for observations; see `chatbot.stores.testing`, which it is reached through."""
+"""The part of the contract kit for observations; see `chatbot.stores.testing`, which it is reached through.
+
+A contract names levels where stores may differ:
+
+    class TestMyStore(ObservationStoreContract):
+        nearest = "approximate"     # finds 98 of 100 nearest vectors, with cosines that are right to 0.02; or "exact"
+        erasure = "logical"         # no reader is given what was erased; or "bytes": no byte of it is in any file
+"""
 
 from __future__ import annotations
 
 import asyncio
+import math
+import random
 import shutil
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from operator import mul
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 import pytest
 from hypothesis import strategies as st
@@ -26,6 +36,7 @@ from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.observation import STATUSES, Observation, Status, Triple
 from chatbot.stores.query import FactFilter, Filter, Labelled, VectorStats
 from chatbot.stores.row_state import RowState
+from chatbot.stores.vectors import packed, unit
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=UTC)
 OWNER = View("full", NOW)
@@ -33,6 +44,11 @@ _ALL = frozenset(SENSITIVITIES)
 _IDS = [f"01900000-0000-7000-8000-{number:012x}" for number in range(40)]
 
 Result = TypeVar("Result")
+Nearest = Literal["exact", "approximate"]
+RECALL = 0.98
+"""How many of the ten nearest rows a store of level "approximate" finds on average, at least."""
+COSINE_OFF = 0.02
+"""How far a cosine may be off there."""
 
 
 def observation(number: int, **fields: Any) -> Observation:
@@ -49,6 +65,9 @@ def adding(*rows: Observation) -> list[Event]:
 
 class ObservationStoreContract:
     """What an `ObservationStore` promises."""
+
+    nearest: ClassVar[Nearest] = "exact"
+    erasure: ClassVar[Literal["bytes", "logical"]] = "bytes"
 
     def open_store(self, home: Path) -> ObservationStore:
         """The store under test, keeping its files below `home`. Called again to see what survived."""
@@ -516,9 +535,26 @@ class ObservationStoreContract:
             assert [row.id for row in await store.get(OWNER, _IDS[:3])] == [_IDS[1]]
 
         self.run(tmp_path, check)
-        left = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
-        assert b"xyzzy 20" not in left
-        assert b"xyzzy 21" not in left
+        self.check_erased(tmp_path, b"xyzzy 20", b"xyzzy 21")
+
+    def test_what_was_purged_is_found_by_nobody_and_as_gone_as_the_level_says(self, tmp_path: Path) -> None:
+        words, vector = "the combination is 4711", (0.123, 0.456)
+
+        async def check(store: ObservationStore) -> None:
+            gone, kept = observation(1, title=words, narrative=words * 20), observation(2, title="a combination")
+            await store.commit(OWNER, adding(gone, kept))
+            if keeps_vectors(store):
+                await store.put_vectors("m", [(gone, vector), (kept, (1, 0))])
+            assert len(await store.match(OWNER, terms(words), Filter())) == 2
+            await store.purge(OWNER, [gone.id])
+            assert [each.id for each in await store.match(OWNER, terms(words), Filter())] == [kept.id]
+            assert await store.frequencies(OWNER, ["4711"]) == {}
+            assert await store.history(OWNER, gone.id) == []
+            if keeps_vectors(store):
+                assert [each.id for each in await store.nearest(OWNER, vector, Filter(), model="m")] == [kept.id]
+
+        self.run(tmp_path, check)
+        self.check_erased(tmp_path, words.encode(), b"4711", packed(unit(vector)))
 
     def test_nothing_is_made_of_what_was_erased_meanwhile(self, tmp_path: Path) -> None:
         late = observation(5, title="made late", derived_from=_IDS[1:3])
@@ -658,11 +694,34 @@ class ObservationStoreContract:
             given = [(1, 0), (3, 4), (0, 1), (-1, 0), (0, 0), (2, 0)]
             assert await store.put_vectors("m", list(zip(rows, given, strict=True))) == 6
             found = await store.nearest(OWNER, (2, 0), Filter(), model="m")
-            assert [(each.id, each.score) for each in found] == [(_IDS[5], 1.0), (_IDS[0], 1.0), (_IDS[1], 0.6)]
+            off = COSINE_OFF if self.nearest == "approximate" else 0.0
+            assert [each.id for each in found] == [_IDS[5], _IDS[0], _IDS[1]]
+            assert [each.score for each in found] == pytest.approx([1.0, 1.0, 0.6], abs=off, rel=0)
             assert found[1].created_at == rows[0].created_at
             assert await store.nearest(OWNER, (2, 0), Filter(), model="m", limit=1) == found[:1]
             for odd in [(0, 0), (1, 0, 0), (), (float("nan"), 1), (float("inf"), 1)]:
                 assert await store.nearest(OWNER, odd, Filter(), model="m") == []
+
+        self.run_vectors(tmp_path, check)
+
+    @pytest.mark.parametrize("wanted", [Filter(), Filter(tags=("third",))])
+    def test_of_many_rows_the_nearest_are_found_as_surely_as_the_level_says(
+        self, tmp_path: Path, wanted: Filter
+    ) -> None:
+        async def check(store: ObservationStore) -> None:
+            rows, vectors, queries = _many(store.max_observations or 300)
+            await store.commit(OWNER, adding(*rows))
+            await store.put_vectors("m", list(zip(rows, vectors, strict=True)))
+            ids = {row.id: vector for row, vector in zip(rows, vectors, strict=True) if not wanted.tags or row.tags}
+            found = expected = 0
+            for query in queries:
+                nearest = sorted(ids, key=lambda each: -_cosine(ids[each], query))
+                nearest = [each for each in nearest[:10] if _cosine(ids[each], query) > 0]
+                expected += len(nearest)
+                answer = await store.nearest(OWNER, query, wanted, model="m", limit=10)
+                found += len({match.id for match in answer} & {*nearest})
+            assert expected
+            assert found / expected >= (RECALL if self.nearest == "approximate" else 1.0)
 
         self.run_vectors(tmp_path, check)
 
@@ -767,6 +826,11 @@ class ObservationStoreContract:
         keeps_files = self.run(tmp_path, write)
         assert self.run(tmp_path, read) == ([row.id] if keeps_files else [])
 
+    def check_erased(self, home: Path, *erased: bytes) -> None:
+        """Check that none of this is in any file, where the level says so."""
+        files = [path for path in home.rglob("*") if path.is_file() and self.erasure == "bytes"]
+        assert [(path.name, each) for path in files for each in erased if each in path.read_bytes()] == []
+
     def run_vectors(self, home: Path, check: Callable[[Any], Awaitable[None]]) -> None:
         """`run`, for what a store need not keep."""
 
@@ -785,6 +849,26 @@ class ObservationStoreContract:
                 return await check(store)
 
         return asyncio.run(opened())
+
+
+def _many(count: int) -> tuple[list[Observation], list[list[float]], list[list[float]]]:
+    """Rows, every third with a tag, their vectors, and others to ask for. They lie in clouds, as those of texts do."""
+    numbers = random.Random(2)  # noqa: S311 - for tests
+    topics = [[numbers.gauss(0, 1) for _ in range(24)] for _ in range(12)]
+    vectors = [[each + numbers.gauss(0, 0.7) for each in numbers.choice(topics)] for _ in range(count + 20)]
+    rows = [
+        replace(
+            observation(0, title=f"row {number}", tags=() if number % 3 else ("third",)),
+            id=f"{_IDS[0][:-6]}{number:06x}",
+        )
+        for number in range(count)
+    ]
+    return rows, vectors[:count], vectors[count:]
+
+
+def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
+    product: float = sum(map(mul, one, other))
+    return product / math.hypot(*one) / math.hypot(*other)
 
 
 def keeps_vectors(store: ObservationStore) -> bool:
@@ -894,12 +978,12 @@ _FILTERS = st.builds(
 
 
 def observation_machine(
-    open_store: Callable[..., ObservationStore], *, handles: int = 2, **caps: float
+    open_store: Callable[..., ObservationStore], *, handles: int = 2, nearest: Nearest = "exact", **caps: float
 ) -> type[ObservationMachine]:
     """An `ObservationMachine` for the store that `open_store(home, **caps)` opens; run its `TestCase`.
 
     `handles` stores are open on one home at the same time, as if in so many processes; 1 for a store that keeps no
-    files.
+    files. `nearest` is the level of the store.
     """
 
     class Machine(ObservationMachine):
@@ -907,6 +991,7 @@ def observation_machine(
             return open_store(home, **caps)
 
     Machine.handles = handles
+    Machine.nearest = nearest
     Machine.caps = caps
     return Machine
 
@@ -915,6 +1000,7 @@ class ObservationMachine(RuleBasedStateMachine):
     """Drives a store, through several handles at once, and its model through one random history; they never differ."""
 
     handles = 2
+    nearest: Nearest = "exact"
     caps: Mapping[str, float] = {}
 
     def open_store(self, home: Path) -> ObservationStore:
@@ -1052,7 +1138,10 @@ class ObservationMachine(RuleBasedStateMachine):
             everything = self._view(("full", _ALL, None))
             for store in (*self._stores, self._model):
                 self._run(_embed_missing(store, everything))
-            self._both(lambda store: store.nearest(self._view(view), axes, wanted, model="m", limit=limit))
+            if self.nearest == "exact":
+                self._both(lambda store: store.nearest(self._view(view), axes, wanted, model="m", limit=limit))
+            else:
+                self._about(self._view(view), axes, wanted, limit)
             self._both(lambda store: _count_vectors(store, self._view(view)))
 
     @rule(view=_VIEWS, name=st.sampled_from(get_args(Labelled)))
@@ -1085,6 +1174,16 @@ class ObservationMachine(RuleBasedStateMachine):
         self._turn += 1
         store = self._stores[self._turn % len(self._stores)]
         assert self._answer(operation, store) == self._answer(operation, self._model)
+
+    def _about(self, view: View, axes: tuple[int, ...], wanted: Filter, limit: int) -> None:
+        """Check that what an approximate store finds may be found, and that its cosines are about right."""
+        found = self._run(self._stores[0].nearest(view, axes, wanted, model="m", limit=limit))
+        exact = self._run(self._model.nearest(view, axes, wanted, model="m", limit=1_000))
+        scores = {each.id: each.score for each in exact}
+        assert len(found) <= limit
+        assert all(abs(each.score - scores.get(each.id, 0.0)) <= COSINE_OFF for each in found)
+        ids = [each.id for each in found]
+        assert ids == [each.id for each in self._run(self._model.outline(view, ids, wanted))]
 
     def _answer(self, operation: Callable[[Any], Awaitable[object]], store: Any) -> object:
         try:

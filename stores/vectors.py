@@ -1,4 +1,4 @@
-"""Vectors of meaning, and how alike they are: an exact scan, with NumPy where it is installed and without it otherwise.
+"""Vectors of meaning, and how alike they are: an exact scan. NumPy is loaded with the first one.
 
 Vectors are kept at length 1, so that a cosine is a sum of products. Cosines are rounded to six decimals, for what is
 behind those depends on who computed them.
@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
-from operator import mul
-from struct import Struct
 from sys import byteorder
-from types import ModuleType
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from chatbot.stores.errors import InvalidValue, OtherEmbedder
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 Vector: TypeAlias = "array[float]"
 """Of type code `f`: 32-bit floats, which NumPy can look at without copying."""
@@ -67,40 +66,30 @@ def packed(vector: Vector) -> bytes:
     return vector.tobytes()
 
 
-def alike(query: Vector, rows: memoryview, *, margin: int = 0) -> Iterator[tuple[float, int]]:
+def alike(query: Vector, rows: memoryview) -> Iterator[tuple[float, int]]:
     """Cosine and place of each packed row that is alike at all, the most alike first, of equals the last one first.
 
-    `query` and rows are of length 1. Each row is preceded by `margin` bytes of something else.
+    `query` and rows are of length 1.
     """
-    if not len(rows) or not any(query):
+    if not len(rows):
         return iter(())
-    numpy = _numpy()
-    return _scan(query, rows, margin) if numpy is None else _scan_fast(numpy, query, rows, margin)
+    import numpy as np
+
+    found = cosines(query, np.frombuffer(rows, "<f4").reshape(-1, len(query)))
+    places = np.flatnonzero(found)
+    order = np.lexsort((-places, -found[places]))
+    return zip(found[places][order].tolist(), places[order].tolist(), strict=True)
 
 
-def _scan(query: Vector, rows: memoryview, margin: int) -> Iterator[tuple[float, int]]:
-    row = Struct(f"<{margin}x{len(query)}f")
-    cosines = ((round(sum(map(mul, query, values)), _DECIMALS), at) for at, values in enumerate(row.iter_unpack(rows)))
-    found = sorted((each for each in cosines if 0 < each[0] < _LONGEST), reverse=True)
-    return ((min(cosine, 1.0), at) for cosine, at in found)
+def cosines(query: Vector, rows: NDArray[Any]) -> NDArray[Any]:
+    """The cosine of each row, where it is above 0, and else 0. `query` and rows are of length 1."""
+    import numpy as np
 
-
-def _scan_fast(numpy: ModuleType, query: Vector, rows: memoryview, margin: int) -> Iterator[tuple[float, int]]:
-    table = numpy.frombuffer(rows, "u1").reshape(-1, margin + 4 * len(query))[:, margin:].view("<f4")
-    asked = numpy.array(query, "f8")  # sums of 32-bit floats would depend on the order in which they are made
-    with numpy.errstate(all="ignore"):  # a damaged row may hold anything; it is left out below
-        products = [table[at : at + _AT_ONCE].astype("f8") @ asked for at in range(0, len(table), _AT_ONCE)]
-        cosines = numpy.round(numpy.concatenate(products), _DECIMALS)
-        places = numpy.flatnonzero((cosines > 0) & (cosines < _LONGEST))
-    found = numpy.minimum(cosines[places], 1.0)
-    order = numpy.lexsort((-places, -found))
-    return zip(found[order].tolist(), places[order].tolist(), strict=True)
-
-
-@cache
-def _numpy() -> ModuleType | None:
-    try:
-        import numpy as np
-    except ImportError:
-        return None
-    return np
+    asked = np.array(query, "f8")  # sums of 32-bit floats would depend on the order in which they are made
+    found = np.zeros(len(rows))
+    with np.errstate(all="ignore"):  # a row that somebody made up may hold anything; it is left out below
+        for at in range(0, len(rows), _AT_ONCE):
+            found[at : at + _AT_ONCE] = rows[at : at + _AT_ONCE].astype("f8") @ asked
+        found = np.round(found, _DECIMALS)
+        found[~((found > 0) & (found < _LONGEST))] = 0.0
+    return np.minimum(found, 1.0)

@@ -18,6 +18,7 @@ from tests.effort import NIGHTLY
 # Hundreds of processes are started, and a large library takes longer to compile than a test takes.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ["CHATBOT_EMBEDDING__MODEL"] = ""  # for fixtures of modules, which begin before those of tests
 settings.load_profile("nightly" if NIGHTLY else "usual")
 
 if sys.version_info < (3, 12):
@@ -51,7 +52,7 @@ def pytest_report_header() -> str:
     """Say how much is tried, and what is left out."""
     if NIGHTLY:
         return "effort: nightly, everything runs"
-    return "effort: usual, a quarter of the rounds and examples, without tests marked nightly; all: CHATBOT_NIGHTLY=1"
+    return "effort: usual, an eighth of the rounds and examples, without tests marked nightly; all: CHATBOT_NIGHTLY=1"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,11 +1,16 @@
 """How often a test tries: a share of it in the usual run, all of it at night, with `CHATBOT_NIGHTLY=1`."""
 
 import os
+from collections.abc import Sequence
+from typing import TypeVar
+from zlib import crc32
 
 from hypothesis import settings
 
+ItemT = TypeVar("ItemT")
+
 NIGHTLY = os.environ.get("CHATBOT_NIGHTLY", "") not in {"", "0"}
-_SHARE = 4
+_SHARE = 8
 
 settings.register_profile("usual", deadline=None, max_examples=100 // _SHARE)
 settings.register_profile("nightly", deadline=None, max_examples=100)
@@ -20,3 +25,10 @@ def examples(nightly: int) -> int:
     """How many examples Hypothesis shall make, of so many at night or with `--hypothesis-profile nightly`."""
     is_nightly = settings.get_current_profile_name() == "nightly"
     return nightly if is_nightly else max(nightly // _SHARE, 1)
+
+
+def share(items: Sequence[ItemT], of: object) -> Sequence[ItemT]:
+    """Some of the ways to try `of`, all of them at night. Others are tried with another `of`, so each has its turn."""
+    if NIGHTLY:
+        return items
+    return items[crc32(str(of).encode()) % min(_SHARE, len(items)) :: _SHARE]

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -23,6 +22,8 @@ from chatbot.chat.usage import Bill, Call, bill_of, merged, parse_calls
 from chatbot.memory.record import utc_now
 from chatbot.stores.backend import Mark, Place
 from chatbot.stores.backends import open_place
+from chatbot.stores.errors import DamagedFile
+from chatbot.stores.home import Home
 from chatbot.stores.records import format_time, parse_time
 from chatbot.stores.span import count
 
@@ -56,10 +57,10 @@ Decide = Callable[[Bill, Bill], Amount]
 class Ledger:
     """Appends calls, and sums up a day by reading that day alone.
 
-    A folder stands for the place of files in it.
+    A folder or an address stands for the place there.
     """
 
-    def __init__(self, place: Place | Path) -> None:
+    def __init__(self, place: Place | Home) -> None:
         place = open_place(place)
         self._lines = place.lines(_LINES)
         self._reservations = place.document(_RESERVATIONS)
@@ -81,6 +82,7 @@ class Ledger:
         `decide` is given the bills of the day that `at` is of and of the session, an empty one without a session;
         what is reserved stands on them under its purpose.
         `spent` is the session's, where the caller knows it better: only what is reserved for it is added to that.
+        Raises a `StoreError`, having reserved nothing, where bill or reservations cannot be read or written.
         """
         return await asyncio.to_thread(self._reserve, session, purpose, decide, at or utc_now(), spent)
 
@@ -136,7 +138,7 @@ class Ledger:
 
         def add(before: bytes | None) -> bytes:
             now = utc_now()
-            waiting = [each for each in _parsed(before) if each["until"] > format_time(now)]
+            waiting = [each for each in self._parsed(before) if each["until"] > format_time(now)]
             with self._summing:  # after the reservations were read: what is settled meanwhile counts twice, not never
                 self._take_in()
                 day = merged([self._by_day.get(_day(at), Bill())])
@@ -153,9 +155,18 @@ class Ledger:
         return reserved[0]
 
     def _release(self, reservation: Reservation) -> None:
-        self._reservations.change(
-            lambda before: _written(each for each in _parsed(before) if each["id"] != reservation.id), durable=False
-        )
+        def without(before: bytes | None) -> bytes:
+            return _written(each for each in self._parsed(before) if each["id"] != reservation.id)
+
+        self._reservations.change(without, durable=False)
+
+    def _parsed(self, data: bytes | None) -> list[dict[str, Any]]:
+        """Every reservation. Raises `DamagedFile`: calls that nobody knows of could pass a limit together."""
+        try:
+            return [] if data is None else _reservations_in(data)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            name = self._reservations.name
+            raise DamagedFile(f"{name} is damaged ({error}): delete it when no call is running") from error
 
 
 def _day(moment: datetime) -> str:
@@ -174,20 +185,15 @@ def _written(reservations: Iterable[Mapping[str, Any]]) -> bytes:
     return json.dumps({"v": 1, "reservations": list(reservations)}).encode() + b"\n"
 
 
-def _parsed(data: bytes | None) -> list[dict[str, Any]]:
-    """Every reservation. One that cannot be read is none: it would lapse anyway."""
-    try:
-        found = json.loads(data or b"{}").get("reservations", [])
-        return [
-            {
-                "id": str(each["id"]),
-                "session": str(each["session"]),
-                "purpose": str(each["purpose"]),
-                "until": format_time(parse_time(each["until"])),
-                "tokens": int(each["tokens"]),
-                "cost_usd": float(each["cost_usd"]),
-            }
-            for each in found
-        ]
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return []
+def _reservations_in(data: bytes) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": str(each["id"]),
+            "session": str(each["session"]),
+            "purpose": str(each["purpose"]),
+            "until": format_time(parse_time(each["until"])),
+            "tokens": int(each["tokens"]),
+            "cost_usd": float(each["cost_usd"]),
+        }
+        for each in json.loads(data)["reservations"]
+    ]

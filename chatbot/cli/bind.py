@@ -13,7 +13,7 @@ from chatbot import operation as kinds
 from chatbot.cli.grammar import add_action
 from chatbot.cli.values import count, future, pair, past, share, words
 from chatbot.operation import LEFT_OUT, REQUIRED, Operation, Parameter, Table
-from chatbot.operations import OPERATIONS, Wanted
+from chatbot.operations import OPERATIONS, Wanted, cursor_of
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
 from chatbot.stores.errors import InvalidValue, did_you_mean
 
@@ -33,6 +33,7 @@ _TYPES: tuple[tuple[Any, Any, str], ...] = (
     (kinds.Id, str, "ID"),
     (kinds.FactId, str, "ID"),
     (kinds.IdCursor, str, "ID"),
+    (kinds.TimeCursor, str, "ID"),
     (kinds.SessionId, str, "ID|TITLE"),
     (kinds.Metadata, pair, "KEY=VALUE"),
 )
@@ -90,7 +91,8 @@ def add_operations(verbs: Verbs, group: str, table: Table = OPERATIONS) -> dict[
             inner[path[0]] = Verbs(by_verb[path[0]], group, dest="deed")
         level = inner[path[0]] if len(path) == 2 else verbs
         summary = f"{operation.summary[:1].lower()}{operation.summary[1:]}"
-        parser = level.add(path[-1], summary, *(operation.examples or (" ".join(path),)))
+        has_agent = "agent" in operation.at("cli")  # then that is what its option means
+        parser = level.add(path[-1], summary, *(operation.examples or (" ".join(path),)), agent=not has_agent)
         parser.set_defaults(operation=operation.name)
         title = "filters" if operation.effect == "reads" else "fields"
         add_parameters(parser, operation.at("cli").values(), title=title)
@@ -118,7 +120,7 @@ def _add_argument(parser: argparse._ActionsContainer, parameter: Parameter) -> N
     _, metavar = _type_of(parameter)
     name = str(parameter.at("cli"))
     optional = parameter.default_at("cli") is not REQUIRED
-    nargs = "*" if optional or parameter.item == kinds.Query else "+"
+    nargs = "*" if optional else "+"
     several: dict[str, Any] = {"nargs": nargs} if parameter.is_list or parameter.item == kinds.Query else {}
     parser.add_argument(
         parameter.name, metavar=metavar if metavar != "TEXT" else name.upper(), help=_help(parameter), **several
@@ -181,6 +183,8 @@ async def _value(desk: Desk, parameter: Parameter, value: Any, ask: tuple[Sensit
         return dict(value)
     if item == kinds.SessionId:
         return (await desk.system.find_session(value)).id
+    if item == kinds.TimeCursor:
+        return cursor_of(await desk.system.find_session(value))
     if item == kinds.IdCursor:
         return await desk.id(value)
     if item == kinds.FactId:

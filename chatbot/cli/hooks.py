@@ -17,7 +17,7 @@ async def run(args: argparse.Namespace) -> Exit:
     """Print the hooks by topic, in the order in which they are called."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
     plans = planned_hooks(setup.config.hooks, beside=setup.settings.plugins_beside)
-    failures = {failure.hook: failure for failure in Failures(setup.identity.memory).read()}
+    failures = {failure.hook: failure for failure in Failures(setup.home).read()}
     described = [_describe(plan, failures.get(plan.name)) for plan in plans]
     if args.json:
         say_json(described)

@@ -62,7 +62,7 @@ async def _serve(setup: Setup, args: argparse.Namespace) -> None:
                 server,
                 name,
                 _doors(setup, args),
-                Tokens.of(setup.identities),
+                Tokens.of(setup.server_home),
                 lambda url: warn(f"serving {name} at {url}"),
                 is_watched=telemetry is not None,
             )

@@ -18,7 +18,7 @@ from chatbot.stores.access import RIGHTS, Right
 async def run(args: argparse.Namespace) -> Exit:
     """Run one action. Needs neither a model nor a running server."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
-    await _ACTIONS[args.action](setup, Tokens.of(setup.identities), args)
+    await _ACTIONS[args.action](setup, Tokens.of(setup.server_home), args)
     return Exit.OK
 
 

@@ -39,7 +39,7 @@ async def _over_time(setup: Setup, args: argparse.Namespace) -> None:
     from chatbot.cli.charts.report import chart_lines, spending
 
     activity = Activity.of_last(args.days, utc_now())
-    calls = await Ledger(setup.identity.memory).calls_since(activity.since)
+    calls = await Ledger(setup.home).calls_since(activity.since)
     activity.add_calls(calls)
     bill = bill_of(calls)
     title = f"{setup.identity.name}: usage of {args.days} days"

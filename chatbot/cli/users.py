@@ -75,7 +75,7 @@ async def _erase(setup: Setup, memory: MemorySystem, args: argparse.Namespace) -
         warn(f"this deletes permanently: {told}")
         raise InvalidValue("nothing was deleted: add --yes to confirm, or --dry-run for a preview")
     erased = await erase_user(theirs)
-    requests = await asyncio.to_thread(Requests.of(setup.identities).forget, theirs.namespace)
+    requests = await asyncio.to_thread(Requests.of(setup.server_home).forget, theirs.namespace)
     done = {"memories": erased.memories, "sessions": list(erased.sessions), "requests": requests}
     _say(args, {"namespace": user.namespace, "dry_run": False, **done}, f"deleted permanently: {told}")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import asdict, dataclass
 from itertools import count, islice
-from pathlib import Path
 
 from chatbot.stores.backend import Place
 from chatbot.stores.backends import open_place
+from chatbot.stores.home import Home
 
 LINES = "hook_failures"
 _KEPT = 50
@@ -28,9 +28,9 @@ class Failure:
 
 
 class Failures:
-    """The last failures of an identity's hooks; a folder stands for the place of files in it, None for memory alone."""
+    """The last failures of an identity's hooks; a folder or an address stands for its place, None for none."""
 
-    def __init__(self, place: Place | Path | None) -> None:
+    def __init__(self, place: Place | Home | None) -> None:
         self._lines = open_place(place).lines(LINES)
 
     def acknowledge(self) -> str:

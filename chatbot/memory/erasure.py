@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from chatbot.memory.origins import is_from, marks_of, marks_of_fact
@@ -81,15 +81,7 @@ def joined(parts: Iterable[Erasure], *, forks: Iterable[str] = (), kept: bool = 
 async def erasure(scope: Scope, target: Target) -> Erasure:
     """What erasing the target would take, as far as the caller may see it. Raises `MissingRight` without `read`."""
     named = {row.id: row for row in await _named(scope, target)}
-    derived: dict[str, Observation] = {}
-    waiting = [*dict.fromkeys([*named, *target.ids])]
-    while waiting:
-        some, waiting = waiting[:_AT_ONCE], waiting[_AT_ONCE:]
-        wanted = Filter(derived_from=tuple(some), statuses=STATUSES)
-        made = await scope.rows(wanted, view=scope.view(SENSITIVITIES))
-        new = [row for row in made if row.id not in named and row.id not in derived]
-        derived |= {row.id: row for row in new}
-        waiting += [row.id for row in new]
+    derived = await _derived(scope, [*dict.fromkeys([*named, *target.ids])], named)
     rows = (*named.values(), *derived.values())
     facts = {fact.id: fact async for fact in _facts(scope, target, rows)}
     return Erasure(observations=rows, derived=len(derived), facts=tuple(facts.values()))
@@ -110,6 +102,7 @@ async def erase(scope: Scope, target: Target, *, untell: bool = True) -> Erasure
     going = await erasure(scope, target)
     marks = [mark for row in going.observations for mark in marks_of(row)]
     await scope.bar([*marks, *(mark for fact in going.facts for mark in marks_of_fact(fact))])
+    await bar_derived(scope, [*target.ids, *(row.id for row in going.observations)])
     derived = {row.id for row in going.observations[len(going.observations) - going.derived :]}
     asked = dict.fromkeys([*target.ids, *(each for each in going.ids if each not in derived)])
     gone = await scope.store.purge(scope.view(), list(asked)) if asked else []
@@ -117,6 +110,32 @@ async def erase(scope: Scope, target: Target, *, untell: bool = True) -> Erasure
     await scope.unsaid(going.observations, erased=gone)
     told = tuple(row for row in going.observations if row.sensitivity != "unknown")  # which goes, and is never shown
     return replace(going, observations=told, erased=tuple(gone))
+
+
+async def bar_derived(scope: Scope, ids: Collection[str]) -> None:
+    """Bar from imports what goes along when these rows are erased, whoever may see it: digests tell of nothing."""
+    scope = replace(scope, clearance="full", across=True, rights=scope.rights | {"read"}, erasing=True)
+    derived = await _derived(scope, list(ids), ())
+    sources = [*ids, *derived]
+    marks = [mark for row in derived.values() for mark in marks_of(row)]
+    for begin in range(0, len(sources), _CHUNK):
+        wanted = FactFilter(sources=frozenset(sources[begin : begin + _CHUNK]))
+        facts = await scope.store.facts(scope.view(SENSITIVITIES), wanted, limit=EVERY)
+        marks += [mark for fact in facts for mark in marks_of_fact(fact)]
+    await scope.bar(marks)
+
+
+async def _derived(scope: Scope, ids: Iterable[str], besides: Collection[str]) -> dict[str, Observation]:
+    """The rows that were derived from these, and from those, as far as the caller may see them; none `besides`."""
+    waiting, found = list(ids), dict[str, Observation]()
+    while waiting:
+        some, waiting = waiting[:_AT_ONCE], waiting[_AT_ONCE:]
+        wanted = Filter(derived_from=tuple(some), statuses=STATUSES)
+        made = await scope.rows(wanted, view=scope.view(SENSITIVITIES))
+        new = [row for row in made if row.id not in besides and row.id not in found]
+        found |= {row.id: row for row in new}
+        waiting += [row.id for row in new]
+    return found
 
 
 async def turns_told(scope: Scope, rows: Iterable[Observation]) -> list[Triple]:

@@ -9,12 +9,14 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from chatbot.memory.facts import Facts
 from chatbot.memory.scope import PUBLIC, Scope, Sensitivities
 from chatbot.stores.fields import fold
 from chatbot.stores.observation import Triple
 from chatbot.stores.query import EVERY, Facet, FactFilter
+from chatbot.stores.records import format_time
 
 ALIAS = "also known as"
 
@@ -28,6 +30,16 @@ class Person:
     mention_count: int
     last_mentioned: datetime
     facts: tuple[Triple, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all of it as plain JSON values, times as text."""
+        return {
+            "name": self.name,
+            "aliases": list(self.aliases),
+            "mention_count": self.mention_count,
+            "last_mentioned": format_time(self.last_mentioned),
+            "facts": [fact.as_json() for fact in self.facts],
+        }
 
 
 class People(Facts):

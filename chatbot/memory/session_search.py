@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -25,14 +25,11 @@ from chatbot.stores.base import TranscriptStore
 from chatbot.stores.bm25 import about, rank
 from chatbot.stores.errors import MissingFolder, StoreError
 from chatbot.stores.observation import Observation
-from chatbot.stores.query import Filter
+from chatbot.stores.query import Filter, Progress
 from chatbot.stores.records import TranscriptEntry, format_time
-from chatbot.stores.session_terms import Row, SessionTerms, pack
+from chatbot.stores.session_terms import Row, SessionTerms, version_of
 
 logger = logging.getLogger(__name__)
-
-Progress = Callable[[int, int], None]
-"""Told how much is done, and of how much."""
 
 SPOKEN = ("user", "assistant")
 """The roles whose words are searched: what tools were asked and answered is no conversation."""
@@ -136,7 +133,7 @@ async def _candidates(
     changed: list[tuple[SessionHandle, str]] = []
     for session in sessions:
         stamp = await _stamp(session)
-        if stamp and session.id in looked and looked[session.id][0] == stamp:
+        if stamp and session.id in looked and looked[session.id][0] == version_of(stamp):
             counts[session.id] = looked[session.id][1]
         else:
             changed.append((session, stamp))
@@ -174,7 +171,7 @@ def _keep(
         held = Counter(term for text in spoken for term in set(terms(text)))
         answers[session] = tuple(held[term] for term in asked)
         if stamp:
-            rows.append((session, stamp, pack(held)))
+            rows.append((session, stamp, held))
     known.put(rows)
     return answers
 

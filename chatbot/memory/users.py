@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from chatbot.errors import SessionNotFound
+from chatbot.memory.erasure import bar_derived
 from chatbot.memory.namespaces import user_of
 from chatbot.memory.origins import marks_of, marks_of_fact
 from chatbot.memory.record import SessionRecord
@@ -124,6 +125,7 @@ async def _erase_rows(memory: MemorySystem) -> list[str]:
         erased += await scope.store.purge(view, [fact.id for fact in facts], alone=True)
     while rows := await scope.rows(Filter(statuses=STATUSES), view=view, limit=MOST_AT_ONCE):
         await scope.bar([mark for row in rows for mark in marks_of(row)])
+        await bar_derived(scope, [row.id for row in rows])
         with suppress(UnknownObservation):  # another process was faster
             erased += await scope.store.purge(view, [row.id for row in rows])
     return erased

@@ -40,6 +40,11 @@ class Model(AsyncResource):
         """Prepare the first call in the background. Returns at once, never raises."""
         return
 
+    @property
+    def loading(self) -> str:
+        """What has to be loaded before the next call, such as a library; empty if nothing has to."""
+        return ""
+
     async def ready(self) -> None:
         """Wait until a call needs to load nothing more. Never raises: what is wrong is told by the first call."""
         self.warm()
@@ -63,6 +68,10 @@ class Model(AsyncResource):
     async def json_mode(self) -> JsonMode:
         """Return the support for JSON output; with none, only the prompt can ask for it."""
         return ""
+
+    async def sees_images(self) -> bool:
+        """Return whether it can be shown pictures."""
+        return False
 
     async def unknown_options(self, options: CallOptions) -> tuple[str, ...]:  # noqa: ARG002 - most know them all
         """The names of those that the model does not know, though they change what a reply means."""

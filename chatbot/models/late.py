@@ -55,6 +55,11 @@ def has_begun() -> bool:
     return _under_way is not None
 
 
+def is_loaded() -> bool:
+    """Return True once the import has ended."""
+    return _under_way is not None and _under_way.done()
+
+
 async def litellm() -> ModuleType:
     """Return the imported module. Raises `ProviderFailed` if the import failed."""
     loading = begin()

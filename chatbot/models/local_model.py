@@ -39,6 +39,11 @@ class LocalModel(LiteLLMModel):
         late.begin()
         self._engine.warm()
 
+    @property
+    def loading(self) -> str:
+        """LiteLLM or the weights, until they are loaded."""
+        return super().loading or ("" if self._engine.is_loaded else self.name)
+
     async def ready(self) -> None:
         """See `Model`: the weights are loaded, too."""
         self.warm()
@@ -51,6 +56,10 @@ class LocalModel(LiteLLMModel):
         await asyncio.to_thread(find_model, self._settings.name.removeprefix(PREFIX))
         if importlib.util.find_spec("cyllama") is None:
             raise missing_engine()
+
+    async def sees_images(self) -> bool:
+        """Return False: the engine reads text alone."""
+        return False
 
     async def context_window(self) -> int:
         """Return the window of the loaded model."""

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from typing import Any
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.middleware.cors import CORSMiddleware
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Match
+from starlette.routing import BaseRoute, Match
 
 from chatbot.errors import ChatbotError
+from chatbot.operation import Operation
+from chatbot.operations import OPERATIONS
 from chatbot.server.bodies import Bodies
 from chatbot.server.dependencies import known_parameters_only
 from chatbot.server.document import DocumentedApi, methods_of
@@ -51,14 +54,11 @@ def create_app(house: House, *, open_paths: Collection[str] = OPEN_PATHS | PAGE_
         redoc_url=None,
     )
     app.state.house = house
-    for router in (models.router, completions.router, responses.router, embeddings.router, *routers()):
-        app.include_router(router, dependencies=[Depends(known_parameters_only)])
+    app.router.routes.extend(_routes(tuple(OPERATIONS)))
     if house.telemetry is not None and house.telemetry.can_be_read:
         from chatbot.server.metrics import router_for  # needs the extra
 
         app.include_router(router_for(house.telemetry))
-    add_page(app)
-    app.add_api_route("/health", _health, summary="Health check", tags=["server"])
     _tell_of_errors(app)
     # The last one added is the first one asked.
     app.add_middleware(
@@ -79,6 +79,17 @@ def create_app(house: House, *, open_paths: Collection[str] = OPEN_PATHS | PAGE_
             CORSMiddleware, allow_origins=settings.allowed_origins, allow_methods=["*"], allow_headers=["*"]
         )
     return app
+
+
+@lru_cache(maxsize=2)  # making them takes longer than the rest of a server; they hold nothing of one
+def _routes(operations: tuple[Operation, ...]) -> tuple[BaseRoute, ...]:
+    """The routes of every server with these operations."""
+    every = APIRouter()
+    for router in (models.router, completions.router, responses.router, embeddings.router, *routers(operations)):
+        every.include_router(router, dependencies=[Depends(known_parameters_only)])
+    add_page(every)
+    every.add_api_route("/health", _health, summary="Health check", tags=["server"])
+    return tuple(every.routes)
 
 
 async def _health() -> dict[str, str]:

@@ -142,7 +142,7 @@ def _message(error: Exception, code: str, caller: Caller | None) -> str:
     if caller is not None and caller.is_owner:
         return str(error)
     if not hides:
-        return app.without_folders(str(error)) if isinstance(error, app.ModelError) else str(error)
+        return app.without_folders(str(error)) if isinstance(error, app.ModelError | app.BudgetExceeded) else str(error)
     logger.error("%s", error)
     return f"the server cannot do that ({code.replace('_', ' ')}); see the server's log"
 

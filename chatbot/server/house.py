@@ -7,8 +7,9 @@ import logging
 from collections.abc import Callable
 from contextvars import Context
 from dataclasses import replace
+from typing import Self
 
-from chatbot.errors import ChatbotError, IdentityError, ToolError
+from chatbot.errors import ChatbotError, ConfigError, IdentityError, ToolError
 from chatbot.identity import FILE_NAME, list_identities
 from chatbot.messages import ToolCall
 from chatbot.runtime import Options, Runtime, Setup
@@ -18,7 +19,9 @@ from chatbot.server.requests import Requests
 from chatbot.server.tokens import Tokens
 from chatbot.server.turns import Turns, cancelled
 from chatbot.server.visit import Visit
-from chatbot.stores.errors import StoreError, did_you_mean
+from chatbot.stores.backend import Backend
+from chatbot.stores.backends import open_backend
+from chatbot.stores.errors import ConflictingChange, StoreError, did_you_mean
 from chatbot.stores.lifecycle import AsyncResource
 from chatbot.telemetry import open_telemetry
 
@@ -43,8 +46,8 @@ class House(AsyncResource):
         self._own_telemetry = None if options.telemetry else open_telemetry(config.telemetry, serves=True)
         self.telemetry = options.telemetry or self._own_telemetry
         self._options = replace(options, settings=self.setup.settings, telemetry=self.telemetry)
-        self.tokens = Tokens.of(self.setup.identities)
-        self.requests = Requests.of(self.setup.identities)
+        self.tokens = Tokens.of(self.setup.server_home)
+        self.requests = Requests.of(self.setup.server_home)
         self.turns = Turns()
         self.at_work: set[asyncio.Task[None]] = set()
         """Requests that go on though their client may have left."""
@@ -93,6 +96,21 @@ class House(AsyncResource):
                     self._runtimes[identity] = await asyncio.create_task(self._open(identity), context=Context())
         return self._runtimes[identity]
 
+    async def reopen(self, identity: str) -> None:
+        """Open an identity with its settings as they are now. Raises what opening raises, and changes nothing then.
+
+        Raises `ConflictingChange` while it is answering.
+        """
+        if self.turns.of_identity(identity):
+            raise ConflictingChange("a reply is being written: save again when it is complete")
+        async with self._opening:
+            new = await asyncio.create_task(self._open(identity), context=Context())
+            former = self._runtimes.pop(identity, None)
+            self._runtimes[identity] = new
+        self._chats.drop(identity)
+        if former is not None:
+            await former.aclose()
+
     async def warm(self) -> None:
         """Get the usual identity ready, so that its first turn is as fast as the second.
 
@@ -140,11 +158,25 @@ class House(AsyncResource):
             "terminal, or list it in [server] unasked_tools"
         )
 
+    async def __aenter__(self) -> Self:
+        """Raise `ConfigError` where the database itself would not keep identities apart."""
+        backend = open_backend(self.setup.home)
+        try:
+            await self._check_apart(backend)
+        finally:
+            backend.close()
+        return self
+
+    async def _check_apart(self, backend: Backend) -> None:
+        if reason := await asyncio.to_thread(backend.why_not_apart):
+            raise ConfigError(reason)
+
     async def _open(self, identity: str) -> Runtime:
         if self._tidying is None:
             self._tidying = asyncio.create_task(self._tidy(), name="tidying")
         runtime = await asyncio.to_thread(self._open_runtime, replace(self._options, identity=identity))
         runtime.confirm = runtime.confirm or self._is_listed
+        await self._check_apart(runtime.memory.backend)
         await runtime.__aenter__()
         runtime.warm()
         return runtime

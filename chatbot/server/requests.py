@@ -16,14 +16,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from chatbot.memory.namespaces import digest_of
 from chatbot.memory.record import utc_now
-from chatbot.server.tokens import FOLDER
 from chatbot.stores.backend import Mark, Pen, Place
 from chatbot.stores.backends import open_place
+from chatbot.stores.home import Home
 from chatbot.stores.records import format_time, parse_time
 
 _LINES = "requests"
@@ -60,9 +59,9 @@ class Requests:
         """Suffixes of the callers whose records were deleted."""
 
     @classmethod
-    def of(cls, identities: Path) -> Requests:
-        """The requests to the identities in that folder."""
-        return cls(open_place(identities / FOLDER))
+    def of(cls, home: Home) -> Requests:
+        """The requests that are kept there."""
+        return cls(open_place(home))
 
     def begin(self, caller: str, key: str, request: str) -> Known | None:
         """Return the stored request; if it is new, store it as started and return None."""

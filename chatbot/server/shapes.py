@@ -9,7 +9,7 @@ from typing import Any, Self, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 from chatbot import operations
-from chatbot.memory import SessionRecord, people, reading, tasks
+from chatbot.memory import SessionRecord, people, reading, recall, tasks
 from chatbot.memory.erasure import Erasure
 from chatbot.memory.session_search import SessionHit
 from chatbot.memory.writing import Remembered
@@ -86,6 +86,23 @@ class Entry(Shape):
     """What was said."""
     at: datetime
     """When it was written."""
+
+
+class Comparison(Shape):
+    """Two sessions beside one another."""
+
+    common: int
+    """How many entries both have in common at the beginning."""
+    left: list[Entry]
+    """What follows in the one."""
+    right: list[Entry]
+    """What follows in the other."""
+
+    @classmethod
+    def of(cls, item: operations.Compared) -> Self:
+        """Override `Shape`."""
+        left, right = ([Entry.of(entry) for entry in part.rows] for part in (item.left, item.right))
+        return cls(common=item.common, left=left, right=right)
 
 
 class Memory(Shape):
@@ -291,6 +308,13 @@ class Hit(Shape):
     """What was found."""
 
 
+class Recalled(Hit):
+    """Something that a message recalls, best first."""
+
+    changed_at: datetime | None
+    """When a later statement made it outdated; null where none did."""
+
+
 class Changed(Shape):
     """The value of a field before and after."""
 
@@ -384,6 +408,7 @@ class Found(Shape):
 SHAPES: dict[Any, type[Shape]] = {
     Observation: Memory,
     reading.Hit: Hit,
+    recall.Recalled: Recalled,
     query.Version: Version,
     Remembered: Outcome,
     operations.Purged: Purged,
@@ -394,5 +419,6 @@ SHAPES: dict[Any, type[Shape]] = {
     SessionRecord: Session,
     SessionHit: Found,
     Erasure: Deletion,
+    operations.Compared: Comparison,
 }
 """The shape of each type; what is not here is shown as pydantic shows it."""

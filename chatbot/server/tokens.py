@@ -15,7 +15,6 @@ import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from chatbot.errors import UnknownToken
@@ -27,9 +26,9 @@ from chatbot.stores.backend import Place
 from chatbot.stores.backends import open_place
 from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat
 from chatbot.stores.fields import one_line
+from chatbot.stores.home import Home
 from chatbot.stores.records import format_time, parse_time
 
-FOLDER = ".server"
 NAME = "tokens.json"
 VERSION = 1
 _PREFIX = "cbt_"
@@ -89,9 +88,9 @@ class Tokens:
         self._read: tuple[bytes | None, tuple[Token, ...]] = (None, ())
 
     @classmethod
-    def of(cls, identities: Path) -> Tokens:
-        """The tokens for the identities in that folder."""
-        return cls(open_place(identities / FOLDER))
+    def of(cls, home: Home) -> Tokens:
+        """The tokens that are kept there."""
+        return cls(open_place(home))
 
     def all(self) -> tuple[Token, ...]:
         """Return every token, oldest first. Raises `DamagedFile` or `LaterFormat`, which refuses all requests."""

@@ -145,6 +145,9 @@ class Instruments:
         self.retrieved = self._counts("chatbot.memory.rows.retrieved", "Rows that those found")
         self.changed = self._counts("chatbot.memory.rows.changed", "Rows written, by operation")
         self.maintained = self._counts("chatbot.memory.rows.maintained", "Rows that maintenance worked on")
+        self.storage_retries = self._counts(
+            "chatbot.storage.retries", "Transactions that a database was asked for again, by cause"
+        )
         self.stores = self._times("chatbot.store.operation.duration", "Reads and writes of each store", _MEMORY_S)
 
     def _times(self, name: str, description: str, borders: Sequence[float]) -> Histogram:
@@ -181,6 +184,8 @@ class OtelObserver(Observer):
             instruments.first_text.record(amount)
         elif what == "maintained":
             instruments.maintained.add(amount, {"chatbot.deed": labels["deed"]})
+        elif what == "storage_retries":
+            instruments.storage_retries.add(amount, {_ERROR: labels["cause"]})
         else:
             self._add_rows(what, int(amount), {_DONE: labels["operation"]})
 

@@ -12,18 +12,16 @@ from __future__ import annotations
 
 import errno
 import json
-import os
-import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from hashlib import blake2b
 from itertools import accumulate
-from pathlib import Path
 from struct import Struct
 from typing import Any
 from zlib import crc32
 
-from chatbot.stores.errors import StoreFailed
-from chatbot.stores.files import read_between
+from chatbot.stores.errors import StoreBusy, StoreFailed
+from chatbot.stores.shelf import Piece
 
 CHUNK_BYTES = 1 << 13
 _MAGIC = b"chatbot arrays 1"
@@ -35,6 +33,8 @@ _ALIGNED = 8
 _NOT_ITS_FAULT = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 Buffer = bytes | bytearray | memoryview
+Source = Callable[[], AbstractContextManager[Piece]]
+"""Opens the file; raises `OSError`."""
 
 
 class Damaged(Exception):
@@ -65,15 +65,13 @@ class Arrays:
     Threads may read at once: the worst that comes of it is that a chunk is read twice.
     """
 
-    def __init__(self, path: Path, digest: str | None = None) -> None:
-        """Open the file; with a digest, only the very file that `packed` gave it for."""
-        self._path = os.fspath(path)
+    def __init__(self, source: Source, name: str, digest: str | None = None) -> None:
+        """Open the file that messages call `name`; with a digest, only the very file that `packed` gave it for."""
+        self._source = source
+        self._name = name
         try:
-            file = _opened(self._path)
-            try:
-                self._read_header(file, digest)
-            finally:
-                os.close(file)
+            with source() as piece:
+                self._read_header(piece, digest)
         except OSError as error:
             raise self._translated(error) from error
 
@@ -120,41 +118,38 @@ class Arrays:
         if not runs:
             return
         try:
-            file = _opened(self._path)
-            try:
+            with self._source() as piece:
                 for run in runs:
-                    self._read_run(file, *run)
-            finally:
-                os.close(file)
+                    self._read_run(piece, *run)
         except OSError as error:
             raise self._translated(error) from error
         self._is_whole = 0 not in self._have
 
-    def _read_run(self, file: int, first: int, stop: int) -> None:
+    def _read_run(self, piece: Piece, first: int, stop: int) -> None:
         begin, end = first * CHUNK_BYTES, min(stop * CHUNK_BYTES, len(self._body))
-        data = memoryview(read_between(file, begin, end))
+        data = memoryview(piece.read(begin, end))
         sums = self._sums[first:stop]
         if [crc32(data[at : at + CHUNK_BYTES]) for at in range(0, end - begin, CHUNK_BYTES)] != sums:
-            raise Damaged(f"{self._path} is not what was written")
+            raise Damaged(f"{self._name} is not what was written")
         self._body[begin:end] = data
         self._have[first:stop] = b"\1" * (stop - first)
 
-    def _read_header(self, file: int, digest: str | None) -> None:
-        size = os.fstat(file).st_size
-        tail = read_between(file, max(0, size - _TAIL_BYTES), size)
+    def _read_header(self, piece: Piece, digest: str | None) -> None:
+        size = piece.size
+        tail = piece.read(max(0, size - _TAIL_BYTES), size)
         if len(tail) < _FOOTER.size:
-            raise Damaged(f"{self._path} is too short")
+            raise Damaged(f"{self._name} is too short")
         sums, header, found, magic = _FOOTER.unpack(tail[-_FOOTER.size :])
         end = size - _FOOTER.size
         body = end - sums - header
         if magic != _MAGIC or body < 0 or 4 * -(-body // CHUNK_BYTES) != sums:
-            raise Damaged(f"{self._path} has another format")
+            raise Damaged(f"{self._name} has another format")
         if sums + header + _FOOTER.size > len(tail):
-            tail = read_between(file, body, size)
+            tail = piece.read(body, size)
         checksums = tail[-_FOOTER.size - header - sums : -_FOOTER.size - header]
         written = tail[-_FOOTER.size - header : -_FOOTER.size]
         if _digest(checksums, written, body) != found or digest not in {None, found.hex()}:
-            raise Damaged(f"{self._path} is not what was written")
+            raise Damaged(f"{self._name} is not what was written")
         parsed = json.loads(written)
         self.about: Mapping[str, Any] = parsed["about"]
         self._places: dict[str, list[int]] = parsed["arrays"]
@@ -164,24 +159,17 @@ class Arrays:
         self._is_whole = not self._have
 
     def _translated(self, error: OSError) -> Exception:
+        if isinstance(error, StoreFailed | StoreBusy):
+            return error
         if error.errno in _NOT_ITS_FAULT:
-            return StoreFailed(f"{self._path}: {error.strerror}")
-        return Damaged(f"{self._path} cannot be read: {error}")
+            return StoreFailed(f"{self._name}: {error.strerror}")
+        return Damaged(f"{self._name} cannot be read: {error}")
 
 
 def joined(texts: Iterable[bytes]) -> tuple[bytes, list[int]]:
     """Texts one behind the other, and where each begins, the end of the last one included."""
     listed = list(texts)
     return b"".join(listed), list(accumulate(map(len, listed), initial=0))
-
-
-def _opened(path: str) -> int:
-    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    status = os.fstat(file)
-    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
-        os.close(file)
-        raise Damaged(f"{path} is no file of ours")
-    return file
 
 
 def _digest(sums: bytes, header: bytes, body: int) -> bytes:

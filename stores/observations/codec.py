@@ -290,15 +290,18 @@ class Writer(SegmentWriter):  # type: ignore[misc]
 
     def add_segment(self, segment: Segment) -> None:
         """Add the rows of a segment that are not there yet, as Whoosh's `add_reader` would one by one."""
+        rows = np.arange(segment.start, segment.end) - self._start
+        inside = (rows >= 0) & (rows < len(self._texts))
+        free = self._texts[np.where(inside, rows, 0)] == UNKNOWN
+        self.add_documents(segment, np.where(inside & free & (segment.texts != UNKNOWN), rows, -1))
+
+    def add_documents(self, segment: Segment, places: Ints) -> None:
+        """Add documents of a segment at these places, one for each of its documents, where they are not negative."""
         segment.check()
-        start, end = max(segment.start, self._start), min(segment.end, self._end)
-        old, new = slice(start - segment.start, end - segment.start), slice(start - self._start, end - self._start)
-        taken = (self._texts[new] == UNKNOWN) & (segment.texts[old] != UNKNOWN)
-        self._texts[new][taken] = segment.texts[old][taken]
-        self.perdocwriter.codes[:, new][:, taken] = segment.codes[:, old][:, taken]
-        is_taken = np.zeros(len(segment), bool)
-        is_taken[old] = taken
-        self.pool.extend(_part_of(segment, is_taken, segment.start - self._start))
+        taken = np.flatnonzero(places >= 0)
+        self._texts[places[taken]] = segment.texts[taken]
+        self.perdocwriter.codes[:, places[taken]] = segment.codes[:, taken]
+        self.pool.extend(_part_of(segment, places))
 
     def finish(self) -> Draft:
         """The segment, in place of Whoosh's commit, which would write a table of contents."""
@@ -309,16 +312,16 @@ class Writer(SegmentWriter):  # type: ignore[misc]
         return Draft(self._start, self._end, {**self.fieldwriter.arrays, **lengths, "texts": self._texts})
 
 
-def _part_of(segment: Segment, is_taken: Ints, shift: int) -> Part:
-    """The postings of the rows of a segment that are taken over."""
+def _part_of(segment: Segment, places: Ints) -> Part:
+    """The postings of the documents of a segment that are taken over, at their places."""
     firsts, runs = segment.whole("firsts", "<u4").astype("i8"), segment.whole("runs", "<u4").astype("i8")
     postings = segment.postings
-    rows, counts = (postings >> 16).astype("i8"), (postings & MANY).astype("u8")
+    rows, counts = places[postings >> 16], (postings & MANY).astype("u8")
     for place, count in segment.many(0, len(rows)):
         counts[place] = count
-    keep = is_taken[rows]
+    keep = rows >= 0
     fields = np.repeat(segment.whole("fields", "u1").astype("u8"), np.diff(runs))
-    values = (rows + shift).astype("u8") << np.uint64(_DOCUMENT) | fields << np.uint64(_FIELD) | counts
+    values = rows.astype("u8") << np.uint64(_DOCUMENT) | fields << np.uint64(_FIELD) | counts
     kept = np.concatenate([[0], np.cumsum(keep)])
     sizes = np.diff(kept[runs[firsts]]) if len(runs) else np.zeros(0, "i8")
     held = np.flatnonzero(sizes)

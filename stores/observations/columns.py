@@ -9,6 +9,7 @@ import numpy as np
 from chatbot.stores.bm25 import K1, inverse_frequency
 from chatbot.stores.observations.segments import Ints
 from chatbot.stores.observations.table import Table, always
+from chatbot.stores.observations.visible import Visible
 from chatbot.stores.query import Filter
 from chatbot.stores.records import micros
 
@@ -28,6 +29,13 @@ def wanted_rows(table: Table, wanted: Filter) -> Ints | None:
         flags = np.zeros(len(table), bool)
         flags[fitting] = True
     return flags
+
+
+def wanted_and_seen(table: Table, wanted: Filter, visible: Visible) -> Ints:
+    """One flag a row: whether it may be seen, and fits what of `wanted` is not its status."""
+    seen = np.frombuffer(bytes(visible.flags), bool)
+    flags = wanted_rows(table, wanted)
+    return seen if flags is None else flags & seen
 
 
 def sessions_about(table: Table, held: Sequence[Ints]) -> dict[str, float]:

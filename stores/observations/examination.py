@@ -12,6 +12,7 @@ from chatbot.stores.events import parse_event
 from chatbot.stores.flaws import Flaw
 from chatbot.stores.json_lines import record_of
 from chatbot.stores.observations import log, manifest, search
+from chatbot.stores.observations.folder_shelf import FolderShelf
 from chatbot.stores.on_disk.examination import bad_lines
 
 _BEHIND = 4096
@@ -50,7 +51,7 @@ def _index(cache: Cache, rows: int, reindex: Callable[[], int]) -> Flaw:
         is_there = cache.folder.is_symlink() or cache.folder.exists()
         command = f"rm -r {quote(str(cache.folder))} && {_REINDEX}"
         return Flaw("index", "bad", str(error), command, renew if is_there else None)
-    known = manifest.read(cache.folder / search.NAME).entries
+    known = manifest.read(FolderShelf.of(cache, search.NAME)).entries
     covered = known[-1].end if known else 0
     if rows - covered > _BEHIND:
         what = f"the index in {cache.folder} holds {covered:,} of {rows:,} rows" if known else "no index yet"

@@ -9,30 +9,28 @@ Guarded by the owner's lock, except `write` and `release`, which may run beside 
 from __future__ import annotations
 
 import logging
-import os
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from pathlib import Path
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from chatbot.stores.bm25 import Document, average_length
 from chatbot.stores.errors import StoreError
-from chatbot.stores.files import Stamp
 from chatbot.stores.observations import manifest as manifests
 from chatbot.stores.observations import ranking
 from chatbot.stores.observations.arrays import Damaged
 from chatbot.stores.observations.manifest import Manifest
 from chatbot.stores.observations.overlay import FLUSH_ROWS, Overlay, Text
 from chatbot.stores.observations.ranking import Ranked, Totals
-from chatbot.stores.observations.segments import MAX_ROWS, DamagedSegment, Entry, Ints, Segment, remove
+from chatbot.stores.observations.segments import MAX_ROWS, DamagedSegment, Entry, Ints, Segment
 from chatbot.stores.observations.visible import Visible
 from chatbot.stores.query import Corpus
+from chatbot.stores.shelf import Hands, Shelf
 
 __all__ = ["DamagedSegment", "IndexUnusable", "Plan", "TextIndex", "Visible", "Written"]
 
@@ -75,17 +73,16 @@ class Released:
 
     segment: Segment
     manifest: Manifest
-    stamp: Stamp | None
+    stamp: Hashable | None
 
 
 class TextIndex:
-    """See the module. Without a folder everything stays in memory."""
+    """See the module. Without a shelf everything stays in memory."""
 
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = folder or Path()
-        self._is_kept = folder is not None
+    def __init__(self, shelf: Shelf | None) -> None:
+        self._shelf = shelf
         self._manifest = Manifest()
-        self._stamp: Stamp | None = None
+        self._stamp: Hashable | None = None
         self._segments: list[Segment] = []
         self._overlay = Overlay()
         self._log: list[int] = []
@@ -98,21 +95,19 @@ class TextIndex:
 
     @property
     def is_kept(self) -> bool:
-        """Whether there is a folder to keep segments in."""
-        return self._is_kept
+        """Whether there is a shelf to keep segments on."""
+        return self._shelf is not None
 
     def open(self) -> None:
         """Take over the sound segments and remove all else. Raises `IndexUnusable`, never for what is in the files."""
         if find_spec("whoosh") is None:
             raise IndexUnusable("whoosh is not installed")
         try:
-            manifests.prepare(self._folder)
-            if not os.access(self._folder, os.W_OK | os.X_OK):
-                raise IndexUnusable(f"{self._folder} cannot be written")
+            self._kept.prepare()
             self._load()
-            manifests.try_sweep(self._folder, self._manifest)
+            manifests.try_sweep(self._kept, self._manifest)
         except (StoreError, OSError) as error:
-            raise IndexUnusable(f"no text index can be kept in {self._folder}: {error}") from error
+            raise IndexUnusable(f"no text index can be kept in {self._kept.name}: {error}") from error
 
     def close(self) -> None:
         """Forget everything; what is on the disk stays."""
@@ -123,7 +118,7 @@ class TextIndex:
 
     def refresh(self) -> bool:
         """Adopt what another process published; returns whether there was anything. One call to the system if not."""
-        if not self._is_kept or manifests.current_stamp(self._folder) == self._stamp:
+        if self._shelf is None or self._shelf.stamp() == self._stamp:
             return False
         self._load()
         return True
@@ -177,7 +172,7 @@ class TextIndex:
 
     def plan(self, least: int = 0) -> Plan | None:
         """What to write next: None while too little is in memory."""
-        if not self._is_kept or len(self._overlay) < (least or FLUSH_ROWS):
+        if self._shelf is None or len(self._overlay) < (least or FLUSH_ROWS):
             return None
         regions = sorted(self._regions(), reverse=True)
         worthwhile = [region for region in regions if self._is_worthwhile(*region)]
@@ -212,18 +207,19 @@ class TextIndex:
         """
         from chatbot.stores.observations.codec import build
 
-        manifests.prepare(self._folder)
-        right = manifests.begin_writing(self._folder, wait=True)
+        shelf = self._kept
+        shelf.prepare()
+        right = shelf.making(wait=True)
         if right is None:
             return None
         with right:
-            if manifests.read(self._folder).generation != plan.generation:
+            if manifests.read(shelf).generation != plan.generation:
                 return None
             draft = build(plan.start, plan.end, _texts_of(plan, documents), plan.segments, pause)
-            with manifests.changing(self._folder):
-                if manifests.read(self._folder).generation != plan.generation or not is_current():
+            with shelf.alone() as hands:
+                if manifests.read(shelf).generation != plan.generation or not is_current():
                     return None
-                segment = draft.save(self._folder)
+                segment = draft.save(shelf, hands)
             return Written(segment, plan, right.pop_all())
 
     def publish(self, written: Written) -> None:
@@ -233,15 +229,15 @@ class TextIndex:
     def release(self, written: Written) -> Released | None:
         """Let the segment count for others; may run beside everything else, and is to be followed by `adopt`."""
         segment = written.segment
-        with written.right, manifests.changing(self._folder) as place:
-            disk = manifests.read(self._folder)
-            if disk.erasures != written.plan.erasures or not (self._folder / segment.entry.name).is_file():
-                manifests.sweep(place, disk)
+        with written.right, self._kept.alone() as hands:
+            disk = manifests.read(self._kept)
+            if disk.erasures != written.plan.erasures or segment.entry.name not in self._kept.names():
+                manifests.sweep(self._kept, hands, disk)
                 return None
             kept = [entry for entry in disk.entries if entry.end <= segment.start or entry.start >= segment.end]
             after = disk.replaced([*kept, segment.entry])
-            stamp = manifests.write(place, after)
-            manifests.sweep(place, after)
+            stamp = manifests.write(hands, after)
+            manifests.sweep(self._kept, hands, after)
         return Released(segment, after, stamp)
 
     def adopt(self, released: Released | None) -> None:
@@ -257,24 +253,24 @@ class TextIndex:
         """
         self._overlay.drop(rows)
         self._totals.clear()
-        if not self._is_kept:
+        if self._shelf is None:
             return
         known = {segment.entry: segment for segment in self._segments}
-        manifests.prepare(self._folder)
+        self._shelf.prepare()
         made: dict[Entry, Segment] = {}
-        with manifests.changing(self._folder) as place:
-            disk = manifests.read(self._folder)
+        with self._shelf.alone() as hands:
+            disk = manifests.read(self._shelf)
             kept = [entry for entry in disk.entries if not _may_hold(entry, known.get(entry), rows)]
             for entry in {*disk.entries} - {*kept}:
-                if rest := self._without(known.get(entry), rows):
+                if rest := self._without(known.get(entry), rows, hands):
                     made[rest.entry] = rest
             after = disk.replaced([*kept, *made], erased=True)
-            stamp = manifests.write(place, after)
-            manifests.sweep(place, after)
-            place.sync()
+            stamp = manifests.write(hands, after)
+            manifests.sweep(self._shelf, hands, after)
+            hands.sync()
         self._take(after, stamp, made)
 
-    def _without(self, segment: Segment | None, rows: Collection[int]) -> Segment | None:
+    def _without(self, segment: Segment | None, rows: Collection[int], hands: Hands) -> Segment | None:
         """The segment without anything of these rows, on the disk; None where that is not worth it, or not possible."""
         from chatbot.stores.observations.codec import build
 
@@ -283,41 +279,47 @@ class TextIndex:
             return None
         try:
             nothing: list[tuple[int, int, dict[str, dict[str, int]]]] = [(row, 0, {}) for row in inside]
-            return build(segment.start, segment.end, nothing, [segment]).save(self._folder)
+            return build(segment.start, segment.end, nothing, [segment]).save(self._kept, hands)
         except (DamagedSegment, OSError, StoreError) as error:
             logger.info("what is left of %s is indexed again: %s", segment.entry.name, error)
             return None
 
+    @property
+    def _kept(self) -> Shelf:
+        if self._shelf is None:
+            raise IndexUnusable("this index is in memory only")
+        return self._shelf
+
     def _load(self) -> None:
         for _ in range(_ATTEMPTS):
-            stamp, found = manifests.current_stamp(self._folder), manifests.read(self._folder)
-            if self._take(found, stamp, {}) or manifests.current_stamp(self._folder) == stamp:
+            stamp, found = self._kept.stamp(), manifests.read(self._kept)
+            if self._take(found, stamp, {}) or self._kept.stamp() == stamp:
                 break
         if len(self._segments) < len(self._manifest.entries):
             self._drop_bad("it is not what was written")
 
     def _drop_bad(self, why: str) -> None:
         """Unlist and remove what is damaged; nobody will use it, even if that fails."""
-        logger.warning("the index in %s is damaged, and a part of it is built again: %s", self._folder, why)
+        logger.warning("the index in %s is damaged, and a part of it is built again: %s", self._kept.name, why)
         with suppress(StoreError):
             self._remove_bad()
 
     def _remove_bad(self) -> None:
         good = {segment.entry for segment in self._segments}
         bad = {entry for entry in self._manifest.entries if entry not in good}
-        with manifests.changing(self._folder) as place:
-            disk = manifests.read(self._folder)
+        with self._kept.alone() as hands:
+            disk = manifests.read(self._kept)
             gone = [entry for entry in disk.entries if entry in bad]
             after = disk.replaced(entry for entry in disk.entries if entry not in gone)
-            stamp = manifests.write(place, after)
-            remove(self._folder, [entry.name for entry in gone])
+            stamp = manifests.write(hands, after)
+            hands.remove([entry.name for entry in gone])
         self._take(after, stamp, {})
 
-    def _take(self, manifest: Manifest, stamp: Stamp | None, opened: dict[Entry, Segment]) -> bool:
+    def _take(self, manifest: Manifest, stamp: Hashable | None, opened: dict[Entry, Segment]) -> bool:
         """Use this manifest; returns whether all of its segments were sound."""
         known = {segment.entry: segment for segment in self._segments}
         known |= opened
-        found = [known.get(entry) or _opened(self._folder, entry) for entry in manifest.entries]
+        found = [known.get(entry) or _opened(self._shelf, entry) for entry in manifest.entries]
         sound = [segment for segment in found if segment]
         self._stamp = stamp
         self._adopt(manifest, sound)
@@ -385,10 +387,12 @@ def _may_hold(entry: Entry, segment: Segment | None, rows: Iterable[int]) -> boo
     return any(segment is None or segment.texts[row] > 0 for row in inside)
 
 
-def _opened(folder: Path, entry: Entry) -> Segment | None:
+def _opened(shelf: Shelf | None, entry: Entry) -> Segment | None:
     """The segment, if it is the one that was written; its postings are checked when they are read."""
+    if shelf is None:
+        return None
     try:
-        segment = Segment(folder, entry)
+        segment = Segment.opened(shelf, entry)
     except (Damaged, ValueError, KeyError, TypeError):
         return None
     try:

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import compress, islice
+from operator import and_
+from typing import TYPE_CHECKING
 from weakref import WeakMethod
 
 from chatbot.stores.access import Guard, View, may_see
@@ -41,12 +43,11 @@ from chatbot.stores.fields import fold
 from chatbot.stores.history import naming, shown, version
 from chatbot.stores.log import Change, Log, Place, Writing
 from chatbot.stores.observation import STATUSES, Observation, Status, Triple
-from chatbot.stores.observations import snapshot
+from chatbot.stores.observations import search, snapshot
 from chatbot.stores.observations.log import event_of
 from chatbot.stores.observations.rewriting import erasing, uncounted
 from chatbot.stores.observations.search import Search
 from chatbot.stores.observations.table import Table, always, is_few, text_digest
-from chatbot.stores.observations.vectors import Vectors
 from chatbot.stores.query import (
     Corpus,
     Facet,
@@ -67,10 +68,16 @@ from chatbot.stores.query import (
 )
 from chatbot.stores.records import micros, moment
 from chatbot.stores.row_state import RowState
+from chatbot.stores.shelf import Shelf
 from chatbot.stores.vectors import one_dimension, unit
+
+if TYPE_CHECKING:
+    from chatbot.stores.observations.vectors import Vectors
 
 logger = logging.getLogger(__name__)
 
+FORMER_VECTORS = "vectors"
+"""The file of vectors of earlier releases: erased with the first change, for it is of no use any more."""
 _KEPT_BODIES = 2_048
 _SNAPSHOT_AFTER = 128
 """Lines of the journal that are worth a new snapshot, for each process that begins reads them."""
@@ -92,7 +99,9 @@ class Request:
 class Keeper:
     """All that is known of an identity's observations."""
 
-    def __init__(self, log: Log, cache: Cache, *, max_observations: int, ttl_days: float) -> None:
+    def __init__(
+        self, log: Log, cache: Cache, shelf: Callable[[str], Shelf], *, max_observations: int, ttl_days: float
+    ) -> None:
         self._log = log
         self._cache = cache
         self._max_observations = max_observations
@@ -102,10 +111,14 @@ class Keeper:
         self._bodies: OrderedDict[int, Observation] = OrderedDict()
         self._is_open = False
         self._is_closed = False
+        self._is_steady = False
         self._rest = _resting(WeakMethod(self.rest))
         self._snapshot_lines = 0
-        self._vectors = Vectors(cache)
-        self.search = Search(cache, self._lock, lambda: self._table.texts, self._document_row, self._log.is_replaced)
+        self._shelf = shelf
+        self._known_vectors: Vectors | None = None
+        self.search = Search(
+            shelf(search.NAME), self._lock, lambda: self._table.texts, self._document_row, self._log.is_replaced
+        )
 
     def commit(self, requests: Sequence[Request]) -> bool:
         """Decide and write; durable on return, which tells whether `compact` is due.
@@ -162,7 +175,12 @@ class Keeper:
     def candidates(self, view: View, question: Question, wanted: Filter) -> Candidates:
         """See `ObservationStore`."""
         with self._lock:
-            return without_waiting(gathered(_AtOnce(self), view, question, wanted))
+            self._catch_up()
+            self._is_steady = True  # one answer to all of its questions, and one look at the files
+            try:
+                return without_waiting(gathered(_AtOnce(self), view, question, wanted))
+            finally:
+                self._is_steady = False
 
     def frequencies(self, view: View, terms: Sequence[str]) -> dict[str, int]:
         """See `ObservationStore`."""
@@ -204,68 +222,61 @@ class Keeper:
         """See `ObservationStore`."""
         limit = check_limit(limit)
         with self._lock:
-            flags = self._seen(view)
-            self._vectors.catch_up()
-            self._vectors.check(model)
+            self._catch_up()
+            vectors, table = self._vectors(), self._table
+            vectors.check(model)
             if "active" not in wanted.statuses:
                 return []
-            table = self._table
-            numbers, fits = table.fitting(wanted), table.test(wanted)
-            found = (
-                (number, cosine)
-                for cosine, number in self._vectors.nearest(unit(vector), table.texts, flags)
-                if (numbers is None or number in numbers) and fits(number)
-            )
-            best = list(islice(found, limit))
-            return table.matches([number for number, _ in best], [cosine for _, cosine in best])
+            from chatbot.stores.observations.columns import wanted_and_seen
+
+            mask = wanted_and_seen(table, wanted, table.visible(view))
+            numbers, cosines = vectors.nearest(unit(vector), table.texts, mask)
+            return table.matches(numbers[:limit].tolist(), cosines[:limit].tolist())
 
     def missing_vectors(self, view: View, *, model: str, limit: int) -> list[Observation]:
         """See `ObservationStore`."""
         limit = check_limit(limit)
         with self._lock:
             flags = self._seen(view)
-            self._vectors.catch_up()
-            self._vectors.check(model)
-            texts = self._table.texts
-            missing = (
-                number
-                for number in range(len(flags) - 1, -1, -1)
-                if flags[number] and not self._vectors.has(number, texts[number])
-            )
+            vectors = self._vectors()
+            vectors.check(model)
+            present = vectors.present(self._table.texts).tobytes()
+            missing = (number for number in range(len(flags) - 1, -1, -1) if flags[number] and not present[number])
             return [self._row(number) for number in islice(missing, limit)]
 
     def put_vectors(self, model: str, vectors: Sequence[tuple[Observation, Sequence[float]]]) -> int:
         """See `ObservationStore`."""
         dimension = one_dimension(each for _, each in vectors)
         with self._alone():
-            self._vectors.catch_up()
-            self._vectors.check(model, dimension)
+            vectors_ = self._vectors()
+            vectors_.check(model, dimension)
             numbers, texts = self._table.numbers, self._table.texts
             kept = {
                 number: (number, digest, unit(values))
                 for row, values in vectors
                 if (number := numbers.get(row.id)) is not None
                 and (digest := text_digest(row)) == texts[number]
-                and not self._vectors.has(number, digest)
+                and not vectors_.has(number, digest)
             }
             if kept:
-                self._vectors.add(model, dimension, kept.values())
-                self._vectors.compact(texts)
+                self._cache.remove(FORMER_VECTORS)
+                vectors_.add(model, dimension, kept.values(), texts)
         return len(kept)
 
     def forget_vectors(self) -> None:
         """See `ObservationStore`."""
         with self._alone():
-            self._vectors.remove()
+            self._cache.remove(FORMER_VECTORS)
+            self._vectors().remove()
 
     def vector_stats(self, view: View) -> VectorStats:
         """See `ObservationStore`."""
         with self._lock:
             flags = self._seen(view)
-            self._vectors.catch_up()
-            texts = self._table.texts
-            embedded = sum(self._vectors.has(number, texts[number]) for number, seen in enumerate(flags) if seen)
-            return VectorStats(self._vectors.model, self._vectors.dimension, embedded, flags.count(1) - embedded)
+            vectors = self._vectors()
+            present = vectors.present(self._table.texts).tobytes()
+            embedded = sum(map(and_, flags, present))
+            return VectorStats(vectors.model, vectors.dimension, embedded, flags.count(1) - embedded)
 
     def outline(self, view: View, ids: Sequence[str], wanted: Filter) -> list[Match]:
         """See `ObservationStore`."""
@@ -346,7 +357,8 @@ class Keeper:
             self._cache.remove(snapshot.NAME)
             numbers = {self._table.numbers[each] for each in gone}
             self.search.erase(numbers)
-            self._vectors.erase(numbers)
+            self._cache.remove(FORMER_VECTORS)
+            self._vectors().erase(numbers)
             begun = {self._table.starts[number]: (number, self._table.ids[number]) for number in numbers}
             change = erasing(begun, view.now, who=who, why=why, facts=facts, before=self._table.ids.erased)
             self._rewrite(writing, change, besides=numbers)
@@ -441,7 +453,6 @@ class Keeper:
             self._is_closed = True
             OPEN.closed(id(self))
             self.search.close()
-            self._vectors.close()
             self._log.close()
 
     def observation(self, observation_id: str) -> Observation | None:
@@ -499,13 +510,14 @@ class Keeper:
         if not self._lock.acquire(blocking=False):
             return False
         try:
-            self._vectors.close()
             self._log.rest()
         finally:
             self._lock.release()
         return True
 
     def _catch_up(self) -> None:
+        if self._is_steady:
+            return
         if self._is_closed:
             raise Closed("the store of observations is closed")
         OPEN.used(id(self), self._rest)
@@ -520,6 +532,15 @@ class Keeper:
             event = event_of(line, self._log.name)
             if event is not None:
                 self._fold_safely(event, place)
+
+    def _vectors(self) -> Vectors:
+        """The vectors, as they are by now."""
+        if self._known_vectors is None:
+            from chatbot.stores.observations.vectors import NAME, Vectors
+
+            self._known_vectors = Vectors(self._shelf(NAME))
+        self._known_vectors.catch_up()
+        return self._known_vectors
 
     def _open(self) -> None:
         self._log.start_again()
@@ -549,7 +570,7 @@ class Keeper:
         self._table = Table()
         self._bodies.clear()
         self.search.close()
-        self._vectors.close()
+        self._known_vectors = None
         self._is_open = False
         self._snapshot_lines = 0
 
@@ -596,7 +617,7 @@ class Keeper:
             raise InvalidValue(f"the id {row.id} is used twice: the first row stands")
         number = self._table.add(row, place)
         self._keep_body(number, row)
-        self.search.note(number)
+        self.search.note(number, row)
         for each in implied(event):
             self._fold_change(each, place)
 
@@ -626,7 +647,7 @@ class Keeper:
                 before = self._row(number)
                 after = applied(before, event)
                 self._table.change(before, after)
-                self.search.note(number)
+                self.search.note(number, after)
                 self._keep_body(number, after)
             self._table.note_line(number, place)
 
@@ -640,6 +661,9 @@ class Keeper:
     def _rows(self, numbers: Sequence[int], view: View) -> list[Observation]:
         """The observations, for a caller who may see them."""
         sees = naming(view, self._guard_of)
+        self._log.fetch(
+            place for number in numbers if number not in self._bodies for place in self._table.places(number)
+        )
         return [shown(self._row(number), sees) for number in numbers]
 
     def _guard_of(self, observation_id: str) -> Guard | None:

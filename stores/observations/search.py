@@ -11,20 +11,16 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
-from pathlib import Path
-from shutil import rmtree
 from typing import TYPE_CHECKING, TypeVar
 
 from chatbot.stores.bm25 import Document
-from chatbot.stores.cache import Cache
 from chatbot.stores.documents import document_of
 from chatbot.stores.errors import MissingFolder, StoreError
-from chatbot.stores.files import translated
 from chatbot.stores.observation import Observation
 from chatbot.stores.observations.overlay import FLUSH_ROWS
 from chatbot.stores.observations.visible import Visible
 from chatbot.stores.query import Corpus, Progress
+from chatbot.stores.shelf import Shelf
 
 if TYPE_CHECKING:
     from chatbot.stores.observations.index import Plan, TextIndex, Written
@@ -44,6 +40,8 @@ _AT_ONCE = 128
 """Rows that are read while the lock is held, when the index is built again."""
 _PUT_AT_MOST = 4 * FLUSH_ROWS
 """More missing rows than this are written into the index before they are searched."""
+_MOST_HELD = 1 << 13
+"""Rows that are kept until they are put; what comes while so many wait is read again."""
 _PAUSE_S = 0.0001
 """Between two rows of a batch, so that a search need not wait until Python takes the interpreter from us."""
 
@@ -56,26 +54,27 @@ class Search:
 
     def __init__(
         self,
-        cache: Cache,
+        shelf: Shelf,
         lock: threading.RLock,
         versions: Callable[[], array[int]],
         row_of: RowOf,
         is_replaced: Callable[[], bool],
     ) -> None:
-        self._cache = cache
+        self._shelf = shelf
         self._lock = lock
         self._versions = versions
         self._row_of = row_of
         self._is_replaced = is_replaced
         self._index: TextIndex | None = None
-        self._stale: set[int] = set()
+        self._stale: dict[int, Observation | None] = {}
+        """The rows to be put; of some the row itself, which need not be read then."""
         self._is_whole = False
         self.progress: Progress | None = None
 
-    def note(self, number: int) -> None:
-        """The row is new, or its text changed."""
+    def note(self, number: int, row: Observation | None = None) -> None:
+        """The row is new, or its text changed. `row` is as it is now, where it is at hand."""
         if self._index is not None:
-            self._stale.add(number)
+            self._stale[number] = row if len(self._stale) < _MOST_HELD else None
 
     def ranked(self, terms: Sequence[str], visible: Visible, limit: int, wanted: Ints | None) -> Ranked:
         """The best of the visible rows that hold any of the terms, of those that are `wanted` where that is given."""
@@ -94,9 +93,10 @@ class Search:
         index = self._index or self._opened()
         self._is_whole = False  # whatever fails, what is still a row is found again
         if not index.is_kept:
-            self._remove_files()
+            self._shelf.clear()
         index.erase(numbers)
-        self._stale.difference_update(numbers)
+        for number in numbers:
+            self._stale.pop(number, None)
 
     def rebuild(self, progress: Progress | None) -> None:
         """Throw the index away and write it again, however small it is."""
@@ -108,7 +108,7 @@ class Search:
                 index.erase(range(len(self._versions())))
                 self._write_all(index)
         except (OSError, StoreError) as error:
-            logger.warning("the index of %s cannot be written and stays in memory: %s", self._cache.folder, error)
+            logger.warning("the index of %s cannot be written and stays in memory: %s", self._shelf.name, error)
             self._index = self._in_memory()
         finally:
             self.progress = before
@@ -146,7 +146,7 @@ class Search:
         except MissingFolder:
             return False  # another process has removed the index
         except (OSError, StoreError) as error:
-            logger.warning("the index of %s stays behind, which costs memory alone: %s", self._cache.folder, error)
+            logger.warning("the index of %s stays behind, which costs memory alone: %s", self._shelf.name, error)
         return False
 
     def leave(self) -> None:
@@ -182,8 +182,8 @@ class Search:
             self._is_whole = False
         if not self._is_whole:
             self._fill(index)
-        for number in self._stale:
-            self._put(index, number)
+        for number, row in self._stale.items():
+            self._put(index, number, row)
         self._stale.clear()
         return index
 
@@ -191,7 +191,7 @@ class Search:
         from chatbot.stores.observations.index import IndexUnusable, TextIndex
 
         try:
-            index = TextIndex(self._cache.prepare() / NAME)
+            index = TextIndex(self._shelf)
             index.open()
         except (IndexUnusable, StoreError, OSError) as error:
             logger.warning("no text index can be kept, so every process reads all rows anew: %s", error)
@@ -217,7 +217,7 @@ class Search:
     def _write_all(self, index: TextIndex) -> None:
         rows = len(self._versions())
         if self.progress is None:
-            logger.info("indexing %d rows in %s", rows, self._cache.folder)
+            logger.info("indexing %d rows in %s", rows, self._shelf.name)
         for plan in index.rebuild_plans(rows):
             try:
                 written = self._write(index, plan)
@@ -227,7 +227,7 @@ class Search:
             except MissingFolder:
                 return  # another process, which can keep no index, has removed ours: what is missing stays in memory
             except (OSError, StoreError) as error:
-                logger.warning("the index of %s is not whole, which costs memory: %s", self._cache.folder, error)
+                logger.warning("the index of %s is not whole, which costs memory: %s", self._shelf.name, error)
                 return
             if self.progress is not None:
                 self.progress(plan.end, rows)
@@ -239,8 +239,9 @@ class Search:
         """False once rows were erased: what was read may be among them, for that was without the journal's lock."""
         return not self._is_replaced() and self._index is index
 
-    def _put(self, index: TextIndex, number: int) -> None:
-        index.put(number, self._versions()[number], _document(self._row_of(number)))
+    def _put(self, index: TextIndex, number: int, row: Observation | None = None) -> None:
+        version = self._versions()[number]
+        index.put(number, version, _document(row if row is not None and version else self._row_of(number)))
 
     def _documents(self, plan: Plan) -> Iterator[tuple[int, int, Document]]:
         for begin in range(plan.start, plan.end, _AT_ONCE):
@@ -250,16 +251,6 @@ class Search:
                 rows = [(number, versions[number], self._row_of(number)) for number in numbers]
             for number, version, row in rows:
                 yield number, version, _document(row)
-
-    def _remove_files(self) -> None:
-        folder: Path = self._cache.folder / NAME
-        with translated(self._cache.folder):
-            while folder.is_symlink() or folder.exists():
-                if folder.is_symlink():
-                    folder.unlink()
-                else:
-                    with suppress(FileNotFoundError):  # another process removes it too
-                        rmtree(folder)
 
 
 def _document(row: Observation | None) -> Document:

@@ -19,11 +19,10 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
-from pathlib import Path
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,8 +30,8 @@ from numpy.typing import NDArray
 
 from chatbot.stores.analysis import VERSION
 from chatbot.stores.bm25 import FIELDS, LENGTHS
-from chatbot.stores.files import opened
 from chatbot.stores.observations.arrays import Arrays, Damaged, packed
+from chatbot.stores.shelf import Hands, Shelf
 
 FORMAT = f"4.{VERSION}"
 """Of the files and of the terms in them: an index of another is built again."""
@@ -98,22 +97,24 @@ class Draft:
     end: int
     arrays: Mapping[str, Ints] = field(repr=False)
 
-    def save(self, folder: Path) -> Segment:
-        """Put the file beside the manifest; it is whole or not there. Needs the folder's lock.
+    @property
+    def totals(self) -> tuple[int, ...]:
+        """The sum of the lengths of each of `FIELDS`."""
+        return tuple(_total(self.arrays.get(f"codes{number}")) for number in range(len(FIELDS)))
 
-        It need not survive a power cut: what is not what was written is built again.
-        """
+    def packed(self) -> tuple[bytes, str]:
+        """The segment as a file, and its digest."""
+        about = {"start": self.start, "end": self.end, "fields": FIELDS, "totals": self.totals}
+        return packed({name: array.tobytes() for name, array in self.arrays.items()}, about)
+
+    def save(self, shelf: Shelf, hands: Hands) -> Segment:
+        """Put the segment on the shelf; it need not survive a power cut: what is damaged is built again."""
         texts = self.arrays["texts"]
         known = int(np.count_nonzero(texts != UNKNOWN))
-        totals = tuple(_total(self.arrays.get(f"codes{number}")) for number in range(len(FIELDS)))
-        about = {"start": self.start, "end": self.end, "fields": FIELDS}
-        data, digest = packed({name: array.tobytes() for name, array in self.arrays.items()}, about)
-        entry = Entry(f"seg-{secrets.token_hex(8)}", self.start, self.end, known, totals, digest)
-        with opened(folder) as place:
-            draft = f"tmp-{secrets.token_hex(8)}"
-            place.create(draft, data, durable=False)
-            place.rename(draft, entry.name, durable=False)
-        segment = Segment(folder, entry)
+        data, digest = self.packed()
+        entry = Entry(f"seg-{secrets.token_hex(8)}", self.start, self.end, known, self.totals, digest)
+        hands.put(entry.name, data)
+        segment = Segment.opened(shelf, entry)
         segment.texts = texts
         return segment
 
@@ -132,16 +133,21 @@ class Segment:
     What reads may raise `DamagedSegment`, which is the end of the segment: its rows have to be indexed again.
     """
 
-    def __init__(self, folder: Path, entry: Entry) -> None:
-        """Open the file. Raises `Damaged` where it is not the one that the entry is of."""
+    def __init__(self, arrays: Arrays, entry: Entry) -> None:
+        """The segment in these arrays. Raises `Damaged` where they are not those that the entry is of."""
         self.entry = entry
         self.start, self.end = entry.start, entry.end
-        self._arrays = Arrays(folder / entry.name, entry.digest)
+        self._arrays = arrays
         about = self._arrays.about
         if (about["start"], about["end"], about["fields"]) != (entry.start, entry.end, list(FIELDS)):
             raise Damaged(f"{entry.name} holds other rows than the manifest says")
         self.postings = self._view("postings", "<u4")
         self._known: dict[str, Sequence[Run]] = {}
+
+    @classmethod
+    def opened(cls, shelf: Shelf, entry: Entry) -> Segment:
+        """The segment on a shelf. Raises `Damaged` where it is not the one that the entry is of."""
+        return cls(Arrays(partial(shelf.opened, entry.name), f"{shelf.name}/{entry.name}", entry.digest), entry)
 
     def __len__(self) -> int:
         return self.end - self.start
@@ -270,18 +276,6 @@ class Segment:
 
     def _view(self, name: str, kind: str) -> Ints:
         return np.frombuffer(self._arrays.buffer(name), kind)
-
-
-def remove(folder: Path, names: Collection[str]) -> None:
-    """Delete what has one of these names, whatever it is, without looking into it."""
-    from shutil import rmtree
-
-    for name in names:
-        path = folder / name
-        if path.is_symlink() or not path.is_dir():
-            path.unlink(missing_ok=True)
-        else:
-            rmtree(path)
 
 
 @contextmanager

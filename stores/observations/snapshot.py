@@ -6,10 +6,12 @@ away and the journal read from its start.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from chatbot.stores.log import Mark
 from chatbot.stores.observations.arrays import Arrays, Damaged, packed
+from chatbot.stores.observations.folder_shelf import file_piece
 from chatbot.stores.observations.table import Table
 
 NAME = "table"
@@ -29,7 +31,7 @@ def dump(table: Table, mark: Mark) -> bytes:
 def load(path: Path) -> tuple[Table, Mark]:
     """What `dump` was given. Raises `BadSnapshot`."""
     try:
-        arrays = Arrays(path)
+        arrays = Arrays(partial(file_piece, path), str(path))
         arrays.load_all()
         return Table.of(arrays.about, arrays.all()), Mark(*arrays.about["position"])
     except Damaged as error:

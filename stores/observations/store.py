@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from chatbot.stores.access import View
 from chatbot.stores.base import ObservationStore
@@ -18,8 +20,10 @@ from chatbot.stores.candidates import Candidates, Question
 from chatbot.stores.events import Event, Outcome
 from chatbot.stores.flaws import Flaw
 from chatbot.stores.group_commit import GroupCommit
+from chatbot.stores.home import Home
 from chatbot.stores.log import Log
 from chatbot.stores.observation import Observation, Triple
+from chatbot.stores.observations.folder_shelf import FolderShelf
 from chatbot.stores.observations.keeper import Keeper, Request
 from chatbot.stores.observations.log import FileLog
 from chatbot.stores.query import (
@@ -37,6 +41,7 @@ from chatbot.stores.query import (
     Version,
 )
 from chatbot.stores.row_state import RowState
+from chatbot.stores.shelf import Shelf
 
 
 class LoggedObservations(ObservationStore):
@@ -46,17 +51,27 @@ class LoggedObservations(ObservationStore):
     deleted. `max_observations` and `ttl_days` are explained at `ObservationStore`.
     """
 
-    def __init__(self, home: Path, *, max_observations: int = 0, ttl_days: float = 0, cache: str = "") -> None:
+    def __init__(self, home: Home, *, max_observations: int = 0, ttl_days: float = 0, cache: str = "") -> None:
         super().__init__(home, max_observations=max_observations, ttl_days=ttl_days)
         root = Path(cache).expanduser() if cache else None
         self._cache = Cache(home, root)
-        self._keeper = Keeper(self.open_log(home), self._cache, max_observations=max_observations, ttl_days=ttl_days)
+        self._keeper = Keeper(
+            self.open_log(home),
+            self._cache,
+            partial(self.open_shelf, home),
+            max_observations=max_observations,
+            ttl_days=ttl_days,
+        )
         self._commits: GroupCommit[Request] = GroupCommit(self._keeper.commit, self._keeper.compact)
         self._indexing: GroupCommit[None] = GroupCommit(lambda _: self._keeper.index())
 
     @abstractmethod
-    def open_log(self, home: Path) -> Log:
-        """Return the log of the identity whose memory folder is `home`."""
+    def open_log(self, home: Any) -> Log:
+        """Return the log of the identity whose memory folder, or address in a database, is `home`."""
+
+    def open_shelf(self, home: Any, name: str) -> Shelf:  # noqa: ARG002 - for engines that keep their own
+        """Return the shelf of that name for what is made of the log: a folder in the cache of this machine."""
+        return FolderShelf.of(self._cache, name)
 
     async def commit(self, view: View, events: Sequence[Event]) -> list[Outcome]:
         """See `ObservationStore`. Changes that meet are committed as a group."""
@@ -190,6 +205,8 @@ class LoggedObservations(ObservationStore):
 
 class ObservationFileStore(LoggedObservations):
     """Keeps observations in `observations.jsonl`; see `LoggedObservations`."""
+
+    home: Path
 
     def open_log(self, home: Path) -> Log:
         """See `LoggedObservations`."""

@@ -1,64 +1,90 @@
-"""The vectors of rows, as one file in the cache: a header that names the model, then one record a row.
+"""The vectors of rows, as arrays in parts on a shelf: imported with the first use, for it loads NumPy.
 
-A record is a checksum, the row's number, the digest of the text that was embedded, and the vector at length 1, all
-little-endian. Each record is sound by itself: one that is torn or damaged is left out, and its row embedded again. One
-whose digest is not that of the row's text is not used. Records are appended and, when a row is erased, overwritten in
-place, which whoever has the file mapped sees at once.
+    numbers   u4 a vector   the number of its row
+    digests   i8 a vector   the digest of the text that was embedded; of another text it is not used
+    values    f4            the vectors, at length 1, one behind the other
 
-Writers hold the journal's lock; readers need none.
+Whoever writes holds the journal's lock; who reads needs none.
 """
 
 from __future__ import annotations
 
-import logging
-import mmap
-import os
-import secrets
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from hashlib import blake2b
-from itertools import groupby
-from operator import itemgetter
-from struct import Struct
-from zlib import crc32
+from array import array
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from functools import cached_property
+from itertools import accumulate
+from typing import Any
 
-from chatbot.stores.cache import Cache
-from chatbot.stores.errors import InvalidValue
-from chatbot.stores.files import Stamp, opened, stamp, translated
-from chatbot.stores.vectors import Vector, alike, check_model, packed
+import numpy as np
+from numpy.typing import NDArray
 
-logger = logging.getLogger(__name__)
+from chatbot.stores.errors import InvalidValue, MissingFolder
+from chatbot.stores.observations.arrays import Arrays, Damaged, packed
+from chatbot.stores.observations.parts import Packed, Part, Parts
+from chatbot.stores.shelf import Shelf
+from chatbot.stores.vectors import Vector, check_model, cosines
 
-NAME = "vectors"
-_MAGIC = b"chatbot vecs 1\n\0"
-_HEADER = Struct("<16s16s16sII456s")
-"""Magic, checksum of the rest, what tells this file from others, dimension, length of the model's name, the name."""
-_HEAD = Struct("<IIQ")
-"""Of a record: checksum of the rest, the row's number, digest of its text."""
+NAME = "meaning"
+_LAYOUT = "vectors 2"
+_MOST_ROWS = 1 << 12
 _MOST_DIMENSIONS = 1 << 16
 _LONGEST_NAME = 456
-_COMPACTED_FROM = 1024
-"""Records that are of no use any more, from which on compaction is thought of."""
+
+Ints = NDArray[Any]
+Rows = tuple[Ints, Ints, Ints]
+"""Numbers, digests, and a table of vectors."""
+
+
+class VectorPart(Part):
+    """Vectors of one model. Methods raise `Damaged`."""
+
+    def __init__(self, name: str, digest: str, arrays: Arrays) -> None:
+        super().__init__(name, digest, arrays)
+        self.model = str(arrays.about["model"])
+        self.dimension = int(arrays.about["dimension"])
+        self.numbers: Ints = np.frombuffer(arrays.whole("numbers"), "<u4").astype("i8")
+        self.digests: Ints = np.frombuffer(arrays.whole("digests"), "<i8")
+        if len(self.numbers) != len(self.digests) or 4 * self.dimension * len(self) != arrays.buffer("values").nbytes:
+            raise Damaged(f"{name} does not hold a vector for each row")
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @cached_property
+    def values(self) -> Ints:
+        """The vectors, read with the first search."""
+        return np.frombuffer(self.arrays.whole("values"), "<f4").reshape(-1, self.dimension)
+
+    def rows(self, wanted: Ints) -> Rows:
+        """Those that are wanted."""
+        return self.numbers[wanted], self.digests[wanted], self.values[wanted]
 
 
 class Vectors:
-    """Guarded by its owner's lock. Empty where there is no file, or none that can be used."""
+    """Guarded by its owner's lock. Empty where nothing is kept, or nothing that can be used."""
 
-    model: str
-    """What the vectors were made with; empty where there are none."""
-    dimension: int
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+        self._parts = Parts(shelf, _LAYOUT, VectorPart, _MOST_ROWS)
+        self._known: Sequence[VectorPart] = ()
+        self._gather()
 
-    def __init__(self, cache: Cache) -> None:
-        self._cache = cache
-        self.close()
+    @property
+    def model(self) -> str:
+        """What the vectors were made with; empty where there are none."""
+        return self._known[0].model if self._known else ""
+
+    @property
+    def dimension(self) -> int:
+        """The length of each; 0 where there are none."""
+        return self._known[0].dimension if self._known else 0
 
     def catch_up(self) -> None:
-        """Read what was added to the file, or all of it if it is another one."""
-        now = stamp(self._cache.folder / NAME)
-        if now is None:
-            self.close()
-        elif now != self._stamp:
-            self._read(now)
+        """Take over what other processes have added or erased."""
+        self._parts.refresh()
+        if self._parts.all is not self._known:
+            self._gather()
 
     def check(self, model: str, dimension: int = 0) -> None:
         """Raise `OtherEmbedder` where what is kept was made by another model, or is of another length."""
@@ -66,152 +92,121 @@ class Vectors:
 
     def has(self, number: int, digest: int) -> bool:
         """Whether the row's vector is there, for this very text."""
-        at = self._latest.get(number)
-        return at is not None and self._head(at)[2] == digest
+        return number < len(self._digests) and bool(self._digests[number] == digest)
 
-    def add(self, model: str, dimension: int, rows: Iterable[tuple[int, int, Vector]]) -> None:
-        """Append vectors of length 1 with the numbers and digests of their rows. Needs the journal's lock."""
-        self.catch_up()
-        self.check(model, dimension)
-        if not self.model:
-            self._cache.write(NAME, _header(model, dimension))
+    def present(self, digests: array[int]) -> Ints:
+        """For each of these texts, by number of its row, whether its vector is there."""
+        now = np.array(digests, "i8")
+        count = min(len(now), len(self._digests))
+        found = np.zeros(len(now), bool)
+        found[:count] = (now[:count] == self._digests[:count]) & (now[:count] != 0)
+        return found
+
+    def add(self, model: str, dimension: int, given: Iterable[tuple[int, int, Vector]], digests: array[int]) -> None:
+        """Keep vectors of length 1 with the numbers and digests of their rows, and none of other texts any longer.
+
+        `digests` are those of all texts, by number of the row. Needs the journal's lock.
+        """
+        with self._parts.changing() as hands:
             self.catch_up()
-        data = b"".join(_record(number, digest, vector) for number, digest, vector in rows)
-        folder_path = self._cache.folder
-        with translated(folder_path), opened(folder_path) as folder:
-            now = folder.stamp(NAME)
-            if now is None or self._stamp is None or now.inode != self._stamp.inode:
-                return  # it was deleted this very moment: what is missing is embedded again
-            if torn := (now.size - _HEADER.size) % self._size:
-                folder.cut(NAME, now.size - torn)
-            with folder.appending(NAME, mend=lambda _: (0, b"")) as file:
-                file.write(data)
+            self.check(model, dimension)
+            new = _rows_of(given, dimension)
+            used = self._used(digests, without=new[0])
+            counts = {part: int(np.count_nonzero(flags)) for part, flags in used.items()}
+            kept, taken = self._parts.split(len(new[0]), counts)
+            left = [rows for part in taken if (rows := _readable(part, used[part])) is not None]
+            self._parts.publish(hands, [*kept, _packed(model, dimension, [*left, new])])
         self.catch_up()
 
     def erase(self, numbers: Collection[int]) -> None:
-        """When this returns, no vector of these rows is in the file. Needs the journal's lock."""
-        self.catch_up()
-        heads = ((at, self._head(at)) for at in range(self._count))
-        places = [at for at, head in heads if head[1] in numbers or not self._is_sound(at, head)]
-        if places:
-            with self._cache.changing(NAME) as file:
-                for at in places:
-                    os.pwrite(file, bytes(self._size), _HEADER.size + at * self._size)
-                os.fsync(file)
-        for number in numbers:
-            self._latest.pop(number, None)
-
-    def compact(self, digests: Sequence[int]) -> None:
-        """Leave out the records whose texts are not these any more, if they are many. Needs the journal's lock."""
-        used = [at for at in self._latest.values() if self._number(at, digests) is not None]
-        if self._count - len(used) > max(_COMPACTED_FROM, len(used)):
-            rows = self._rows()
-            records = [rows[at * self._size : (at + 1) * self._size] for at in sorted(used)]
-            self._cache.write(NAME, b"".join([_header(self.model, self.dimension), *records]))
+        """When this returns, no vector of these rows is in any file. Needs the journal's lock."""
+        gone = np.fromiter(numbers, "i8", len(numbers))
+        with suppress(MissingFolder), self._parts.changing(make=False) as hands:
             self.catch_up()
+            self._parts.publish(hands, [each for part in self._known if (each := _without(part, gone)) is not None])
+        self.catch_up()
 
-    def nearest(self, query: Vector, digests: Sequence[int], flags: bytearray) -> Iterator[tuple[float, int]]:
-        """Cosine and number of the visible rows that are alike, the most alike first. `query` is of length 1."""
-        if len(query) != self.dimension:
-            return
-        found = alike(query, self._rows(), margin=_HEAD.size)
-        for cosine, equals in groupby(found, key=itemgetter(0)):
-            numbers = [number for _, at in equals if (number := self._number(at, digests)) is not None]
-            for number in sorted(numbers, reverse=True):
-                if flags[number]:
-                    yield cosine, number
+    def nearest(self, query: Vector, digests: array[int], wanted: Ints) -> tuple[Ints, Ints]:
+        """Numbers and cosines of the wanted rows that are alike at all, the most alike first, of equals the last row.
+
+        `wanted` is a flag for each row, and `query` of length 1. One of another dimension is like none.
+        """
+        numbers, found = [np.zeros(0, "i8")], [np.zeros(0)]
+        for part, used in self._used(digests, wanted).items() if len(query) == self.dimension else ():
+            try:
+                values = part.values if used.all() else part.values[used]
+            except Damaged as error:
+                self._parts.drop(part, error)
+                self.catch_up()
+                return self.nearest(query, digests, wanted)
+            numbers.append(part.numbers[used])
+            found.append(cosines(query, values))
+        rows, scores = np.concatenate(numbers), np.concatenate(found)
+        alike = scores > 0
+        rows, scores = rows[alike], scores[alike]
+        order = np.lexsort((-rows, -scores))
+        return rows[order], scores[order]
 
     def remove(self) -> None:
-        """Delete the file. Needs the journal's lock."""
-        self.close()
-        self._cache.remove(NAME)
+        """Erase all vectors. Needs the journal's lock."""
+        self._shelf.clear()
+        self.catch_up()
 
-    def close(self) -> None:
-        """Let go of the file."""
-        self.model = ""
-        self.dimension = 0
-        self._nonce = b""
-        self._stamp: Stamp | None = None
-        self._map: mmap.mmap | None = None
-        self._count = 0
-        self._latest: dict[int, int] = {}
+    def _gather(self) -> None:
+        """Know the last vector of each row, in whichever part it is."""
+        self._known = self._parts.all = [
+            part for part in self._parts.all if part.model == self._parts.all[0].model and len(part)
+        ]
+        numbers = np.concatenate([np.zeros(0, "i8"), *(part.numbers for part in self._known)])
+        size = int(numbers.max()) + 1 if len(numbers) else 0
+        self._places = np.full(size, -1, "i8")
+        self._places[numbers] = np.arange(len(numbers))
+        self._digests = np.zeros(size, "i8")
+        self._digests[numbers] = np.concatenate([np.zeros(0, "i8"), *(part.digests for part in self._known)])
 
-    @property
-    def _size(self) -> int:
-        return _HEAD.size + 4 * self.dimension
-
-    def _read(self, now: Stamp) -> None:
-        """Map the file and check the records that were not there before."""
-        mapped = self._mapped(now)
-        header = None if mapped is None else _parse_header(mapped)
-        if header is None or mapped is None:
-            self.close()
-            self._stamp = now  # not to be looked at again before it changes
-            return
-        count = (len(mapped) - _HEADER.size) // (_HEAD.size + 4 * header.dimension)
-        if header.nonce != self._nonce or count < self._count:
-            self.close()
-        self.model, self.dimension, self._nonce = header.model, header.dimension, header.nonce
-        known, self._count, self._map, self._stamp = self._count, count, mapped, now
-        damaged = 0
-        for at in range(known, count):
-            head = self._head(at)
-            if self._is_sound(at, head):
-                self._latest[head[1]] = at
-            else:
-                damaged += any(head)
-        if damaged:
-            logger.warning("%d damaged vectors in %s are made again", damaged, self._cache.folder / NAME)
-
-    def _mapped(self, now: Stamp) -> mmap.mmap | None:
-        with self._cache.reading(NAME) as file:
-            if file is None or now.size < _HEADER.size:
-                return None
-            return mmap.mmap(file, os.fstat(file).st_size, access=mmap.ACCESS_READ)
-
-    def _rows(self) -> memoryview:
-        if self._map is None:
-            return memoryview(b"")
-        return memoryview(self._map)[_HEADER.size : _HEADER.size + self._count * self._size]
-
-    def _head(self, at: int) -> tuple[int, int, int]:
-        checksum, number, digest = _HEAD.unpack_from(self._map or b"", _HEADER.size + at * self._size)
-        return checksum, number, digest
-
-    def _is_sound(self, at: int, head: tuple[int, int, int]) -> bool:
-        rows = self._rows()
-        return head[0] == crc32(rows[at * self._size + 4 : (at + 1) * self._size])
-
-    def _number(self, at: int, digests: Sequence[int]) -> int | None:
-        """The number of the row that the record is of, if it is the row's last and of the text that it has now."""
-        _, number, digest = self._head(at)
-        is_used = self._latest.get(number) == at and number < len(digests) and digests[number] == digest
-        return number if is_used else None
+    def _used(
+        self, digests: array[int], wanted: Ints | None = None, without: Ints | None = None
+    ) -> dict[VectorPart, Ints]:
+        """For each part which of its vectors are the last of their rows, of the texts these have, and wanted."""
+        usable = self.present(digests)
+        if wanted is not None:
+            usable[len(wanted) :] = False
+            usable[: len(wanted)] &= wanted[: len(usable)]
+        if without is not None:
+            usable[without] = False
+        usable = np.r_[usable, np.zeros(max(0, len(self._places) - len(usable)), bool)]
+        starts = accumulate((len(part) for part in self._known), initial=0)
+        return {
+            part: usable[part.numbers] & (self._places[part.numbers] == np.arange(start, start + len(part)))
+            for part, start in zip(self._known, starts, strict=False)
+        }
 
 
-@dataclass(frozen=True, slots=True)
-class _Header:
-    nonce: bytes
-    model: str
-    dimension: int
+def _rows_of(rows: Iterable[tuple[int, int, Vector]], dimension: int) -> Rows:
+    numbers, digests, vectors = zip(*rows, strict=True)
+    values = np.frombuffer(b"".join(each.tobytes() for each in vectors), "f4").reshape(-1, dimension)
+    return np.array(numbers, "i8"), np.array(digests, "i8"), values
 
 
-def _header(model: str, dimension: int) -> bytes:
-    name = model.encode()
-    if not 0 < len(name) <= _LONGEST_NAME or not 0 < dimension <= _MOST_DIMENSIONS:
+def _packed(model: str, dimension: int, rows: Sequence[Rows]) -> Packed:
+    if not 0 < len(model.encode()) <= _LONGEST_NAME or not 0 < dimension <= _MOST_DIMENSIONS:
         raise InvalidValue(f"no vectors of {dimension} dimensions by {model!r} can be kept")
-    rest = _HEADER.pack(b"", b"", secrets.token_bytes(16), dimension, len(name), name)[32:]
-    return _MAGIC + blake2b(rest, digest_size=16).digest() + rest
+    numbers, digests, values = (np.concatenate(each) for each in zip(*rows, strict=True))
+    arrays = {"numbers": numbers.astype("<u4"), "digests": digests.astype("<i8"), "values": values.astype("<f4")}
+    about = {"model": model, "dimension": dimension}
+    return Packed(*packed({name: each.tobytes() for name, each in arrays.items()}, about))
 
 
-def _parse_header(mapped: mmap.mmap) -> _Header | None:
-    magic, checksum, nonce, dimension, length, name = _HEADER.unpack_from(mapped)
-    is_ours = magic == _MAGIC and checksum == blake2b(mapped[32 : _HEADER.size], digest_size=16).digest()
-    if not is_ours or not 0 < dimension <= _MOST_DIMENSIONS or length > _LONGEST_NAME:
-        return None
-    return _Header(nonce, name[:length].decode(errors="replace"), dimension)
+def _readable(part: VectorPart, wanted: Ints) -> Rows | None:
+    """The wanted vectors; None where there are none, or they are damaged and have to be made again."""
+    with suppress(Damaged):
+        return part.rows(wanted) if wanted.any() else None
+    return None
 
 
-def _record(number: int, digest: int, vector: Vector) -> bytes:
-    rest = _HEAD.pack(0, number, digest)[4:] + packed(vector)
-    return crc32(rest).to_bytes(4, "little") + rest
+def _without(part: VectorPart, numbers: Ints) -> VectorPart | Packed | None:
+    left = ~np.isin(part.numbers, numbers)
+    if left.all():
+        return part
+    rows = _readable(part, left)
+    return None if rows is None else _packed(part.model, part.dimension, [rows])

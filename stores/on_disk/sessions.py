@@ -2,7 +2,7 @@
 
 home/sessions.json, home/sessions.journal.jsonl     the index, see `session_index`
 home/sessions/<id>/session.json                     the truth about one session
-home/.drafts/<id>/                                  a session that is being made; published by one rename
+home/.drafts/<id>.<random>/                         a session that is being made; published by one rename
 home/.trash/<id>/                                   a session that is being deleted
 """
 
@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
@@ -20,7 +21,6 @@ from pathlib import Path
 from chatbot.stores.backend import SessionFile, Sessions
 from chatbot.stores.errors import DamagedFile, LaterFormat, MissingFolder, StoreError, UnsafePath
 from chatbot.stores.files import (
-    FOLDER_MODE,
     contained,
     locked,
     make_folder,
@@ -50,6 +50,7 @@ class FolderSessions(Sessions):
         self._sessions = home / "sessions"
         self._drafts = home / ".drafts"
         self._trash = home / ".trash"
+        self._begun: dict[str, Path] = {}
         self.index = SessionIndex(home, self._sessions)
         self._is_ready = False
         self._has_written = False
@@ -58,13 +59,15 @@ class FolderSessions(Sessions):
     def begin(self, record: SessionRecord) -> SessionRef:
         """See `Sessions`."""
         self._make_ready()
-        draft = self._drafts / record.id
-        self._write_draft(draft, record)
+        draft = self._new_draft(record.id)  # of its own name: a killed process may have left one of the same session
+        self._begun[record.id] = draft
+        with opened(draft) as folder:
+            folder.create(SESSION_NAME, _render(record))
         return SessionRef(record.id, draft)
 
     def publish(self, record: SessionRecord) -> None:
         """See `Sessions`."""
-        draft = self._drafts / record.id
+        draft = self._begun[record.id]
         if time.time() - record.used_at.timestamp() > _OLD_AFTER_S:
             _backdate(draft, record.used_at)
         sync_folder(draft)
@@ -73,11 +76,13 @@ class FolderSessions(Sessions):
             draft.rename(self._folder(record.id))
             self.index.note_put(home, record)
             self._has_written = True
+        del self._begun[record.id]
         sync_folder(self._sessions)
 
     def abandon(self, session_id: str) -> None:
         """See `Sessions`."""
-        shutil.rmtree(self._drafts / session_id, ignore_errors=True)
+        if (draft := self._begun.pop(session_id, None)) is not None:
+            shutil.rmtree(draft, ignore_errors=True)
 
     def ref(self, session_id: str) -> SessionRef:
         """See `Sessions`."""
@@ -235,12 +240,10 @@ class FolderSessions(Sessions):
             raise MissingFolder(f"{session_id!r} is not a session id")
         return self._sessions / session_id
 
-    def _write_draft(self, draft: Path, record: SessionRecord) -> None:
-        make_folder(draft.parent)
-        with translated(draft):
-            draft.mkdir(FOLDER_MODE, exist_ok=True)  # nobody waits for the disk: a power cut may take a draft along
-        with opened(draft) as folder:
-            folder.create(SESSION_NAME, _render(record))
+    def _new_draft(self, session_id: str) -> Path:
+        make_folder(self._drafts)
+        with translated(self._drafts):  # nobody waits for the disk: a power cut may take a draft along
+            return Path(tempfile.mkdtemp(prefix=f"{session_id}.", dir=self._drafts))
 
     def _read(self, session_id: str) -> SessionRecord:
         with opened(self._folder(session_id)) as folder:

@@ -246,12 +246,24 @@ async def test_a_call_that_fails_gives_back_what_it_reserved(memory_home: Path) 
     assert await text_of(calls_of(ScriptedModel(["Castor."]), memory_home, budget=budget)) == "Castor."
 
 
-async def test_a_call_that_cannot_be_reserved_is_reported_and_held_to_the_limit_all_the_same(memory_home: Path) -> None:
-    (memory_home / "reservations.json").mkdir(parents=True)
-    reported: list[str] = []
-    budget = BudgetSettings(day_tokens=130)
-    calls = calls_of(ScriptedModel(["Castor."]), memory_home, budget=budget, report=reported.append)
-    assert await text_of(calls) == "Castor."
-    assert "could not be reserved" in reported[0]
-    with pytest.raises(BudgetExceeded):
-        await text_of(calls_of(ScriptedModel(["no"]), memory_home, budget=BudgetSettings(day_tokens=20)))
+@pytest.mark.parametrize("name", ["reservations.json", "usage.jsonl"])
+async def test_where_the_budget_cannot_be_read_no_call_is_made_and_the_error_names_the_file(
+    memory_home: Path, name: str
+) -> None:
+    (memory_home / name).mkdir(parents=True)
+    model = ScriptedModel(["Castor.", "Pollux."])
+    with pytest.raises(BudgetExceeded, match=f"the budget cannot be checked, so the call was not made: .*{name}"):
+        await text_of(calls_of(model, memory_home, budget=BudgetSettings(day_tokens=10_000)))
+    assert model.prompts == []
+    (memory_home / name).rmdir()
+    assert await text_of(calls_of(model, memory_home, budget=BudgetSettings(day_tokens=10_000))) == "Castor."
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"v": 1}', b'{"reservations": [{"id": "a"}]}', b"\xff"])
+async def test_damaged_reservations_refuse_the_call_and_stay_as_they_are(memory_home: Path, data: bytes) -> None:
+    memory_home.mkdir(parents=True)
+    (memory_home / "reservations.json").write_bytes(data)
+    with pytest.raises(BudgetExceeded, match=r"reservations.json is damaged .*: delete it"):
+        await text_of(calls_of(ScriptedModel(["no"]), memory_home, budget=BudgetSettings(day_tokens=10_000)))
+    assert (memory_home / "reservations.json").read_bytes() == data
+    assert await text_of(calls_of(ScriptedModel(["Castor."]), memory_home)) == "Castor."  # which no limit holds

@@ -196,6 +196,19 @@ async def imported(memory: MemorySystem, path: Path, kind: str | None = None, **
     return (await importer.run(open_source(path, kind))).as_json()
 
 
+async def test_what_goes_along_unseen_comes_back_with_no_import_either(memory: MemorySystem, tmp_path: Path) -> None:
+    memories = memory.memories("chat")
+    source = await memories.remember("the boat is blue", visibility="social")
+    derived = await memories.remember(f"paint for {CANARY}", visibility="private", derived_from=(source.id,))
+    await memories.remember(f"the tin of {CANARY}", visibility="private", derived_from=(derived.id,))
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(render(await export_memories(memories, SENSITIVITIES), "jsonl"))
+    assert await memory.cleared_for("familiar").purge(source.id) == [source.id]
+    assert await left(memory) == (0, 0)
+    assert "--include-purged" in json.dumps(await imported(memory, rows))
+    assert await left(memory) == (0, 0)
+
+
 async def test_a_caller_erases_no_more_than_they_see(memory: MemorySystem) -> None:
     familiar = memory.cleared_for("familiar")
     session = await familiar.create_session(STORES, "chat")

@@ -2,11 +2,10 @@
 
 import os
 import shutil
-import sqlite3
 import time
 from collections.abc import AsyncIterator
-from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given
@@ -18,7 +17,10 @@ from chatbot.stores.access import CLEARANCES, Clearance
 from chatbot.stores.analysis import terms
 from chatbot.stores.cache import Cache
 from chatbot.stores.errors import StoreError
-from chatbot.stores.session_terms import SessionTerms, number_of, pack
+from chatbot.stores.observations.folder_shelf import FolderShelf
+from chatbot.stores.observations.parts import Parts
+from chatbot.stores.observations.spoken import LAYOUT, MOST_SESSIONS, SessionPart
+from chatbot.stores.session_terms import SessionTerms, version_of
 
 STORES = ["basic_session", "observations"]
 
@@ -101,7 +103,7 @@ async def test_a_deleted_session_leaves_no_trace_in_the_cache(memory: MemorySyst
     await memory.delete_session(session.id)
     assert memory.home is not None
     shutil.rmtree(memory.home / "sessions" / by_hand.id)
-    assert session.id.encode() not in cache.read_bytes()
+    assert session.id.encode() not in b"".join(path.read_bytes() for path in cache.rglob("*") if path.is_file())
     assert [hit.record.id for hit in await memory.search_sessions("giraffe")] == [other.id]
     assert _ids(cache) == {other.id}
 
@@ -118,13 +120,30 @@ async def test_a_session_that_cannot_be_read_hides_no_other(memory: MemorySystem
         await memory.search_sessions("giraffe", wanted=SessionFilter(title="bad"))
 
 
-async def test_a_damaged_cache_is_begun_anew(memory: MemorySystem) -> None:
+@pytest.mark.parametrize("name", ["part-*", "manifest.json"])
+async def test_a_damaged_cache_is_begun_anew(memory: MemorySystem, name: str) -> None:
     await _said(memory, "a giraffe", title="zoo")
+    _settle(memory)
     await memory.search_sessions("giraffe")
     [cache] = _caches()
-    cache.write_bytes(b"SQLite format 3\0" + b"nonsense" * 1_000)
-    assert await _found(memory, "giraffe") == ["zoo"]
-    assert await _found(memory, "giraffe") == ["zoo"]
+    [path] = cache.glob(name)
+    path.write_bytes(b"nonsense" * 1_000)
+    async with MemorySystem(memory.home) as second:
+        assert await _found(second, "giraffe") == ["zoo"]
+        assert _ids(cache)
+        assert await _found(second, "giraffe") == ["zoo"]
+
+
+async def test_the_index_of_earlier_releases_is_erased(memory: MemorySystem) -> None:
+    session = await _said(memory, "a giraffe", title="zoo")
+    _settle(memory)
+    await memory.search_sessions("giraffe")
+    [cache] = _caches()
+    former = cache.with_name("sessions.sqlite")
+    former.write_bytes(session.id.encode())
+    async with MemorySystem(memory.home) as second:
+        await second.delete_session(session.id)
+    assert not former.exists()
 
 
 async def test_without_a_cache_folder_the_search_works_all_the_same(
@@ -226,14 +245,13 @@ def test_ranges_always_lie_in_the_line(text: str, wanted: list[str]) -> None:
 
 def test_what_was_kept_of_other_terms_is_thrown_away(tmp_path: Path) -> None:
     known = SessionTerms(Cache(tmp_path / "memory", tmp_path / "cache"))
-    known.put([("a", "-", pack({"giraffe": 1}))])
-    assert known.look(["giraffe"]) == {"a": ("-", (1,))}
-    [path] = (tmp_path / "cache").rglob("sessions.sqlite")
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("PRAGMA user_version = 0")
+    known.put([("a", "-", {"giraffe": 1})])
+    assert known.look(["giraffe"]) == {"a": (version_of("-"), (1,))}
+    [path] = (tmp_path / "cache").rglob("manifest.json")
+    path.write_text(path.read_text("utf-8").replace('"sessions ', '"other '), "utf-8")
     assert known.look(["giraffe"]) == {}
-    known.put([("a", "-", pack({"🦒": 2}))])
-    assert known.look(["🦒"]) == {"a": ("-", (2,))}
+    known.put([("a", "-", {"🦒": 2})])
+    assert known.look(["🦒"]) == {"a": (version_of("-"), (2,))}
 
 
 def test_an_emoji_is_marked_in_the_line() -> None:
@@ -241,16 +259,20 @@ def test_an_emoji_is_marked_in_the_line() -> None:
     assert [line[begin:end] for begin, end in ranges] == ["🦜🦜", "🇩🇪"]
 
 
-@given(st.dictionaries(st.text(min_size=1, max_size=12), st.integers(1, 400), max_size=60))
-def test_what_is_packed_is_counted_as_it_was(counts: dict[str, int]) -> None:
-    known = SessionTerms(None)
-    known.put([("a", "-", pack(counts))])
-    asked = [*counts, "never said"]
-    numbers = [number_of(term) for term in asked]
-    expected = tuple(
-        min(sum(count for other, count in counts.items() if number_of(other) == number), 255) for number in numbers
-    )
-    assert known.look(asked) == {"a": ("-", expected)}
+_SPOKEN = st.dictionaries(st.sampled_from("abcdefgh"), st.dictionaries(st.sampled_from("tuvwxyz"), st.integers(1, 400)))
+
+
+@given(st.lists(st.tuples(_SPOKEN, st.sets(st.sampled_from("abcdefgh"))), max_size=8))
+def test_what_is_kept_is_counted_as_it_was_last(history: list[tuple[dict[str, dict[str, int]], set[str]]]) -> None:
+    with TemporaryDirectory() as folder:
+        cache = Cache(Path(folder) / "memory", Path(folder) / "cache")
+        known, plain = SessionTerms(cache), SessionTerms(None)
+        for number, (spoken, gone) in enumerate(history):
+            for each in (known, plain):
+                each.put([(session, f"{number}", counts) for session, counts in spoken.items()])
+                each.forget(gone)
+            assert known.look(["t", "w", "z"]) == plain.look(["t", "w", "z"])
+        assert SessionTerms(cache).look(["t", "w", "z"]) == plain.look(["t", "w", "z"])
 
 
 def _settle(memory: MemorySystem) -> None:
@@ -264,11 +286,10 @@ def _settle(memory: MemorySystem) -> None:
 def _caches() -> list[Path]:
     from platformdirs import user_cache_path
 
-    return list(user_cache_path("chatbot").glob("*/sessions.sqlite"))
+    return list(user_cache_path("chatbot").glob("*/spoken"))
 
 
 def _ids(cache: Path) -> set[str]:
-    with sqlite3.connect(cache) as database:
-        found = {session for (session,) in database.execute("SELECT id FROM spoken")}
-    database.close()
-    return found
+    parts = Parts(FolderShelf(cache), LAYOUT, SessionPart, MOST_SESSIONS)
+    parts.refresh()
+    return {session for part in parts.all for session in part.ids}

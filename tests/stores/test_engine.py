@@ -41,7 +41,7 @@ import numpy
 import whoosh.query, whoosh.searching
 from chatbot.memory import MemorySystem
 import chatbot.memory.recall, chatbot.memory.session_search
-from chatbot.stores.observations import codec, columns, index
+from chatbot.stores.observations import codec, columns, folder_shelf, index
 
 
 def refuse(*_given, **_more):
@@ -71,7 +71,7 @@ async def drive(home, cache, is_first):
 def drive_all(home, cache, is_first):
     asyncio.run(drive(home, cache, is_first))
     folder = next(Path(cache).glob("*/index"))
-    again = index.TextIndex(folder)
+    again = index.TextIndex(folder_shelf.FolderShelf(folder))
     again.open()
     [segment] = again._segments
     with whoosh.searching.Searcher(codec.reader(segment)) as searcher:

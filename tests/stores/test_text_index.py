@@ -24,6 +24,7 @@ from chatbot.stores.bm25 import FIELDS, Document, rank
 from chatbot.stores.errors import StoreFailed
 from chatbot.stores.observations import arrays
 from chatbot.stores.observations import index as text_index
+from chatbot.stores.observations.folder_shelf import FolderShelf
 from chatbot.stores.observations.index import DamagedSegment, TextIndex, Visible
 from tests.effort import examples
 from tests.patience import PATIENCE_S
@@ -64,7 +65,7 @@ def flush(index: TextIndex, texts: Texts, start: int, end: int) -> None:
 
 @pytest.fixture
 def index(tmp_path: Path) -> Iterator[TextIndex]:
-    made_ = TextIndex(tmp_path / "index")
+    made_ = TextIndex(FolderShelf(tmp_path / "index"))
     made_.open()
     yield made_
     made_.close()
@@ -99,7 +100,7 @@ class Life(RuleBasedStateMachine):
 
         self.random = random.Random(seed)
         self.place = tempfile.TemporaryDirectory()
-        self.indexes = [TextIndex(Path(self.place.name) / "index") for _ in range(2)]
+        self.indexes = [TextIndex(FolderShelf(Path(self.place.name) / "index")) for _ in range(2)]
         for index in self.indexes:
             index.open()
         self.texts: Texts = {}
@@ -171,7 +172,7 @@ class Life(RuleBasedStateMachine):
     @rule(which=st.integers(0, 1))
     def reopen(self, which: int) -> None:
         self.indexes[which].close()
-        self.indexes[which] = TextIndex(Path(self.place.name) / "index")
+        self.indexes[which] = TextIndex(FolderShelf(Path(self.place.name) / "index"))
         self.indexes[which].open()
 
     @invariant()
@@ -200,9 +201,9 @@ def test_a_warm_index_reads_no_more_after_one_more_text(index: TextIndex, texts:
     flush(index, texts, 0, 300)
     visible = everything(texts)
     index.match(WORDS, visible)
-    (index._folder / "manifest.json").unlink()
+    (Path(index._kept.name) / "manifest.json").unlink()
     for segment in index._segments:
-        (index._folder / segment.entry.name).unlink()
+        (Path(index._kept.name) / segment.entry.name).unlink()
     texts[300] = (300, {"title": WORDS})
     visible.flags.append(1)
     index.put(300, *texts[300])
@@ -220,7 +221,9 @@ def test_scores_are_those_of_whoosh(tmp_path: Path, texts: Texts) -> None:
 
     (tmp_path / "index").mkdir()
     counted = ((row, seq, {name: Counter(terms) for name, terms in text.items()}) for row, (seq, text) in texts.items())
-    segment = build(0, 300, counted).save(tmp_path / "index")
+    shelf = FolderShelf(tmp_path / "index")
+    with shelf.alone() as hands:
+        segment = build(0, 300, counted).save(shelf, hands)
     ours = rank({row: document for row, (_, document) in texts.items()}, WORDS[:5])
     words = [Term(name, word, boost) for word in WORDS[:5] for name, boost in zip(FIELDS, BOOSTS, strict=True)]
     lengths = {f"{name}_B": b for name, b in zip(FIELDS, BS, strict=True)}
@@ -252,7 +255,7 @@ def test_a_file_that_was_swapped_is_never_opened(tmp_path: Path, index: TextInde
     victim = next((tmp_path / "index").glob("seg-*"))
     size = victim.stat().st_size
     victim.write_bytes(pickle.dumps(Hostile(tmp_path / "executed")).ljust(size, b"\0")[:size])
-    again = TextIndex(tmp_path / "index")
+    again = TextIndex(FolderShelf(tmp_path / "index"))
     again.open()
     visible = everything(texts)
     assert match(again, texts, WORDS, visible) == rank(seen(texts, visible), WORDS)
@@ -268,7 +271,7 @@ def test_a_segment_in_the_place_of_another_is_not_believed(tmp_path: Path, index
     flush(index, texts, 0, 32)
     one, other = sorted((tmp_path / "index").glob("seg-*"))
     one.write_bytes(other.read_bytes())
-    again = TextIndex(tmp_path / "index")
+    again = TextIndex(FolderShelf(tmp_path / "index"))
     again.open()
     assert len(again.uncovered(array("q", range(32)))) == 16
 
@@ -291,7 +294,7 @@ def test_a_flipped_byte_is_found_before_it_is_used_and_does_no_harm(
         victim = max(folder.glob("seg-*"))
         data = victim.read_bytes()
         victim.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
-        again = TextIndex(folder)
+        again = TextIndex(FolderShelf(folder))
         caplog.clear()
         again.open()
         assert match(again, texts, query, visible) == expected
@@ -312,7 +315,7 @@ def test_a_segment_that_another_process_replaced_is_not_taken_for_damaged(
     tmp_path: Path, index: TextIndex, texts: Texts, caplog: pytest.LogCaptureFixture
 ) -> None:
     flush(index, texts, 0, 300)
-    other = TextIndex(tmp_path / "index")
+    other = TextIndex(FolderShelf(tmp_path / "index"))
     other.open()
     other.erase(range(300))
     flush(other, texts, 0, 300)
@@ -380,7 +383,7 @@ def test_a_segment_that_is_not_as_it_was_written_is_removed(
     flush(index, texts, 0, 300)
     victim = min((tmp_path / "index").glob("seg-*"))
     spoil(tmp_path / "index", victim)
-    again = TextIndex(tmp_path / "index")
+    again = TextIndex(FolderShelf(tmp_path / "index"))
     again.open()
     assert not os.path.lexists(victim)
     assert len(again.uncovered(array("q", range(300)))) in {16, 12}
@@ -394,7 +397,7 @@ def test_a_manifest_that_makes_no_sense_is_an_empty_one(
 ) -> None:
     flush(index, texts, 0, 300)
     (tmp_path / "index" / "manifest.json").write_bytes(content)
-    again = TextIndex(tmp_path / "index")
+    again = TextIndex(FolderShelf(tmp_path / "index"))
     again.open()
     assert len(again.uncovered(array("q", range(300)))) == 300
 
@@ -405,7 +408,7 @@ def test_an_index_of_other_terms_is_started_anew(tmp_path: Path, index: TextInde
     value = json.loads(manifest.read_text(encoding="utf-8"))
     assert str(value["format"]).endswith(f".{VERSION}")
     manifest.write_text(json.dumps(value | {"format": 2}), encoding="utf-8")
-    again = TextIndex(tmp_path / "index")
+    again = TextIndex(FolderShelf(tmp_path / "index"))
     again.open()
     assert len(again.uncovered(array("q", range(300)))) == 300
 
@@ -416,7 +419,7 @@ def test_erased_rows_leave_no_byte_behind(tmp_path: Path, index: TextIndex, text
     files = [path for path in (tmp_path / "index").rglob("*") if path.is_file()]
     assert any(b"unmistak" in path.read_bytes() for path in files)
     late = index._plan(0, 16)
-    other = TextIndex(tmp_path / "index")
+    other = TextIndex(FolderShelf(tmp_path / "index"))
     other.open()
     written = other.write(other._plan(16, 32), [(row, *texts[row]) for row in range(16, 32)])
     assert written is not None
@@ -442,7 +445,7 @@ def test_only_one_may_wait_for_another_to_write(tmp_path: Path, index: TextIndex
     plan = index._plan(0, 16)
     written = index.write(plan, [(row, *texts[row]) for row in range(16)])
     assert written is not None
-    others = [TextIndex(tmp_path / "index") for _ in range(2)]
+    others = [TextIndex(FolderShelf(tmp_path / "index")) for _ in range(2)]
     with ThreadPoolExecutor(2) as threads:
         futures = [threads.submit(other.write, plan, []) for other in others]
         while not any(future.done() for future in futures):
@@ -475,9 +478,10 @@ import random, sys
 from array import array
 from pathlib import Path
 from chatbot.stores.observations import index as text_index
+from chatbot.stores.observations.folder_shelf import FolderShelf
 from chatbot.stores.observations.index import TextIndex
 text_index.MAX_ROWS, text_index.FLUSH_ROWS = 64, 16
-index = TextIndex(Path(sys.argv[1]))
+index = TextIndex(FolderShelf(Path(sys.argv[1])))
 index.open()
 for count in range(8, 1200, 8):
     index.refresh()
@@ -495,7 +499,7 @@ def test_two_processes_may_write_at_once(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(folder)], cwd=root) for _ in range(2)]
     assert [writer.wait(PATIENCE_S) for writer in writers] == [0, 0]
-    index = TextIndex(folder)
+    index = TextIndex(FolderShelf(folder))
     index.open()
     texts: Texts = {row: (row, {"title": [f"w{row}", "common"]}) for row in range(1200)}
     assert len(index.uncovered(array("q", range(1200)))) < 100
@@ -504,13 +508,13 @@ def test_two_processes_may_write_at_once(tmp_path: Path) -> None:
     assert index.match(["common", "w77"], visible) == rank(seen(texts, visible), ["common", "w77"])
     names = {path.name for path in folder.glob("seg-*")}
     assert names == {entry["name"] for entry in json.loads((folder / "manifest.json").read_text())["segments"]}
-    assert not list(folder.glob("tmp-*"))
+    assert not list(folder.glob(".seg-*"))
 
 
 def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(text_index.IndexUnusable, match="no text index"):
-        TextIndex(tmp_path / "file" / "index").open()
+        TextIndex(FolderShelf(tmp_path / "file" / "index")).open()
 
 
 def test_importing_a_store_does_not_import_whoosh_or_numpy() -> None:

@@ -1,9 +1,11 @@
-"""The file of vectors in the cache: what damages, kills and strangers do to it, and what an erased row leaves in it."""
+"""Vectors in the cache: what damages, kills and strangers do to them, and what an erased row leaves in the files."""
 
 import asyncio
 import os
+import shutil
 import struct
 import sys
+from operator import mul
 from pathlib import Path
 
 import pytest
@@ -37,8 +39,14 @@ async def fill(home: Path) -> Path:
 
 
 def the_file(home: Path) -> Path:
-    [path] = (home / "cache").glob("*/vectors")
+    """The one part that there is."""
+    [path] = (home / "cache").glob("*/meaning/part-*")
     return path
+
+
+def all_bytes(home: Path) -> bytes:
+    """All that the cache holds of vectors, in whatever file."""
+    return b"".join(path.read_bytes() for path in (home / "cache").glob("*/meaning/**/*") if path.is_file())
 
 
 async def nearest(store: ObservationFileStore, vector: tuple[float, ...] = (1, 1, 1)) -> set[str]:
@@ -70,32 +78,53 @@ async def test_vectors_outlive_the_store_and_stand_nowhere_in_the_identity(tmp_p
 
 
 async def test_rows_are_little_endian_floats_of_length_one(tmp_path: Path) -> None:
-    data = (await fill(tmp_path)).read_bytes()
-    assert struct.pack("<3f", *unit(VECTORS[0])) in data
-    assert (len(data) - 512) % (16 + 3 * 4) == 0
+    await fill(tmp_path)
+    assert b"".join(struct.pack("<3f", *unit(each)) for each in VECTORS) in all_bytes(tmp_path)
 
 
-@pytest.mark.parametrize("cut", [1, 11, 28, 29, 28 * 3 + 5, 28 * 4, 28 * 4 + 1, 28 * 4 + 500, 28 * 4 + 512])
+@pytest.mark.parametrize("cut", [1, 48, 100, 300])
 async def test_what_was_cut_off_is_made_again(tmp_path: Path, cut: int) -> None:
     path = await fill(tmp_path)
-    os.truncate(path, path.stat().st_size - cut)
+    os.truncate(path, max(0, path.stat().st_size - cut))
     async with open_store(tmp_path) as store:
-        assert await mend(store) == min(4, -(-cut // 28))
+        assert await mend(store) == 4
     async with open_store(tmp_path) as store:
         assert await mend(store) == 0
 
 
-@pytest.mark.parametrize("at", range(0, 512 + 4 * 28, 13))
-async def test_a_changed_byte_costs_its_row_or_all_and_mixes_nothing(tmp_path: Path, at: int) -> None:
-    path = await fill(tmp_path)
+@pytest.mark.parametrize("name", ["part-*", "manifest.json"])
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 0.99])
+async def test_a_changed_byte_costs_its_part_and_mixes_nothing(tmp_path: Path, name: str, share: float) -> None:
+    [path] = (await fill(tmp_path)).parent.glob(name)
     data = bytearray(path.read_bytes())
-    data[at] ^= 0x41
+    data[int(share * len(data))] ^= 0x41
     path.write_bytes(data)
     async with open_store(tmp_path) as store:
-        assert await mend(store) == (4 if at < 512 else 1)
+        assert await nearest(store) <= set(ALL)
+        assert await mend(store) in {0, 4}
+    async with open_store(tmp_path) as store:
+        assert await mend(store) == 0
 
 
-@pytest.mark.parametrize("data", [b"", b"x" * 600, b"chatbot vecs 1\n\0" + b"\xff" * 2000, bytes(5000)])
+async def test_a_byte_that_changed_in_one_part_leaves_the_others(tmp_path: Path) -> None:
+    last = observation(4)
+    async with open_store(tmp_path) as store:
+        await store.commit(OWNER, adding(*ROWS, last))
+        await store.put_vectors(MODEL, [(row, [1.0, 0.5] * 5_000) for row in ROWS])
+        path = the_file(tmp_path)
+        await store.put_vectors(MODEL, [(last, [1.0, 0.5] * 5_000)])
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x41
+    path.write_bytes(data)
+    async with open_store(tmp_path) as store:
+        assert await missing(store) == []  # for the vectors themselves are read with the first search
+        assert {match.id for match in await store.nearest(OWNER, [1.0, 0.5] * 5_000, Filter(), model=MODEL)} == {
+            last.id
+        }
+        assert len(await missing(store)) == 4
+
+
+@pytest.mark.parametrize("data", [b"", b"x" * 600, bytes(5000)])
 async def test_a_file_that_is_something_else_is_thrown_away(tmp_path: Path, data: bytes) -> None:
     path = await fill(tmp_path)
     path.write_bytes(data)
@@ -117,6 +146,7 @@ async def test_a_link_or_pipe_in_its_place_is_neither_followed_nor_waited_for(tm
     path.rename(elsewhere)
     before = elsewhere.read_bytes()
     for kind in ("link", "pipe"):
+        path = the_file(tmp_path) if kind == "pipe" else path
         path.unlink(missing_ok=True)
         if kind == "link":
             path.symlink_to(elsewhere)
@@ -132,25 +162,26 @@ async def test_an_erased_row_leaves_no_vector_behind_and_others_stay(tmp_path: P
     async with open_store(tmp_path) as other, open_store(tmp_path) as store:
         assert await nearest(other) == set(ALL)
         await store.purge(OWNER, [ALL[2]])
-        data = path.read_bytes()
+        assert not path.exists()
+        data = all_bytes(tmp_path)
         assert packed(unit(VECTORS[2])) not in data
         assert packed(unit(VECTORS[1])) in data
         for each in (store, other):
             assert await nearest(each) == {ALL[0], ALL[1], ALL[3]}
             assert await missing(each) == []
         assert await store.put_vectors(MODEL, [(ROWS[2], VECTORS[2])]) == 0
-    assert packed(unit(VECTORS[2])) not in path.read_bytes()
+    assert packed(unit(VECTORS[2])) not in all_bytes(tmp_path)
 
 
 async def test_the_vectors_of_every_text_that_an_erased_row_had_are_gone(tmp_path: Path) -> None:
-    path = await fill(tmp_path)
+    await fill(tmp_path)
     async with open_store(tmp_path) as store:
         for title, vector in (("tea", (3.0, 1.0, 0.0)), ("milk", (1.0, 3.0, 0.0))):
             await store.commit(OWNER, [Event(kind="update", at=NOW, ids=(ALL[0],), fields={"title": title})])
             [changed] = await missing(store)
             await store.put_vectors(MODEL, [(changed, vector)])
         await store.purge(OWNER, [ALL[0]])
-    data = path.read_bytes()
+    data = all_bytes(tmp_path)
     assert [packed(unit(each)) in data for each in (VECTORS[0], (3, 1, 0), (1, 3, 0), VECTORS[1])] == [0, 0, 0, 1]
 
 
@@ -167,7 +198,7 @@ async def test_texts_that_changed_often_do_not_make_the_file_grow_for_ever(tmp_p
             await store.put_vectors(MODEL, [(row, (1.0, turn, 0.0)) for row in changed])
         assert await missing(store) == []
         assert len(await nearest(store)) == 40
-    assert the_file(tmp_path).stat().st_size < 512 + 28 * (1024 + 3 * 40)
+    assert len(all_bytes(tmp_path)) < 24 * 3 * 40 + 2_000
 
 
 async def test_what_one_process_embeds_another_finds(tmp_path: Path) -> None:
@@ -188,7 +219,7 @@ async def test_losing_the_cache_loses_vectors_and_no_answer_in_words(tmp_path: P
     async with open_store(tmp_path) as store:
         in_words = await store.match(OWNER, ["titl"], Filter())
         assert await nearest(store) == set(ALL)
-        path.unlink()
+        shutil.rmtree(path.parent)
         assert await nearest(store) == set()
         assert await store.match(OWNER, ["titl"], Filter()) == in_words
         assert await mend(store) == 4
@@ -238,13 +269,25 @@ async def test_a_process_killed_while_it_writes_leaves_only_sound_vectors(tmp_pa
             assert (best.id, best.score) == (observation(number).id, 1.0)
 
 
-@pytest.fixture(params=["numpy", "plain"])
-def _either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "plain":
-        monkeypatch.setattr("chatbot.stores.vectors._numpy", lambda: None)
+async def test_the_file_of_earlier_releases_is_erased_with_the_first_change(tmp_path: Path) -> None:
+    path = await fill(tmp_path)
+    former = path.parent.parent / "vectors"
+    former.write_bytes(b"what was embedded once")
+    async with open_store(tmp_path) as store:
+        await store.purge(OWNER, [ALL[2]])
+    assert not former.exists()
 
 
-@pytest.mark.usefixtures("_either")
+async def test_many_small_additions_leave_few_parts(tmp_path: Path) -> None:
+    rows = [observation(number) for number in range(40)]
+    async with open_store(tmp_path) as store:
+        await store.commit(OWNER, adding(*rows))
+        for number, row in enumerate(rows):
+            assert await store.put_vectors(MODEL, [(row, (1.0, number, 0.0))]) == 1
+        assert len(await nearest(store)) == 40
+    assert len(list((tmp_path / "cache").glob("*/meaning/part-*"))) <= 6
+
+
 async def test_rows_that_claim_to_be_longer_than_one_or_no_numbers_are_left_out() -> None:
     rows = b"".join(struct.pack("<2f", *row) for row in [(9, 9), (float("nan"), 1), (1, 0), (float("inf"), 0), (-1, 0)])
     assert list(alike(unit([1, 0]), memoryview(rows))) == [(1.0, 2)]
@@ -253,11 +296,9 @@ async def test_rows_that_claim_to_be_longer_than_one_or_no_numbers_are_left_out(
 _NUMBERS = st.lists(st.tuples(*[st.integers(-3, 3)] * 4), max_size=12)
 
 
-@given(_NUMBERS, st.tuples(*[st.integers(-3, 3)] * 4), st.integers(0, 3))
-def test_numpy_and_plain_python_find_the_same(rows: list[tuple[int, ...]], query: tuple[int, ...], words: int) -> None:
-    import chatbot.stores.vectors as module
-
-    data = memoryview(b"".join(bytes(4 * words) + packed(unit(row)) for row in rows))
-    fast = list(alike(unit(query), data, margin=4 * words))
-    slow = list(module._scan(unit(query), data, 4 * words)) if any(query) else []
-    assert fast == slow
+@given(_NUMBERS, st.tuples(*[st.integers(-3, 3)] * 4))
+def test_cosines_are_those_of_the_formula(rows: list[tuple[int, ...]], query: tuple[int, ...]) -> None:
+    asked, kept = unit(query), [unit(row) for row in rows]
+    by_hand = ((round(min(sum(map(mul, asked, row)), 1.0), 6), at) for at, row in enumerate(kept))
+    expected = sorted((each for each in by_hand if each[0] > 0), reverse=True)
+    assert list(alike(asked, memoryview(b"".join(map(packed, kept))))) == expected

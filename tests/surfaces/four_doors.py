@@ -22,13 +22,19 @@ from chatbot.memory import MemorySystem
 from chatbot.operations import OPERATIONS, Context
 from chatbot.stores.access import Clearance
 from chatbot.stores.errors import StoreError
+from chatbot.stores.home import Address, parse_address
 from chatbot.stores.records import read_time
 from tests.command import run
 from tests.patience import PATIENCE_S
 from tests.servers.http_server import serving
 
-MEMORY = Path("identities/ada/memory")
 AGENT = "chat"
+
+
+def home() -> Path | Address:
+    """Where the memory of `ada` is kept: in the current folder, or in the database that the environment names."""
+    url = os.environ.get("CHATBOT_STORAGE__URL")
+    return parse_address(url).of("ada") if url else Path("identities/ada/memory")
 
 
 class Refusal(Exception):
@@ -51,6 +57,10 @@ class Door(ABC):
         """The outcome, the id and the warning."""
         kept = await self.run("remember", title=title, **fields)
         return kept["outcome"], kept["id"], kept.get("warning", "")
+
+    async def recall(self, text: str, **wanted: Any) -> list[str]:
+        """The ids of what a message recalls."""
+        return [_row(hit)["id"] for hit in _rows(await self.run("recall_memories", query=text, **wanted))]
 
     async def search(self, text: str, limit: int = 10, **wanted: str) -> list[tuple[str, float]]:
         """Ids and scores; `wanted` may be a `type`, and a time `after`."""
@@ -112,8 +122,8 @@ class Door(ABC):
         """Titles of those that are open."""
         return [task["title"] for task in _rows(await self.run("list_tasks"))]
 
-    async def facts(self, subject: str) -> list[str]:
-        found = _rows(await self.run("list_facts", subject=subject))
+    async def facts(self, subject: str, **wanted: str) -> list[str]:
+        found = _rows(await self.run("list_facts", subject=subject, **wanted))
         return [f"{fact['subject']} {fact['predicate']} {fact['object']}" for fact in found]
 
     async def state_fact(self, subject: str, predicate: str, object_: str) -> str:
@@ -191,7 +201,9 @@ class Cli(Door):
             values = given.get(each.name, [])
             values = values if isinstance(values, list | tuple) else [values]
             words += [
-                part for value in values for part in ([] if each.is_positional else [f"--{called}"]) + [str(value)]
+                part
+                for value in values
+                for part in ([] if each.is_positional else [f"--{called.replace('_', '-')}"]) + [str(value)]
             ]
         return self._ask(*operation.cli.split(), *words, *(["--yes"] if operation.effect == "destroys" else []))
 
@@ -318,7 +330,7 @@ async def door(name: str, clearance: Clearance = "full") -> AsyncIterator[Door]:
     if not identity.exists() or name == "cli":
         identity.write_text(f'clearance = "{clearance if name == "cli" else "full"}"\n', encoding="utf-8")
     if name == "library":
-        async with MemorySystem(MEMORY, clearance=clearance) as system:
+        async with MemorySystem(home(), clearance=clearance) as system:
             yield Library(system)
     elif name == "cli":
         yield Cli()
@@ -337,7 +349,7 @@ async def door(name: str, clearance: Clearance = "full") -> AsyncIterator[Door]:
 @asynccontextmanager
 async def _owner() -> AsyncIterator[Library]:
     """Whose memory it is, who does beside a door what that has no way for."""
-    async with MemorySystem(MEMORY) as system:
+    async with MemorySystem(home()) as system:
         yield Library(system)
 
 

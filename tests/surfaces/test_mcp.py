@@ -193,8 +193,8 @@ async def test_the_tools_are_those_of_the_chat_and_say_what_they_do() -> None:
         hints = {tool.name: tool.annotations for tool in listed}
         reading = {name for name, hint in hints.items() if hint and hint.read_only_hint}
         destroying = {name for name, hint in hints.items() if hint and hint.destructive_hint}
-        adding = {"memory_write", "memory_confirm", "memory_profile_set", "task_add"}
-        assert destroying == {"memory_forget", "memory_supersede", "task_update"}
+        adding = {"memory_write", "memory_state", "memory_confirm", "memory_profile_set", "task_add"}
+        assert destroying == {"memory_forget", "memory_profile_reject", "memory_supersede", "task_update"}
         assert reading == hints.keys() - destroying - adding
         assert all(hint and hint.open_world_hint is False for hint in hints.values())
         assert all(tool.title and tool.output_schema for tool in listed)
@@ -490,7 +490,7 @@ def add_setting(line: str) -> None:
 
 
 def token(*identities: str, clearance: Clearance = "full", rate: int = 0) -> str:
-    text, _ = Tokens.of(Path("identities")).add(uuid4().hex, identities, clearance, rate_per_minute=rate)
+    text, _ = Tokens.of(Path("identities/.server")).add(uuid4().hex, identities, clearance, rate_per_minute=rate)
     return text
 
 
@@ -570,7 +570,7 @@ async def test_a_revoked_token_and_one_that_asks_too_often_are_turned_away() -> 
 
         assert [await status(slow) for _ in range(4)] == [200, 200, 200, 429]
         assert await status(bearer(lost)) == 200
-        tokens = Tokens.of(Path("identities"))
+        tokens = Tokens.of(Path("identities/.server"))
         tokens.revoke(tokens.all()[-1].id)
         assert await status(bearer(lost)) == 401
 

@@ -15,7 +15,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from chatbot.config import ModelSettings
 from chatbot.errors import ModelTimeout, RateLimited
 from chatbot.memory import SessionHandle
-from chatbot.memory.remembering import Remembering
+from chatbot.memory.memory import Memory
 from chatbot.messages import Message, TextDelta, ToolCall
 from chatbot.models import Price, ScriptedModel, late
 from chatbot.models.gateway import LiteLLMModel
@@ -153,7 +153,7 @@ async def test_a_question_by_meaning_is_a_call_of_the_embedder_and_one_of_the_st
     )
 
 
-Work = Callable[[Remembering, str, str], Awaitable[Any]]
+Work = Callable[[Memory, str, str], Awaitable[Any]]
 OPERATIONS: dict[str, Work] = {
     "remember": lambda session, *_: session.remember("green tea"),
     "update": lambda session, old, _: session.update(old, title="black tea"),

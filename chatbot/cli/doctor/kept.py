@@ -13,7 +13,6 @@ from chatbot.chat.usage import parse_call
 from chatbot.cli.doctor.finding import Finding
 from chatbot.memory.record import SessionRecord
 from chatbot.runtime import Setup
-from chatbot.server.tokens import FOLDER as SERVER
 from chatbot.stores.backend import Examination
 from chatbot.stores.backends import open_backend, open_place
 from chatbot.stores.json_lines import record_of
@@ -28,7 +27,7 @@ async def kept(setup: Setup, *, verify: bool = False) -> AsyncIterator[Finding]:
     def new_record(session_id: str, created_at: datetime, used_at: datetime) -> SessionRecord:
         return SessionRecord(session_id, setup.agent, setup.agent_settings.memory, created_at, used_at)
 
-    backend = open_backend(setup.identity.memory)
+    backend = open_backend(setup.home)
     bill = {"usage": ("bill", lambda line: parse_call(record_of(line)))}
     wish = Examination(new_record, bill, verify)
     for flaw in await asyncio.to_thread(lambda: list(backend.examine(wish))):
@@ -38,7 +37,7 @@ async def kept(setup: Setup, *, verify: bool = False) -> AsyncIterator[Finding]:
 
 def above(setup: Setup) -> Iterator[Finding]:
     """Check permissions around an identity's memory: keys, tokens, persona, other identities."""
-    identity, server = setup.identity, open_place(setup.identities / SERVER)
+    identity, server = setup.identity, open_place(setup.server_home)
     secret = [setup.settings.path] if setup.settings.path and setup.settings.holds_key else []
     yield from map(Finding.of, (*exposed(secret), *server.exposed()))
     # Write access changes what the bot says; read access shows a persona, as in any checkout.

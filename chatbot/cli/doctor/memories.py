@@ -22,11 +22,11 @@ _REINDEX = "chatbot memory reindex"
 async def memories(setup: Setup, *, verify: bool = False) -> AsyncIterator[Finding]:
     """Check the memories, the bill, the hooks and the caches."""
     is_ours = any(_STORE in agent.memory for agent in setup.config.agents.values())
-    if not open_backend(setup.identity.memory).is_there():
+    if not open_backend(setup.home).is_there():
         if is_ours:
             yield Finding("memory", "ok", "no memories yet")
         return
-    store = open_store(_STORE, setup.identity.memory, setup.config.memory.get(_STORE, {}))
+    store = open_store(_STORE, setup.home, setup.config.memory.get(_STORE, {}))
     async with store:
         flaws = await store.examine(verify=verify)
         if is_ours and not flaws:
@@ -34,7 +34,7 @@ async def memories(setup: Setup, *, verify: bool = False) -> AsyncIterator[Findi
         for flaw in flaws:
             if flaw.subject != "index" or _STORE in setup.agent_settings.memory:
                 yield Finding.of(flaw)
-    for finding in _hooks(Failures(setup.identity.memory)):
+    for finding in _hooks(Failures(setup.home)):
         yield finding
     if setup.config.embedding.model and any(flaw.subject == "index" for flaw in flaws):
         async for finding in _vectors(setup):

@@ -53,7 +53,7 @@ def _choosing(setup: Setup, *place: str) -> str:
 
 async def _answers(setup: Setup, model: Model) -> str:
     """Ask for one token, which is billed, and return how long that took."""
-    calls = Calls(model, Ledger(setup.identity.memory), setup.config.budget, reply_tokens=1)
+    calls = Calls(model, Ledger(setup.home), setup.config.budget, reply_tokens=1)
     started = time.monotonic()
     await calls.ask("doctor", [Message("user", "Say yes.")])
     return f"one token in {time.monotonic() - started:.1f} s"

@@ -40,7 +40,7 @@ async def stores(setup: Setup, *, verify: bool = False) -> AsyncIterator[Finding
 
 def _places(setup: Setup) -> Iterator[Finding]:
     """Check that the folders of memory and caches are writable."""
-    home = setup.identity.memory
+    home = setup.home
     if problem := open_backend(home).refusal():
         what = f"{home} is not writable ({problem.strerror}): nothing new is kept"
         yield Finding("places", "note" if problem.errno == EROFS else "bad", what, f"ls -ld {quote(str(home))}")
@@ -65,7 +65,7 @@ def _programs(setup: Setup) -> Iterator[Finding]:
 
 async def _plugin(setup: Setup, name: str, *, verify: bool) -> AsyncIterator[Finding]:
     """Count what a store plug-in keeps; it may raise any exception."""
-    home, edit = setup.identity.memory, editing(setup.source("memory", name), setup.settings.path)
+    home, edit = setup.home, editing(setup.source("memory", name), setup.settings.path)
     backend = open_backend(home)
     try:
         store = open_store(name, home, setup.config.memory.get(name, {}), beside=setup.settings.plugins_beside)

@@ -7,26 +7,30 @@ from dataclasses import asdict, is_dataclass, replace
 from typing import Any
 
 from chatbot.cli.memory.desk import Desk, warn_redacted
-from chatbot.cli.memory.tables import say_history, say_hits, say_in_full, say_observations, say_timeline
+from chatbot.cli.memory.tables import say_history, say_hits, say_in_full, say_observations, say_recalled, say_timeline
 from chatbot.cli.output import age, printable, say, say_json, say_table, short_ids, warn
+from chatbot.cli.sessions.looking import entries_json, say_compared, say_entries, say_found, say_sessions
 from chatbot.memory import SessionRecord
 from chatbot.memory.people import Person
 from chatbot.memory.reading import Hit
+from chatbot.memory.recall import Recalled
 from chatbot.memory.session_search import SessionHit
 from chatbot.memory.tasks import Task
 from chatbot.memory.writing import Remembered
 from chatbot.operation import Operation, Part
-from chatbot.operations import Alias
+from chatbot.operations import Alias, Compared, Entries
 from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.query import Version
-from chatbot.stores.records import format_time
 
 _NOTHING = {
-    "hits": "nothing is remembered about that",
-    "memories": "nothing is remembered yet",
-    "people": "nobody of that name is mentioned",
-    "tasks": "No open tasks",
-    "facts": "No facts yet",
+    "search_memories": "nothing is remembered about that",
+    "recall_memories": "nothing is remembered about that",
+    "list_memories": "nothing is remembered yet",
+    "list_people": "nobody of that name is mentioned",
+    "list_tasks": "No open tasks",
+    "list_facts": "No facts yet",
+    "list_sessions": "no such sessions",
+    "search_sessions": "no session speaks of that",
 }
 _BECAME = {
     "added": "added {}",
@@ -50,6 +54,10 @@ def show(desk: Desk, operation: Operation, result: Any, given: Mapping[str, Any]
         say_json(as_json(result))
     elif isinstance(result, Part):
         _say_part(operation, result, is_first="cursor" not in given)
+    elif isinstance(result, Entries):
+        say_entries(result)
+    elif isinstance(result, Compared):
+        say_compared(result)
     elif isinstance(result, list):
         _say_list(operation, result, given)
     else:
@@ -76,18 +84,15 @@ def as_json(item: Any) -> Any:  # noqa: PLR0911 - one for each type
             return [as_json(row) for row in rows]
         case list() | tuple():
             return [as_json(each) for each in item]
-        case Hit():
+        case Hit() | Recalled():
             return item.index()
-        case Observation() | Triple() | SessionRecord() | SessionHit():
+        case Observation() | Triple() | Person() | SessionRecord() | SessionHit():
             return item.as_json()
-        case Person():
-            return {
-                "name": item.name,
-                "aliases": list(item.aliases),
-                "mention_count": item.mention_count,
-                "last_mentioned": format_time(item.last_mentioned),
-                "facts": as_json(item.facts),
-            }
+        case Entries():
+            return item.session.as_json() | {"entries": entries_json(item)}
+        case Compared(common, left, right):
+            sessions = [left.session.as_json(), right.session.as_json()]
+            return {"sessions": sessions, "common": common, "left": entries_json(left), "right": entries_json(right)}
         case Version():
             # An event can be about several observations: here it is about this one.
             events = [
@@ -103,11 +108,11 @@ def as_json(item: Any) -> Any:  # noqa: PLR0911 - one for each type
 def _say_part(operation: Operation, part: Part[Any], *, is_first: bool) -> None:
     if part.rows:
         _table_of(part.rows[0])(part.rows)
-    following = part.end or part.next_cursor
+    following = str(part.end or part.next_cursor or "").rpartition("~")[2]  # of a time and an id, the id
     if following:
         say(f"more: --page-after {following}")
     elif not part.rows:
-        say(_NOTHING.get(operation.gives, "nothing found") if is_first else "that is all")
+        say(_NOTHING.get(operation.name, "nothing found") if is_first else "that is all")
 
 
 def _say_list(operation: Operation, rows: list[Any], given: Mapping[str, Any]) -> None:
@@ -127,10 +132,13 @@ def _say_list(operation: Operation, rows: list[Any], given: Mapping[str, Any]) -
 def _table_of(item: Any) -> Callable[[Sequence[Any]], None]:
     tables: dict[type, Callable[[Sequence[Any]], None]] = {
         Hit: say_hits,
+        Recalled: say_recalled,
         Observation: say_observations,
         Person: _say_people,
         Task: _say_tasks,
         Triple: say_facts,
+        SessionRecord: say_sessions,
+        SessionHit: say_found,
     }
     return tables.get(type(item), _say_each)
 

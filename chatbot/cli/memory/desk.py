@@ -13,15 +13,15 @@ from chatbot.cli.bind import check_words, given_of
 from chatbot.cli.output import say, say_json, warn
 from chatbot.cli.paging import page_of
 from chatbot.memory import MemorySystem
+from chatbot.memory.memory import Memory
 from chatbot.memory.redaction import redact_all
-from chatbot.memory.remembering import Memories
 from chatbot.operations import Context, Wanted
 from chatbot.runtime import Setup
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.fields import is_observation_id
 from chatbot.stores.observation import Observation
-from chatbot.stores.query import EVERY
+from chatbot.stores.query import EVERY, Progress
 
 T = TypeVar("T")
 
@@ -33,8 +33,9 @@ class Desk:
     args: argparse.Namespace
     setup: Setup
     system: MemorySystem
-    of_session: Memories | None = None
+    of_session: Memory | None = None
     """The memory to work on where it is not the agent's."""
+    progress: Progress | None = None
 
     def __post_init__(self) -> None:
         check_words("--ask", self.ask, SENSITIVITIES)
@@ -45,7 +46,7 @@ class Desk:
         return ("public", *getattr(self.args, "ask", ()))
 
     @cached_property
-    def memories(self) -> Memories:
+    def memories(self) -> Memory:
         """The memories in the namespace that was asked for."""
         if self.of_session is not None:
             return self.of_session
@@ -55,7 +56,9 @@ class Desk:
     @property
     def context(self) -> Context:
         """The context of operations."""
-        return Context(lambda: self.memories, self.system, self.setup.agent, self.system.clearance)
+        return Context(
+            lambda: self.memories, self.system, self.setup.agent, self.system.clearance, progress=self.progress
+        )
 
     async def id(self, text: str) -> str:
         """The id that begins with `text`: who names one asks for it, however sensitive it is."""

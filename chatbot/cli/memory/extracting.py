@@ -33,7 +33,7 @@ async def extract(desk: Desk) -> None:
         config = replace(config, extraction=replace(config.extraction, model=""))
     settings = settings_of_model(config.model, config.extraction) or config.model
     async with open_model(settings, config.providers) as model:
-        calls = calls_for_extraction(model, Ledger(desk.setup.identity.memory), config)
+        calls = calls_for_extraction(model, Ledger(desk.setup.home), config)
         told = _Told(desk.args.json)
         try:
             async for extracted in extract_facts(calls, text):

@@ -1,4 +1,4 @@
-"""What may stand behind `chatbot memory`: the operations, and verbs that only the command line has."""
+"""Verbs of `chatbot memory`: the operations, and those that only the command line has."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def add_memory(memory: argparse.ArgumentParser) -> None:
     parsers["remember"].add_argument(
         "stdin", nargs="?", choices=["-"], metavar="-", help="read the narrative from standard input"
     )
-    parsers["list_tasks"].add_argument("--all", action="store_true", help="those completed and cancelled too")
+    parsers["list_tasks"].add_argument("--all", action="store_true", help="also show completed and cancelled tasks")
     add_bulk(parsers["forget_memory"])
     add_bulk(parsers["purge_fact"])
-    parsers["purge_memories"].add_argument("--yes", "-y", action="store_true", help="do not ask")
+    parsers["purge_memories"].add_argument("--yes", "-y", action="store_true", help="do not ask for confirmation")
     _add_extract(verbs)
     _add_profile(verbs)
     _add_files(verbs)
@@ -32,12 +32,12 @@ def add_memory(memory: argparse.ArgumentParser) -> None:
 def _add_extract(verbs: Verbs) -> None:
     extract = verbs.add(
         "extract",
-        "let a model take facts out of a text; nothing is kept unless --add says so",
+        "extract facts from a text with a model (--add keeps them)",
         "extract notes.txt",
         "pdftotext report.pdf - | chatbot memory extract - --add",
     )
     extract.set_defaults(operation="extract")
-    extract.add_argument("file", metavar="FILE", help="the text; - reads standard input")
+    extract.add_argument("file", metavar="FILE", help="text file (-: standard input)")
     keeping = extract.add_mutually_exclusive_group()
     keeping.add_argument("--dry-run", action="store_true", help="show the facts and keep none, which is the default")
     keeping.add_argument("--add", action="store_true", help="remember them, as [extraction] says")
@@ -50,7 +50,7 @@ def _add_files(verbs: Verbs) -> None:
     add_import(
         verbs.add(
             "import",
-            "take in Markdown memories, facts of Memstore, a bundle, or an export of ChatGPT or Claude",
+            "import notes, a bundle, or a ChatGPT or Claude export",
             "import CLAUDE.md --dry-run",
             "import ~/notes --sensitivity private",
             "import memories.jsonl",
@@ -59,31 +59,29 @@ def _add_files(verbs: Verbs) -> None:
     )
     export = verbs.add(
         "export",
-        "write what is remembered to a file: JSON lines that `import` takes back, or notes in Markdown",
+        "export memories as JSON lines (for `import`) or Markdown",
         "export -o memories.jsonl",
         "export --type decision -o decisions.md",
     )
     export.set_defaults(operation="export")
     add_filter(export)
-    export.add_argument("-o", "--output", type=Path, metavar="PATH", help="a file; - is standard output, as without")
-    export.add_argument(
-        "--format", choices=("jsonl", "markdown"), help="default: by the end of the file's name, or jsonl"
-    )
-    export.add_argument("--force", action="store_true", help="write over a file that is there")
-    export.add_argument("--dry-run", action="store_true", help="say how many, and write nothing")
+    export.add_argument("-o", "--output", type=Path, metavar="PATH", help="file (default -: standard output)")
+    export.add_argument("--format", choices=("jsonl", "markdown"), help="default: by the file's extension, or jsonl")
+    export.add_argument("--force", action="store_true", help="overwrite an existing file")
+    export.add_argument("--dry-run", action="store_true", help="report how many, write nothing")
 
 
 def _add_upkeep(verbs: Verbs) -> None:
     stats = verbs.add(
         "stats",
-        "how much is remembered, how it came together, how often it helped, and what it takes on the disk",
+        "show how much is remembered, how often it helped, its size",
         "stats --days 90",
         "stats --html memory.html",
     )
     stats.set_defaults(operation="stats")
     stats.add_argument("--days", type=whole_days, default=30, metavar="N", help="draw the last N days (default 30)")
     stats.add_argument("--html", type=Path, metavar="FILE", help="write a page that works offline")
-    reindex = verbs.add("reindex", "build the search index again from what is kept", "reindex")
+    reindex = verbs.add("reindex", "rebuild the search index", "reindex")
     reindex.set_defaults(operation="reindex")
     reindex.add_argument("--embed", action="store_true", help="also embed memories that have no vector yet")
     reindex.add_argument("--all", action="store_true", help="also embed every memory anew")
@@ -92,7 +90,7 @@ def _add_upkeep(verbs: Verbs) -> None:
 def _add_profile(verbs: Verbs) -> None:
     profile = verbs.add(
         "profile",
-        "show and change what holds of you, with its history",
+        "show and change your profile, with its history",
         "profile",
         "profile --as-of 2025-05-15",
         'profile set home "Lisbon"',
@@ -117,5 +115,6 @@ def _add_profile(verbs: Verbs) -> None:
         parser.add_argument("slot", metavar="SLOT", help="name of the slot, or id of one line")
         if name == "history":
             add_pages(parser, limit=0, zero="all")
-    accept = deeds.add("accept", "accept a value that a tool proposed", "profile accept 0195a1b2-c3d4")
-    accept.add_argument("id", metavar="ID", help="id of the proposal, or its beginning")
+    for name in ("accept", "reject"):
+        judge = deeds.add(name, f"{name} a value that a tool proposed", f"profile {name} 0195a1b2-c3d4")
+        judge.add_argument("id", metavar="ID", help="id of the proposal, or its beginning")

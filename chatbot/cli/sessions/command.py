@@ -8,15 +8,12 @@ from importlib import import_module
 from chatbot.cli.exits import Exit
 from chatbot.cli.memory.command import run_operation
 from chatbot.cli.memory.desk import Desk
+from chatbot.cli.output import progress
 from chatbot.errors import ConfigError
 from chatbot.operations import OPERATIONS
 from chatbot.runtime import Options, Setup
 
 _ACTIONS = {
-    "list": ("looking", "list_"),
-    "show": ("looking", "show"),
-    "search": ("looking", "search"),
-    "compare": ("looking", "compare"),
     "export": ("moving", "export"),
     "import": ("moving", "import_"),
     "archive": ("erasing", "archive"),
@@ -31,14 +28,14 @@ _OF_MEMORIES = frozenset({"search", "export", "import"})
 async def run(args: argparse.Namespace) -> Exit:
     """Do one of them. Needs no model."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
-    if args.action not in _ACTIONS:
-        async with setup.open_memory() as memory:
-            await run_operation(Desk(args, setup, memory), OPERATIONS[args.operation])
-        return Exit.OK
-    module, name = _ACTIONS[args.action]
-    action = getattr(import_module(f"chatbot.cli.sessions.{module}"), name)
     async with setup.open_memory(observations=_store(setup) if args.action in _OF_MEMORIES else None) as memory:
-        await (action(setup, memory, args) if args.action == "import" else action(memory, args))
+        if args.action in _ACTIONS:
+            module, name = _ACTIONS[args.action]
+            action = getattr(import_module(f"chatbot.cli.sessions.{module}"), name)
+            await (action(setup, memory, args) if args.action == "import" else action(memory, args))
+        else:
+            with progress("reading sessions", waits=True) as told:
+                await run_operation(Desk(args, setup, memory, progress=told), OPERATIONS[args.operation])
     return Exit.OK
 
 

@@ -16,8 +16,8 @@ from chatbot.stores.errors import InvalidValue
 
 async def archive(memory: MemorySystem, args: argparse.Namespace) -> None:
     """Put them away, or bring them back. Nothing is lost by it, so only many are asked about."""
-    if args.undo and args.is_archived is False:
-        args.is_archived = True
+    if args.undo and not args.with_archived:
+        args.archived = True
     records = [record for record in await chosen(memory, args) if (record.archived_at is not None) == args.undo]
     what = "bring back" if args.undo else "archive"
     if len(records) > 1:

@@ -1,4 +1,4 @@
-"""What may stand behind `chatbot sessions`. Imports nothing of ours but the values of options."""
+"""Verbs and options of `chatbot sessions`. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import argparse
 from pathlib import Path
 
 from chatbot.cli.bind import Verbs, add_operations
-from chatbot.cli.paging import add_page_after
 from chatbot.cli.sessions.filtering import add_filter
-from chatbot.cli.values import count
 
 EXPORTS = ("markdown", "jsonl", "html", "bundle")
 SOURCES = ("bundle", "chatgpt", "claude", "markdown", "memories", "memstore")
@@ -17,77 +15,49 @@ SOURCES = ("bundle", "chatgpt", "claude", "markdown", "memories", "memstore")
 def add_sessions(sessions: argparse.ArgumentParser) -> None:
     """Fill in `chatbot sessions`."""
     grammar = Verbs(sessions, "sessions", dest="action", required=True)
-    _add_looking(grammar)
-    add_operations(grammar, "sessions")
+    parsers = add_operations(grammar, "sessions")
+    parsers["list_sessions"].add_argument("--after-id", dest="cursor", help=argparse.SUPPRESS)  # its first name
     _add_moving(grammar)
     _add_erasing(grammar)
 
 
 def add_import(parser: argparse.ArgumentParser) -> None:
-    """The options of an import; `chatbot memory import` has the same."""
+    """Add the options of an import; `chatbot memory import` has the same."""
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a file or a folder")
     parser.add_argument(
         "--from",
         dest="kind",
         choices=SOURCES,
         metavar="KIND",
-        help=f"what it is, where that is not plain: {', '.join(SOURCES)}",
+        help=f"format, where it cannot be detected: {', '.join(SOURCES)}",
     )
-    parser.add_argument("--dry-run", action="store_true", help="say what would come in, and write nothing")
+    parser.add_argument("--dry-run", action="store_true", help="report what would be imported, write nothing")
     parser.add_argument(
-        "--sensitivity", choices=("public", "private", "secret"), default="public", help="at least so delicate"
+        "--sensitivity",
+        choices=("public", "private", "secret"),
+        default="public",
+        help="lowest sensitivity of what is imported",
     )
     parser.add_argument(
         "--no-exchanges",
         dest="exchanges",
         action="store_false",
-        help="do not remember what was said in conversations: they are searched, and not recalled",
+        help="do not remember exchanges: they can be searched, and are not recalled",
     )
-    parser.add_argument("--include-purged", action="store_true", help="also import what was purged or deleted here")
-    parser.add_argument("--trust", action="store_true", help="let a bundle's memories be seen as widely as it says")
+    parser.add_argument("--include-purged", action="store_true", help="also import what was deleted permanently here")
+    parser.add_argument("--trust", action="store_true", help="keep the visibility that a bundle gives its memories")
 
 
 def add_bulk(parser: argparse.ArgumentParser) -> None:
-    """What everything has that changes many at once."""
-    parser.add_argument("--dry-run", action="store_true", help="say which, and change nothing")
-    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
-
-
-def _add_looking(grammar: Verbs) -> None:
-    listing = grammar.add(
-        "list",
-        "the sessions used last",
-        "list --after 7d --min-messages 4",
-        "list --page-after 0195a1b2-c3d4",
-        agent=False,
-    )
-    add_filter(listing, limit=20)
-    listing.add_argument("--page-after", metavar="ID", help="go on behind that one: the next page")
-    listing.add_argument("--after-id", dest="page_after", help=argparse.SUPPRESS)  # what it was called at first
-    show = grammar.add("show", "what was said in a session", "show 0195a1b2", 'show "tax return" --last 4')
-    _add_session(show)
-    show.add_argument("--last", type=count, default=0, metavar="N", help="only the last N entries")
-    search = grammar.add(
-        "search",
-        "which sessions speak of something, best first, and how to go on with them",
-        "search bicycle --after 90d",
-        "search tax return --all --json",
-        agent=False,
-    )
-    search.add_argument("text", nargs="+", metavar="TEXT", help="words to look for")
-    add_filter(search, limit=10)
-    add_page_after(search)
-    compare = grammar.add(
-        "compare", "what two sessions have in common, and where they part", "compare 0195a1b2 0195b7aa"
-    )
-    for name in ("left", "right"):
-        compare.add_argument(name, metavar="ID|TITLE", help=_WHICH)
+    """Add the options of everything that changes many at once."""
+    parser.add_argument("--dry-run", action="store_true", help="list what would change, change nothing")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask for confirmation")
 
 
 def _add_moving(grammar: Verbs) -> None:
     export = grammar.add(
         "export",
-        "write sessions to files: Markdown, JSON lines, a page, or a bundle that can be imported",
+        "export sessions: Markdown, JSON lines, HTML, or a bundle",
         "export 0195a1b2 > talk.md",
         "export 0195a1b2 -o talk.html",
         "export --before 30d -o old.zip",
@@ -100,17 +70,17 @@ def _add_moving(grammar: Verbs) -> None:
         "--output",
         type=Path,
         metavar="PATH",
-        help="a file, or for several a folder; - is standard output, as without",
+        help="file, or folder for several (default -: standard output)",
     )
-    export.add_argument("--format", choices=EXPORTS, help="default: by the end of the file's name, or markdown")
+    export.add_argument("--format", choices=EXPORTS, help="default: by the file's extension, or markdown")
     export.add_argument(
-        "--no-memories", dest="memories", action="store_false", help="without what is remembered of them"
+        "--no-memories", dest="memories", action="store_false", help="leave out the memories of these sessions"
     )
-    export.add_argument("--force", action="store_true", help="write over a file that is there")
-    export.add_argument("--dry-run", action="store_true", help="say which, and write nothing")
+    export.add_argument("--force", action="store_true", help="overwrite an existing file")
+    export.add_argument("--dry-run", action="store_true", help="list what would be exported, write nothing")
     importing = grammar.add(
         "import",
-        "take in a bundle, an export of ChatGPT or Claude, Markdown memories, or facts of Memstore",
+        "import a bundle, a ChatGPT or Claude export, or notes",
         "import chatgpt-export.zip --dry-run",
         "import old.zip",
         "import ~/notes --from markdown",
@@ -121,17 +91,17 @@ def _add_moving(grammar: Verbs) -> None:
 def _add_erasing(grammar: Verbs) -> None:
     archive = grammar.add(
         "archive",
-        "put sessions away: hidden from lists, still there for who asks",
+        "archive sessions: hide them from lists",
         "archive --before 90d",
         "archive 0195a1b2 --undo",
         agent=False,
     )
     _add_sessions(archive)
-    archive.add_argument("--undo", action="store_true", help="bring them back")
+    archive.add_argument("--undo", action="store_true", help="restore archived sessions")
     add_bulk(archive)
     delete = grammar.add(
         "delete",
-        "delete sessions permanently, with what is remembered of them",
+        "delete sessions permanently, with their memories",
         "delete 0195a1b2",
         "delete 0195a1b2 --keep-memory --yes",
         "delete --title test --dry-run",
@@ -142,14 +112,14 @@ def _add_erasing(grammar: Verbs) -> None:
     add_bulk(delete)
     prune = grammar.add(
         "prune",
-        "erase the sessions whose time to live is over, or those that fit a filter",
+        "delete expired sessions, or those that match filters",
         "prune",
         "prune --empty --before 7d --yes",
         "prune --before 2026-01-02 --with-memory --dry-run",
         agent=False,
     )
-    add_filter(prune, limit=None)
-    prune.add_argument("--empty", action="store_true", help="those in which nothing was said")
+    add_filter(prune)
+    prune.add_argument("--empty", action="store_true", help="only sessions without messages")
     _add_memory_too(prune)
     add_bulk(prune)
 
@@ -161,18 +131,14 @@ def _add_memory_too(parser: argparse.ArgumentParser) -> None:
         dest="keep_memory",
         action="store_false",
         default=None,
-        help="delete what is remembered of them too (default on a terminal)",
+        help="delete their memories too (default on a terminal)",
     )
-    which.add_argument("--keep-memory", action="store_true", default=None, help="keep what is remembered of them")
+    which.add_argument("--keep-memory", action="store_true", default=None, help="keep their memories")
 
 
-_WHICH = "id, beginning of an id, or title"
-
-
-def _add_session(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("session", metavar="ID|TITLE", help=_WHICH)
+_WHICH = "id, its beginning, or title"
 
 
 def _add_sessions(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("sessions", nargs="*", metavar="ID|TITLE", help=f"{_WHICH}; without any, those that are wanted")
-    add_filter(parser, limit=None)
+    parser.add_argument("sessions", nargs="*", metavar="ID|TITLE", help=f"{_WHICH}; none: all that match the filters")
+    add_filter(parser)

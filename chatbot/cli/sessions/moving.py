@@ -43,7 +43,7 @@ async def export(memory: MemorySystem, args: argparse.Namespace) -> None:
         _tell(records, [], form, args)
     elif form == BUNDLE:
         _tell(records, [await _bundle(memory, records, args)], form, args)
-        if args.memories and args.is_archived is None:
+        if args.memories and args.with_archived:
             await _warn_left_out(memory)
     elif args.output is None:
         await _print(memory, records, form, args)

@@ -13,12 +13,15 @@ from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
 
+from sqlite_shelf import SqliteShelf
+
 from chatbot.stores.errors import StoreFailed
 from chatbot.stores.events import Event, parse_event
 from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.log import Change, Log, Mark, Place, Writing
 from chatbot.stores.observations.rewriting import rewritten
 from chatbot.stores.observations.store import LoggedObservations
+from chatbot.stores.shelf import Shelf
 
 NAME = "observations.sqlite"
 _BUSY_S = 30.0
@@ -31,8 +34,13 @@ _SCHEMA = (
 class SqliteObservations(LoggedObservations):
     """Keeps observations in `observations.sqlite`."""
 
+    home: Path
+
     def open_log(self, home: Path) -> Log:
         return SqliteLog(home)
+
+    def open_shelf(self, home: Path, name: str) -> Shelf:
+        return SqliteShelf(home / name)
 
 
 class SqliteLog(Log):

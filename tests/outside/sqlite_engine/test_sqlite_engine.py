@@ -1,14 +1,19 @@
 """The contract kit on the engine."""
 
 import asyncio
+import math
+from collections.abc import Sequence
 from pathlib import Path
 
 from hypothesis import settings
 from sqlite_engine import NAME, SqliteObservations
 
 from chatbot.memory import MemorySystem
+from chatbot.stores.access import View
+from chatbot.stores.query import Filter, Match
 from chatbot.stores.testing_log import LogContract
 from chatbot.stores.testing_observations import ObservationStoreContract, observation_machine
+from chatbot.stores.testing_shelf import ShelfContract
 
 
 def open_store(home: Path, **caps: float) -> SqliteObservations:
@@ -23,6 +28,37 @@ class TestSqliteObservations(ObservationStoreContract):
     def open_store(self, home: Path) -> SqliteObservations:
         return open_store(home)
 
+
+class TestSqliteShelf(ShelfContract):
+    opener = "sqlite_shelf:SqliteShelf"
+
+
+class Rounded(SqliteObservations):
+    """Finds vectors about, as an index of rounded ones does, and is held to less."""
+
+    async def nearest(
+        self, view: View, vector: Sequence[float], wanted: Filter, *, model: str, limit: int = 200
+    ) -> list[Match]:
+        length = math.hypot(*vector)
+        steps = 127 / length if length and math.isfinite(length) else 0.0
+        about = [round(each * steps) / 127 if steps else 0.0 for each in vector]
+        return await super().nearest(view, about, wanted, model=model, limit=limit)
+
+
+class TestRoundedObservations(ObservationStoreContract):
+    nearest = "approximate"
+    erasure = "logical"
+
+    def open_store(self, home: Path) -> Rounded:
+        return open_rounded(home)
+
+
+def open_rounded(home: Path, **caps: float) -> Rounded:
+    return Rounded(home / "memory", cache=str(home / "cache"), **caps)  # type: ignore[arg-type]
+
+
+TestRoundedHistories = observation_machine(open_rounded, nearest="approximate").TestCase
+TestRoundedHistories.settings = settings(max_examples=5, stateful_step_count=30, deadline=None)
 
 TestSqliteHistories = observation_machine(open_store).TestCase
 TestSqliteHistories.settings = settings(max_examples=5, stateful_step_count=30, deadline=None)

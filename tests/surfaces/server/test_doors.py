@@ -2,8 +2,9 @@
 
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import httpx
@@ -11,6 +12,7 @@ import pytest
 from starlette.routing import Match
 
 from chatbot.server.doors import OPEN_PATHS
+from tests.effort import share
 from tests.servers.http_server import Serve, Served, serving
 
 Json = dict[str, Any]
@@ -29,6 +31,9 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("DELETE", "/v1/profile/{slot}"): None,
     ("PUT", "/v1/profile/{slot}/pin"): {"pinned": True},
     ("GET", "/v1/profile/{slot}/history"): None,
+    ("GET", "/v1/profile/proposals"): None,
+    ("POST", "/v1/profile/proposals/{memory_id}/accept"): None,
+    ("DELETE", "/v1/profile/proposals/{memory_id}"): None,
     ("GET", "/v1/sessions"): None,
     ("POST", "/v1/sessions"): {"title": "new"},
     ("GET", "/v1/sessions/search"): None,
@@ -36,9 +41,12 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("PATCH", "/v1/sessions/{session_id}"): {"title": "other"},
     ("DELETE", "/v1/sessions/{session_id}"): None,
     ("GET", "/v1/sessions/{session_id}/deletion"): None,
+    ("GET", "/v1/sessions/{session_id}/comparison"): None,
     ("POST", "/v1/sessions/{session_id}/fork"): {},
     ("GET", "/v1/sessions/{session_id}/messages"): None,
+    ("POST", "/v1/sessions/{session_id}/messages"): {"messages": [{"role": "user", "content": "hello"}]},
     ("DELETE", "/v1/sessions/{session_id}/messages"): None,
+    ("POST", "/v1/context"): {"messages": [{"role": "user", "content": "hello"}]},
     ("POST", "/v1/sessions/{session_id}/chat"): {"text": "hello", "stream": False},
     ("GET", "/v1/sessions/{session_id}/chat"): None,
     ("DELETE", "/v1/sessions/{session_id}/chat"): None,
@@ -46,9 +54,16 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("GET", "/v1/sessions/{session_id}/usage"): None,
     ("GET", "/v1/sessions/{session_id}/files"): None,
     ("GET", "/v1/sessions/{session_id}/files/{name}"): None,
+    ("GET", "/v1/sessions/{session_id}/attachments"): None,
+    ("GET", "/v1/sessions/{session_id}/attachments/{name}"): None,
     ("GET", "/v1/memories"): None,
     ("POST", "/v1/memories"): {"title": "something else"},
+    ("POST", "/v1/memories/batch"): {"memories": [{"title": "yet another"}]},
+    ("GET", "/v1/memories/export"): None,
+    ("GET", "/v1/memories/by-key/{key}"): None,
+    ("PUT", "/v1/memories/by-key/{key}"): {"title": "under a key"},
     ("GET", "/v1/memories/search"): None,
+    ("GET", "/v1/memories/recall"): None,
     ("POST", "/v1/memories/purge"): {"person": "nobody", "dry_run": True},
     ("GET", "/v1/memories/{memory_id}"): None,
     ("PATCH", "/v1/memories/{memory_id}"): {"title": "changed"},
@@ -72,23 +87,32 @@ ASKED: dict[tuple[str, str], Json | None] = {
 }
 """How to ask each route, so that it would answer. A route that is not here fails the tests: say how it is guarded."""
 
-QUERIES: dict[tuple[str, str], Json] = {
+QUERIES: dict[tuple[str, str], dict[str, str]] = {
+    ("GET", "/v1/memories/recall"): {"q": "anything"},
     ("GET", "/v1/users/export"): {"user": "alice"},
+    ("GET", "/v1/sessions/{session_id}/comparison"): {"other": "{session_id}"},
     ("DELETE", "/v1/users"): {"user": "alice"},
 }
-"""Parameters that a route needs."""
+"""Parameters that a route needs; ids stand in braces."""
 
 ROUTES = sorted(ASKED, key=str)
 GUARDED = [route for route in ROUTES if route[1] not in OPEN_PATHS]
 NAMING = [
     route
     for route in ROUTES
-    if re.search("_id}|{response}|{slot}", route[1]) and route != ("PUT", "/v1/profile/{slot}")
+    if re.search("_id}|{response}|{slot}|{key}", route[1])
+    and route not in {("PUT", "/v1/profile/{slot}"), ("PUT", "/v1/memories/by-key/{key}")}
 ]
 """Routes that name a session, a response, or something remembered."""
 NOWHERE = {"/openapi.json", "/v1/models", "/v1/models/{name}", "/v1/responses/{response}"}
 PLACED = [route for route in GUARDED if route[1] not in NOWHERE]
 """Routes at one identity."""
+
+
+def proposal(value: str) -> Json:
+    """What a memory is that proposes a value for a slot of the profile."""
+    return {"title": f"proposed: motto: {value}", "category": "profile",
+            "metadata": {"slot": f"motto {uuid.uuid4()}", "held": {"value": value}}}  # fmt: skip
 
 
 @dataclass
@@ -99,22 +123,20 @@ class World:
     client: httpx.Client
     tokens: dict[str, str] = field(default_factory=dict)
 
-    def ids(self, method: str, path: str) -> dict[str, str]:
-        """Something new of Ada's for a route to be about."""
+    @cached_property
+    def shared(self) -> dict[str, str]:
+        """Something of Ada's of each kind, for routes that are about none of them."""
+        return self.ids("".join(f"{{{name}}}" for name in _MAKERS))
+
+    def ids(self, path: str) -> dict[str, str]:
+        """Something new of Ada's for a route to be about: what its path names."""
+        ids = _missing("transcript.md" if "files" in path else "ada")
         with self.served.client(self.tokens["ada"]) as client:
-            session = client.post("/v1/sessions", json={}).json()["id"]
-            client.post(f"/v1/sessions/{session}/chat", json={"text": "my secret word is plugh", "stream": False})
-            kind, body = {
-                "/v1/tasks/{task_id}": ("tasks", {"title": "to do"}),
-                "/v1/facts/{fact_id}": ("facts", {"subject": "plugh", "predicate": "is", "object": "secret"}),
-            }.get(path, ("memories", {"title": f"The secret word is plugh {uuid.uuid4()}"}))
-            kept = client.post(f"/v1/{kind}", json=body).json()["id"]
-            other = client.post("/v1/memories", json={"title": f"It is xyzzy now {uuid.uuid4()}"}).json()["id"]
-            ids = _missing("transcript.md" if "files" in path else "ada")
-            client.put(f"/v1/profile/{ids['slot']}", json={"value": "plugh"}).raise_for_status()
-            said = {"model": "ada", "input": "my secret word is plugh", "store": True}
-            response = client.post("/v1/responses", json=said).json()["id"]
-        return ids | {"session_id": session, "memory_id": kept, "other_id": other, "response": response}
+            for name in [name for name in _MAKERS if f"{{{name}}}" in path]:
+                is_proposed = name == "memory_id" and "proposals" in path
+                make = _new("/v1/memories", proposal("plugh")) if is_proposed else _MAKERS[name]
+                ids[name] = make(client, ids)
+        return ids
 
     def ask(
         self,
@@ -134,31 +156,79 @@ class World:
             method,
             address(path, ids),
             json=_filled(ASKED[route], ids),
-            params=QUERIES.get(route, {}) | (query or {}),
+            params={key: each.format(**ids) for key, each in QUERIES.get(route, {}).items()} | (query or {}),
             headers=headers,
         )
 
 
+def _new_session(client: httpx.Client, _: Any) -> str:
+    session: str = client.post("/v1/sessions", json={}).json()["id"]
+    client.post(f"/v1/sessions/{session}/chat", json={"text": "my secret word is plugh", "stream": False})
+    return session
+
+
+def _new_slot(client: httpx.Client, ids: Mapping[str, str]) -> str:
+    client.put(f"/v1/profile/{ids['slot']}", json={"value": "plugh"}).raise_for_status()
+    return ids["slot"]
+
+
+def _new_key(client: httpx.Client, ids: Mapping[str, str]) -> str:
+    client.put(f"/v1/memories/by-key/{ids['key']}", json={"title": f"plugh {ids['key']}"}).raise_for_status()
+    return ids["key"]
+
+
+def _new(path: str, body: Json) -> Callable[[httpx.Client, Any], str]:
+    """Makes one thing by a request that answers with its id."""
+    return lambda client, _: str(client.post(path, json=_unique(body)).raise_for_status().json()["id"])
+
+
+def _unique(body: Json) -> Json:
+    return body | ({"title": f"{body['title']} {uuid.uuid4()}"} if "title" in body else {})
+
+
+def _new_key(client: httpx.Client, ids: Any) -> str:
+    key = str(ids["key"])
+    client.put(f"/v1/memories/by-key/{key}", json={"title": f"plugh {key}"}).raise_for_status()
+    return key
+
+
+_MAKERS: dict[str, Callable[[httpx.Client, Any], str]] = {
+    "session_id": _new_session,
+    "memory_id": _new("/v1/memories", {"title": "The secret word is plugh"}),
+    "other_id": _new("/v1/memories", {"title": "It is xyzzy now"}),
+    "task_id": _new("/v1/tasks", {"title": "to do"}),
+    "fact_id": _new("/v1/facts", {"subject": "plugh", "predicate": "is", "object": "secret"}),
+    "slot": _new_slot,
+    "key": _new_key,
+    "response": _new("/v1/responses", {"model": "ada", "input": "my secret word is plugh", "store": True}),
+}
+"""How to make something of Ada's of each kind."""
+
+
 def address(path: str, ids: Mapping[str, str]) -> str:
-    """The path with these ids in it: one for whatever is remembered."""
-    kept = ids.get("memory_id", "")
-    return path.format(**ids, task_id=kept, fact_id=kept)
+    """The path with these ids in it."""
+    return path.format(**ids)
 
 
 def _missing(name: str) -> dict[str, str]:
     """Ids of nothing that is there, but for the name."""
     return {
-        "session_id": str(uuid.uuid4()),
-        "memory_id": str(uuid.uuid4()),
+        **{name: str(uuid.uuid4()) for name in ("session_id", "memory_id", "other_id", "task_id", "fact_id")},
         "slot": f"slot {uuid.uuid4()}",
+        "key": f"key {uuid.uuid4()}",
         "response": f"resp_{uuid.uuid4().hex}{uuid.uuid4().hex}",
         "name": name,
     }
 
 
+def _named(route: tuple[str, str]) -> str:
+    """What a route is about, in its path or its body."""
+    return f"{route[1]} {ASKED[route]}"
+
+
 def _filled(body: Any, ids: dict[str, str]) -> Any:
     """A body in which an id stands where one is asked for."""
-    return {**body, "by": ids.get("other_id", str(uuid.uuid4()))} if body and "by" in body else body
+    return {**body, "by": ids["other_id"]} if body and "by" in body else body
 
 
 @pytest.fixture(scope="module")
@@ -166,6 +236,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("world"))
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.delenv("CHATBOT_EMBEDDING__MODEL")  # for `/v1/embeddings`
         with serving(tokens=True) as served, served.client() as client:
             world = World(served, client)
             world.tokens = {
@@ -204,7 +275,8 @@ def test_only_these_paths_are_open() -> None:
 
 @pytest.mark.parametrize("route", ROUTES, ids=str)
 def test_with_the_right_token_every_route_answers(world: World, route: tuple[str, str]) -> None:
-    assert world.ask(route, world.ids(*route), world.tokens["ada"]).is_success
+    ids = world.ids(_named(route)) if route in NAMING else world.shared
+    assert world.ask(route, ids, world.tokens["ada"]).is_success
 
 
 WRONG: list[dict[str, str]] = [
@@ -221,7 +293,7 @@ WRONG: list[dict[str, str]] = [
 @pytest.mark.parametrize("route", GUARDED, ids=str)
 def test_nobody_comes_in_without_a_valid_token(world: World, route: tuple[str, str]) -> None:
     ids = _missing("ada")
-    for headers in WRONG:
+    for headers in share(WRONG, route):
         response = world.ask(route, ids, headers=headers)
         assert response.status_code in {401, 429}, headers  # the latter once it was tried too often
         assert set(response.json()["error"]) == {"message", "type", "code", "param"}
@@ -232,7 +304,7 @@ def test_nobody_comes_in_without_a_valid_token(world: World, route: tuple[str, s
 def test_what_is_anothers_or_needs_more_clearance_is_as_if_it_were_not_there(
     world: World, route: tuple[str, str], who: str
 ) -> None:
-    ids = world.ids(*route)
+    ids = world.ids(_named(route))
     nothing = _missing(ids["name"])
     closed, missing = (world.ask(route, each, world.tokens[who]) for each in (ids, nothing))
     assert closed.status_code == missing.status_code == 404
@@ -258,7 +330,7 @@ def test_another_users_identity_is_as_if_it_were_not_there(world: World, route: 
 
 @pytest.mark.parametrize("route", [route for route in GUARDED if route not in NAMING], ids=str)
 def test_no_list_tells_of_what_is_anothers_or_needs_more_clearance(world: World, route: tuple[str, str]) -> None:
-    ids = world.ids(*route)
+    ids = world.shared
     if route[1] == "/openapi.json":
         return
     for who in ("grace", "familiar"):
@@ -272,19 +344,22 @@ def test_no_list_tells_of_what_is_anothers_or_needs_more_clearance(world: World,
     assert "ada" not in world.ask(("GET", "/v1/models"), {}, world.tokens["grace"]).text
 
 
+HOSTS = [
+    "evil.example",
+    "evil.example:80",
+    "127.0.0.1.evil.example",
+    "",
+    "a@localhost",
+    ":b@localhost",
+    "[::1",
+    "10.0.0.1",
+]
+
+
 @pytest.mark.parametrize("route", ROUTES, ids=str)
 def test_a_request_by_another_name_is_refused(world: World, route: tuple[str, str]) -> None:
     ids = _missing("ada")
-    for host in (
-        "evil.example",
-        "evil.example:80",
-        "127.0.0.1.evil.example",
-        "",
-        "a@localhost",
-        ":b@localhost",
-        "[::1",
-        "10.0.0.1",
-    ):
+    for host in share(HOSTS, route):
         assert world.ask(route, ids, world.tokens["ada"], headers={"Host": host}).status_code == 421, host
 
 
@@ -303,7 +378,7 @@ FOREIGN = [
 @pytest.mark.parametrize("route", ROUTES, ids=str)
 def test_a_page_of_another_site_is_refused(world: World, route: tuple[str, str]) -> None:
     ids = _missing("ada")
-    for headers in FOREIGN:
+    for headers in share(FOREIGN, route):
         response = world.ask(route, ids, world.tokens["ada"], headers=headers)
         assert response.status_code == 403, headers
         assert not [name for name in response.headers if name.startswith("access-control")]

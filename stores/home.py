@@ -1,0 +1,73 @@
+"""Where the memory of an identity is kept: a folder of files, or an identity in a database.
+
+An address is written as a URL with the identity behind `#`: `postgresql://chatbot@db.example.org/chatbot#ada`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from chatbot.stores.errors import InvalidSettings, did_you_mean
+
+SCHEMES = ("postgresql", "postgres")
+DEFAULT_IDENTITY = "default"
+"""The identity of an address that names none."""
+_IDENTITY = re.compile(r"\.?[a-z0-9][a-z0-9_-]{0,63}")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_PASSWORD = re.compile(r"(?<=://)([^/?#\s@:]*):[^/?#\s@]*@")
+_PARAMETER = re.compile(r"([?&](?:ssl)?password=)[^&#\s]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """An identity in a database. Its text and its `repr` hold no password."""
+
+    url: str = field(repr=False)
+    identity: str = DEFAULT_IDENTITY
+
+    def __str__(self) -> str:
+        return f"{without_password(self.url)}#{self.identity}"
+
+    def of(self, identity: str) -> Address:
+        """Return the address of another identity in the same database."""
+        return Address(self.url, identity)
+
+
+Home = Path | Address
+
+
+def is_address(text: str) -> bool:
+    """Return True for text that is a URL, not a path."""
+    return _SCHEME.match(text) is not None
+
+
+def parse_address(text: str) -> Address:
+    """Read an address. Raises `InvalidSettings`, which shows no password."""
+    shown = without_password(text)
+    scheme = _SCHEME.match(text)
+    if scheme is None:
+        raise InvalidSettings(f"{shown!r} is not the URL of a database: write postgresql://user@host:5432/database")
+    if scheme[1] not in SCHEMES:
+        raise InvalidSettings(f"{shown!r}: there is no storage {scheme[1]!r}{did_you_mean(scheme[1], SCHEMES)}")
+    url, _, identity = text.partition("#")
+    if identity and not _IDENTITY.fullmatch(identity):
+        raise InvalidSettings(f"{shown!r}: {identity!r} cannot be an identity: use lower-case letters, digits, - and _")
+    try:
+        _ = urlsplit(url).port
+    except ValueError as error:
+        if "," not in url:  # several hosts, of which libpq takes the first that answers
+            raise InvalidSettings(f"{shown!r}: {error}") from error
+    return Address(url, identity or DEFAULT_IDENTITY)
+
+
+def parse_home(text: str | Path) -> Home:
+    """Return the address that the text is, or the folder."""
+    return parse_address(text) if isinstance(text, str) and is_address(text) else Path(text)
+
+
+def without_password(text: str) -> str:
+    """Return the text with `***` for each password in a URL."""
+    return _PARAMETER.sub(r"\1***", _PASSWORD.sub(r"\1:***@", text))

@@ -1,0 +1,64 @@
+"""Backend of an identity in PostgreSQL."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping
+
+from chatbot.stores.backend import Backend, Examination
+from chatbot.stores.errors import StoreError, StoreFailed
+from chatbot.stores.flaws import Flaw
+from chatbot.stores.home import Address
+from chatbot.stores.postgres import statements
+from chatbot.stores.postgres.database import Database
+from chatbot.stores.postgres.place import PostgresPlace
+from chatbot.stores.postgres.sessions import PostgresSessions
+from chatbot.stores.records import SessionRef
+
+
+class PostgresBackend(PostgresPlace, Backend):
+    """The rows of one identity. Connects when it is first used."""
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(address, Database.of(address.url))
+        self._address = address
+        self._leave = weakref.finalize(self, self.database.leave)
+        self.sessions: PostgresSessions = PostgresSessions(self)
+
+    def place_of(self, session: SessionRef) -> PostgresPlace:
+        """See `Backend`."""
+        return PostgresPlace(self._address, self.database, session.id)
+
+    def is_there(self) -> bool:
+        """See `Backend`."""
+        return bool(self.rows(statements.IS_THERE))
+
+    def refusal(self) -> OSError | None:
+        """See `Backend`."""
+        try:
+            self.rows(statements.NOTE_USED, durable=False, id="", used_at="-infinity")
+        except StoreError as error:
+            return error if isinstance(error, OSError) else StoreFailed(str(error))
+        return None
+
+    def why_not_apart(self) -> str:
+        """See `Backend`."""
+        reason = self.database.may_see_all()
+        return reason and (
+            f"{self.database.shown}: its role {reason}, so the database would not keep identities apart: "
+            "use a role that `chatbot storage migrate --role NAME` was run for"
+        )
+
+    def examine(self, wish: Examination) -> Iterator[Flaw]:
+        """See `Backend`."""
+        from chatbot.stores.postgres.examination import examine
+
+        return examine(self, wish)
+
+    def sizes(self) -> Mapping[str, int]:
+        """See `Backend`."""
+        return {part: int(size) for part, size in self.rows(statements.SIZES)}
+
+    def close(self) -> None:
+        """See `Backend`."""
+        self._leave()

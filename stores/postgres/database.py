@@ -1,0 +1,374 @@
+"""One pool of connections to a database, shared by all identities of this process. Blocking.
+
+A statement is a transaction in one round trip, in the name of one identity (`SET LOCAL chatbot.identity`, by which the
+database itself refuses rows of others). `transaction` holds a connection for several; what its thread does meanwhile
+for that identity is part of it. So many connections are kept free of those that nobody who holds one waits for one.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import select
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, TypeVar
+
+import psycopg
+from psycopg import sql
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from chatbot.stores.errors import Closed, StoreBusy, StoreError
+from chatbot.stores.home import without_password
+from chatbot.stores.postgres import statements
+from chatbot.stores.postgres.failures import explained, is_broken, is_passing, unknown_end
+from chatbot.stores.postgres.migration import check_version
+from chatbot.stores.span import count
+
+logger = logging.getLogger(__name__)
+
+MOST_CONNECTIONS = 10
+"""Most connections of a process, whatever the number of users."""
+_KEPT_FREE = 2
+_PATIENCE_S = 30.0
+"""Longest wait for a connection, and for a lock."""
+_CONNECT_S = 10
+_ATTEMPTS = 6
+_FIRST_PAUSE_S = 0.01
+_IDLE_S = 300.0
+_CLOSING_S = 2.0
+
+Row = tuple[Any, ...]
+T = TypeVar("T")
+
+
+class Work:
+    """Statements of one transaction, in the name of an identity."""
+
+    def __init__(self, connection: psycopg.Connection[Row], identity: str) -> None:
+        self._connection = connection
+        self._identity = identity
+
+    def rows(self, statement: str, **values: Any) -> list[Row]:
+        """Run a statement and return its rows; none for one that returns none."""
+        cursor = self._connection.execute(_sql(statement), values | {"identity": self._identity})
+        return cursor.fetchall() if cursor.description else []
+
+    def run(self, statement: str, **values: Any) -> int:
+        """Run a statement; how many rows it touched."""
+        return self._connection.execute(_sql(statement), values | {"identity": self._identity}).rowcount
+
+
+class Database:
+    """The database at a URL. Nothing is opened before it is used; `closed` lets go of one of its users."""
+
+    _known: ClassVar[dict[str, Database]] = {}
+    _guard = threading.Lock()
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.shown = without_password(url)
+        self._users = 0
+        self._is_closed = False
+        self._pool: ConnectionPool[psycopg.Connection[Row]] | None = None
+        self._opening = threading.Lock()
+        self.holding = threading.BoundedSemaphore(MOST_CONNECTIONS - _KEPT_FREE)
+        self._own = threading.local()
+
+    @classmethod
+    def of(cls, url: str) -> Database:
+        """Return the database of that URL, with one user more."""
+        with cls._guard:
+            database = cls._known.setdefault(url, cls(url))
+            database._users += 1  # noqa: SLF001 - it is one of us
+        return database
+
+    def leave(self) -> None:
+        """Let go: the last one closes the connections."""
+        with self._guard:
+            self._users -= 1
+            if self._users:
+                return
+            if self._known.get(self.url) is self:
+                del self._known[self.url]
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections for good."""
+        with self._opening:
+            self._is_closed = True
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close(timeout=_CLOSING_S)
+
+    @classmethod
+    def close_all(cls) -> None:
+        """Close the connections to every database: at the end of the process, for users who did not leave."""
+        with cls._guard:
+            databases = list(cls._known.values())
+            cls._known.clear()
+        for database in databases:
+            database.close()
+
+    def rows(self, identity: str, statement: str, *, durable: bool = True, **values: Any) -> list[Row]:
+        """Run one statement that only reads, or that may be run twice, and return its rows."""
+        return self._once(identity, statement, values, _fetched, durable=durable, is_safe=True)
+
+    def run(self, identity: str, statement: str, *, durable: bool = True, **values: Any) -> int:
+        """Run one statement that writes; how many rows it touched. It is committed on return.
+
+        Raises `StoreFailed` where the connection broke and nobody knows whether it was.
+        """
+        return self._once(identity, statement, values, lambda cursor: cursor.rowcount, durable=durable, is_safe=False)
+
+    @contextmanager
+    def transaction(self, identity: str, first: str, *, durable: bool = True, **values: Any) -> Iterator[Begun]:
+        """Hold a transaction that begins with that statement, whose rows are in `first`. Committed at the end.
+
+        The statement is tried again where the database was only busy; what follows is not.
+        """
+        begun = Begun(self, identity, durable=durable)
+        begun.start(first, values)
+        try:
+            yield begun
+        except BaseException:
+            begun.abort()
+            raise
+        begun.commit()
+
+    def current(self, identity: str) -> Work | None:
+        """Return the transaction that this thread holds for the identity."""
+        works: dict[str, Work] = getattr(self._own, "works", {})
+        return works.get(identity)
+
+    def may_see_all(self) -> str:
+        """Return why the role of this URL is not bound to one identity; empty where it is."""
+        with self._translated(), self.connection() as connection:
+            rows = connection.execute(_sql(statements.WITHOUT_IDENTITY["rights"])).fetchall()
+        is_super, bypasses, owns = rows[0]
+        if is_super:
+            return "is a superuser"
+        if bypasses:
+            return "has BYPASSRLS"
+        return "owns the tables" if owns else ""
+
+    @contextmanager
+    def connection(self) -> Iterator[psycopg.Connection[Row]]:
+        """Borrow a connection, outside of a transaction. Raises `StoreBusy` or `StoreFailed`."""
+        pool = self._opened()
+        try:
+            connection = pool.getconn()
+        except PoolTimeout as error:
+            raise self._why_none() from error
+        try:
+            yield connection
+        finally:
+            pool.putconn(connection)
+
+    def hold(self, work: Work, identity: str) -> None:
+        """Note that this thread holds a transaction for the identity."""
+        if not hasattr(self._own, "works"):
+            self._own.works = {}
+        self._own.works[identity] = work
+
+    def let_go(self, identity: str) -> None:
+        """Note that it does not any more."""
+        self._own.works.pop(identity, None)
+
+    def retried(self, attempt: Callable[[], T], *, is_safe: bool) -> T:
+        """Call `attempt` until it succeeds, or fails for good. `is_safe` is for what may be done twice."""
+        pause = _FIRST_PAUSE_S
+        for left in reversed(range(_ATTEMPTS)):
+            try:
+                return attempt()
+            except psycopg.Error as error:
+                may_repeat = is_passing(error) or (is_broken(error) and is_safe)
+                if is_broken(error) and not is_safe:
+                    raise unknown_end(error, self.shown) from error
+                if not (left and may_repeat):
+                    raise explained(error, self.shown) from error
+                count("storage_retries", cause=type(error).__name__)
+                time.sleep(pause)
+                pause *= 2
+        raise AssertionError("unreachable")
+
+    def _once(
+        self,
+        identity: str,
+        statement: str,
+        values: dict[str, Any],
+        answer: Callable[[psycopg.Cursor[Row]], T],
+        *,
+        durable: bool,
+        is_safe: bool,
+    ) -> T:
+        work = self.current(identity)
+        if work is not None:
+            with self._translated():
+                return answer(work._connection.execute(_sql(statement), values | {"identity": identity}))  # noqa: SLF001
+
+        def attempt() -> T:
+            with self.connection() as connection:
+                with connection.pipeline():  # up to its end it is one transaction
+                    connection.execute(_sql(statements.ACT), acting(identity, durable=durable))
+                    cursor = connection.execute(_sql(statement), values | {"identity": identity})
+                return answer(cursor)
+
+        return self.retried(attempt, is_safe=is_safe)
+
+    def _opened(self) -> ConnectionPool[psycopg.Connection[Row]]:
+        with self._opening:
+            if self._is_closed:
+                raise Closed(f"the connections to {self.shown} are closed")
+            if self._pool is None:
+                self._try()
+                self._pool = ConnectionPool(
+                    self.url.partition("#")[0],
+                    min_size=0,
+                    max_size=MOST_CONNECTIONS,
+                    timeout=_PATIENCE_S,
+                    max_idle=_IDLE_S,
+                    reconnect_timeout=_PATIENCE_S,
+                    kwargs=_how(),
+                    check=_check,
+                    open=True,
+                    name="chatbot",
+                )
+            return self._pool
+
+    def _try(self) -> None:
+        """Connect once by ourselves, so that a wrong URL is told at once, and look at the version of the tables."""
+        with self._translated(), psycopg.connect(self.url.partition("#")[0], **_how()) as connection:
+            check_version(connection, self.shown)
+
+    def _why_none(self) -> StoreError:
+        try:
+            self._try()
+        except StoreError as error:
+            return error
+        return StoreBusy(
+            f"{self.shown}: all {MOST_CONNECTIONS} connections of this process were busy for {_PATIENCE_S:g} s"
+        )
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except psycopg.Error as error:
+            raise explained(error, self.shown) from error
+
+
+class Begun(Work):
+    """A transaction that is held open by the thread that began it, or a part of one that it holds already."""
+
+    def __init__(self, database: Database, identity: str, *, durable: bool) -> None:
+        self._database = database
+        self._durable = durable
+        self._outer = database.current(identity)
+        self._pool_exit: Any = None
+        self.first: list[Row] = []
+        self._identity = identity
+
+    def start(self, first: str, values: dict[str, Any]) -> None:
+        """Begin, and run the first statement."""
+        if self._outer is not None:
+            self._connection = self._outer._connection  # noqa: SLF001 - a part of it
+            self.first = self.rows(first, **values)
+            return
+        database = self._database
+        if not database.holding.acquire(timeout=_PATIENCE_S):
+            raise StoreBusy(f"{database.shown}: too many changes at once for {_PATIENCE_S:g} s")
+        try:
+            database.retried(lambda: self._begin(first, values), is_safe=True)
+        except BaseException:
+            database.holding.release()
+            raise
+        database.hold(self, self._identity)
+
+    def commit(self) -> None:
+        """Commit. Raises `StoreFailed` where the connection broke and nobody knows whether it was."""
+        if self._outer is None and self._pool_exit is not None:
+            try:
+                self._connection.execute("COMMIT")
+            except psycopg.Error as error:
+                if is_broken(error):
+                    raise unknown_end(error, self._database.shown) from error
+                raise explained(error, self._database.shown) from error
+            finally:
+                self._end()
+
+    def abort(self) -> None:
+        """Undo everything."""
+        if self._outer is None and self._pool_exit is not None:
+            try:
+                self._connection.execute("ROLLBACK")
+            except psycopg.Error as error:
+                logger.debug("a transaction ended with its connection: %s", error)
+            finally:
+                self._end()
+
+    def rows(self, statement: str, **values: Any) -> list[Row]:
+        """See `Work`."""
+        try:
+            return super().rows(statement, **values)
+        except psycopg.Error as error:
+            raise explained(error, self._database.shown) from error
+
+    def run(self, statement: str, **values: Any) -> int:
+        """See `Work`."""
+        try:
+            return super().run(statement, **values)
+        except psycopg.Error as error:
+            raise explained(error, self._database.shown) from error
+
+    def _begin(self, first: str, values: dict[str, Any]) -> None:
+        borrowed = self._database.connection()
+        connection = borrowed.__enter__()
+        try:
+            with connection.pipeline():
+                connection.execute("BEGIN")
+                connection.execute(_sql(statements.ACT), acting(self._identity, durable=self._durable))
+                cursor = connection.execute(_sql(first), values | {"identity": self._identity})
+            self.first = _fetched(cursor)
+        except BaseException:
+            if not connection.closed:
+                connection.rollback()
+            borrowed.__exit__(None, None, None)
+            raise
+        self._connection, self._pool_exit = connection, borrowed
+
+    def _end(self) -> None:
+        self._database.let_go(self._identity)
+        borrowed, self._pool_exit = self._pool_exit, None
+        borrowed.__exit__(None, None, None)
+        self._database.holding.release()
+
+
+atexit.register(Database.close_all)
+
+
+def acting(identity: str, *, durable: bool) -> dict[str, str]:
+    """Return the values of the first statement of a transaction."""
+    return {"identity": identity, "commit": "on" if durable else "off", "patience": f"{_PATIENCE_S:g}s"}
+
+
+def _how() -> dict[str, Any]:
+    return {"autocommit": True, "connect_timeout": _CONNECT_S, "prepare_threshold": None}
+
+
+def _check(connection: psycopg.Connection[Row]) -> None:
+    """Raise for a connection that the server has closed: nothing is ever sent to one that waits, but its end."""
+    readable, _, _ = select.select([connection.fileno()], [], [], 0)
+    if readable:
+        connection.close()
+        raise psycopg.OperationalError("the server closed the connection")
+
+
+def _fetched(cursor: psycopg.Cursor[Row]) -> list[Row]:
+    return cursor.fetchall() if cursor.description else []
+
+
+def _sql(statement: str) -> sql.SQL:
+    return sql.SQL(statement)  # they are constants of ours

@@ -1,0 +1,254 @@
+"""The log of observations as rows of `chatbot.event`. Blocking.
+
+Each line stands at the number of bytes before it, as in a file, so erasure and caches are those of files. The lock of
+the log's row in `chatbot.head` is the right to write; a rewritten log is of another generation.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+from typing import Any
+
+from chatbot.stores.events import Event, parse_event
+from chatbot.stores.home import Address
+from chatbot.stores.json_lines import encode, record_of
+from chatbot.stores.log import Change, Log, Mark, Place, Writing
+from chatbot.stores.observations.rewriting import rewritten
+from chatbot.stores.postgres import statements
+from chatbot.stores.postgres.database import Begun, Database
+from chatbot.stores.postgres.place import new_generation
+
+_HEAD: dict[str, Any] = {"session": "", "name": ".observations"}
+"""The log's row in `chatbot.head`: no lines can have that name."""
+_AT_A_TIME = 2_000
+_KEPT_LINES = 16_384
+"""Lines that are kept in memory, for each is one round trip away."""
+_LOST = -1
+"""No generation: what was read is not what is there."""
+
+
+class PostgresLog(Log):
+    """The events of an identity, and how far they were read."""
+
+    def __init__(self, address: Address) -> None:
+        self.name = f"memory of {address}"
+        self._database = Database.of(address.url)
+        self._identity = address.identity
+        self._generation = 0
+        self._position = 0
+        self._last = b""
+        self._end: int | None = None
+        self._lines: OrderedDict[int, bytes] = OrderedDict()
+        self._writing: tuple[int, int] | None = None
+        """Generation and size, while this process writes, and the thread that does."""
+        self._writer = 0
+        self._leave = weakref.finalize(self, self._database.leave)
+
+    @property
+    def position(self) -> int:
+        """See `Log`."""
+        return self._position
+
+    def mark(self) -> Mark:
+        """See `Log`."""
+        return Mark(self._generation, self._position, _digest(self._last))
+
+    def resume(self, mark: Mark) -> bool:
+        """See `Log`."""
+        generation, end = self._state()
+        if not generation or generation != mark.inode or end < mark.size:
+            return False
+        rows = self._rows(statements.LAST_EVENT, end=mark.size)
+        last = rows[0][1].encode() if rows else b""
+        if _digest(last) != mark.digest:
+            return False
+        self.take_as_read(generation, mark.size, last)
+        return True
+
+    def is_replaced(self) -> bool:
+        """See `Log`. One round trip, which tells `read_new` how far to go."""
+        generation, self._end = self._state()
+        return self._generation not in {0, generation}
+
+    def start_again(self) -> None:
+        """See `Log`."""
+        self._generation = self._position = 0
+        self._last, self._end = b"", None
+        self._lines.clear()
+
+    def read_new(self) -> Iterator[tuple[Place, bytes]]:
+        """See `Log`."""
+        end, self._end = self._end, None
+        if end is None or not self._generation:
+            self._generation, end = self._state()
+        while self._position < end:
+            rows = self._rows(statements.READ_EVENTS, start=self._position, end=end, limit=_AT_A_TIME)
+            for start, text in rows:
+                line = text.encode()
+                yield (start, len(line)), line
+                self._keep(start, line)
+                self._position, self._last = start + len(line) + 1, line
+            if len(rows) < _AT_A_TIME:
+                return
+
+    def event_at(self, place: Place) -> Event:
+        """See `Log`."""
+        if place[0] not in self._lines:
+            self.fetch([place])
+        return parse_event(record_of(self._lines.get(place[0], b"")))
+
+    def fetch(self, places: Iterable[Place]) -> None:
+        """See `Log`."""
+        missing = list(dict.fromkeys(start for start, _ in places if start not in self._lines))
+        if missing:
+            for start, text in self._rows(statements.EVENTS_AT, starts=missing):
+                self._keep(start, text.encode())
+
+    @contextmanager
+    def locked(self) -> Iterator[Writing]:
+        """See `Log`."""
+        first = statements.LOCK_OWN
+        values = {**_HEAD, "generation": new_generation(), "count": 0}
+        with self._database.transaction(self._identity, first, **values) as transaction:
+            self._writing, self._writer = transaction.first[0], threading.get_ident()
+            writing = PostgresWriting(self, transaction)
+            try:
+                yield writing
+                writing.release()
+            except BaseException:
+                if not writing.is_over:
+                    self._generation = _LOST  # what was added to our table was undone here
+                raise
+            finally:
+                self._writing = None
+
+    def was_written(self) -> bool:
+        """See `Log`."""
+        return bool(self._state()[0])
+
+    def rest(self) -> None:
+        """See `Log`. Connections are the pool's."""
+
+    def close(self) -> None:
+        """See `Log`."""
+        self._lines.clear()
+        self._leave()
+
+    def add(self, line: bytes) -> Place:
+        """Count a line of ours as read; where it stands."""
+        place = (self._position, len(line))
+        self._keep(*place[:1], line)
+        self._position, self._last = place[0] + len(line) + 1, line
+        return place
+
+    def take_as_read(self, generation: int, position: int, last: bytes) -> None:
+        """Go on behind that position of the log of that generation."""
+        self._generation, self._position, self._last = generation, position, last
+        if self._writing is not None:
+            self._writing = (generation, position)
+
+    def lose(self) -> None:
+        """Read everything again: what we wrote was not kept."""
+        self._generation = _LOST
+
+    def forget_lines(self) -> None:
+        """Let go of the lines in memory: they are of another generation."""
+        self._lines.clear()
+
+    def _state(self) -> tuple[int, int]:
+        """Generation and size; (0, 0) where nothing was ever written."""
+        if self._writing is not None and self._writer == threading.get_ident():
+            return self._writing
+        rows = self._rows(statements.JOURNAL_STATE, **_HEAD)
+        return (rows[0][0], rows[0][1]) if rows else (0, 0)
+
+    def _rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
+        return self._database.rows(self._identity, statement, **values)
+
+    def _keep(self, start: int, line: bytes) -> None:
+        self._lines[start] = line
+        if len(self._lines) > _KEPT_LINES:
+            self._lines.popitem(last=False)
+
+
+class PostgresWriting:
+    """The one transaction that may write. A process that dies takes it along, so nothing is ever torn."""
+
+    def __init__(self, log: PostgresLog, transaction: Begun) -> None:
+        self._log = log
+        self._transaction = transaction
+        self._added: list[tuple[int, bytes]] = []
+        self.is_over = False
+
+    def mend(self) -> None:
+        """See `Writing`: there is nothing to mend."""
+
+    def append(self, event: Event) -> Place:
+        """See `Writing`. All lines are sent together, at the end."""
+        if self._log._generation in {0, _LOST}:  # noqa: SLF001 - they are one
+            generation, size = self._transaction.first[0]
+            self._log.take_as_read(generation, size, b"")
+        line = encode(event.as_json()).rstrip(b"\n")
+        place = self._log.add(line)
+        self._added.append((place[0], line))
+        return place
+
+    def release(self) -> None:
+        """See `Writing`: commit, which is durable as well."""
+        if self.is_over:
+            return
+        try:
+            self._send()
+            self._transaction.commit()
+        except BaseException:
+            self._log.lose()
+            raise
+        finally:
+            self.is_over = True
+
+    def sync(self) -> None:
+        """See `Writing`."""
+
+    def rewrite(self, change: Change, more: Iterable[Event] = ()) -> dict[int, Place]:
+        """See `Writing`. Old rows are dead at once, and their bytes go with the next vacuum."""
+        self._send()
+        rows = self._transaction.rows(statements.READ_EVENTS, start=0, end=2**62, limit=2**62)
+        kept, moved = rewritten(b"".join(text.encode() + b"\n" for _, text in rows), change)
+        lines = [*kept.split(b"\n")[:-1], *(encode(event.as_json()).rstrip(b"\n") for event in more)]
+        self._transaction.run(statements.DROP_EVENTS)
+        size = self._insert(lines)
+        generation = new_generation()
+        self._transaction.run(statements.MOVE_JOURNAL, **_HEAD, generation=generation, next=size)
+        self._log.forget_lines()
+        self._log.take_as_read(generation, size, lines[-1] if lines else b"")
+        return moved
+
+    def _send(self) -> None:
+        if self._added:
+            starts, lines = zip(*self._added, strict=True)
+            self._transaction.run(statements.ADD_EVENTS, starts=list(starts), lines=[line.decode() for line in lines])
+            log = self._log
+            self._transaction.run(statements.MOVE_JOURNAL, **_HEAD, generation=log.mark().inode, next=log.position)
+            self._added.clear()
+
+    def _insert(self, lines: list[bytes]) -> int:
+        """Insert the lines from the start on; the size of all."""
+        size, starts = 0, []
+        for line in lines:
+            starts.append(size)
+            size += len(line) + 1
+        for begin in range(0, len(lines), _AT_A_TIME):
+            part = slice(begin, begin + _AT_A_TIME)
+            self._transaction.run(
+                statements.ADD_EVENTS, starts=starts[part], lines=[line.decode() for line in lines[part]]
+            )
+        return size
+
+
+def _digest(line: bytes) -> str:
+    return blake2b(line, digest_size=16).hexdigest() if line else ""

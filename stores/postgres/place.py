@@ -1,0 +1,254 @@
+"""Lines, documents, leases and blobs as rows. Blocking.
+
+A session's place is gone with its session: whatever is written there raises `MissingFolder`, for the same statement
+looks for the session and holds it.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from chatbot.stores.backend import Blobs, Document, Lease, Lines, Mark, Pen, Place, Reading, Record
+from chatbot.stores.errors import InvalidValue, MissingFolder, UnsafePath
+from chatbot.stores.home import Address
+from chatbot.stores.json_lines import encode, record_of
+from chatbot.stores.postgres import statements
+from chatbot.stores.postgres.blobs import PostgresBlobs
+from chatbot.stores.postgres.database import Begun, Database
+from chatbot.stores.postgres.leases import Leases
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_FIRST_PAGE = 64
+_PAGE = 1_024
+_AT_A_TIME = 2_000
+_END = 2**62
+
+
+class PostgresPlace(Place):
+    """The rows of an identity, or of one of its sessions. Nothing is made before it is first written."""
+
+    def __init__(self, address: Address, database: Database, session: str = "") -> None:
+        self.database = database
+        self.identity = address.identity
+        self.session = session
+        self.name = f"{address}{f' session {session}' if session else ''}"
+
+    def lines(self, name: str) -> Lines:
+        """See `Place`."""
+        return PostgresLines(self, _checked(name))
+
+    def document(self, name: str) -> Document:
+        """See `Place`."""
+        return PostgresDocument(self, _checked(name))
+
+    def lease(self, name: str) -> Lease:
+        """See `Place`."""
+        return PostgresLease(self, _checked(name))
+
+    def blobs(self, name: str) -> Blobs:
+        """See `Place`."""
+        return PostgresBlobs(self, _checked(name))
+
+    def rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
+        """Run a statement that may be run twice; see `Database.rows`."""
+        return self.database.rows(self.identity, statement, session=self.session, **values)
+
+    def run(self, statement: str, **values: Any) -> int:
+        """Run a statement that writes; see `Database.run`."""
+        return self.database.run(self.identity, statement, session=self.session, **values)
+
+    @contextmanager
+    def transaction(self, first: str, *, durable: bool = True, **values: Any) -> Iterator[Begun]:
+        """Hold a transaction; see `Database.transaction`. Raises `MissingFolder` where `first` finds no session."""
+        with self.database.transaction(
+            self.identity, first, durable=durable, session=self.session, **values
+        ) as transaction:
+            if not transaction.first:
+                raise self.missing()
+            yield transaction
+
+    def missing(self) -> MissingFolder:
+        """Return the error for a session that is gone."""
+        return MissingFolder(f"there is no session {self.session}")
+
+
+class PostgresLines(Lines):
+    """Rows of `chatbot.line`, numbered by their row of `chatbot.head`, whose lock is the right to write."""
+
+    def __init__(self, place: PostgresPlace, name: str) -> None:
+        self._place = place
+        self._name = name
+
+    @contextmanager
+    def alone(self) -> Iterator[Pen]:
+        """See `Lines`."""
+        lock = statements.LOCK_OF_SESSION if self._place.session else statements.LOCK_OWN
+        with self._place.transaction(lock, name=self._name, generation=new_generation(), count=0) as transaction:
+            yield _PostgresPen(self._place, self._name, transaction)
+
+    def append(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """See `Lines`. One round trip."""
+        if records and not self._place.run(
+            statements.APPEND_OF_SESSION if self._place.session else statements.APPEND_OWN,
+            **appending(self._name, records),
+        ):
+            raise self._place.missing()
+
+    def newest_first(self) -> Iterator[Record]:
+        """See `Lines`."""
+        before, limit = _END, _FIRST_PAGE
+        while True:
+            rows = self._place.rows(statements.LINES_BEFORE, name=self._name, before=before, limit=limit)
+            for _, text in rows:
+                yield record_of(text.encode())
+            if len(rows) < limit:
+                return
+            before, limit = rows[-1][0], _PAGE
+
+    def since(self, mark: Mark | None) -> Reading:
+        """See `Lines`. At most 2,000 at a time, in one round trip."""
+        generation, n = mark if isinstance(mark, tuple) else (0, 0)
+        rows = self._place.rows(statements.LINES_SINCE, name=self._name, generation=generation, n=n, limit=_AT_A_TIME)
+        if not rows:
+            return Reading([], None, starts_over=True)
+        starts_over = rows[0][0] != generation
+        found = [(number, text) for _, number, text in rows if number is not None]
+        end = found[-1][0] if found else 0 if starts_over else n
+        return Reading([record_of(text.encode()) for _, text in found], (rows[0][0], end), starts_over)
+
+    def set_aside(self) -> str:
+        """See `Lines`."""
+        aside = f"{self._name}.{secrets.token_hex(4)}"
+        with self.alone():
+            moved = self._place.run(statements.SET_LINES_ASIDE, name=self._name, aside=aside)
+            self._place.run(statements.RENEW_GENERATION, name=self._name, generation=new_generation())
+        return aside if moved else ""
+
+
+class _PostgresPen:
+    """The lock of the row in `chatbot.head`. See `Pen`."""
+
+    def __init__(self, place: PostgresPlace, name: str, transaction: Begun) -> None:
+        self._place = place
+        self._name = name
+        self._transaction = transaction
+
+    def append(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """See `Pen`."""
+        if records:
+            self._place.run(
+                statements.APPEND_OF_SESSION if self._place.session else statements.APPEND_OWN,
+                **appending(self._name, records),
+            )
+
+    def rewrite(self, change: Callable[[Record], Record | None], *, holding: Collection[str] = ()) -> None:
+        """See `Pen`."""
+        rows = self._place.rows(statements.LINES_BEFORE, name=self._name, before=_END, limit=_END)
+        dropped, has_changed = [], False
+        for n, text in reversed(rows):
+            if holding and not any(each in text for each in holding):
+                continue
+            try:
+                record = record_of(text.encode())
+            except InvalidValue:
+                continue
+            changed = change(record)
+            if changed is None:
+                dropped.append(n)
+            elif changed != record:
+                has_changed = True
+                self._place.run(statements.CHANGE_LINE, name=self._name, n=n, record=_text(changed))
+        if dropped:
+            self._place.run(statements.DROP_LINES, name=self._name, numbers=dropped)
+        if dropped or has_changed:
+            self._place.run(statements.RENEW_GENERATION, name=self._name, generation=new_generation())
+
+
+class PostgresDocument(Document):
+    """A row of `chatbot.document`. Reading sends the value only where it has changed."""
+
+    def __init__(self, place: PostgresPlace, name: str) -> None:
+        self._place = place
+        self._name = name
+        self.name = f"{place.name} {name}"
+        self._known: tuple[int, bytes | None] = (0, None)
+
+    def read(self) -> bytes | None:
+        """See `Document`."""
+        known, before = self._known
+        rows = self._place.rows(statements.READ_DOCUMENT, name=self._name, version=known)
+        if not rows:
+            self._known = (0, None)
+        elif rows[0][0] != known:
+            value = bytes(rows[0][1])
+            self._known = (rows[0][0], before if value == before else value)
+        return self._known[1]
+
+    def change(self, change: Callable[[bytes | None], bytes], *, durable: bool = True) -> bytes:
+        """See `Document`."""
+        lock = statements.LOCK_DOCUMENT_OF_SESSION if self._place.session else statements.LOCK_OWN_DOCUMENT
+        with self._place.transaction(lock, durable=durable, name=self._name) as transaction:
+            found = transaction.first[0][0]
+            before = None if found is None else bytes(found)
+            value = change(before)
+            if value != before:
+                self._place.run(statements.WRITE_DOCUMENT, name=self._name, value=value, version=new_generation())
+        return value
+
+    def set_aside(self) -> str:
+        """See `Document`."""
+        aside = f"{self._name}.{secrets.token_hex(4)}"
+        return aside if self._place.run(statements.SET_DOCUMENT_ASIDE, name=self._name, aside=aside) else ""
+
+
+class PostgresLease(Lease):
+    """A row of `chatbot.lease`, renewed by this process and lapsing soon after its death."""
+
+    def __init__(self, place: PostgresPlace, name: str) -> None:
+        self._place = place
+        self._name = name
+        self._holder = secrets.token_hex(12)
+
+    def take(self) -> bool:
+        """See `Lease`. What a crash of the database loses of it is no more than the crash ends anyway."""
+        leases = Leases.of(self._place.database)
+        take = statements.TAKE_LEASE_OF_SESSION if self._place.session else statements.TAKE_OWN_LEASE
+        taken = self._place.rows(take, durable=False, name=self._name, holder=self._holder, ttl=leases.lapses_after_s)
+        if taken:
+            leases.add(self._place.identity, self._holder)
+        return bool(taken)
+
+    def release(self) -> None:
+        """See `Lease`."""
+        if Leases.of(self._place.database).drop(self._place.identity, self._holder):
+            self._place.rows(statements.RELEASE_LEASE, durable=False, holder=self._holder)
+
+
+def appending(name: str, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the values of a statement that appends records."""
+    return {
+        "name": name,
+        "generation": new_generation(),
+        "count": len(records),
+        "records": list(map(_text, records)),
+    }
+
+
+def new_generation() -> int:
+    """Return a number that nobody has used."""
+    return secrets.randbits(62) | 1
+
+
+def _text(record: Mapping[str, Any]) -> str:
+    """Return the record as one line of JSON, in which a NUL is an escape."""
+    return encode(record).decode().rstrip("\n")
+
+
+def _checked(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise UnsafePath(f"{name!r} cannot name anything that is kept: use lower-case letters, digits, '.', '_', '-'")
+    return name

@@ -1,0 +1,154 @@
+"""The plug-in `basic_session` for an identity in PostgreSQL: transcripts and key-values of its sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import weakref
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from chatbot.stores.base import KeyValueStore, TranscriptStore
+from chatbot.stores.errors import InvalidSettings, MissingFolder
+from chatbot.stores.home import Address
+from chatbot.stores.postgres import statements
+from chatbot.stores.postgres.database import Database
+from chatbot.stores.postgres.place import new_generation
+from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
+
+_MESSAGES = ".messages"
+_VALUES = ".key_values"
+"""Rows in `chatbot.head`, whose names no lines can have."""
+_MOST = 2**62
+_ESCAPES = {"\x10p": "\x10", "\x10n": "\0"}
+_ESCAPED = re.compile("\x10[pn]")
+
+
+class PostgresSessionStore(KeyValueStore, TranscriptStore):
+    """Keeps at most `kv_cap` key-value entries a session, and every transcript entry: `transcript_cap` moves none."""
+
+    def __init__(self, home: Address, *, kv_cap: int = 200, transcript_cap: int = 500) -> None:
+        super().__init__(home)
+        for name, cap in {"kv_cap": kv_cap, "transcript_cap": transcript_cap}.items():
+            if cap < 1:
+                raise InvalidSettings(f"{name} is {cap}: it must be at least 1")
+        self._kv_cap = kv_cap
+        self._identity = home.identity
+        self._database = Database.of(home.url)
+        self._leave = weakref.finalize(self, self._database.leave)
+
+    async def kv_get(self, session: SessionRef, key: str) -> str | None:
+        """Return the value of a key."""
+        rows = await self._rows(session, statements.GET_VALUE, key=escaped(key))
+        return unescaped(rows[0][0]) if rows else None
+
+    async def kv_set(self, session: SessionRef, entry: KeyValue) -> None:
+        """Set a key, durably."""
+        await asyncio.to_thread(self._set, session, entry)
+
+    async def kv_delete(self, session: SessionRef, key: str) -> bool:
+        """Delete a key; return False if it did not exist."""
+        return bool(await self._run(session, statements.DELETE_VALUE, key=escaped(key)))
+
+    async def kv_entries(self, session: SessionRef) -> list[KeyValue]:
+        """Return all entries, oldest first."""
+        rows = await self._rows(session, statements.ALL_VALUES)
+        return [KeyValue(unescaped(key), unescaped(value), _utc(at)) for key, value, at in rows]
+
+    async def transcript_append(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
+        """Append the entries, in one round trip."""
+        if entries and not await self._run(
+            session,
+            statements.APPEND_MESSAGES,
+            **_head(_MESSAGES, len(entries)),
+            roles=[entry.role for entry in entries],
+            contents=[escaped(entry.content) for entry in entries],
+            times=[entry.at for entry in entries],
+        ):
+            raise _missing(session)
+
+    async def transcript_read_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
+        """Return the last `n` entries."""
+        rows = await self._rows(session, statements.LAST_MESSAGES, limit=min(n, _MOST)) if n > 0 else []
+        return [_entry(*row) for row in reversed(rows)]
+
+    async def transcript_count(self, session: SessionRef, roles: Collection[str] = ()) -> int:
+        """Count the entries."""
+        rows = await self._rows(session, statements.COUNT_MESSAGES, roles=list(roles))
+        return int(rows[0][0])
+
+    async def transcript_stamp(self, session: SessionRef) -> str:
+        """Return what changes with each entry that is added or dropped."""
+        rows = await self._rows(session, statements.STAMP_OF_MESSAGES, name=_MESSAGES)
+        return f"{rows[0][0]}:{rows[0][1]}" if rows else "0"
+
+    async def transcript_drop_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
+        """Remove the last `n` entries permanently and return them."""
+        return await asyncio.to_thread(self._drop_last, session, n) if n > 0 else []
+
+    async def forget_session(self, session: SessionRef) -> None:
+        """Delete what is kept of a session."""
+        for statement in (statements.DELETE_MESSAGES, statements.DELETE_VALUES):
+            await self._rows(session, statement, id=session.id)
+
+    async def aclose(self) -> None:
+        """Close the store."""
+        await asyncio.to_thread(self._leave)
+
+    def _set(self, session: SessionRef, entry: KeyValue) -> None:
+        lock = {"session": session.id, **_head(_VALUES, 0)}
+        with self._database.transaction(self._identity, statements.LOCK_OF_SESSION, **lock) as transaction:
+            if not transaction.first:
+                raise _missing(session)
+            transaction.run(
+                statements.SET_VALUE,
+                session=session.id,
+                **_head(_VALUES, 1),
+                key=escaped(entry.key),
+                value=escaped(entry.value),
+                at=entry.at,
+            )
+            transaction.run(statements.TRIM_VALUES, session=session.id, cap=self._kv_cap)
+
+    def _drop_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
+        lock = {"session": session.id, **_head(_MESSAGES, 0)}
+        with self._database.transaction(self._identity, statements.LOCK_OF_SESSION, **lock) as transaction:
+            rows = transaction.rows(statements.DROP_MESSAGES, session=session.id, limit=min(n, _MOST))
+            moved = {"session": session.id, "name": _MESSAGES, "generation": new_generation()}
+            transaction.run(statements.RENEW_GENERATION, **moved)
+        return [_entry(*row[1:]) for row in sorted(rows)]
+
+    async def _rows(self, session: SessionRef, statement: str, **values: Any) -> list[tuple[Any, ...]]:
+        return await asyncio.to_thread(self._database.rows, self._identity, statement, session=session.id, **values)
+
+    async def _run(self, session: SessionRef, statement: str, **values: Any) -> int:
+        return await asyncio.to_thread(self._database.run, self._identity, statement, session=session.id, **values)
+
+
+def escaped(text: str) -> str:
+    """Return the text without NUL, which PostgreSQL keeps in no text; `unescaped` undoes it."""
+    if "\0" not in text and "\x10" not in text:
+        return text
+    return text.replace("\x10", "\x10p").replace("\0", "\x10n")
+
+
+def unescaped(text: str) -> str:
+    """Return what `escaped` was given."""
+    return _ESCAPED.sub(lambda found: _ESCAPES[found[0]], text) if "\x10" in text else text
+
+
+def _head(name: str, count: int) -> dict[str, Any]:
+    return {"name": name, "generation": new_generation(), "count": count}
+
+
+def _entry(role: str, content: str, at: datetime) -> TranscriptEntry:
+    return TranscriptEntry(role, unescaped(content), _utc(at))
+
+
+def _utc(at: datetime) -> datetime:
+    return at.astimezone(UTC)
+
+
+def _missing(session: SessionRef) -> MissingFolder:
+    return MissingFolder(f"there is no session {session.id}")

@@ -1,0 +1,277 @@
+"""Every statement on the tables. Each names the identity wherever it names a table; `tests/stores` reads them all.
+
+`%(identity)s` is filled in for each. The locks are of rows: there are no advisory locks, no sequences, and nothing that
+spans two identities.
+"""
+
+from __future__ import annotations
+
+from typing import LiteralString
+
+ACT = """
+SELECT set_config('chatbot.identity', %(identity)s, true), set_config('synchronous_commit', %(commit)s, true),
+    set_config('lock_timeout', %(patience)s, true)
+"""
+"""The first statement of each transaction: in whose name it is, and how durable."""
+
+_THERE = """
+    SELECT 1 FROM chatbot.session WHERE identity = %(identity)s AND id = %(session)s FOR KEY SHARE
+"""
+_HEAD = """
+    INSERT INTO chatbot.head AS h (identity, session, name, generation, next)
+    SELECT %(identity)s, %(session)s, %(name)s, %(generation)s, %(count)s FROM there
+    ON CONFLICT (identity, session, name) DO UPDATE SET next = h.next + excluded.next WHERE h.identity = %(identity)s
+    RETURNING h.generation, h.next
+"""
+_APPEND = """
+INSERT INTO chatbot.line (identity, session, name, n, record)
+SELECT %(identity)s, %(session)s, %(name)s, head.next - %(count)s + r.number, r.record
+FROM head, unnest(%(records)s::text[]) WITH ORDINALITY AS r (record, number)
+"""
+LOCK_OWN = f"WITH there AS (SELECT 1) {_HEAD}"
+LOCK_OF_SESSION = f"WITH there AS ({_THERE}) {_HEAD}"
+APPEND_OWN = f"WITH there AS (SELECT 1), head AS ({_HEAD}) {_APPEND}"
+APPEND_OF_SESSION = f"WITH there AS ({_THERE}), head AS ({_HEAD}) {_APPEND}"
+
+RENEW_GENERATION = """
+UPDATE chatbot.head SET generation = %(generation)s
+WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s
+"""
+LINES_BEFORE = """
+SELECT n, record FROM chatbot.line
+WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s AND n < %(before)s
+ORDER BY n DESC LIMIT %(limit)s
+"""
+LINES_SINCE = """
+SELECT h.generation, l.n, l.record FROM chatbot.head AS h
+LEFT JOIN chatbot.line AS l ON l.identity = %(identity)s AND l.session = h.session AND l.name = h.name
+    AND l.n > CASE WHEN h.generation = %(generation)s THEN %(n)s ELSE 0 END
+WHERE h.identity = %(identity)s AND h.session = %(session)s AND h.name = %(name)s
+ORDER BY l.n LIMIT %(limit)s
+"""
+CHANGE_LINE = """
+UPDATE chatbot.line SET record = %(record)s
+WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s AND n = %(n)s
+"""
+DROP_LINES = """
+DELETE FROM chatbot.line
+WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s AND n = ANY(%(numbers)s)
+"""
+SET_LINES_ASIDE = """
+UPDATE chatbot.line SET name = %(aside)s
+WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s
+"""
+
+READ_DOCUMENT = """
+SELECT version, CASE WHEN version = %(version)s THEN NULL ELSE value END FROM chatbot.document
+WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s AND value IS NOT NULL
+"""
+_LOCK_DOCUMENT = """
+INSERT INTO chatbot.document AS d (identity, session, name, version)
+SELECT %(identity)s, %(session)s, %(name)s, 0 FROM there
+ON CONFLICT (identity, session, name) DO UPDATE SET version = d.version WHERE d.identity = %(identity)s
+RETURNING value
+"""
+LOCK_OWN_DOCUMENT = f"WITH there AS (SELECT 1) {_LOCK_DOCUMENT}"
+LOCK_DOCUMENT_OF_SESSION = f"WITH there AS ({_THERE}) {_LOCK_DOCUMENT}"
+WRITE_DOCUMENT = """
+UPDATE chatbot.document SET value = %(value)s, version = %(version)s
+WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s
+"""
+SET_DOCUMENT_ASIDE = """
+UPDATE chatbot.document SET name = %(aside)s
+WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s AND value IS NOT NULL
+"""
+
+SIZES_OF_BLOBS = """
+SELECT name, octet_length(value) FROM chatbot.document
+WHERE identity = %(identity)s AND session = %(session)s AND starts_with(name, %(kind)s) AND value IS NOT NULL
+"""
+DROP_BLOB = """
+DELETE FROM chatbot.document WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s
+"""
+
+_TAKE_LEASE = """
+INSERT INTO chatbot.lease AS l (identity, session, name, holder, until)
+SELECT %(identity)s, %(session)s, %(name)s, %(holder)s, clock_timestamp() + make_interval(secs => %(ttl)s) FROM there
+ON CONFLICT (identity, session, name) DO UPDATE SET holder = excluded.holder, until = excluded.until
+    WHERE l.identity = %(identity)s AND (l.until < clock_timestamp() OR l.holder = excluded.holder)
+RETURNING 1
+"""
+TAKE_OWN_LEASE = f"WITH there AS (SELECT 1) {_TAKE_LEASE}"
+TAKE_LEASE_OF_SESSION = f"WITH there AS ({_THERE}) {_TAKE_LEASE}"
+RENEW_LEASES = """
+UPDATE chatbot.lease SET until = clock_timestamp() + make_interval(secs => %(ttl)s)
+WHERE identity = %(identity)s AND holder = ANY(%(holders)s) RETURNING holder
+"""
+RELEASE_LEASE = "DELETE FROM chatbot.lease WHERE identity = %(identity)s AND holder = %(holder)s"
+
+BEGIN_SESSION = """
+INSERT INTO chatbot.session AS s (identity, id, used_at, record)
+VALUES (%(identity)s, %(id)s, %(used_at)s, %(record)s)
+ON CONFLICT (identity, id) DO UPDATE SET record = excluded.record, used_at = excluded.used_at
+    WHERE s.identity = %(identity)s AND NOT s.is_published
+"""
+PUBLISH_SESSION = """
+UPDATE chatbot.session SET is_published = true, record = %(record)s, used_at = %(used_at)s
+WHERE identity = %(identity)s AND id = %(id)s
+"""
+FORGET_DRAFTS = """
+DELETE FROM chatbot.session
+WHERE identity = %(identity)s AND NOT is_published AND begun_at < now() - interval '1 day' RETURNING id
+"""
+READ_SESSION = """
+SELECT record, used_at FROM chatbot.session WHERE identity = %(identity)s AND id = %(id)s AND is_published
+"""
+LOCK_SESSION = f"{READ_SESSION} FOR UPDATE"
+FIND_SESSIONS = """
+SELECT id, record, used_at FROM chatbot.session
+WHERE identity = %(identity)s AND is_published AND (used_at, id) < (%(used_at)s, %(id)s)
+ORDER BY used_at DESC, id DESC LIMIT %(limit)s
+"""
+SESSION_IDS = "SELECT id FROM chatbot.session WHERE identity = %(identity)s AND is_published"
+CHANGE_SESSION = """
+UPDATE chatbot.session SET record = %(record)s, used_at = %(used_at)s WHERE identity = %(identity)s AND id = %(id)s
+"""
+NOTE_USED = """
+UPDATE chatbot.session SET used_at = greatest(used_at, %(used_at)s)
+WHERE identity = %(identity)s AND id = %(id)s AND is_published
+"""
+DELETE_SESSION = "DELETE FROM chatbot.session WHERE identity = %(identity)s AND id = %(id)s RETURNING is_published"
+DELETE_MESSAGES = "DELETE FROM chatbot.message WHERE identity = %(identity)s AND session = %(id)s"
+DELETE_VALUES = "DELETE FROM chatbot.key_value WHERE identity = %(identity)s AND session = %(id)s"
+DELETE_OF_SESSION = (
+    DELETE_MESSAGES,
+    DELETE_VALUES,
+    "DELETE FROM chatbot.line WHERE identity = %(identity)s AND session = %(id)s",
+    "DELETE FROM chatbot.document WHERE identity = %(identity)s AND session = %(id)s",
+    "DELETE FROM chatbot.lease WHERE identity = %(identity)s AND session = %(id)s",
+    "DELETE FROM chatbot.head WHERE identity = %(identity)s AND session = %(id)s",
+)
+
+APPEND_MESSAGES = f"""
+WITH there AS ({_THERE}), head AS ({_HEAD})
+INSERT INTO chatbot.message (identity, session, n, role, content, at)
+SELECT %(identity)s, %(session)s, head.next - %(count)s + m.number, m.role, m.content, m.at
+FROM head, unnest(%(roles)s::text[], %(contents)s::text[], %(times)s::timestamptz[])
+    WITH ORDINALITY AS m (role, content, at, number)
+"""
+LAST_MESSAGES = """
+SELECT role, content, at FROM chatbot.message
+WHERE identity = %(identity)s AND session = %(session)s ORDER BY n DESC LIMIT %(limit)s
+"""
+COUNT_MESSAGES = """
+SELECT count(*) FROM chatbot.message
+WHERE identity = %(identity)s AND session = %(session)s
+    AND (%(roles)s::text[] = '{}' OR role = ANY(%(roles)s::text[]))
+"""
+STAMP_OF_MESSAGES = """
+SELECT generation, next FROM chatbot.head
+WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s
+"""
+DROP_MESSAGES = """
+DELETE FROM chatbot.message
+WHERE identity = %(identity)s AND session = %(session)s AND n IN (
+    SELECT n FROM chatbot.message WHERE identity = %(identity)s AND session = %(session)s
+    ORDER BY n DESC LIMIT %(limit)s
+) RETURNING n, role, content, at
+"""
+
+GET_VALUE = """
+SELECT value FROM chatbot.key_value WHERE identity = %(identity)s AND session = %(session)s AND key = %(key)s
+"""
+SET_VALUE = f"""
+WITH there AS ({_THERE}), head AS ({_HEAD})
+INSERT INTO chatbot.key_value AS k (identity, session, key, n, value, at)
+SELECT %(identity)s, %(session)s, %(key)s, head.next, %(value)s, %(at)s FROM head
+ON CONFLICT (identity, session, key) DO UPDATE SET n = excluded.n, value = excluded.value, at = excluded.at
+    WHERE k.identity = %(identity)s
+"""
+TRIM_VALUES = """
+DELETE FROM chatbot.key_value
+WHERE identity = %(identity)s AND session = %(session)s AND n <= (
+    SELECT n FROM chatbot.key_value WHERE identity = %(identity)s AND session = %(session)s
+    ORDER BY n DESC OFFSET %(cap)s LIMIT 1
+)
+"""
+DELETE_VALUE = """
+DELETE FROM chatbot.key_value WHERE identity = %(identity)s AND session = %(session)s AND key = %(key)s
+"""
+ALL_VALUES = """
+SELECT key, value, at FROM chatbot.key_value
+WHERE identity = %(identity)s AND session = %(session)s ORDER BY n
+"""
+
+JOURNAL_STATE = """
+SELECT generation, next FROM chatbot.head
+WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s
+"""
+READ_EVENTS = """
+SELECT start, line FROM chatbot.event
+WHERE identity = %(identity)s AND start >= %(start)s AND start < %(end)s ORDER BY start LIMIT %(limit)s
+"""
+EVENTS_AT = "SELECT start, line FROM chatbot.event WHERE identity = %(identity)s AND start = ANY(%(starts)s)"
+LAST_EVENT = """
+SELECT start, line FROM chatbot.event
+WHERE identity = %(identity)s AND start < %(end)s ORDER BY start DESC LIMIT 1
+"""
+ADD_EVENT = "INSERT INTO chatbot.event (identity, start, line) VALUES (%(identity)s, %(start)s, %(line)s)"
+ADD_EVENTS = """
+INSERT INTO chatbot.event (identity, start, line)
+SELECT %(identity)s, e.start, e.line FROM unnest(%(starts)s::bigint[], %(lines)s::text[]) AS e (start, line)
+"""
+DROP_EVENTS = "DELETE FROM chatbot.event WHERE identity = %(identity)s"
+MOVE_JOURNAL = """
+UPDATE chatbot.head SET generation = %(generation)s, next = %(next)s
+WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s
+"""
+
+PREPARE_SHELF = """
+INSERT INTO chatbot.document (identity, session, name, version) VALUES (%(identity)s, '', %(name)s, 0)
+ON CONFLICT (identity, session, name) DO NOTHING
+"""
+SHELF_STAMP = """
+SELECT version FROM chatbot.document
+WHERE identity = %(identity)s AND session = '' AND name = %(name)s AND value IS NOT NULL
+"""
+SHELF_LIST = """
+SELECT value FROM chatbot.document
+WHERE identity = %(identity)s AND session = '' AND name = %(name)s AND value IS NOT NULL
+"""
+LOCK_SHELF = """
+SELECT version FROM chatbot.document WHERE identity = %(identity)s AND session = '' AND name = %(name)s FOR UPDATE
+"""
+CLEAR_LIST = "DELETE FROM chatbot.document WHERE identity = %(identity)s AND session = '' AND name = %(name)s"
+CLEAR_PIECES = "DELETE FROM chatbot.piece WHERE identity = %(identity)s AND shelf = %(shelf)s"
+PIECE_NAMES = "SELECT name FROM chatbot.piece WHERE identity = %(identity)s AND shelf = %(shelf)s"
+READ_PIECE = """
+SELECT data FROM chatbot.piece WHERE identity = %(identity)s AND shelf = %(shelf)s AND name = %(piece)s
+"""
+PUT_PIECE = """
+INSERT INTO chatbot.piece AS p (identity, shelf, name, data) VALUES (%(identity)s, %(shelf)s, %(piece)s, %(data)s)
+ON CONFLICT (identity, shelf, name) DO UPDATE SET data = excluded.data WHERE p.identity = %(identity)s
+"""
+DROP_PIECES = """
+DELETE FROM chatbot.piece WHERE identity = %(identity)s AND shelf = %(shelf)s AND name = ANY(%(pieces)s)
+"""
+
+IS_THERE = """
+SELECT 1 WHERE EXISTS (SELECT 1 FROM chatbot.session WHERE identity = %(identity)s)
+    OR EXISTS (SELECT 1 FROM chatbot.head WHERE identity = %(identity)s)
+"""
+SIZES = """
+SELECT 'sessions', coalesce(sum(octet_length(content)), 0) FROM chatbot.message WHERE identity = %(identity)s
+UNION ALL
+SELECT 'memory', coalesce(sum(octet_length(line)), 0) FROM chatbot.event WHERE identity = %(identity)s
+"""
+
+WITHOUT_IDENTITY: dict[str, LiteralString] = {
+    "version": "SELECT coalesce(max(version), 0) FROM chatbot.migration",
+    "rights": """
+SELECT r.rolsuper, r.rolbypassrls, EXISTS (
+    SELECT 1 FROM pg_class AS c JOIN pg_namespace AS s ON s.oid = c.relnamespace
+    WHERE s.nspname = 'chatbot' AND c.relkind IN ('r', 'p') AND pg_has_role(c.relowner, 'USAGE')
+) FROM pg_roles AS r WHERE r.rolname = current_user
+""",
+}
+"""The exceptions: they read no row of any identity."""

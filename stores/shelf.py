@@ -1,0 +1,89 @@
+"""Where an engine keeps what is made of its log: immutable pieces, and the list of those that count.
+
+Text index, vectors and the index of sessions are pieces on a shelf each: arrays with checksums, written whole and never
+changed. The list names the pieces that count; whoever publishes another one changes what all readers use. A piece that
+no list names is left by somebody who was killed, or is about to be published by who has the right of `making`.
+
+All methods block and are safe between threads and processes. Everything may be deleted at any time.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Hashable
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, Protocol
+
+
+class Piece(Protocol):
+    """A piece that is open for reading."""
+
+    size: int
+    """In bytes."""
+
+    def read(self, begin: int, end: int) -> bytes:
+        """Return the bytes from `begin` to `end`; fewer where it is shorter. Raises `OSError`."""
+
+
+class Hands(Protocol):
+    """The right to change what is on the shelf, for as long as nobody else has it."""
+
+    def put(self, name: str, data: bytes, *, durable: bool = False) -> None:
+        """Add a piece, whole or not at all; it can be opened at once.
+
+        Without `durable` a power cut may lose or damage it.
+        """
+
+    def publish(self, value: Any, *, durable: bool = True) -> Hashable:
+        """Replace the list by a JSON value, atomically, and return the new `stamp`.
+
+        Without `durable` a power cut may bring the former list back, or lose both.
+        """
+
+    def remove(self, names: Collection[str]) -> None:
+        """Erase pieces; a missing one is no error."""
+
+    def sync(self) -> None:
+        """Return once all that was removed is gone for good."""
+
+
+class Shelf(ABC):
+    """A place for immutable pieces. Names are of lower-case letters, digits and "-"."""
+
+    name: str
+    """What messages call it."""
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Make room. Raises a `StoreError` where nothing can be kept."""
+
+    @abstractmethod
+    def stamp(self) -> Hashable | None:
+        """Return what changes whenever another list is published, in one cheap call; None where there is no list."""
+
+    @abstractmethod
+    def listed(self) -> Any:
+        """Return the list, a JSON value; None where there is none, or none that was published by us."""
+
+    @abstractmethod
+    def names(self) -> Collection[str]:
+        """Return the names of all pieces, listed or not."""
+
+    @abstractmethod
+    def opened(self, name: str) -> AbstractContextManager[Piece]:
+        """Open a piece. Raises `OSError` where it is missing or not ours."""
+
+    @abstractmethod
+    def alone(self) -> AbstractContextManager[Hands]:
+        """Be the only one who changes names, for a moment. Raises `StoreBusy`."""
+
+    @abstractmethod
+    def making(self, *, wait: bool) -> ExitStack | None:
+        """Take the right to make pieces for a later list, held until the stack is closed.
+
+        None if another has it and this one may not wait: only one may wait at a time.
+        """
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Erase the shelf with everything on it."""

@@ -1,0 +1,119 @@
+"""A real PostgreSQL for the tests: one server for all workers of a run, or the one that `CHATBOT_TEST_POSTGRES` names.
+
+Each test has an identity of its own, which is cheaper than a database of its own, and tries at once that they are
+apart. The tests work with a role that row-level security holds for.
+"""
+
+import fcntl
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator
+from hashlib import blake2b
+from pathlib import Path
+from urllib.parse import quote
+
+import psycopg
+import pytest
+
+from chatbot.stores.home import Address
+from chatbot.stores.postgres.backend import PostgresBackend
+from chatbot.stores.postgres.database import Database
+from chatbot.stores.postgres.leases import Leases
+from chatbot.stores.postgres.log import PostgresLog
+from chatbot.stores.postgres.migration import migrate
+from chatbot.stores.postgres.place import PostgresPlace
+from chatbot.stores.postgres.shelf import PostgresShelf
+
+OWN = "CHATBOT_TEST_POSTGRES"
+SERVER = "TEST_POSTGRES_AS_SERVER"
+"""The URL by which processes of the tests find the database."""
+ROLE = "chatbot_server"
+LAPSES_AFTER_S = 1.0
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """The URL of a database with our tables, for a role that owns nothing."""
+    owner = os.environ.get(OWN) or _started()
+    with _one_at_a_time():
+        url = _prepared(owner)
+    os.environ[SERVER] = url
+    yield url
+    Database.close_all()
+    del os.environ[SERVER]
+
+
+def address(folder: Path) -> Address:
+    """The identity that stands for a folder."""
+    return Address(os.environ[SERVER], f"t{blake2b(os.fsencode(folder), digest_size=12).hexdigest()}")
+
+
+def open_backend(folder: Path) -> PostgresBackend:
+    """The backend that stands for a folder; its leases lapse soon."""
+    backend = PostgresBackend(address(folder))
+    Leases.of(backend.database).lapses_after_s = LAPSES_AFTER_S
+    return backend
+
+
+def open_log(folder: Path) -> PostgresLog:
+    """The log that stands for a folder."""
+    return PostgresLog(address(folder))
+
+
+def open_shelf(folder: Path) -> PostgresShelf:
+    """The shelf that stands for a folder; its right to make pieces lapses soon."""
+    where = address(folder)
+    database = Database.of(where.url)
+    Leases.of(database).lapses_after_s = LAPSES_AFTER_S
+    return PostgresShelf(PostgresPlace(where, database), "kit")
+
+
+def fresh_database(name: str) -> str:
+    """The URL of a database of its own with empty tables, for the role of servers."""
+    with psycopg.connect(owner_url(), autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE template0 STRATEGY FILE_COPY")
+    owner = owner_url().replace("/postgres?", f"/{name}?")
+    migrate(owner, role=ROLE)
+    return owner.replace("//postgres@", f"//{ROLE}@")
+
+
+def owner_url() -> str:
+    """The URL of the database for its owner."""
+    return os.environ[SERVER].replace(f"//{ROLE}@", "//postgres@")
+
+
+def _started() -> str:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # no XDG_RUNTIME_DIR
+        import pgserver.postgres_server
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+    folder = Path(tempfile.gettempdir(), f"chatbot-postgres-{run}")
+    server = pgserver.postgres_server.get_server(
+        folder, cleanup_mode="delete"
+    )  # stopped by the last process that asked for it
+    return f"postgresql://postgres@/postgres?host={quote(str(server.get_postmaster_info().socket_dir))}"
+
+
+def _prepared(owner: str) -> str:
+    """Make database, role and tables, unless another worker has."""
+    with psycopg.connect(owner, autocommit=True) as connection:
+        if os.environ.get(OWN) is None:
+            for setting in ("fsync", "synchronous_commit", "full_page_writes"):
+                connection.execute(f"ALTER SYSTEM SET {setting} = off")
+            connection.execute("SELECT pg_reload_conf()")
+        if not connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (ROLE,)).fetchone():
+            connection.execute(f"CREATE ROLE {ROLE} LOGIN")
+    migrate(owner, role=ROLE)
+    return owner.replace("//postgres@", f"//{ROLE}@")
+
+
+class _one_at_a_time:  # noqa: N801 - a context manager
+    def __enter__(self) -> None:
+        run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+        self._file = Path(tempfile.gettempdir(), f"chatbot-postgres-{run}.lock").open("w")
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()

@@ -1,0 +1,205 @@
+"""PostgreSQL keeps identities apart by construction, and says in words what is wrong with a database."""
+
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import psycopg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chatbot.stores.errors import BrokenStore, InvalidSettings, LaterFormat, StoreError, StoreFailed
+from chatbot.stores.home import Address
+from chatbot.stores.postgres import statements
+from chatbot.stores.postgres.backend import PostgresBackend
+from chatbot.stores.postgres.migration import TABLES, distribution, migrate, migrations
+from chatbot.stores.postgres.sessions_store import escaped, unescaped
+from chatbot.stores.testing_backend import record
+from tests.postgres import ROLE, address, open_backend, owner_url, postgres
+
+__all__ = ["postgres"]
+
+pytestmark = pytest.mark.usefixtures("postgres")
+
+STATEMENTS = {
+    f"{name}{number}": each
+    for name, value in vars(statements).items()
+    if name.isupper() and isinstance(value, str | tuple) and not name.startswith("_") and name != "ACT"
+    for number, each in enumerate([value] if isinstance(value, str) else value)
+}
+_SOURCE = re.compile(r"\b(?:FROM|JOIN|UPDATE) chatbot\.(\w+)")
+_TARGET = re.compile(r"INSERT INTO chatbot\.\w+(?: AS \w+)? \(identity,")
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_every_statement_names_the_identity_of_every_table_it_touches(name: str) -> None:
+    text = STATEMENTS[name]
+    sources = len(_SOURCE.findall(text)) + len(re.findall(r"DO UPDATE SET", text))
+    assert len(re.findall(r"identity = %\(identity\)s", text)) >= sources
+    assert text.count("INSERT INTO") == len(_TARGET.findall(text))
+    assert not re.search(r"advisory|nextval|currval", text)
+
+
+def test_no_statement_is_written_elsewhere() -> None:
+    folder = Path(statements.__file__).parent
+    for path in folder.glob("*.py"):
+        if path.name not in {"statements.py", "migration.py"}:
+            assert not re.search(r"chatbot\.(?:%s)\b[^`]" % "|".join(TABLES), _code(path)), path  # noqa: UP031
+
+
+def test_every_plan_reads_one_partition(tmp_path: Path) -> None:
+    backend = open_backend(tmp_path)
+    touched = 0
+    with psycopg.connect(owner_url(), autocommit=True) as connection:
+        for name, text in STATEMENTS.items():
+            plan = "\n".join(row[0] for row in connection.execute(f"EXPLAIN {_filled(text, backend.identity)}"))
+            parts = set(re.findall(r"\bon ((?:%s)_\d)\b" % "|".join(TABLES), plan))  # noqa: UP031
+            assert len({part.rpartition("_")[2] for part in parts}) <= 1, f"{name}: {plan}"
+            touched += bool(parts)
+    assert touched > 30
+    backend.close()
+
+
+def test_a_forgotten_where_sees_no_other_identity(tmp_path: Path) -> None:
+    ours, theirs = open_backend(tmp_path / "ours"), open_backend(tmp_path / "theirs")
+    for backend in (ours, theirs):
+        backend.lines("usage").append([{"of": backend.identity}])
+    everything = "SELECT DISTINCT identity FROM chatbot.line"
+    assert ours.database.rows(ours.identity, everything) == [(ours.identity,)]
+    assert ours.database.rows("nobody", everything) == []
+    with pytest.raises(StoreError, match="row-level security"):
+        ours.database.run(ours.identity, _INTRUDING, victim=theirs.identity)
+    with ours.database.connection() as connection:  # and without any identity
+        assert connection.execute(everything).fetchall() == []
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute("SELECT * FROM chatbot.line_0")
+    ours.close()
+    theirs.close()
+
+
+_INTRUDING = "INSERT INTO chatbot.line (identity, session, name, n, record) VALUES (%(victim)s, '', 'usage', 99, '{}')"
+
+
+def test_a_role_that_could_see_everything_is_told(tmp_path: Path) -> None:
+    backend = open_backend(tmp_path)
+    assert backend.why_not_apart() == ""
+    backend.close()
+    backend = PostgresBackend(Address(owner_url(), "x"))
+    assert "is a superuser" in backend.why_not_apart()
+    assert "chatbot storage migrate --role NAME" in backend.why_not_apart()
+    backend.close()
+
+
+def test_the_views_say_what_people_ask_for(tmp_path: Path) -> None:
+    backend = open_backend(tmp_path)
+    backend.sessions.begin(record(1))
+    backend.sessions.publish(replace(record(1), title="the garden \0 of Ada"))
+    backend.lines("usage").append(
+        [{"at": "2026-03-04T05:06:07Z", "model": "m", "purpose": "chat", "input_tokens": n, "output_tokens": 1,
+          "cost_usd": 0.25} for n in (1, 2)]
+    )  # fmt: skip
+    rows = backend.rows("SELECT title, agent FROM chatbot.sessions")
+    assert rows == [("the garden \ufffd of Ada", "chat")]
+    rows = backend.rows("SELECT day::text, calls, input_tokens, cost_usd::float FROM chatbot.cost_by_day")
+    assert rows == [("2026-03-04", 2, 3, 0.5)]
+    backend.close()
+
+
+@given(st.text())
+def test_any_text_is_kept(text: str) -> None:
+    assert unescaped(escaped(text)) == text
+    assert "\0" not in escaped(text)
+
+
+@pytest.fixture
+def fresh() -> Iterator[str]:
+    """The URL of an empty database, for its owner."""
+    with psycopg.connect(owner_url(), autocommit=True) as connection:
+        connection.execute("CREATE DATABASE fresh TEMPLATE template0 STRATEGY FILE_COPY")
+        yield owner_url().replace("/postgres?", "/fresh?")
+        connection.execute("DROP DATABASE fresh WITH (FORCE)")
+
+
+def test_two_migrations_at_once_migrate_once(fresh: str) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        applied = list(threads.map(migrate, [fresh, fresh]))
+    assert sorted(map(len, applied)) == [0, len(migrations())]
+    assert migrate(fresh) == []
+    with pytest.raises(InvalidSettings, match='role "nobody" does not exist'):
+        migrate(fresh, role="nobody")
+
+
+def test_tables_of_another_version_are_refused_in_words(fresh: str) -> None:
+    with pytest.raises(StoreFailed, match="has no tables of chatbot yet: run `chatbot storage migrate`"):
+        _use(fresh)
+    migrate(fresh, role=ROLE)
+    _use(fresh)
+    with psycopg.connect(fresh, autocommit=True) as connection:
+        connection.execute("INSERT INTO chatbot.migration (version, name) VALUES (9999, 'from the future')")
+        with pytest.raises(LaterFormat, match="a later release has been there"):
+            _use(fresh)
+        with pytest.raises(LaterFormat):
+            migrate(fresh)
+        connection.execute("DELETE FROM chatbot.migration")
+        with pytest.raises(StoreFailed, match=r"version 0, and \d+ is needed: run `chatbot storage migrate`"):
+            _use(fresh)
+        connection.execute("DROP TABLE chatbot.migration")
+        connection.execute("CREATE TABLE chatbot.migration (id text)")
+    with pytest.raises(BrokenStore, match="belongs to another program"):
+        _use(fresh)
+    with pytest.raises(BrokenStore, match="belongs to another program"):
+        migrate(fresh)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (("/postgres?", "/nowhere?"), "there is no such database"),
+        ((f"//{ROLE}@", "//nobody@"), "there is no such role"),
+        (("?host=", "?host=/nowhere&was="), "invalid URI query parameter"),
+        (("?host=", "?host=/nowhere"), "no PostgreSQL answers there"),
+    ],
+)
+def test_a_wrong_url_says_what_to_do(postgres: str, wrong: tuple[str, str], told: str) -> None:
+    with pytest.raises(StoreError, match=told):
+        _use(postgres.replace(*wrong))
+
+
+def test_citus_distributes_every_table_by_identity() -> None:
+    assert [re.findall(r"chatbot\.(\w+)', 'identity'", each) for each in distribution()] == [[each] for each in TABLES]
+    text = "".join(each.text for each in migrations())
+    tables = re.findall(r"CREATE TABLE chatbot\.(\w+) \(\n    identity text NOT NULL", text)
+    assert tuple(tables) == TABLES
+    assert len(re.findall(r"PRIMARY KEY \(identity,", text)) == len(TABLES)
+
+
+def _use(url: str) -> None:
+    backend = PostgresBackend(Address(url, address(Path("x")).identity))
+    try:
+        backend.lines("usage").all()
+    finally:
+        backend.close()
+
+
+def _code(path: Path) -> str:
+    return re.sub(r'""".*?"""', "", path.read_text(), flags=re.DOTALL)
+
+
+_VALUES = {
+    **dict.fromkeys(("generation", "count", "n", "before", "limit", "version", "cap", "start", "end", "next"), "1"),
+    **dict.fromkeys(("records", "roles", "contents", "lines", "holders", "pieces"), "ARRAY['x']"),
+    **dict.fromkeys(("starts", "numbers"), "ARRAY[1::bigint]"),
+    **dict.fromkeys(("at", "used_at"), "now()"),
+    "times": "ARRAY[now()]",
+    "ttl": "1",
+    **dict.fromkeys(("value", "data"), "'x'"),
+}
+
+
+def _filled(text: str, identity: str) -> str:
+    """The statement with values in it; the planner looks at those."""
+    values = _VALUES | {"identity": f"'{identity}'"}
+    return re.sub(r"%\((\w+)\)s", lambda found: values.get(found[1], "'x'"), text)

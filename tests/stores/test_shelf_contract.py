@@ -1,0 +1,16 @@
+"""The contract kit on the shelf of files."""
+
+from pathlib import Path
+
+import pytest
+
+from chatbot.stores.shelf import Shelf
+from chatbot.stores.testing_shelf import ShelfContract
+
+
+class TestFolderShelf(ShelfContract):
+    opener = "chatbot.stores.observations.folder_shelf:FolderShelf"
+
+    @pytest.mark.nightly
+    def test_a_kill_leaves_a_list_whose_pieces_are_whole_and_no_right_behind(self, shelf: Shelf, folder: Path) -> None:
+        super().test_a_kill_leaves_a_list_whose_pieces_are_whole_and_no_right_behind(shelf, folder)

@@ -1,0 +1,125 @@
+"""A configuration that names a database: everything works as with files, and other lines stay as they are."""
+
+from pathlib import Path
+
+import pytest
+
+from chatbot.errors import ConfigError
+from chatbot.memory import MemorySystem
+from chatbot.runtime import Options, Runtime
+from chatbot.server.house import House
+from chatbot.stores.home import parse_address
+from chatbot.transfer.storage_copy import copy_storage
+from tests.command import ok, project, run
+from tests.postgres import address, owner_url, postgres
+
+__all__ = ["postgres"]
+
+pytestmark = pytest.mark.usefixtures("postgres")
+
+CONFIG = """
+[storage]
+url = "{url}"
+[model]
+name = "scripted"
+script = ["Noted.", "You keep bees."]
+[embedding]
+model = ""
+"""
+
+
+@pytest.fixture
+def name(tmp_path: Path, postgres: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A project in a folder of its own, with an identity that nobody else has."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CHATBOT_CONFIG", str(tmp_path / "config.toml"))
+    name = address(tmp_path).identity
+    project(CONFIG.format(url=postgres), name)
+    monkeypatch.setenv("CHATBOT_IDENTITY", name)
+    return name
+
+
+def test_the_command_line_works_on_a_database(name: str, tmp_path: Path) -> None:
+    assert ok("ask", "--new", "I keep bees in the garden") == "Noted.\n"
+    ok("memory", "add", "Milk is in aisle 4")
+    assert "Milk is in aisle 4" in ok("memory", "search", "milk")
+    assert "I keep bees in the garden" in ok("sessions", "list")
+    assert "chat     1 " in ok("usage")
+    assert ok("why")
+    assert "PostgreSQL" in ok("doctor")
+    assert not list(tmp_path.glob("identities/*/memory"))
+
+
+async def test_a_second_server_knows_what_the_first_one_was_told(name: str, postgres: str) -> None:
+    where = f"{postgres}#{name}"
+    async with Runtime(Options()) as runtime, MemorySystem(where) as elsewhere:
+        session = await runtime.new_session()
+        assert session is not None
+        await runtime.chat(session).turn("I keep bees in the garden")
+        assert [each.id for each in await elsewhere.list_sessions()] == [session.id]
+        same = await elsewhere.load_session(session.id, "chat")
+        assert [each.content for each in await same.transcript_read_all()] == ["I keep bees in the garden", "Noted."]
+        found = await elsewhere.memories("chat").search("bees")
+        assert [hit.observation.type for hit in found] == ["exchange"]
+        await elsewhere.delete_session(session.id)
+        assert await runtime.memory.list_sessions() == []
+        assert await runtime.memories().search("bees") == []
+
+
+async def test_a_server_refuses_a_role_that_could_see_every_identity(name: str) -> None:
+    async with House(Options()):
+        pass
+    Path("config.toml").write_text(CONFIG.format(url=owner_url()))
+    with pytest.raises(ConfigError, match="its role is a superuser, so the database would not keep identities apart"):
+        async with House(Options()):
+            pass
+
+
+def test_migrating_is_a_command(name: str) -> None:
+    assert ok("storage", "migrate", "--url", owner_url()) == "the tables are up to date\n"
+    assert "run `chatbot storage migrate --role NAME` as the owner" in run("storage", "migrate").stderr
+    assert "create_distributed_table('chatbot.session', 'identity')" in ok("storage", "migrate", "--citus")
+    Path("config.toml").write_text("")
+    assert "memories are kept in files, which need no tables" in run("storage", "migrate").stderr
+
+
+async def test_a_copy_to_a_database_and_back_says_the_same(name: str, tmp_path: Path, postgres: str) -> None:
+    where = f"{postgres}#{name}"
+    async with MemorySystem(tmp_path / "one") as memory:
+        for number in range(3):
+            session = await memory.create_session(["basic_session", "observations"], "chat", title=f"no {number} \0")
+            await session.transcript_append("user", f"I keep {number} bees \0 in the garden")
+            await session.kv_set("hives", str(number))
+        kept = await memory.memories("chat").remember("Ada keeps bees in the garden")
+        await memory.memories("chat").confirm(kept.id)
+    first = await copy_storage(tmp_path / "one", parse_address(where))
+    assert (first.sessions, first.events, first.unchanged) == (3, 2, 0)
+    again = await copy_storage(tmp_path / "one", parse_address(where))
+    assert (again.sessions, again.events, again.unchanged) == (0, 0, 5)
+    back = await copy_storage(parse_address(where), tmp_path / "two")
+    assert first.digest == again.digest == back.digest
+    async with MemorySystem(where) as there, MemorySystem(tmp_path / "two") as here:
+        found = [await each.memories("chat").search("bees") for each in (there, here)]
+        assert [hit.observation for hit in found[0]] == [hit.observation for hit in found[1]] != []
+        assert [each.title for each in await there.list_sessions()] == [
+            each.title for each in await here.list_sessions()
+        ]
+        await here.memories("chat").remember("Something else")
+        await there.memories("chat").remember("And something other")
+    with pytest.raises(ConfigError, match="the target remembers something else than the source"):
+        await copy_storage(parse_address(where), tmp_path / "two")
+
+
+async def test_a_copy_goes_on_where_it_was_broken_off(name: str, tmp_path: Path, postgres: str) -> None:
+    target = parse_address(f"{postgres}#{name}")
+    async with MemorySystem(tmp_path / "one") as memory:
+        for number in range(3):
+            await memory.create_session(["basic_session"], "chat", title=str(number))
+
+    def breaking(done: int, _: int) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        await copy_storage(tmp_path / "one", target, breaking)
+    assert (await copy_storage(tmp_path / "one", target)).sessions == 1
