@@ -203,7 +203,8 @@ async def test_a_short_schema_reaches_every_argument_of_the_whole_one(
             words = re.findall(r"\w+", re.sub(r"\([^)]*\)", "", listed))
             assert {*words} == {*wholes[tool.spec.name]["properties"]}
     assert {tool.spec.name for tool in tools} == wholes.keys() - {
-        *("memory_list", "memory_confirm", "memory_profile", "memory_profile_set")
+        *("memory_list", "memory_confirm", "memory_recall"),
+        *("memory_profile", "memory_profile_set", "memory_profile_proposals", "memory_profile_reject"),
     }
 
 
