@@ -37,37 +37,28 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from forms import CATEGORIES, Turn, conversation_turns
 from living import AGENT, Line, Voice, begin, leave, runtime_in
 
 from chatbot.config import EmbeddingSettings
 from chatbot.embedding import Embedder
 from chatbot.memory import MemorySystem, SessionHandle
-from chatbot.memory.remembering import Memories
+from chatbot.memory.memory import Memory
 from chatbot.memory.writing import Draft
 from chatbot.stores.access import SENSITIVITIES
 
-CATEGORIES = {1: "multi-hop", 2: "temporal", 3: "open", 4: "single"}
 DEPTH = 20
 Asking = Callable[[str], Any]
 Closing = Callable[[], Any]
 Answer = list[tuple[str, ...]]
 """The turns that each thing holds that was found, the best first."""
-
-
-@dataclass(frozen=True)
-class Turn:
-    id: str
-    session: int
-    at: datetime
-    speaker: str
-    text: str
 
 
 @dataclass(frozen=True)
@@ -109,9 +100,7 @@ class Score:
 
 def conversations(path: Path) -> Iterator[tuple[list[Turn], list[Question]]]:
     for sample in json.loads(path.read_text(encoding="utf-8")):
-        talk = sample["conversation"]
-        numbers = [int(key.split("_")[1]) for key in talk if re.fullmatch(r"session_\d+", key)]
-        turns = [turn for number in sorted(numbers) for turn in _turns(talk, number)]
+        turns = list(conversation_turns(sample["conversation"]))
         known = {turn.id for turn in turns}
         questions = []
         for asked in sample["qa"]:
@@ -119,13 +108,6 @@ def conversations(path: Path) -> Iterator[tuple[list[Turn], list[Question]]]:
             if asked["category"] in CATEGORIES and gold:
                 questions.append(Question(str(asked["question"]), asked["category"], gold))
         yield turns, questions
-
-
-def _turns(talk: dict[str, Any], number: int) -> Iterator[Turn]:
-    begin = datetime.strptime(talk[f"session_{number}_date_time"], "%I:%M %p on %d %B, %Y").replace(tzinfo=UTC)
-    for at, said in enumerate(talk[f"session_{number}"]):
-        caption = f" [shared {said['blip_caption']}]" if said.get("blip_caption") else ""
-        yield Turn(said["dia_id"], number, begin + timedelta(seconds=10 * at), said["speaker"], said["text"] + caption)
 
 
 async def ours(
@@ -164,7 +146,7 @@ def exchanges(turns: list[Turn]) -> Iterator[list[Turn]]:
         yield from (said[at : at + 2] for at in range(0, len(said), 2))
 
 
-async def plain(turns: list[Turn], folder: Path) -> tuple[Asking, Closing, Memories]:
+async def plain(turns: list[Turn], folder: Path) -> tuple[Asking, Closing, Memory]:
     """Remembers each exchange as it is."""
     now = turns[-1].at + timedelta(days=1)
     settings = {"observations": {"cache": str(folder / "cache")}}
@@ -183,7 +165,7 @@ async def plain(turns: list[Turn], folder: Path) -> tuple[Asking, Closing, Memor
     return partial(_asked, memories, held), memory.aclose, memories
 
 
-async def lived(turns: list[Turn], folder: Path) -> tuple[Asking, Closing, Memories]:
+async def lived(turns: list[Turn], folder: Path) -> tuple[Asking, Closing, Memory]:
     """Has the conversations, each session with all hooks and at its time."""
     now = turns[0].at
     voice = Voice()
@@ -207,7 +189,7 @@ async def lived(turns: list[Turn], folder: Path) -> tuple[Asking, Closing, Memor
     return partial(_asked, memories, held), runtime.aclose, memories
 
 
-async def _counts(memories: Memories) -> Iterable[tuple[str, int]]:
+async def _counts(memories: Memory) -> Iterable[tuple[str, int]]:
     stats = await memories.stats(ask=SENSITIVITIES)
     return [*stats.by_status.items(), *stats.by_type.items()]
 
@@ -216,7 +198,7 @@ def _line(turn: Turn) -> str:
     return f"{turn.speaker}: {turn.text}"
 
 
-async def _asked(memories: Memories, held: dict[str, list[str]], question: str) -> Answer:
+async def _asked(memories: Memory, held: dict[str, list[str]], question: str) -> Answer:
     """The turns in what is found; those of a summary are those of what it was made of."""
     rows = [hit.observation for hit in (await memories.recall(question, limit=DEPTH)).hits]
     return [

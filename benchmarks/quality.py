@@ -8,15 +8,14 @@
 """How much of what answers a question is recalled: one setting for every set, with and without the local encoders.
 
     uv run benchmarks/quality.py                                   # the sets that come with this script
-    uv run benchmarks/quality.py locomo10.json beam.json zyphra.json madial.json memdaily.json
+    uv run benchmarks/quality.py locomo10.json longmemeval_s.json BEAM/chats/100K zyphra.json
     uv run benchmarks/quality.py locomo10.json --half unseen       # every other question only
 
-A file is LoCoMo's own (`conversation` and `qa`; a turn is one remembered thing) or in the common form: a list of
-memories `{id, now, docs: [{id, session, at, user, asst | narrative}], queries: [{texts, gold, cat}]}`. Each is
-remembered through the public API, every row has its vector before the first question, and `texts` are recalled as a
-chat does it: the lines of the moment, the last one asked. "nonsense" is the share of 100 questions that nothing answers
-which recall something all the same, and how many rows. R@k is the share of gold among the first k rows; "block" is
-the share of questions with a gold row among the five that a prompt holds.
+A set may have any form that `forms.py` reads; questions without evidence are left out. Each memory is remembered
+through the public API, every row has its vector before the first question, and `texts` are recalled as a chat does it:
+the lines of the moment, the last one asked. "nonsense" is the share of 100 questions that nothing answers which recall
+something all the same, and how many rows. R@k is the share of gold among the first k rows; "block" is the share of
+questions with a gold row among the five that a prompt holds.
 
 Beside it, in the same run and on the same texts: SQLite's FTS5 and bm25s.
 """
@@ -25,7 +24,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import random
 import re
 import sqlite3
@@ -33,7 +31,7 @@ import statistics
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -41,9 +39,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from locomo import conversations
+from forms import Case, Doc, Query, cases, with_evidence
 
-from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.memory import MemorySystem
 from chatbot.memory.exchanges import QUESTION
 from chatbot.memory.writing import Draft
 from chatbot.models.local_encoder import LocalEmbedder
@@ -61,39 +59,6 @@ _SYLLABLES = ("zyx", "quor", "blen", "thrap", "vosh", "ukle", "miv", "grond", "p
 Ask = Callable[[list[str]], Awaitable[list[int]]]
 
 
-@dataclass(frozen=True)
-class Doc:
-    """One thing to remember."""
-
-    session: int | None
-    at: datetime
-    user: str = ""
-    reply: str = ""
-    narrative: str = ""
-    question: str = ""
-
-    @property
-    def text(self) -> str:
-        return "\n".join(filter(None, (self.question, self.user, self.narrative, self.reply)))
-
-
-@dataclass(frozen=True)
-class Query:
-    """The lines of a moment, and the docs that should come to mind."""
-
-    texts: list[str]
-    gold: frozenset[int]
-
-
-@dataclass(frozen=True)
-class Case:
-    """One memory and what it is asked."""
-
-    now: datetime
-    docs: list[Doc]
-    queries: list[Query]
-
-
 @dataclass
 class Score:
     """Figures of every question of a set."""
@@ -107,39 +72,6 @@ class Score:
 
     def line(self) -> str:
         return "  ".join(f"{name} {100 * statistics.fmean(values):5.1f}" for name, values in self.rows.items())
-
-
-def cases(path: Path) -> Iterator[Case]:
-    """Read a file in either form."""
-    read = json.loads(path.read_text(encoding="utf-8"))
-    if "conversation" in read[0]:
-        yield from _locomo(path)
-        return
-    for memory in read:
-        places = {doc["id"]: number for number, doc in enumerate(memory["docs"])}
-        docs = [
-            Doc(
-                doc["session"],
-                datetime.fromisoformat(doc["at"]),
-                doc.get("user", ""),
-                doc.get("asst", ""),
-                doc.get("narrative", ""),
-            )
-            for doc in memory["docs"]
-        ]
-        queries = [
-            Query(query["texts"], frozenset(places[each] for each in query["gold"] if each in places))
-            for query in memory["queries"]
-        ]
-        yield Case(datetime.fromisoformat(memory["now"]), docs, [query for query in queries if query.gold])
-
-
-def _locomo(path: Path) -> Iterator[Case]:
-    for turns, questions in conversations(path):
-        places = {turn.id: number for number, turn in enumerate(turns)}
-        docs = [Doc(turn.session, turn.at, f"{turn.speaker}: {turn.text}") for turn in turns]
-        queries = [Query([each.text], frozenset(places[gold] for gold in each.gold)) for each in questions]
-        yield Case(turns[-1].at + timedelta(days=1), docs, queries)
 
 
 def everyday() -> Case:
@@ -200,8 +132,8 @@ def notes(count: int = 5000) -> Case:
     return Case(begin + timedelta(days=30), docs, queries)
 
 
-async def ours(case: Case, folder: Path, *, encoder: bool) -> tuple[Ask, Callable[[], Awaitable[None]]]:
-    """Remember the docs through the public API; return how to ask, and how to close."""
+async def remembered(case: Case, folder: Path, *, encoder: bool) -> tuple[MemorySystem, dict[str, int]]:
+    """Remember the docs through the public API; return the open memory, and the number of each row's doc by id."""
     memory = MemorySystem(
         folder / "memory",
         clock=lambda: case.now,
@@ -209,22 +141,25 @@ async def ours(case: Case, folder: Path, *, encoder: bool) -> tuple[Ask, Callabl
         embedder=LocalEmbedder() if encoder else None,
     )
     numbers: dict[str, int] = {}
-    sessions: dict[int | None, SessionHandle] = {}
     for place in dict.fromkeys(doc.session for doc in case.docs):
-        if place is not None:
-            sessions[place] = await memory.create_session(["basic_session", "observations"], AGENT)
-        into = sessions[place] if place is not None else memory.memories(AGENT)
+        session = None if place is None else await memory.create_session(["basic_session", "observations"], AGENT)
         here = [number for number, doc in enumerate(case.docs) if doc.session == place]
-        kept = await into.remember_all([_draft(case.docs[number]) for number in here])
+        kept = await (session or memory.memories(AGENT)).remember_all([_draft(case.docs[number]) for number in here])
         numbers |= {row.id: number for row, number in zip(kept, here, strict=True) if row.id not in numbers}
-    asking = memory.memories(AGENT)
     if encoder:
-        await asking.reindex(embed=True)
-        if missing := (await asking.vector_stats()).missing:
+        await memory.memories(AGENT).reindex(embed=True)
+        if missing := (await memory.memories(AGENT).vector_stats()).missing:
             raise SystemExit(f"{missing} rows have no vector")
+    return memory, numbers
+
+
+async def ours(case: Case, folder: Path, *, encoder: bool) -> tuple[Ask, Callable[[], Awaitable[None]]]:
+    """Remember the docs; return how to ask, and how to close."""
+    memory, numbers = await remembered(case, folder, encoder=encoder)
+    asking = memory.memories(AGENT)
 
     async def ask(texts: list[str]) -> list[int]:
-        return [numbers[hit.id] for hit in (await asking.recall(texts, limit=DEPTH)).hits]
+        return [numbers[hit.id] for hit in (await asking.recall(texts, limit=DEPTH)).hits if hit.id in numbers]
 
     return ask, memory.aclose
 
@@ -249,7 +184,7 @@ def fts5(case: Case) -> Ask:
     return ask
 
 
-def bm25s(case: Case) -> Ask:
+def bm25s(case: Case, depth: int = DEPTH) -> Ask:
     import bm25s as library
     import Stemmer
 
@@ -263,7 +198,7 @@ def bm25s(case: Case) -> Ask:
 
     async def ask(texts: list[str]) -> list[int]:
         asked = tokens(["\n".join(texts)])
-        found, _ = retriever.retrieve(asked, k=min(DEPTH, len(case.docs)), show_progress=False)
+        found, _ = retriever.retrieve(asked, k=min(depth, len(case.docs)), show_progress=False)
         return [int(number) for number in found[0]]
 
     return ask
@@ -307,17 +242,21 @@ def main() -> None:
     parser.add_argument("sets", nargs="*", type=Path, help="files in LoCoMo's or the common form")
     parser.add_argument("--half", choices=("all", "seen", "unseen"), default="all", help="every other question")
     parser.add_argument("--no-peers", action="store_true", help="leave out FTS5 and bm25s")
+    parser.add_argument("--no-own", action="store_true", help="leave out the sets that come with this script")
     parser.add_argument("--notes", type=int, default=5000, help="notes of one form; 0 leaves that set out")
     given = parser.parse_args()
 
     async def run() -> None:
-        await measure("everyday", [everyday()], given.half, peers=not given.no_peers)
-        await measure("languages", [languages(in_english=False)], given.half, peers=not given.no_peers)
-        await measure("in English", [languages(in_english=True)], given.half, peers=not given.no_peers)
-        if given.notes:
+        if not given.no_own:
+            await measure("everyday", [everyday()], given.half, peers=not given.no_peers)
+            await measure("languages", [languages(in_english=False)], given.half, peers=not given.no_peers)
+            await measure("in English", [languages(in_english=True)], given.half, peers=not given.no_peers)
+        if given.notes and not given.no_own:
             await measure("notes", [notes(given.notes)], given.half, peers=not given.no_peers)
         for path in given.sets:
-            await measure(path.stem, list(cases(path)), given.half, peers=not given.no_peers)
+            await measure(
+                path.stem, [with_evidence(case) for case in cases(path)], given.half, peers=not given.no_peers
+            )
 
     asyncio.run(run())
 

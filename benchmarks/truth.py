@@ -9,30 +9,44 @@
 
     uv run benchmarks/truth.py                            # the labelled lines and pairs that come with this script
     uv run benchmarks/truth.py --talk locomo10.json       # real talk, labelled by id, as well
+    uv run benchmarks/truth.py --extraction local/smollm2-135m    # facts of a model, beside scripted ones
     uv run benchmarks/truth.py --half unseen              # every other line only, which no rule was tuned on
 
 The lines are those of `sets/slots.txt`, the labels of real talk those of `sets/slots_locomo.txt`, the pairs those of
-`sets/changes.txt`; all of them were labelled before there were rules.
+`sets/changes.txt`; all of them were labelled before there were rules. What a model tells of lines that no rule reads
+stands in `sets/extracted.txt`: a scripted model replies with that.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import sys
+import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from chatbot.chat.calls import Calls
+from chatbot.chat.ledger import Ledger
+from chatbot.config import BudgetSettings, ModelSettings
+from chatbot.hooks.extraction.facts import extract
 from chatbot.memory.changes import changes, statement
+from chatbot.memory.profile_learning import in_first_person
 from chatbot.memory.slots import stated
+from chatbot.models.base import Model
+from chatbot.models.opening import open_model
+from chatbot.models.scripted import ScriptedModel
 
 OUTDATED = ("update", "correction", "denial")
 """Kinds of pairs whose first statement is outdated by the second."""
 SETS = Path(__file__).parent / "sets"
+AT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -84,14 +98,17 @@ def written(text: str, question: str) -> Iterator[str]:
         yield f"{'-' * each.ended}{each.slot}={each.value}".casefold()
 
 
-def slots(rows: list[Labelled], name: str, *, show: bool) -> None:
+def by_rules(rows: list[Labelled]) -> list[tuple[Labelled, set[str]]]:
+    return [(row, set(written(row.text, row.question))) for row in rows]
+
+
+def slots(rows: list[tuple[Labelled, set[str]]], name: str, *, show: bool) -> None:
     """Print the wrong among the filled, and the found among the wanted, by slot and over all."""
     filled: Counter[str] = Counter()
     wrong: Counter[str] = Counter()
     wanted: Counter[str] = Counter()
     missed: Counter[str] = Counter()
-    for row in rows:
-        found = set(written(row.text, row.question))
+    for row, found in rows:
         for each in found:
             filled[kind(each)] += 1
             wrong[kind(each)] += each not in row.allowed
@@ -108,6 +125,37 @@ def slots(rows: list[Labelled], name: str, *, show: bool) -> None:
     for slot in sorted(filled | wanted):
         right = wanted[slot] - missed[slot]
         print(f"    {slot:10} filled {filled[slot]:3}, wrong {wrong[slot]:2}; found {right:3} of {wanted[slot]:3}")
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a person said, the facts that a model took out of it, and the slots that these should fill."""
+
+    said: str
+    facts: tuple[str, ...]
+    row: Labelled
+
+
+def told() -> list[Told]:
+    return [
+        Told(said, tuple(each.strip() for each in facts.split(";")), labelled("", said, labels))
+        for said, facts, labels in lines("extracted.txt")
+    ]
+
+
+async def extracted(rows: list[Told], model: str) -> list[tuple[Labelled, set[str]]]:
+    """The slots that `[extraction]` fills: by the facts that stand in the set, or by those of a model."""
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for each in rows:
+            reply = json.dumps({"facts": [{"content": fact} for fact in each.facts]})
+            asked: Model = ScriptedModel([reply]) if model == "scripted" else open_model(ModelSettings(name=model))
+            calls = Calls(asked, Ledger(Path(folder)), BudgetSettings(), reply_tokens=200, timeout_s=300)
+            facts = (await extract(calls, [("person said", each.said)], at=AT)).facts
+            by_facts = (label for fact in facts for label in written(in_first_person(fact.content), ""))
+            found.append((each.row, set(by_facts)))
+            await asked.aclose()
+    return found
 
 
 def pairs(which: str, *, show: bool) -> None:
@@ -137,12 +185,19 @@ def kind(label: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--talk", type=Path, help="a file of LoCoMo, for the turns that are labelled by id")
+    parser.add_argument(
+        "--extraction", action="append", default=["scripted"], metavar="MODEL", help="also by facts of this model"
+    )
     parser.add_argument("--half", choices=("all", "seen", "unseen"), default="all", help="every other line")
     parser.add_argument("--show", action="store_true", help="print each wrong and each missed slot")
     given = parser.parse_args()
-    slots(half(everyday(), given.half), "everyday lines", show=given.show)
+    slots(by_rules(half(everyday(), given.half)), "everyday lines", show=given.show)
     if given.talk:
-        slots(half(talk(given.talk), given.half), "real talk", show=given.show)
+        slots(by_rules(half(talk(given.talk), given.half)), "real talk", show=given.show)
+    rows = told() if given.half == "all" else told()[given.half == "unseen" :: 2]
+    slots(by_rules([each.row for each in rows]), "what is told in other words, by rules alone", show=given.show)
+    for model in given.extraction:
+        slots(asyncio.run(extracted(rows, model)), f"the same, by [extraction] with {model}", show=given.show)
     pairs(given.half, show=given.show)
 
 

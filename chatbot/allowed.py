@@ -140,6 +140,7 @@ HARMLESS: Forms = {
         **_all("dimensions batch weight"),
         **_all("api_key api_base", _nothing),
     },
+    "rerank": {"model": _is_model, **_all("candidates")},
     "profiles": {"search": _PROFILE, "recent": _PROFILE, "inject": _PROFILE},
     "extraction": {
         "model": _is_model,
@@ -154,9 +155,11 @@ HARMLESS: Forms = {
         "rules": _all("types agent namespace archive_after_days delete_after_days max_rows"),
     },
     "budget": _all("session_usd day_usd session_tokens day_tokens"),
-    "terminal": _all("markdown shown_on_resume show_usage"),
+    "terminal": _all("markdown shown_on_resume show_usage vi"),
     "mcp": {"servers": _nothing},
+    "files": _all("folder", _nothing),
     "providers": _nothing,
+    "aliases": {"*": _is_model},
     "server": {
         "host": _is_loopback,
         "users": _is_apart,

@@ -81,6 +81,8 @@ class ProviderSettings(Section, frozen=True):
     """Send recalled memories to this provider; false sends none."""
 
 
+AliasName = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)]
+"""Without a slash, so that no model of a provider can be hidden by one."""
 ProviderName = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)]
 
 
@@ -127,6 +129,17 @@ class EmbeddingSettings(Section, frozen=True):
     """Weight of meaning: 1 as measured, 0 none."""
     usd_per_million: Amount | None = None
     """Price of a million tokens; default: LiteLLM's table."""
+
+
+class RerankSettings(Section, frozen=True):
+    """`[rerank]`: a second ranking of what a turn recalls, by a reranking model."""
+
+    model: str = ""
+    """A LiteLLM reranking model, such as `cohere/rerank-v3.5`; empty: none."""
+    candidates: AtLeastOne = 50
+    """How many memories it ranks."""
+    usd_per_call: Amount | None = None
+    """Price of a call; default: LiteLLM's table. A limit in dollars needs it."""
 
 
 class ProfileSettings(Section, frozen=True):
@@ -283,6 +296,8 @@ class TerminalSettings(Section, frozen=True):
     """Last entries shown when a session is resumed."""
     show_usage: bool = True
     """Show tokens and cost under each reply."""
+    vi: bool = False
+    """Edit lines with the keys of vi."""
 
 
 class McpServerSettings(Section, frozen=True):
@@ -321,6 +336,13 @@ class McpSettings(Section, frozen=True):
     """`[mcp]`: servers whose tools the model may call over the Model Context Protocol."""
 
     servers: dict[ServerName, McpServerSettings] = {}
+
+
+class FilesSettings(Section, frozen=True):
+    """`[files]`: tools for files, in the chat of a terminal alone, where each call is shown and asked about."""
+
+    folder: str = ""
+    """Folder in which the model may list, read, search and write files; empty: none."""
 
 
 class ServerSettings(Section, frozen=True):
@@ -379,12 +401,15 @@ class Config(Section, frozen=True):
     model: ModelSettings = ModelSettings()
     providers: dict[ProviderName, ProviderSettings] = {}
     """`[providers.<name>]`: keys and addresses by provider."""
+    aliases: dict[AliasName, Text] = {}
+    """`[aliases]`: short names of models, for every place that names one."""
     agents: dict[str, AgentSettings] = field(default_factory=lambda: {"chat": AgentSettings()})
     memory: dict[str, Table] = {}
     """`[memory.<store>]`: settings of each store, checked by the store."""
     hooks: dict[str, Table] = {}
     """`[hooks.<name>]`: `enabled`, `priority`, `timeout_s` and own settings, checked by the hook."""
     embedding: EmbeddingSettings = EmbeddingSettings()
+    rerank: RerankSettings = RerankSettings()
     profiles: ProfilesSettings = ProfilesSettings()
     extraction: ExtractionSettings = ExtractionSettings()
     storage: StorageSettings = StorageSettings()
@@ -393,6 +418,7 @@ class Config(Section, frozen=True):
     budget: BudgetSettings = BudgetSettings()
     terminal: TerminalSettings = TerminalSettings()
     mcp: McpSettings = McpSettings()
+    files: FilesSettings = FilesSettings()
     server: ServerSettings = ServerSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
 
@@ -520,6 +546,11 @@ class Settings:
         return _error(layers, (*table, *named[:1]), message)
 
     def _layers(self, identity: Table | None, identity_path: Path | None) -> _Layers:
+        layers = self._as_written(identity, identity_path)
+        known = merge(_table(self._file, "aliases"), _table(self._environment, "aliases"))
+        return {source: _without_aliases(layer, known) for source, layer in layers.items()} if known else layers
+
+    def _as_written(self, identity: Table | None, identity_path: Path | None) -> _Layers:
         return {
             "": _DEFAULTS,
             self.path or "defaults": self._file,
@@ -635,6 +666,21 @@ def _of_one_provider(layers: _Layers) -> Table:
             if owner is not None and in_force is not None and not is_same_provider(owner, in_force):
                 merged[section] = {each: value for each, value in merged[section].items() if each != key}
     return merged
+
+
+def _without_aliases(layer: Table, known: Table) -> Table:
+    """Return the layer with the models' own names in place of aliases."""
+    named = {
+        section: {**layer[section], key: known[layer[section][key]]}
+        for section, key in NAMED_BY.items()
+        if _table(layer, section).get(key) in known
+    }
+    return {**layer, **named}
+
+
+def _table(layer: Table, name: str) -> Table:
+    found = layer.get(name)
+    return found if isinstance(found, dict) else {}
 
 
 def _owner(layers: _Layers, section: str, name: str, key: str) -> str | None:

@@ -19,7 +19,7 @@ from chatbot.stores.files import contained
 
 FILE_NAME = "identity.toml"
 DEFAULT_PERSONA = "You are a helpful AI assistant. You answer briefly and in plain words."
-_FORBIDDEN = frozenset({"identity", "identities", "mcp", "providers", "server", "telemetry"})
+_FORBIDDEN = frozenset({"aliases", "identity", "identities", "mcp", "providers", "server", "telemetry"})
 """Settings that no identity has of its own: they hold for the whole process."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 

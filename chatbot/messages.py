@@ -6,7 +6,7 @@ and `ToolCallDelta`, then exactly one `Finished`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -35,29 +35,51 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True)
+class File:
+    """A file in a client's message, as a `data:` URL. Models are shown what it holds, never the file."""
+
+    name: str
+    url: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """One entry of a prompt. `tool_calls` only with role assistant, `tool_call_id` only with role tool.
 
-    `parts` are the content in pieces where it is more than text; `content` is then their text.
+    `parts` are the content in pieces where it is more than text; `content` is then their text. `source` names the file
+    whose text it is: such a message belongs to the one after it, and is cut before anything else.
     """
 
     role: Role
     content: str
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: str | None = None
-    parts: tuple[str | Image, ...] = ()
+    parts: tuple[str | Image | File, ...] = ()
+    source: str = ""
 
     @property
     def images(self) -> tuple[Image, ...]:
         """The images in it."""
         return tuple(part for part in self.parts if isinstance(part, Image))
 
+    @property
+    def files(self) -> tuple[File, ...]:
+        """The files in it."""
+        return tuple(part for part in self.parts if isinstance(part, File))
+
+    def without_files(self) -> Message:
+        """Return the message without its files."""
+        parts = tuple(part for part in self.parts if not isinstance(part, File))
+        return replace(self, parts=parts if any(isinstance(part, Image) for part in parts) else ())
+
     def as_openai(self) -> dict[str, Any]:
         """The message in the chat-completions form that LiteLLM takes for every provider."""
         wire: dict[str, Any] = {"role": self.role, "content": self.content}
         if self.parts:
             wire["content"] = [
-                part.as_openai() if isinstance(part, Image) else {"type": "text", "text": part} for part in self.parts
+                {"type": "text", "text": part} if isinstance(part, str) else part.as_openai()
+                for part in self.parts
+                if not isinstance(part, File)
             ]
         if self.tool_calls:
             wire["content"] = self.content or None

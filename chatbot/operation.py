@@ -179,7 +179,9 @@ class Operation:
     tool: str = ""
     """The name of the tool."""
     model: bool = True
-    """Whether the chat's own model is offered the tool, which every prompt pays for, or only clients of MCP."""
+    """Whether the chat's own model may call the tool, or only clients of MCP."""
+    first: bool = False
+    """Whether every prompt describes the tool by itself. One other tool names the rest, and calls them."""
     gives: str = ""
     """The key of the result in JSON. Of an operation that returns nothing, a word for each id that it was about."""
     brief: str = ""

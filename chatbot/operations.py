@@ -53,10 +53,11 @@ from chatbot.words import Priority, TaskScope, TaskStatus
 if TYPE_CHECKING:
     from chatbot.memory import MemorySystem, SessionFilter, SessionHandle, SessionRecord
     from chatbot.memory.erasure import Erasure
+    from chatbot.memory.memory import Memory
     from chatbot.memory.people import Person
     from chatbot.memory.profile_lines import Line as ProfileLine
     from chatbot.memory.reading import Hit
-    from chatbot.memory.remembering import Remembering
+    from chatbot.memory.recall import Recalled
     from chatbot.memory.session_search import SessionHit
     from chatbot.memory.tasks import Task
     from chatbot.memory.writing import Remembered
@@ -71,7 +72,7 @@ _FEW = 10
 class Context:
     """On whose behalf an operation runs: the memory and the sessions that one caller sees."""
 
-    memories_of: Callable[[], Remembering]
+    memories_of: Callable[[], Memory]
     """Raises `UnsupportedOperation` where the agent keeps no memories."""
     system: MemorySystem | None
     """What issues sessions; None where they are out of reach."""
@@ -91,7 +92,7 @@ class Context:
     """Stops what is under way in a session before it is deleted."""
 
     @property
-    def memories(self) -> Remembering:
+    def memories(self) -> Memory:
         """The memories."""
         return self.memories_of()
 
@@ -123,9 +124,9 @@ class Wanted(TypedDict, total=False):
 
     types: Annotated[Sequence[Type], About("of these types", cli="type", http="type")]
     tags: Annotated[Sequence[Line], About("with any of these tags", cli="tag", http="tag")]
-    concepts: Annotated[Sequence[Line], About("with any of these concepts", cli="concept", http="concept", tool=None)]
+    concepts: Annotated[Sequence[Line], About("with any of these concepts", cli="concept", http="concept")]
     people: Annotated[Sequence[Line], About("that mention someone, by any name", cli="person", http="person")]
-    files: Annotated[Sequence[Line], About("about any of these files", cli="file", http="file", tool=None)]
+    files: Annotated[Sequence[Line], About("about any of these files", cli="file", http="file")]
     subject: Annotated[Line | None, About("about exactly that", tool=None)]
     category: Annotated[Line | None, About("of that category", tool=None)]
     project: Annotated[Line | None, About("of that project")]
@@ -133,7 +134,7 @@ class Wanted(TypedDict, total=False):
     visibilities: Annotated[Sequence[Visibility], About("for those readers", cli="visibility", http="visibility")]
     after: Annotated[Past | None, About("created at or after this time")]
     before: Annotated[Past | None, About("created before this time")]
-    metadata: Annotated[Metadata, About("with that in its metadata", cli="meta", http=None, tool=None)]
+    metadata: Annotated[Metadata, About("with that in its metadata: values or conditions", cli="meta", tool=None)]
 
 
 class Fields(TypedDict, total=False):
@@ -143,14 +144,14 @@ class Fields(TypedDict, total=False):
     narrative: Annotated[Text, About("the whole of it")]
     facts: Annotated[Sequence[Text], About("single statements, each complete in itself", cli="fact")]
     tags: Annotated[Sequence[Line], About("words to find it by", cli="tag")]
-    concepts: Annotated[Sequence[Line], About("kinds of knowledge, such as gotcha", cli="concept", tool=None)]
+    concepts: Annotated[Sequence[Line], About("kinds of knowledge, such as gotcha", cli="concept")]
     people: Annotated[Sequence[Line], About("who is mentioned", cli="person", tool="related_people")]
     files_read: Annotated[Sequence[Line], About("files that it is about", cli="file", http=None, tool="related_files")]
     subject: Annotated[Line, About("what it is about, to be asked for exactly", tool=None)]
     category: Annotated[Line, About("where it belongs", tool=None)]
     project: Annotated[Line, About("the project that it belongs to", tool=None)]
     metadata: Annotated[Metadata | None, About("anything else, set key by key", cli="meta", tool=None)]
-    importance: Annotated[Share, About("from 0 to 1", tool=None)]
+    importance: Annotated[Share, About("from 0 to 1", "0-1")]
     visibility: Annotated[Visibility | None, About("who it is for; default: by your clearance")]
     sensitivity: Annotated[Sensitivity, About("how sensitive it is")]
     min_clearance: Annotated[Clearance, About("the least clearance that sees it", cli=None, tool=None)]
@@ -207,6 +208,9 @@ FactOne = Annotated[FactId, About("id of the fact", cli="id")]
 _TITLED = "Titled: The title of a session."
 _Title = Annotated[Title, About("what it is called; empty lets the next message name it", usual={"http": ""})]
 OneSession = Annotated[SessionId, About("id of the session", cli="session")]
+AsOf = Annotated[Past | None, About("show what was true then")]
+KnownAt = Annotated[Past | None, About("show what was known then")]
+Proposal = Annotated[Id, About("id of the proposal", http="memory_id")]
 Purge = Annotated[bool, About("delete permanently, with everything derived", cli=None, tool=None)]
 
 
@@ -214,6 +218,7 @@ Purge = Annotated[bool, About("delete permanently, with everything derived", cli
     cli="memory search",
     http="GET /v1/memories/search",
     tool="memory_search",
+    first=True,
     gives="hits",
     brief="Search memory: ids and titles.",
     examples=(
@@ -230,8 +235,8 @@ async def search_memories(
     cursor: Annotated[RankCursor | None, About("where the next page begins", tool=None)] = None,
     max_tokens: Annotated[Tokens | None, About("end the list once it takes more than that", most=100_000)] = None,
     count_use: Annotated[bool, About("count the hits as used", cli=None, tool=None, usual={"tool": True})] = False,
-    as_of: Annotated[Past | None, About("show what was true then", http=None, tool=None)] = None,
-    known_at: Annotated[Past | None, About("show what was known then", http=None, tool=None)] = None,
+    as_of: AsOf = None,
+    known_at: KnownAt = None,
     ask: Ask = (),
     **wanted: Unpack[Wanted],
 ) -> Part[Hit]:
@@ -252,6 +257,34 @@ async def search_memories(
         await context.memories.note_use([hit.observation.id for hit in hits[:limit]])
     more = len(hits) > limit
     return Part(hits[:limit], str(offset + limit) if more else None, offset + limit if more else None)
+
+
+@reads(
+    cli="memory recall",
+    http="GET /v1/memories/recall",
+    tool="memory_recall",
+    model=False,
+    gives="recalled",
+    examples=('recall "Where did I live?" --as-of 2025-05-15', "recall heating --limit 3 --json"),
+)
+async def recall_memories(
+    context: Context,
+    query: Annotated[Query, About("the message to recall for", cli="text", http="q")],
+    *,
+    limit: Annotated[Limit, About("how many", least=1, most=50)] = 5,
+    as_of: AsOf = None,
+    known_at: KnownAt = None,
+    ask: Ask = (),
+    **wanted: Unpack[Wanted],
+) -> list[Recalled]:
+    """Show what a message would recall.
+
+    Best first; a statement stands before what it has changed, which names the time of the change.
+    """
+    found = await context.memories.recall(
+        query, limit=limit, as_of=as_of, known_at=known_at, ask=("public", *ask), **wanted
+    )
+    return list(found.hits)
 
 
 @reads(
@@ -302,7 +335,7 @@ async def get_memory(context: Context, ids: Ids, ask: Ask = ()) -> list[Observat
     return [await _any_status(context, each, ask) for each in ids]
 
 
-@reads(tool="memory_get", gives="observations", brief="Read memories in full.")
+@reads(tool="memory_get", first=True, gives="observations", brief="Read memories in full.")
 async def read_memories(context: Context, ids: Ids) -> Read:
     """Read memories in full.
 
@@ -366,6 +399,7 @@ async def get_history(context: Context, observation_id: One, ask: Ask = ()) -> l
     http="POST /v1/memories",
     body="Draft: What is to be remembered: a title, a narrative or a fact is needed.",
     tool="memory_write",
+    first=True,
     brief="Remember what matters later. Search first.",
     examples=(
         'add "The heating is serviced in May" --type note --tag house',
@@ -385,6 +419,21 @@ async def remember(
     """
     draft: dict[str, Any] = dict(fields) if supersedes is None else {**fields, "supersedes": supersedes}
     return await context.memories.remember(title, source=context.writer, **draft)
+
+
+@changes(http="PUT /v1/memories/by-key/{key}", body="Keyed: What is to be remembered under the key.")
+async def put_memory(
+    context: Context,
+    key: Annotated[Name, About("key of your own")],
+    title: Annotated[Line, About("the point, in one sentence", usual={"http": ""})],
+    **fields: Unpack[Draft],
+) -> Remembered:
+    """Remember something under a key of your own.
+
+    It takes the place of what was kept under that key before, which stays in the history. The same again changes
+    nothing.
+    """
+    return await context.memories.upsert(key, title, source=context.writer, **fields)
 
 
 @changes(
@@ -410,6 +459,7 @@ async def change_memory(context: Context, memory_id: One, **fields: Unpack[Chang
     http="POST /v1/memories/{memory_id}/supersede",
     body="Successor: The memory that takes the place of another.",
     tool="memory_supersede",
+    first=True,
     gives="superseded by",
     brief="Replace what is no longer true.",
     examples=("supersede 0195a1b2-c3d4 0195b7aa-0001",),
@@ -446,6 +496,7 @@ async def confirm_memory(context: Context, ids: Ids) -> None:
     cli="memory forget",
     http="DELETE /v1/memories/{memory_id}",
     tool="memory_forget",
+    first=True,
     gives="forgotten",
     brief="Forget memories because the user asks for it.",
     examples=("forget 0195a1b2-c3d4",),
@@ -677,8 +728,8 @@ async def list_facts(
     object: Annotated[Line | None, About("with exactly that object")] = None,  # noqa: A002 - the third part
     limit: Annotated[Limit, About("how many (0: all)", usual={"http": 50, "tool": 20}, least=1, most=100)] = 100,
     cursor: Annotated[KeyCursor | None, About("where the next page begins", tool=None)] = None,
-    as_of: Annotated[Past | None, About("show what was true then", http=None, tool=None)] = None,
-    known_at: Annotated[Past | None, About("show what was known then", http=None, tool=None)] = None,
+    as_of: AsOf = None,
+    known_at: KnownAt = None,
     ask: Ask = (),
 ) -> Part[Triple]:
     """List facts (subject, predicate, object).
@@ -702,6 +753,9 @@ async def list_facts(
     cli="memory facts add",
     http="POST /v1/facts",
     body="NewFact: A fact to add.",
+    tool="memory_state",
+    gives="fact",
+    brief="Note a fact.",
     examples=("facts add Ada lives-in London",),
 )
 async def state_fact(
@@ -750,8 +804,8 @@ async def show_profile(
     slot: Annotated[Line | None, About("one slot alone, such as home")] = None,
     *,
     history: Annotated[bool, About("all values that the slot had")] = False,
-    as_of: Annotated[Past | None, About("what was true at that time")] = None,
-    known_at: Annotated[Past | None, About("what was known at that time")] = None,
+    as_of: AsOf = None,
+    known_at: KnownAt = None,
 ) -> list[ProfileLine]:
     """Show what holds of the person, with dates."""
     if history and slot:
@@ -770,6 +824,40 @@ async def propose_profile(
     It holds once the person accepts it.
     """
     return await context.memories.profile_set(slot, value)
+
+
+@reads(http="GET /v1/profile/proposals", tool="memory_profile_proposals", model=False, gives="proposals")
+async def list_proposals(
+    context: Context,
+    *,
+    ask: Annotated[
+        Sequence[Sensitivity],
+        About("sensitivities that are wanted too", cli=None, tool=None, usual={"http": ("private",)}),
+    ] = (),
+) -> list[Observation]:
+    """List values proposed for the profile, newest first.
+
+    None holds until the person accepts it.
+    """
+    return [row for row in await context.memories.profile_proposals() if row.sensitivity in ("public", *ask)]
+
+
+@changes(http="POST /v1/profile/proposals/{memory_id}/accept", right="chat")
+async def accept_proposal(context: Context, proposal_id: Proposal) -> Remembered:
+    """Accept a proposed value of the profile.
+
+    Only a person may, who has the right to chat.
+    """
+    return await context.memories.profile_accept(proposal_id)
+
+
+@changes(http="DELETE /v1/profile/proposals/{memory_id}", tool="memory_profile_reject", model=False, gives="rejected")
+async def reject_proposal(context: Context, proposal_id: Proposal) -> None:
+    """Reject a proposed value of the profile.
+
+    Nothing that holds is changed.
+    """
+    await context.memories.profile_reject(proposal_id)
 
 
 @reads(

@@ -31,6 +31,10 @@ WITH_LOGIN = frozenset(
     }
 )
 """Providers that LiteLLM can also log in to without a key: by a role, a token or a file. It finds these itself."""
+WITH_KEY = frozenset(
+    {"anthropic", "cerebras", "cohere_chat", "deepseek", "gemini", "groq", "mistral", "openai", "openrouter", "xai"}
+)
+"""Providers that refuse every call without a key."""
 _VARIABLES: Mapping[str, tuple[str, ...]] = {
     "ai21_chat": ("AI21_API_KEY",),
     "anthropic_text": ("ANTHROPIC_API_KEY",),
@@ -119,7 +123,7 @@ def provider_of(model: str) -> str:
     name, slash, _ = model.partition("/")
     if slash or model in OURS:
         return name
-    known = _models().get(model)
+    known = model_table().get(model)
     found = str(known.get("litellm_provider") or "") if isinstance(known, dict) else ""
     return "vertex_ai" if found.startswith("vertex_ai-") else found
 
@@ -145,13 +149,20 @@ def is_own_address(provider: str, address: str) -> bool:
     return any(host == each or host.endswith(f".{each}") for each in own if each)
 
 
+def home_of(provider: str) -> str:
+    """The host that a provider is called at, unless an address is set; empty where it has many, or is not known."""
+    like = urlsplit(str(_openai_like().get(provider, {}).get("base_url", ""))).hostname or ""
+    return next((host for host in (*_HOSTS.get(provider, ()), like) if host.startswith("api.")), "")
+
+
 @cache
 def _openai_like() -> Mapping[str, Mapping[str, Any]]:
     return _json("llms/openai_like/providers.json")
 
 
 @cache
-def _models() -> Mapping[str, Any]:
+def model_table() -> Mapping[str, Any]:
+    """LiteLLM's table of models: prices, windows and abilities by name."""
     return _json("model_prices_and_context_window_backup.json")
 
 

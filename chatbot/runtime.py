@@ -21,8 +21,8 @@ from chatbot.config import AgentSettings, Config, FormerKeys, Settings, Table, f
 from chatbot.errors import ConfigError, SessionError
 from chatbot.identity import Identity, load_identity
 from chatbot.memory import SessionHandle
+from chatbot.memory.memory import Memory
 from chatbot.memory.record import utc_now
-from chatbot.memory.remembering import Memories
 from chatbot.memory.scope import MemoryEvent, Tell
 from chatbot.memory.system import MemorySystem
 from chatbot.messages import CallOptions, Delta, Message, ToolSpec
@@ -292,6 +292,7 @@ class Runtime(AsyncResource):
     """An identity, open: its memory and its model. Open with `async with`.
 
     `confirm` asks the user about the calls of tools that are not to be made unasked; without it they are refused.
+    `is_terminal` says that it shows them to a person: tools for files are offered nowhere else.
     """
 
     def __init__(
@@ -301,11 +302,13 @@ class Runtime(AsyncResource):
         model: Model | None = None,
         tools: tuple[Tool, ...] = (),
         confirm: Confirm | None = None,
+        is_terminal: bool = False,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         from chatbot.chat.ledger import Ledger
         from chatbot.hooks.hooks import Hooks
         from chatbot.models import open_model
+        from chatbot.models.rerank import open_reranker
         from chatbot.tools.mcp import McpServers
 
         options = options or Options()
@@ -321,6 +324,7 @@ class Runtime(AsyncResource):
         telemetry = options.telemetry or self._telemetry
         self._observer = telemetry.observer if telemetry else None
         self.model = model or open_model(self.config.model, self.config.providers)
+        self._reranker = open_reranker(self.config.rerank, self.config.providers)
         self.model_asked_for = model.name if model else self.setup.config.model.name
         """The name of the model, with the folders of a model file."""
         self.memory = self.setup.open_memory(
@@ -335,7 +339,9 @@ class Runtime(AsyncResource):
         self.ledger = Ledger(self.setup.home)
         self._tools = tools
         self.confirm = confirm
+        self._is_terminal = is_terminal
         self._former: list[Model] = []
+        self._others: dict[str, Model] = {}
         self._servers = McpServers(self.config.mcp.servers, self.setup.settings.folder, _judge)
         self.hooks = Hooks(
             config=self.config,
@@ -372,7 +378,14 @@ class Runtime(AsyncResource):
         if self._uses_servers:
             self._servers.begin()
 
-    def memories(self) -> Memories:
+    async def ready(self) -> None:
+        """Wait until a turn needs to load nothing more and the servers of tools have started, or have failed to."""
+        self.warm()
+        await self.model.ready()
+        if self._uses_servers:
+            await self._servers.tools()
+
+    def memories(self) -> Memory:
         """Return the memory for a caller without a session. Raises `ConfigError` where the agent keeps nothing."""
         self.check_memories()
         return self.memory.memories(self.agent)
@@ -433,6 +446,7 @@ class Runtime(AsyncResource):
             settings=self.setup.agent_settings,
             budget=self.config.budget,
             max_output_tokens=self.config.model.max_output_tokens,
+            candidates=self.config.rerank.candidates,
         )
         return Chat(
             model=self.model,
@@ -443,19 +457,25 @@ class Runtime(AsyncResource):
             publisher=self.hooks,
             clock=self._clock,
             observer=self._observer,
+            reranker=self._reranker,
         )
 
     def _tell(self, event: MemoryEvent) -> None:
         self.hooks.tell(event)
 
-    async def discard_empty(self, session: SessionHandle | None) -> None:
-        """Delete a session that was made for one call which failed before anything was said in it."""
+    async def discard_unanswered(self, session: SessionHandle | None) -> bool:
+        """Delete a session in which nothing was answered, as after a failed call; False if anything is kept of it."""
         if session is None:
-            return
+            return False
         with suppress(StoreError, SessionError):
-            if not await session.transcript_count():
-                await self.leave(session)
-                await self.memory.delete_session(session.id)
+            if await session.transcript_count(("assistant",)):
+                return False
+            await self.leave(session)
+            if (await self.memory.deleting(session.id)).ids:
+                return False
+            await self.memory.delete_session(session.id)
+            return True
+        return False
 
     async def leave(self, session: SessionHandle | None) -> None:
         """Leave a session: its hooks end. Sessions that are not left end with `aclose`."""
@@ -514,45 +534,71 @@ class Runtime(AsyncResource):
         It is called by the settings of `[model]`, as with the option `model`; a key and an address there only where it
         is of the same provider. Hooks keep the model they began with.
         """
+        model = await self._opened(name)
+        self._former.append(self.model)
+        self.model, self.model_asked_for = model, name
+
+    async def model_named(self, name: str) -> Model:
+        """Return another model for single sessions, or this one for its own name. Raises like `use_model`."""
+        if name in {"", self.model_asked_for}:
+            return self.model
+        if name not in self._others:
+            self._others[name] = await self._opened(name)
+        return self._others[name]
+
+    async def _opened(self, name: str) -> Model:
         from chatbot.models import open_model
 
+        name = self.config.aliases.get(name, name)
         model = open_model(renamed(self.config.model, name), self.config.providers)
         try:
             await model.check()
         except BaseException:
             await model.aclose()
             raise
-        self._former.append(self.model)
-        self.model, self.model_asked_for = model, name
+        return model
 
-    def tools(self, session: SessionHandle | None) -> Toolbox:
+    def tools(self, session: SessionHandle | None, model: Model | None = None) -> Toolbox:
         """Return the tools of `session`: those of the caller, those that the agent names, and those of MCP servers.
 
-        Empty where the model takes no tools. Raises `ConfigError`.
+        Empty where the model takes no tools; it is `model`, else the identity's. Raises `ConfigError`.
         """
         from chatbot.chat.tool_context import ToolContext
         from chatbot.tools import Toolbox
         from chatbot.tools.plugins import TOOLS, tools_of
 
-        if not self.model.supports_tools:
+        model = model or self.model
+        if not model.supports_tools:
             return Toolbox()
         own = session and session.for_tools()
         memory = own.confined(self.memory) if own else self.memory.cleared_for(rights=TOOL_RIGHTS)
         context = ToolContext(own, memory, self.agent, self.setup.identity.name)
         names = self.setup.agent_settings.tools
-        withheld = self.model.disclosure.withheld_tools
+        withheld = model.disclosure.withheld_tools
+
+        given = (*self._tools, *self._file_tools())
 
         def named() -> list[Tool]:
             tools = tools_of(names, context, beside=self.setup.settings.plugins_beside)
-            return [tool for tool in tools if tool.spec.name not in withheld]
+            return [kept for tool in tools if (kept := tool.without(withheld)) is not None]
 
         is_ours = TOOLS.own.keys() >= set(names)  # nothing is wrong with those, and the first prompt need not wait
         return Toolbox(
-            self._tools if is_ours else (*self._tools, *named()),
+            given if is_ours else (*given, *named()),
             later=named if is_ours else None,
             sources=[self._servers] if self._uses_servers else [],
             confirm=self.confirm,
         )
+
+    def _file_tools(self) -> list[Tool]:
+        """Return the tools for the folder that the user named; none but in a terminal, where each call is shown."""
+        folder, settings = self.config.files.folder, self.setup.settings
+        if not (folder and self._is_terminal and self.setup.agent_settings.tools):
+            return []
+        from chatbot.tools.files import file_tools
+
+        ours = (self.setup.identities, *([settings.path] if settings.path else []))
+        return file_tools(settings.folder / Path(folder).expanduser(), ours=ours)
 
     def _observations(self) -> str | None:
         try:
@@ -567,8 +613,9 @@ class Runtime(AsyncResource):
             await self._servers.aclose()
         finally:
             await self.memory.aclose()
-            for model in (self.model, *self._former):
-                await model.aclose()
+            for model in (self.model, *self._former, *self._others.values(), self._reranker):
+                if model is not None:
+                    await model.aclose()
             if self._telemetry is not None:
                 await self._telemetry.aclose()
 

@@ -1,9 +1,10 @@
 """Contract of a backend: everything that an identity keeps beside its log of observations.
 
-A `Place` keeps four kinds of things by name, and an engine implements no more than those: `Lines` (records in order,
-such as receipts, the bill, idempotency keys, tombstones), `Document` (one small value that is replaced as a whole, such
-as tokens, reservations, the state of maintenance) and `Lease` (the right to do something alone, such as a turn). A
-`Backend` is the place of an identity with its catalog of `Sessions`, each with a place of its own.
+A `Place` keeps four kinds of things by name: `Lines` (records in order, such as receipts, the bill, idempotency keys,
+tombstones), `Document` (one small value that is replaced as a whole, such as tokens, reservations, the state of
+maintenance), `Lease` (the right to do something alone, such as a turn) and `Blobs` (files named by their content, such
+as attachments). A `Backend` is the place of an identity with its catalog of `Sessions`, each with a place of its own.
+An engine implements no more than these.
 
 The nouns above (bill, tokens, receipts …) are written once, over these, for all engines; none of them knows a path.
 All methods block: async callers hop into a thread once for each operation.
@@ -11,6 +12,8 @@ All methods block: async callers hop into a thread once for each operation.
 
 from __future__ import annotations
 
+import hashlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -19,13 +22,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from chatbot.stores.errors import UnsupportedOperation
+from chatbot.stores.errors import DamagedFile, UnsafePath, UnsupportedOperation
 from chatbot.stores.flaws import Flaw
 from chatbot.stores.records import SessionRef
 from chatbot.stores.session_record import SessionRecord
 
 Record = dict[str, Any]
 """One JSON object."""
+
+ATTACHMENTS = "attachments"
+"""Name of the blobs of a session: the files that its messages name."""
 
 Mark = object
 """How far some lines were read. Its meaning is the engine's."""
@@ -130,8 +136,61 @@ class Lease(ABC):
         """Give it back. No error where it is not held."""
 
 
+_BLOB = re.compile(r"[0-9a-f]{32}(\.[a-z0-9]{1,8})?")
+
+
+def blob_name(data: bytes, suffix: str = "") -> str:
+    """Return the name of a blob: the first 128 bits of the SHA-256 of its content, in hex, and its suffix.
+
+    The suffix is empty or a dot with at most 8 lower-case letters and digits. Raises `UnsafePath` for any other.
+    """
+    return checked_blob_name(hashlib.sha256(data).hexdigest()[:32] + suffix)
+
+
+def is_blob_name(name: str) -> bool:
+    """Return whether `name` has the form of `blob_name`."""
+    return _BLOB.fullmatch(name) is not None
+
+
+def checked_blob_name(name: str) -> str:
+    """Return `name` if it has the form of `blob_name`; raise `UnsafePath` if not."""
+    if not is_blob_name(name):
+        raise UnsafePath(f"{name!r:.80} is not the name of an attachment: 32 hex digits and a short suffix")
+    return name
+
+
+def checked_blob(name: str, data: bytes) -> bytes:
+    """Return `data` if it is the content that `name` stands for; raise `DamagedFile` if not."""
+    if blob_name(data, name[32:]) != name:
+        raise DamagedFile(f"{name} was changed: its content does not match its name")
+    return data
+
+
+class Blobs(ABC):
+    """Bytes named by their content, see `blob_name`. Added and dropped, never changed; the same content is kept once.
+
+    A name without the form of `blob_name` raises `UnsafePath`.
+    """
+
+    @abstractmethod
+    def put(self, data: bytes, suffix: str = "") -> str:
+        """Keep `data`, and return its name. Durable on return; putting it again changes nothing."""
+
+    @abstractmethod
+    def read(self, name: str) -> bytes | None:
+        """Return the content; None where there is none. Raises `DamagedFile` for content that was changed."""
+
+    @abstractmethod
+    def sizes(self) -> dict[str, int]:
+        """Return the size in bytes of each blob by its name, sorted by name; reads no content."""
+
+    @abstractmethod
+    def drop(self, name: str) -> None:
+        """Erase a blob. Durable on return; one that is not there is no error."""
+
+
 class Place(ABC):
-    """Where lines, documents and leases are kept by name. Safe between threads and processes.
+    """Where lines, documents, leases and blobs are kept by name. Safe between threads and processes.
 
     Names are lower-case words of letters, digits, "_", "-" and "."; nothing is made before it is first written.
     """
@@ -150,6 +209,10 @@ class Place(ABC):
     @abstractmethod
     def lease(self, name: str) -> Lease:
         """Return a new lease of that name, not taken yet."""
+
+    @abstractmethod
+    def blobs(self, name: str) -> Blobs:
+        """Return the blobs of that name."""
 
     def exposed(self) -> Iterator[Flaw]:
         """Tell what others than its owner may read or change. Changes nothing."""

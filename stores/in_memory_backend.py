@@ -10,7 +10,21 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from chatbot.stores.backend import Backend, Document, Lease, Lines, Mark, Pen, Place, Reading, Record, Sessions
+from chatbot.stores.backend import (
+    Backend,
+    Blobs,
+    Document,
+    Lease,
+    Lines,
+    Mark,
+    Pen,
+    Place,
+    Reading,
+    Record,
+    Sessions,
+    blob_name,
+    checked_blob_name,
+)
 from chatbot.stores.errors import MissingFolder
 from chatbot.stores.records import SessionRef
 from chatbot.stores.session_record import SessionRecord
@@ -25,6 +39,7 @@ class MemoryPlace(Place):
         self._lines: dict[str, MemoryLines] = {}
         self._documents: dict[str, MemoryDocument] = {}
         self._leases: dict[str, threading.Lock] = {}
+        self._blobs: dict[str, MemoryBlobs] = {}
 
     def lines(self, name: str) -> Lines:
         """See `Place`."""
@@ -37,6 +52,10 @@ class MemoryPlace(Place):
     def lease(self, name: str) -> Lease:
         """See `Place`."""
         return MemoryLease(self._leases.setdefault(name, threading.Lock()))
+
+    def blobs(self, name: str) -> Blobs:
+        """See `Place`."""
+        return self._blobs.setdefault(name, MemoryBlobs())
 
 
 class MemoryBackend(MemoryPlace, Backend):
@@ -212,6 +231,31 @@ class MemoryLease(Lease):
         if self._is_held:
             self._is_held = False
             self._lock.release()
+
+
+class MemoryBlobs(Blobs):
+    """Bytes by name."""
+
+    def __init__(self) -> None:
+        self._data: dict[str, bytes] = {}
+
+    def put(self, data: bytes, suffix: str = "") -> str:
+        """See `Blobs`."""
+        name = blob_name(data, suffix)
+        self._data[name] = bytes(data)
+        return name
+
+    def read(self, name: str) -> bytes | None:
+        """See `Blobs`. Nobody else can change them."""
+        return self._data.get(checked_blob_name(name))
+
+    def sizes(self) -> dict[str, int]:
+        """See `Blobs`."""
+        return {name: len(data) for name, data in sorted(self._data.items())}
+
+    def drop(self, name: str) -> None:
+        """See `Blobs`."""
+        self._data.pop(checked_blob_name(name), None)
 
 
 def _holds(record: Record, texts: Collection[str]) -> bool:

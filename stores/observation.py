@@ -38,8 +38,9 @@ from chatbot.stores.fields import (
     fold,
     having,
     read,
-    written,
+    writer,
 )
+from chatbot.stores.records import format_time
 
 Type = Literal[
     "bugfix",
@@ -205,13 +206,23 @@ class Observation(Content[tuple[str, ...]], Row):
                 said += (value,) if isinstance(value, str) else value
         return said
 
+    def brief(self) -> dict[str, Any]:
+        """Just enough to decide whether to ask for all of it."""
+        return {
+            "id": self.id,
+            "type": self.type,
+            "title": self.title or self.narrative[:80] or self.user_text[:80],
+            "created_at": format_time(self.created_at),
+            "token_count": self.token_count,
+        }
+
     def is_current(self, now: datetime) -> bool:
         """Whether it is active and not past its time."""
         return self.status == "active" and (self.expires_at is None or self.expires_at > now)
 
     def as_json(self) -> dict[str, Any]:
         """The fields that differ from their defaults, in the form in which they are written."""
-        return written(self, FIELDS)
+        return _written(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +244,7 @@ class Triple(Row):
 
     def as_json(self) -> dict[str, Any]:
         """The fields that differ from their defaults, in the form in which they are written."""
-        return written(self, TRIPLE_FIELDS)
+        return _written_triple(self)
 
 
 FIELDS = declared(Observation)
@@ -245,6 +256,7 @@ _spoken = attrgetter(*SPOKEN)
 GUARDED = ("visibility", "sensitivity", "min_clearance")
 TRIPLE_FIELDS = declared(Triple)
 _check, _check_triple = checker(FIELDS), checker(TRIPLE_FIELDS)
+_written, _written_triple = writer(FIELDS), writer(TRIPLE_FIELDS)
 WRITTEN_DEFAULTS = {each.name: each.written_default for each in FIELDS.values()}
 """What a field that is not written stands for."""
 _PUTS = tuple(getattr(Observation, name).__set__ for name in FIELDS)
@@ -304,15 +316,22 @@ def rank(type_: Type, importance: float, standing: float) -> float:
     return max(importance, standing) if type_ in PROTECTED_TYPES else standing
 
 
+OWN_KEY = "key"
+"""The key of the metadata of what is kept under a key of one's own."""
+
+
 def content_hash(observation: Observation) -> str:
     """SHA-256 over title, narrative, each fact, and both sides of an exchange, each ended by a NUL.
 
-    Case, width of characters and white space make no difference.
+    Case, width of characters and white space make no difference. A row under a key of its writer's own is that key's
+    alone: the key counts too.
     """
     said = (observation.title, observation.narrative, observation.user_text, observation.assistant_text)
     digest = hashlib.sha256()
     for text in (*said, *observation.facts):
         digest.update(fold(text).encode() + b"\0")
+    if isinstance(key := observation.metadata.get(OWN_KEY), str):
+        digest.update(b"\0" + key.encode(errors="surrogatepass"))
     return digest.hexdigest()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,6 +9,7 @@ from operator import attrgetter
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 from chatbot.stores.access import VISIBILITIES, Visibility
+from chatbot.stores.conditions import check_conditions, holds
 from chatbot.stores.consolidation import Decay, consolidated
 from chatbot.stores.errors import InvalidValue, did_you_mean
 from chatbot.stores.events import Event
@@ -89,7 +89,7 @@ class Wanted:
     files: _Names = ()
     derived_from: _Names = ()
     metadata: Annotated[Mapping[str, Any], _one(Mapping, is_optional=False)] = field(default_factory=dict)
-    """Keys that must be there, with exactly these values."""
+    """Keys that must be there with exactly these values, or conditions: see `chatbot.stores.conditions`."""
     visibilities: Annotated[Sequence[Visibility], _several(*VISIBILITIES)] = ()
     quiet_since: _Time = None
     """Nothing has happened to the row since then: see `Observation.quiet_since`."""
@@ -108,6 +108,7 @@ class Filter(Wanted):
 
     def __post_init__(self) -> None:
         _check(self)
+        check_conditions(self.metadata)
 
 
 FILTER_FIELDS = declared(Filter)
@@ -235,10 +236,7 @@ def fits(row: Observation, wanted: Filter, now: datetime) -> bool:
         status_now(row, now) in wanted.statuses
         and (not wanted.visibilities or row.visibility in wanted.visibilities)
         and all(_holds(row, label, getattr(wanted, name)) for name, label in FILTERED.items())
-        and all(
-            key in row.metadata and written(row.metadata[key]) == written(asked)
-            for key, asked in wanted.metadata.items()
-        )
+        and holds(row.metadata, wanted.metadata)
         and (wanted.after is None or row.created_at >= wanted.after)
         and (wanted.before is None or row.created_at < wanted.before)
         and row.importance >= wanted.min_importance
@@ -259,11 +257,6 @@ def values_of(row: Observation, name: Labelled | str) -> Sequence[str]:
 def key_of(name: str, value: str) -> str:
     """The form in which the values of a field are compared."""
     return value if name in EXACT else fold(value)
-
-
-def written(value: object) -> str:
-    """A value of the metadata as text, so that 1, 1.0 and true are three different ones."""
-    return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
 def fact_fits(fact: Triple, wanted: FactFilter) -> bool:

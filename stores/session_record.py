@@ -36,6 +36,8 @@ class SessionRecord:
     """What is needed to open the session, and the most that is seen through it of what is remembered."""
     archived_at: datetime | None = None
     """When it was put away: it is not offered any more, and still there for who asks."""
+    pinned_at: datetime | None = None
+    """When its user pinned it, so that lists for people show it first."""
     origin: str = ""
     """Of an imported session: where it comes from, as a key that stays the same."""
     namespace: str = ""
@@ -98,6 +100,7 @@ class SessionRecord:
             "origin": self.origin,
             "namespace": self.namespace,
             "principal": self.principal,
+            **({"pinned_at": format_time(self.pinned_at)} if self.pinned_at else {}),
             **({"opening": self.opening} if self.opening else {}),
             **({"history": self.history} if self.history else {}),
         }
@@ -127,6 +130,7 @@ def parse_record(fields: Mapping[str, Any]) -> SessionRecord:
             expires_at=parse_time(fields["expires_at"]) if fields.get("expires_at") else None,
             clearance=fields.get("clearance", "full"),
             archived_at=parse_time(fields["archived_at"]) if fields.get("archived_at") else None,
+            pinned_at=parse_time(fields["pinned_at"]) if fields.get("pinned_at") else None,
             origin=fields.get("origin") or "",
             namespace=fields.get("namespace") or "",
             principal=fields.get("principal") or OWNER,

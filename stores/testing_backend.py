@@ -21,8 +21,8 @@ from uuid import UUID
 
 import pytest
 
-from chatbot.stores.backend import Backend, Place
-from chatbot.stores.errors import MissingFolder, StoreError
+from chatbot.stores.backend import Backend, Place, blob_name
+from chatbot.stores.errors import MissingFolder, StoreError, UnsafePath
 from chatbot.stores.session_record import SessionRecord
 from chatbot.stores.testing_processes import killed_after, lines_of, opened, start
 
@@ -154,6 +154,34 @@ class PlaceContract:
             list(threads.map(add, range(40)))
         assert place.document("count").read() == b"40"
 
+    def test_a_blob_is_kept_once_under_a_name_of_its_content(self, place: Place, folder: Path) -> None:
+        blobs, other = place.blobs("attachments"), self.again(folder, place).blobs("attachments")
+        assert (blobs.sizes(), blobs.read(blob_name(b"x"))) == ({}, None)
+        photo = bytes(range(256)) * 1_000
+        names = [blobs.put(photo, ".png"), blobs.put(b"", ".txt"), other.put(photo, ".png"), blobs.put(b"line\r\n\0")]
+        assert names == [blob_name(photo, ".png"), blob_name(b"", ".txt"), names[0], blob_name(b"line\r\n\0")]
+        assert other.sizes() == dict(sorted({names[0]: len(photo), names[1]: 0, names[3]: 7}.items()))
+        assert [other.read(name) for name in names] == [photo, b"", photo, b"line\r\n\0"]
+        assert place.blobs("others").sizes() == {}
+
+    def test_a_blob_that_was_dropped_is_gone_and_may_come_back(self, place: Place, folder: Path) -> None:
+        blobs, other = place.blobs("attachments"), self.again(folder, place).blobs("attachments")
+        blobs.drop(blob_name(b"never there"))
+        kept, dropped = blobs.put(b"keep"), blobs.put(b"drop")
+        other.drop(dropped)
+        other.drop(dropped)
+        assert (blobs.sizes(), blobs.read(dropped)) == ({kept: 4}, None)
+        assert other.read(blobs.put(b"drop")) == b"drop"
+
+    @pytest.mark.parametrize("name", ["", "..", "../../etc/passwd", "a" * 31, "a" * 32 + ".PNG", "a" * 32 + "./x"])
+    def test_what_is_not_the_name_of_a_blob_is_refused(self, place: Place, name: str) -> None:
+        blobs = place.blobs("attachments")
+        for use in (blobs.read, blobs.drop):
+            with pytest.raises(UnsafePath):
+                use(name)
+        with pytest.raises(UnsafePath):
+            blobs.put(b"data", "/../x")
+
     def test_a_lease_is_held_by_one_until_it_is_released(self, place: Place, folder: Path) -> None:
         lease, other = place.lease("turn"), self.again(folder, place).lease("turn")
         assert lease.take()
@@ -178,7 +206,7 @@ class PlaceContract:
     @pytest.mark.parametrize("name", ["", "..", "a/b", "/etc/passwd", "A", "a b", "x" * 100])
     def test_a_name_never_leads_elsewhere(self, place: Place, name: str) -> None:
         if self.processes:
-            for find in (place.lines, place.document, place.lease):
+            for find in (place.lines, place.document, place.lease, place.blobs):
                 with pytest.raises(StoreError):
                     find(name)
 
@@ -295,6 +323,7 @@ class BackendContract(PlaceContract):
         self.made(place, 1, 2, title="the garden of Ada")
         ref = place.sessions.ref(session_id(1))
         place.place_of(ref).lines("receipts").append([{"said": "forget this"}])
+        photo = place.place_of(ref).blobs("attachments").put(b"forget this too", ".txt")
         place.sessions.delete(session_id(1))
         for each in (place, self.again(folder, place)):
             assert each.sessions.ids() == [session_id(2)]
@@ -306,8 +335,17 @@ class BackendContract(PlaceContract):
                 each.sessions.change(session_id(1), lambda before: before)
             with pytest.raises(MissingFolder):
                 each.place_of(ref).lines("receipts").append([{"said": "again"}])
+            with pytest.raises(MissingFolder):
+                each.place_of(ref).blobs("attachments").put(b"again")
         self.made(place, 1)
-        assert place.place_of(place.sessions.ref(session_id(1))).lines("receipts").all() == []
+        anew = place.place_of(place.sessions.ref(session_id(1)))
+        assert (anew.lines("receipts").all(), anew.blobs("attachments").read(photo)) == ([], None)
+
+    def test_blobs_of_a_session_that_is_being_made_come_with_it(self, place: Backend, folder: Path) -> None:
+        photo = place.place_of(place.sessions.begin(record(1))).blobs("attachments").put(b"photo", ".png")
+        place.sessions.publish(record(1))
+        other = self.again(folder, place)
+        assert other.place_of(other.sessions.ref(session_id(1))).blobs("attachments").read(photo) == b"photo"
 
     def test_what_is_no_id_of_a_session_is_no_session(self, place: Backend) -> None:
         for text in ("../../etc", "", session_id(9), "x"):

@@ -10,7 +10,7 @@ from hypothesis import settings
 ItemT = TypeVar("ItemT")
 
 NIGHTLY = os.environ.get("CHATBOT_NIGHTLY", "") not in {"", "0"}
-_SHARE = 4
+_SHARE = 8
 
 settings.register_profile("usual", deadline=None, max_examples=100 // _SHARE)
 settings.register_profile("nightly", deadline=None, max_examples=100)

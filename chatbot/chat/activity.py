@@ -13,7 +13,7 @@ from typing import Any
 
 from chatbot.chat.usage import Call
 from chatbot.memory import MemorySystem, SessionRecord
-from chatbot.memory.remembering import Remembering
+from chatbot.memory.memory import Memory
 from chatbot.stores.observation import Status
 from chatbot.stores.query import MOST_AT_ONCE
 from chatbot.stores.records import parse_time
@@ -106,7 +106,7 @@ async def count_turns(activity: Activity, memory: MemorySystem) -> None:
         activity.add_receipts(await session.receipts_since(activity.since))
 
 
-async def count_remembered(activity: Activity, memories: Remembering) -> None:
+async def count_remembered(activity: Activity, memories: Memory) -> None:
     """Count the observations that were made in the range, those that were forgotten left out."""
     cursor: str | None = None
     while True:

@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from chatbot.chat.client import NO_CLIENT, ClientRequest
 from chatbot.chat.dialogue import USER
-from chatbot.chat.episode import summarize_episode, take_back_episode
 from chatbot.chat.events import Alone, Publisher
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.prompt import PromptBundle
 from chatbot.chat.receipts import Receipt
-from chatbot.chat.turn import Conversation, Emit, Rules, Turn
+from chatbot.chat.turn import Conversation, Emit, Phase, Rules, Turn
 from chatbot.chat.turn_memory import TurnMemory
 from chatbot.chat.usage import Bill, bill_of, calls_in
 from chatbot.chat.window import Window
 from chatbot.memory import SessionHandle
+from chatbot.memory.episode import summarize_episode, take_back_episode
 from chatbot.memory.record import new_id, utc_now
 from chatbot.models.base import Model
+from chatbot.models.rerank import Reranker
 from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import InvalidValue, StoreError, UnsupportedOperation
 from chatbot.stores.loops import LoopsLock
 from chatbot.stores.records import TranscriptEntry, check_text, format_time, parse_time
 from chatbot.stores.span import Observer, count, observed, span
 from chatbot.tools import Toolbox
+
+if TYPE_CHECKING:
+    from chatbot.attachments.read import Attachment, Upload
 
 COMPACTED = "compacted"
 """The key under which a session keeps where its window begins since it was compacted."""
@@ -57,6 +62,7 @@ class Chat:
         publisher: Publisher | None = None,
         clock: Callable[[], datetime] = utc_now,
         observer: Observer | None = None,
+        reranker: Reranker | None = None,
     ) -> None:
         self._conversation = Conversation(
             model,
@@ -68,6 +74,7 @@ class Chat:
             clock,
             Window(rules.settings.window_entries),
             TurnMemory.of(session, rules.settings, clock),
+            reranker,
         )
         self._order = LoopsLock() if session is None else session.turn_order
         self._order_here = LoopsLock() if session is None else session.turn_order.here
@@ -94,11 +101,13 @@ class Chat:
         text: str,
         emit: Emit = lambda _: None,
         *,
+        attachments: Sequence[Upload] = (),
         max_output_tokens: int | None = None,
         client: ClientRequest = NO_CLIENT,
     ) -> Receipt:
         """Run a turn, and return its receipt, which holds the reply. `emit` receives events as they happen.
 
+        `attachments` are read first, and kept beside the session; with them the text may be empty.
         `max_output_tokens` shortens this reply alone. A `client` may bring answers of its tools: then `text` is what
         was asked before them. Turns of one session run one after another. Cancelling keeps the
         reply so far. Raises `InvalidValue` for a text that is empty or cannot be kept, `ModelError`, or
@@ -107,7 +116,8 @@ class Chat:
         session = {} if self.session is None else {"session": self.session.id}
         with observed(self._observer), span("turn", agent=self.rules.agent, **session) as work:
             try:
-                receipt = await self._run_turn(text, emit, max_output_tokens, client)
+                files = await self._read(attachments, emit)
+                receipt = await self._run_turn(text, emit, max_output_tokens, client, files)
             except BaseException as error:
                 work.note(finish="cancelled" if isinstance(error, asyncio.CancelledError) else "error")
                 raise
@@ -125,18 +135,42 @@ class Chat:
                 turn, receipt = self._turn(text, lambda _: None)
                 return await turn.prompt(), receipt
 
-    async def _run_turn(self, text: str, emit: Emit, most: int | None, client: ClientRequest) -> Receipt:
-        _check_message(text)
+    async def _read(self, attachments: Sequence[Upload], emit: Emit) -> list[Attachment]:
+        """Read what is attached. Raises `InvalidValue`, also for pictures that the model cannot see."""
+        if not attachments:
+            return []
+        from chatbot.attachments.read import read_all
+
+        emit(Phase(f"reading {', '.join(each.name for each in attachments)}"))
+        found = await read_all(attachments)
+        pictures = [each.name for each in found if each.is_image]
+        if pictures and not await self.model.sees_images():
+            named = ", ".join(pictures)
+            raise InvalidValue(
+                f"{self.model.name} cannot see pictures ({named}): choose a model that can, such as -m gpt-4o"
+            )
+        return found
+
+    async def _run_turn(
+        self, text: str, emit: Emit, most: int | None, client: ClientRequest, files: Sequence[Attachment]
+    ) -> Receipt:
+        if not files:
+            _check_message(text)
         async with self._order:
             if self.session is not None:
                 await self._conversation.publisher.begin(self.session)
             await self._begin_window()
-            turn, receipt = self._turn(text, emit, most, client)
+            turn, receipt = self._turn(text, emit, most, client, files)
             self._receipts.append(receipt)
             return await turn.run()
 
     def _turn(
-        self, text: str, emit: Emit, most: int | None = None, client: ClientRequest = NO_CLIENT
+        self,
+        text: str,
+        emit: Emit,
+        most: int | None = None,
+        client: ClientRequest = NO_CLIENT,
+        files: Sequence[Attachment] = (),
     ) -> tuple[Turn, Receipt]:
         longest = self.rules.max_output_tokens
         receipt = Receipt(
@@ -147,12 +181,14 @@ class Chat:
             at=self._conversation.clock(),
         )
         reply_tokens = longest if most is None else min(most, longest)
-        return Turn(text, self._conversation, receipt, emit, reply_tokens=reply_tokens, client=client), receipt
+        turn = Turn(text, self._conversation, receipt, emit, reply_tokens=reply_tokens, client=client, files=files)
+        return turn, receipt
 
-    async def take_back(self) -> list[TranscriptEntry]:
+    async def take_back(self, *, to_ask_again: bool = False) -> list[TranscriptEntry]:
         """Remove the last exchange, from the user's entry on, and return it; empty where there is none.
 
-        Everything derived from it goes too: rows, captures and summaries. Its cost stays on the bill.
+        Everything derived from it goes too: rows, captures and summaries, and the attachments that it alone names,
+        unless it is asked again. Its cost stays on the bill.
         """
         session, publisher = self.session, self._conversation.publisher
         if session is None or not session.supports(TranscriptStore):
@@ -162,7 +198,10 @@ class Chat:
                 await publisher.settle(session)  # not within the order, which some of it may wait for
                 async with self._order:
                     if publisher.is_settled(session):
-                        return await self._take_back(session)
+                        taken = await self._take_back(session)
+                        if taken and not to_ask_again:
+                            await session.drop_unnamed_attachments()
+                        return taken
 
     async def _take_back(self, session: SessionHandle) -> list[TranscriptEntry]:
         """Take back memory first and the transcript last: then a failure in between can be tried again."""

@@ -33,6 +33,8 @@ class ClientRequest:
     options: CallOptions | None = None
     recalls: bool = True
     """Whether the model is shown what memory holds."""
+    keeps: bool = True
+    """Whether the exchange is remembered; its transcript is written either way."""
 
     @property
     def is_forced(self) -> bool:

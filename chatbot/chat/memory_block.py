@@ -182,7 +182,9 @@ def _profile(profile: Sequence[Line], view: View, room: int, count: Callable[[st
 
 
 def _line_entry(number: int, line: Line, texts: Iterable[tuple[Label, str]]) -> str:
-    if line.valid_to is not None:
+    if line.valid_to == line.valid_from:
+        holds = f"told for {line.valid_from:%Y-%m-%d}, corrected since"
+    elif line.valid_to is not None:
         holds = f"from {line.valid_from:%Y-%m-%d} until {line.valid_to:%Y-%m-%d}, later changed"
     else:
         holds = f"since {line.valid_from:%Y-%m-%d}"

@@ -19,20 +19,23 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from chatbot import operation as kinds
 from chatbot.chat.tool_context import ToolContext
+from chatbot.chat.tool_names import MORE_TOOLS
 from chatbot.errors import SessionError, SessionNotFound, ToolError, without_folders
 from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.memory.memory import Memory
 from chatbot.memory.people import Person
 from chatbot.memory.profile_lines import Line as ProfileLine
 from chatbot.memory.reading import Hit
-from chatbot.memory.remembering import Remembering
+from chatbot.memory.recall import Recalled
 from chatbot.memory.session_search import SessionHit
 from chatbot.memory.tasks import Task
 from chatbot.memory.writing import Remembered
-from chatbot.messages import ToolSpec
+from chatbot.messages import ToolCall, ToolSpec
 from chatbot.operation import LEFT_OUT, REQUIRED, Operation, Parameter, Part, Table
 from chatbot.operations import OPERATIONS, Context, Entries, Read
 from chatbot.stores.access import Sensitivity
 from chatbot.stores.base import ObservationStore
+from chatbot.stores.errors import did_you_mean
 from chatbot.stores.fields import LONGEST_LINE, is_observation_id
 from chatbot.stores.observation import TYPES, Observation, Triple
 from chatbot.stores.query import Version
@@ -65,10 +68,16 @@ def memory_tools(
     if not session.supports(ObservationStore):
         return []
     context = _context(session, memory, session.agent_id, session)
-    offered = [each for each in table if each.tool and each.model]
-    return [
-        OperationTool(each, context, short=True) for each in offered if memory is not None or not _is_of_sessions(each)
-    ]
+    return offered_to_models(context, table)
+
+
+def offered_to_models(context: Context, table: Table = OPERATIONS) -> list[Tool]:
+    """Return the tools for a model, in short schemas; those of sessions where sessions are in reach."""
+    has_sessions = context.system is not None
+    offered = [each for each in table if each.tool and each.model and (has_sessions or not _is_of_sessions(each))]
+    tools = [OperationTool(each, context, short=True) for each in offered]
+    others = [tool for tool in tools if not tool.is_offered]
+    return [*tools, OtherTools(others)] if others else [*tools]
 
 
 def agent_tools(context: Context, table: Table = OPERATIONS) -> list[Tool]:
@@ -86,7 +95,7 @@ def offered(context: ToolContext) -> list[Tool]:
     return [] if context.session is None else memory_tools(context.session, context.memory)
 
 
-def _context(memories: Remembering, memory: MemorySystem | None, agent: str, own: SessionHandle | None) -> Context:
+def _context(memories: Memory, memory: MemorySystem | None, agent: str, own: SessionHandle | None) -> Context:
     clearance = own.clearance if own else memory.clearance if memory else "public"
     return Context(lambda: memories, memory, agent, clearance, any_agent=False, writer="agent", own=own)
 
@@ -109,6 +118,7 @@ class OperationTool(Tool):
     def __init__(self, operation: Operation, context: Context, *, short: bool) -> None:
         self.effect = _EFFECTS[operation.effect]
         self.spec = _short_spec(operation) if short else _arguments_of(operation).spec
+        self.is_offered = operation.first or not short
         self._operation = operation
         self._context = context
 
@@ -126,6 +136,19 @@ class OperationTool(Tool):
             raise ToolError(f"there is nothing to change: give one of {', '.join(fields)}")
         given = {names[name].name: value for name, value in checked.items() if value is not None}
         return text_of(await self._answer(given), notes)
+
+    @property
+    def signature(self) -> str:
+        """Its name with its arguments, those first that it needs: for models, in few words."""
+        parameters = self._operation.at("tool")
+        needed = [name for name, each in parameters.items() if each.is_required]
+        others = [
+            f"{name} ({brief})" if (brief := each.about.brief) else name
+            for name, each in parameters.items()
+            if name not in needed
+        ]
+        rest = f"[{', '.join(others)}]" if others else ""
+        return f"{self.spec.name}({', '.join(filter(None, [*needed, rest]))})"
 
     async def _answer(self, given: dict[str, Any]) -> Answer:
         operation = self._operation
@@ -149,6 +172,50 @@ class OperationTool(Tool):
         if missing := [each for each in dict.fromkeys(ids) if each not in found]:
             raise ToolError(f"there is no observation {', '.join(missing)}")
         return rows
+
+
+class OtherTools(Tool):
+    """One tool for all that prompts do not describe one by one: a schema each would take most of a small window."""
+
+    effect = Effect(reaches_out=False)
+
+    def __init__(self, tools: Sequence[OperationTool]) -> None:
+        self._tools = {tool.spec.name: tool for tool in tools}
+        listed = "\n".join(f"{tool.signature}: {tool.spec.description}" for tool in tools)
+        properties = {"tool": _STRING, "arguments": {"type": "object"}}
+        self.spec = ToolSpec(
+            MORE_TOOLS,
+            f"More of memory: calls one of these.\n{listed}",
+            {"type": "object", "properties": properties, "required": ["tool"]},
+        )
+
+    def without(self, names: Collection[str]) -> Tool | None:
+        """Return the tool for the rest of them."""
+        rest = [tool for name, tool in self._tools.items() if name not in names]
+        return OtherTools(rest) if rest else None
+
+    def unwrapped(self, call: ToolCall) -> ToolCall:
+        """Return the call of the tool that is named, where there is one."""
+        try:
+            name, given = self._named(json.loads(call.arguments or "{}"))
+        except (ValueError, AttributeError, ToolError):
+            return call  # `run` says what is wrong with it
+        return ToolCall(call.id, name, json.dumps(given, ensure_ascii=False))
+
+    async def run(self, arguments: dict[str, Any]) -> str:
+        """Run the tool that is named. Raises `ToolError` where there is none."""
+        name, given = self._named(arguments)
+        return await self._tools[name].run(given)
+
+    def _named(self, asked: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """The tool that is meant, and its arguments, also where they stand beside its name. Raises `ToolError`."""
+        beside = {name: value for name, value in asked.items() if name not in {"tool", "arguments"}}
+        name, given = asked.get("tool"), meant(asked.get("arguments") or {}, "object")
+        if not isinstance(name, str) or name not in self._tools:
+            raise ToolError(f"{MORE_TOOLS} has no tool {name!r:.80}{did_you_mean(str(name), self._tools)}")
+        if not isinstance(given, dict):
+            raise ToolError(f"{MORE_TOOLS}: arguments: it should be an object")
+        return name, {**beside, **given}
 
 
 @lru_cache
@@ -264,7 +331,7 @@ def _named_ids(operation: Operation, given: Mapping[str, Any]) -> list[tuple[str
 
 def _changed(operation: Operation, rows: Sequence[Observation], given: Mapping[str, Any]) -> Answer:
     """The answer of an operation that gives nothing: the memories that it was about, under their words."""
-    by_id = {row.id: {"id": row.id, "title": brief(row)["title"]} for row in rows}
+    by_id = {row.id: {"id": row.id, "title": row.brief()["title"]} for row in rows}
     words = operation.gives.split()
     if len(words) == 1:
         return {words[0]: [by_id[each] for each in dict.fromkeys(each for _, each in _named_ids(operation, given))]}
@@ -302,10 +369,10 @@ def _shown(operation: Operation, result: Any) -> Answer:  # noqa: PLR0911 - one 
 def _item(item: Any) -> Any:  # noqa: PLR0911 - one for each type
     """One thing in an answer: just enough of it."""
     match item:
-        case Hit():
+        case Hit() | Recalled():
             return item.index()
         case Observation():
-            return brief(item)
+            return item.brief()
         case Person():
             facts = [f"{fact.subject} {fact.predicate} {fact.object}" for fact in item.facts[:_MOST_FACTS]]
             return item.as_json() | {"facts": facts}
@@ -364,17 +431,6 @@ def shortened(text: str, limit: int = LONGEST_TEXT) -> str:
     return text if len(text) <= limit else f"{text[:limit]}… [cut: {len(text) - limit:,} characters more]"
 
 
-def brief(row: Observation) -> Answer:
-    """Just enough of an observation to decide whether to ask for all of it; the shape of `Hit.index`."""
-    return {
-        "id": row.id,
-        "type": row.type,
-        "title": row.title or row.narrative[:80] or row.user_text[:80],
-        "created_at": format_time(row.created_at),
-        "token_count": row.token_count,
-    }
-
-
 def in_full(row: Observation) -> Answer:
     """An observation with all that it says, but for what is empty."""
     said: Answer = {
@@ -420,7 +476,7 @@ def _version(version: Version, seen: Collection[str]) -> Answer:
         if event.kind != "use"
     ]
     return {
-        **brief(row),
+        **row.brief(),
         "status": row.status,
         "superseded_by": row.superseded_by if row.superseded_by in seen else None,
         "events": [{name: value for name, value in event.items() if value} for event in events],

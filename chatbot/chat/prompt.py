@@ -11,8 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from chatbot.chat.fit import Cut, fit
 from chatbot.chat.tool_names import is_own_memory_tool
 from chatbot.errors import ContextTooLong
 from chatbot.messages import Message, ToolSpec
@@ -42,13 +43,15 @@ class PromptBundle:
 
     messages: tuple[Message, ...]
     parts: Mapping[str, int] = field(default_factory=dict)
-    """Tokens of persona, tools, summary, window and memory."""
+    """Tokens of persona, tools, summary, window, memory and, where there are any, the texts of attachments."""
     reply_tokens: int = 0
     """Tokens kept free for the reply."""
     context_window: int = 0
     left_out: int = 0
     dropped: tuple[str, ...] = ()
     """Parts that were left out because the window is full."""
+    cut: tuple[Cut, ...] = ()
+    """Documents, answers of tools and long messages that were cut to fit."""
 
     @property
     def tokens(self) -> int:
@@ -72,8 +75,9 @@ async def build_prompt(
 ) -> PromptBundle:
     """Build the prompt for the next reply; `dialogue` ends with the message to be answered.
 
-    Whole exchanges are left out, oldest first, until prompt and reply fit the model's window; if that is not enough,
-    the summary and then the memory go. Raises `ContextTooLong` if the last exchange alone does not fit.
+    What is long is cut to its best passages, then whole exchanges are left out, oldest first, until prompt and reply
+    fit the model's window; the summary and then the memory go where the last exchange needs their room. Raises
+    `ContextTooLong` if the last exchange alone does not fit, cut as it is.
     """
     extras = extras or PromptExtras()
     window = await model.context_window()
@@ -97,7 +101,10 @@ async def build_prompt(
         if beside[name] and costs and costs[-1] + sum(beside.values()) > room:
             beside[name], texts[name] = 0, []
             dropped.append(name)
-    first = _first_shown(costs, room - sum(beside.values()))
+    room -= sum(beside.values())
+    fitted = await fit(exchanges, costs, room, model)
+    exchanges, costs = fitted.exchanges, fitted.costs
+    first = _first_shown(costs, room)
     if first >= len(exchanges):
         raise ContextTooLong(
             f"{model.name} has a window of {window} tokens, too small for the persona ({persona_tokens}), "
@@ -105,26 +112,44 @@ async def build_prompt(
             "or lower max_output_tokens in [model]"
         )
     shown = exchanges[first:]
-    last, earlier = shown[-1], shown[:-1]
+    files = sum([await _attached_tokens(model, each) for exchange in shown for each in exchange])
+    last, earlier = _with_block(shown[-1], texts["memory"]), shown[:-1]
     if earlier:
-        earlier[-1] = texts["earlier memory"] + earlier[-1]
+        earlier[-1] = _with_block(earlier[-1], texts["earlier memory"])
     else:
         beside["earlier memory"] = 0
     window_messages = [message for exchange in earlier for message in exchange]
     return PromptBundle(
-        messages=(system, *texts["summary"], *window_messages, *texts["memory"], *last),
+        messages=(system, *texts["summary"], *window_messages, *last),
         parts={
             "persona": persona_tokens - tool_tokens,
             "tools": tool_tokens,
             "summary": beside["summary"],
-            "window": sum(costs[first:]),
+            "window": sum(costs[first:]) - files,
             "memory": beside["memory"] + beside["earlier memory"],
+            **({"attachments": files} if files else {}),
         },
         reply_tokens=reply,
         context_window=window,
         left_out=len(dialogue) - sum(map(len, exchanges[first:])),
         dropped=tuple(dropped),
+        cut=fitted.cuts,
     )
+
+
+async def _attached_tokens(model: Model, message: Message) -> int:
+    """Return what the text of a file, or the pictures of a message, take."""
+    if message.source:
+        return await model.count_tokens([message])
+    if not message.images:
+        return 0
+    return await model.count_tokens([message]) - await model.count_tokens([replace(message, parts=())])
+
+
+def _with_block(exchange: list[Message], block: list[Message]) -> list[Message]:
+    """Put a memory block next to the question, behind the texts of its attachments."""
+    at = next((at for at, message in enumerate(exchange) if not message.source), 0)
+    return [*exchange[:at], *block, *exchange[at:]]
 
 
 def _first_shown(costs: Sequence[int], room: int) -> int:
@@ -142,7 +167,8 @@ def _first_shown(costs: Sequence[int], room: int) -> int:
 def _exchanges(dialogue: Sequence[Message]) -> list[list[Message]]:
     exchanges: list[list[Message]] = []
     for message in dialogue:
-        if message.role == "user" or not exchanges:
+        follows_its_file = exchanges and exchanges[-1][-1].source
+        if (message.role == "user" and not follows_its_file) or not exchanges:
             exchanges.append([])
         exchanges[-1].append(message)
     return exchanges

@@ -36,6 +36,8 @@ class Receipt:
     first_text_seconds: float | None = None
     calls: list[Call] = field(default_factory=list)
     tools: list[dict[str, Any]] = field(default_factory=list)
+    attachments: list[dict[str, Any]] = field(default_factory=list)
+    """The files of the user's message: names, kinds, sizes, and the blobs that keep them."""
     window: dict[str, Any] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
     prompt_sha256: str = ""
@@ -57,6 +59,7 @@ class Receipt:
             "messages": len(prompt.messages) - 1,
             "parts_left_out": list(prompt.dropped),
             "messages_left_out": prompt.left_out,
+            **({"cut": [each.as_json() for each in prompt.cut]} if prompt.cut else {}),
             "from": format_time(entries[0].at) if entries else None,
             "to": format_time(entries[-1].at) if entries else None,
         }
@@ -77,6 +80,7 @@ class Receipt:
             "first_text_seconds": self.first_text_seconds and round(self.first_text_seconds, 3),
             "calls": [call.as_json() for call in self.calls],
             "tools": self.tools,
+            **({"attachments": self.attachments} if self.attachments else {}),
             "window": self.window,
             "tokens": self.tokens,
             "memory": self.memory,

@@ -25,8 +25,11 @@ _HAIL = (
 _COURTESY = (
     r"how are you(?: doing)?(?: today)?|how do you do|what's up|nice to meet you|i hope you are well|thanks?(?: you)?"
 )
+_COMPANY = (
+    r"there|all|everyone|again|team|folks|mate|buddy|pal|guys|(?:my )?(?:friend|dear|bot|chatbot)s?(?=\s*(?:[,.!?]|$))"
+)
 _GREETING = re.compile(
-    rf"(?:(?:{_HAIL})(?!\w)(?:\s+(?:there|all|everyone|again|team|folks))?(?:,?\s+(?-i:[A-Z]\w+)(?=\s*[,.!?;:–—-]|\s*$))?"
+    rf"(?:(?:{_HAIL})(?!\w)(?:,?\s+(?:{_COMPANY})(?!\w))*(?:,?\s+(?-i:[A-Z]\w+)(?=\s*[,.!?;:–—-]|\s*$))?"
     rf"|(?:{_COURTESY})(?!\w))[\s,.!?;:…–—。，！？、-]*",
     re.IGNORECASE,
 )

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from chatbot.operations import OPERATIONS
 
+MORE_TOOLS = "memory_more"
+"""The tool through which a model calls those that prompts do not describe one by one."""
+
 
 def is_memory_tool(name: str) -> bool:
     """Whether a tool of that name works on memory: one of ours, also as another server offers it under a prefix."""
-    return any(_ends_with(name.lower(), tool) for tool in OPERATIONS.tools())
+    return any(_ends_with(name.lower(), tool) for tool in (*OPERATIONS.tools(), MORE_TOOLS))
 
 
 def is_own_memory_tool(name: str) -> bool:

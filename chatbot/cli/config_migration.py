@@ -16,6 +16,7 @@ from typing import Any
 import tomlkit
 from tomlkit.items import Table
 
+from chatbot.cli.config_editing import write_atomically
 from chatbot.config import FORMER, NAMED_BY, ModelSettings
 from chatbot.errors import ConfigError
 from chatbot.providers import OURS, known_providers, provider_of, variables_of
@@ -81,16 +82,7 @@ def migrate_file(path: Path, *, dry_run: bool) -> tuple[Migration, Path | None]:
             return done, None
         backup = _free(path)
         shutil.copy2(path, backup)
-        fresh = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-                file.write(done.text)
-                file.flush()
-                os.fsync(file.fileno())
-            shutil.copymode(path, fresh)
-            fresh.replace(path)
-        finally:
-            fresh.unlink(missing_ok=True)
+        write_atomically(path, done.text)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be migrated: {error}", at=path) from error
     return done, backup

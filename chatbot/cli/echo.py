@@ -8,7 +8,10 @@ import termios
 
 
 class Echo:
-    """Switch for the terminal's echo. Echoed characters, ^C too, would move the drawing."""
+    """Switch for the terminal's echo. Echoed characters, ^C too, would move the drawing.
+
+    Keys wait as they are typed, not in lines that the terminal edits: see `chatbot.cli.repl.typeahead`.
+    """
 
     def __init__(self) -> None:
         self._before: list[int | list[bytes | int]] | None = None
@@ -22,7 +25,7 @@ class Echo:
             self._before = termios.tcgetattr(terminal)
             flags = self._before[3]
             if isinstance(flags, int):
-                self._set(terminal, [*self._before[:3], flags & ~termios.ECHO, *self._before[4:]])
+                self._set(terminal, [*self._before[:3], flags & ~(termios.ECHO | termios.ICANON), *self._before[4:]])
         except (OSError, ValueError, AttributeError, termios.error):
             self._before = None  # there is no terminal
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import textwrap
 from pathlib import Path
@@ -11,11 +12,15 @@ from typing import NoReturn
 _WIDTH = 78
 
 
+_CHOICE = re.compile(r"(argument \w+: )?invalid choice: '(?P<typed>.*?)' \(choose from (?P<known>.*)\)")
+
+
 class Parser(argparse.ArgumentParser):
-    """Parser that reports errors as JSON when `--json` is given."""
+    """Parser that names the nearest command, and reports errors as JSON when `--json` is given."""
 
     def error(self, message: str) -> NoReturn:
         """Print the error and exit with status 2."""
+        message = _CHOICE.sub(_nearest, message)
         if "--json" not in sys.argv:
             super().error(message)
         from chatbot.cli.output import complain
@@ -23,6 +28,15 @@ class Parser(argparse.ArgumentParser):
 
         complain(InvalidValue(f"{message}: see {self.prog} --help"), as_json=True)
         self.exit(2)
+
+
+def _nearest(wrong: re.Match[str]) -> str:
+    from difflib import get_close_matches
+
+    known = re.findall(r"[\w.-]+", wrong["known"])
+    near = get_close_matches(wrong["typed"], known, n=1, cutoff=0.6)
+    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(known)}"
+    return f"there is no {wrong['typed']!r}: {hint}"
 
 
 def add_action(

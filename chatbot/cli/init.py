@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 
 from platformdirs import user_config_path, user_data_path
 
+from chatbot.cli.config_editing import toml_text
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import printable, say, say_json
 from chatbot.config import FILE_NAME, Config, ModelSettings, ProviderSettings, Settings
@@ -20,16 +19,10 @@ from chatbot.errors import ModelError
 from chatbot.identity import DEFAULT_PERSONA, check_name
 from chatbot.identity import FILE_NAME as IDENTITY_NAME
 from chatbot.models import open_model
+from chatbot.models.catalog import SUGGESTED
+from chatbot.models.provider import key_place
 from chatbot.stores.files import make_folder, opened
 
-_BY_KEY = {
-    "ANTHROPIC_API_KEY": "anthropic/claude-sonnet-4-5",
-    "OPENAI_API_KEY": "openai/gpt-5-mini",
-    "GEMINI_API_KEY": "gemini/gemini-2.5-flash",
-    "MISTRAL_API_KEY": "mistral/mistral-small-latest",
-    "OPENROUTER_API_KEY": "openrouter/openai/gpt-5-mini",
-}
-"""Models offered to users who have these keys."""
 _CONFIG = """\
 # Settings that are not set here have their default: chatbot config shows all of them.
 # identity.toml, CHATBOT_SECTION__KEY in the environment and flags override this file.
@@ -70,7 +63,7 @@ async def run(args: argparse.Namespace) -> Exit:
     home = config.folder / outline.identities / (name or outline.identity)
     if not (home / IDENTITY_NAME).exists():
         persona = persona or _ask("persona, in one sentence", DEFAULT_PERSONA, may_ask)
-        await asyncio.to_thread(_write, home / IDENTITY_NAME, _IDENTITY.format(persona=_toml(persona)))
+        await asyncio.to_thread(_write, home / IDENTITY_NAME, _IDENTITY.format(persona=toml_text(persona)))
         wrote.append(home / IDENTITY_NAME)
     await _tell(args, wrote, (file, home / IDENTITY_NAME), outline=outline, model=model)
     return Exit.OK
@@ -115,7 +108,7 @@ async def _likely_model() -> str:
     embedded = ModelSettings()
     if not await _problem(embedded):
         return embedded.name
-    return next((name for key, name in _BY_KEY.items() if os.environ.get(key)), embedded.name)
+    return next((SUGGESTED[provider] for provider in SUGGESTED if key_place(provider)), embedded.name)
 
 
 def _ask(what: str, default: str, may_ask: bool) -> str:  # noqa: FBT001 - three plain words
@@ -132,13 +125,10 @@ def _identities(args: argparse.Namespace, file: Path) -> str:
 
 
 def _config(settings: dict[str, str]) -> str:
-    identities = f"identities = {_toml(settings['identities'])}\n" if settings["identities"] else ""
-    return _CONFIG.format(identity=_toml(settings["identity"]), identities=identities, model=_toml(settings["model"]))
-
-
-def _toml(text: str) -> str:
-    """Write a TOML basic string, which has the form of a JSON string."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    identities = f"identities = {toml_text(settings['identities'])}\n" if settings["identities"] else ""
+    return _CONFIG.format(
+        identity=toml_text(settings["identity"]), identities=identities, model=toml_text(settings["model"])
+    )
 
 
 def _write(path: Path, text: str) -> None:

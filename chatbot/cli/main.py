@@ -16,15 +16,18 @@ _MODULES = {
     "completion": "chatbot.cli.completion",
     "doctor": "chatbot.cli.doctor",
     "hooks": "chatbot.cli.hooks",
+    "keys": "chatbot.cli.keys",
     "mcp": "chatbot.cli.mcp",
     "maintain": "chatbot.cli.maintain",
     "init": "chatbot.cli.init",
     "models": "chatbot.cli.models",
     "memory": "chatbot.cli.memory.command",
+    "personas": "chatbot.cli.personas",
     "prompt": "chatbot.cli.prompt",
     "serve": "chatbot.cli.serve",
     "sessions": "chatbot.cli.sessions.command",
     "storage": "chatbot.cli.storage",
+    "setup": "chatbot.cli.setup",
     "stores": "chatbot.cli.stores",
     "token": "chatbot.cli.token",
     "tools": "chatbot.cli.tools",
@@ -39,8 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     if argv is None:
         return _as_process(sys.argv[1:])
-    from chatbot.cli.arguments import build_parser
+    from chatbot.cli.arguments import build_parser, with_question
 
+    argv = with_question(argv)
     args = build_parser(argv).parse_args(argv)
     if args.version:
         from importlib.metadata import version

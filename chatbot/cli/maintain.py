@@ -6,7 +6,7 @@ import argparse
 from dataclasses import replace
 
 from chatbot.cli.exits import Exit
-from chatbot.cli.output import say, say_json, say_table
+from chatbot.cli.output import say, say_json, say_table, waiting
 from chatbot.memory.maintenance.report import Report
 from chatbot.runtime import Options, Setup
 
@@ -27,7 +27,8 @@ async def run(args: argparse.Namespace) -> Exit:
     if args.summarize_old is not None:
         policy = replace(policy, summarize_after_days=args.summarize_old)
     async with setup.open_memory(observations=setup.observation_store()) as memory:
-        report = await memory.maintain(policy, dry_run=args.dry_run, whole=True)
+        with waiting("maintaining memory"):
+            report = await memory.maintain(policy, dry_run=args.dry_run, whole=True)
     if args.json:
         say_json(report.as_json())
     else:

@@ -1,19 +1,109 @@
-"""`chatbot models`: the weights of local models; `chatbot models get NAME` fetches them."""
+"""`chatbot models`: the chat models that can be used, aliases, and weights to download."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
 
+from chatbot.cli.config_editing import file_in_force, set_values, unset
 from chatbot.cli.exits import Exit
-from chatbot.cli.output import say, say_json, say_table
-from chatbot.models.weights import WEIGHTS, Weights
+from chatbot.cli.output import say, say_json, say_table, waiting
+from chatbot.config import Config, Settings
+from chatbot.errors import MissingModel
+from chatbot.memory.record import utc_now
+from chatbot.models.catalog import CatalogModel, catalog, described, local_model
+from chatbot.models.gguf import EMBEDDED, PREFIX
+from chatbot.models.nearby import ModelServer, find_servers
+from chatbot.models.provider import key_place
+from chatbot.models.weights import SMOLLM2, WEIGHTS, Weights
+
+_SHOWN = 40
+_HEAD = ("model", "window", "$ per 1M in/out", "tools", "images", "usable by")
+_UNKNOWN = "?"
 
 
 async def run(args: argparse.Namespace) -> Exit:
-    """List the weights, or fetch those that are named."""
-    if args.action == "get":
-        return await _get([WEIGHTS[name] for name in dict.fromkeys(args.names)], as_json=args.json)
+    """List models or weights, fetch weights, or name a model."""
+    return await _ACTIONS[args.action](args)
+
+
+async def _list(args: argparse.Namespace) -> Exit:
+    config = Settings.read(args.config).combined()
+    with waiting("asking model servers"):
+        servers = await asyncio.to_thread(find_servers, args.at) if args.find or args.at else []
+    usable = usable_models(config, servers)
+    others = _others(usable) if args.all else []
+    rows = [(model, place) for model, place in (*usable, *others) if args.text.lower() in model.name.lower()]
+    if args.json:
+        say_json([asdict(model) | {"usable_by": place or None} for model, place in rows])
+        return Exit.OK
+    shown = rows if args.all or args.text else rows[:_SHOWN]
+    say_table(_HEAD, [[*cells(model), place or "–"] for model, place in shown])
+    _hint(config, len(rows) - len(shown), args)
+    return Exit.OK
+
+
+def usable_models(config: Config, servers: Iterable[ModelServer] = ()) -> list[tuple[CatalogModel, str]]:
+    """Return the models that can be called now, each with what makes it usable: here first, then by provider."""
+    found: dict[str, tuple[CatalogModel, str]] = {}
+    if SMOLLM2.folder() is not None:
+        found[f"{PREFIX}{EMBEDDED}"] = (replace(local_model(f"{PREFIX}{EMBEDDED}"), window=8192), "installed")
+    for server in servers:
+        for name in server.models:
+            found[name] = (replace(local_model(name), tools=None, images=None), f"{server.title} on this machine")
+    named = config.model.name
+    if named not in found and (place := _place(named, config)):
+        found[named] = (described(named), place)
+    for model in catalog(utc_now().date()):
+        if model.name not in found and (place := key_place(model.provider, config.providers)):
+            found[model.name] = (model, place)
+    return list(found.values())
+
+
+def cells(model: CatalogModel) -> list[str]:
+    """Return the columns of one model."""
+    window = f"{model.window:,}" if model.window else _UNKNOWN
+    return [model.name, window, price(model), _yes(model.tools), _yes(model.images)]
+
+
+def price(model: CatalogModel) -> str:
+    """Return the price of a million tokens read and written."""
+    prices = (model.input_usd_per_million, model.output_usd_per_million)
+    if prices[0] is None or prices[1] is None:
+        return _UNKNOWN
+    return "free" if prices == (0.0, 0.0) else f"{prices[0]:g} / {prices[1]:g}"
+
+
+def _place(name: str, config: Config) -> str:
+    provider = name.partition("/")[0]
+    if name.startswith(PREFIX) or name == "scripted":
+        return "" if name == f"{PREFIX}{EMBEDDED}" else "[model]"
+    if provider in config.providers and config.providers[provider].api_base:
+        return f"[providers.{provider}]"
+    return key_place(provider, config.providers)
+
+
+def _others(usable: Iterable[tuple[CatalogModel, str]]) -> list[tuple[CatalogModel, str]]:
+    known = {model.name for model, _ in usable}
+    return [(model, "") for model in catalog(utc_now().date()) if model.name not in known]
+
+
+def _hint(config: Config, hidden: int, args: argparse.Namespace) -> None:
+    for name, model in config.aliases.items():
+        say(f"{name} is an alias of {model}")
+    if hidden:
+        say(f"{hidden} more are usable: chatbot models list TEXT finds one")
+    if not args.find:
+        say("--find also asks Ollama, LM Studio, vLLM and llama.cpp on this machine; --all shows models without a key")
+
+
+def _yes(value: bool | None) -> str:  # noqa: FBT001 - a cell of a table
+    return _UNKNOWN if value is None else "yes" if value else "no"
+
+
+async def _weights(args: argparse.Namespace) -> Exit:
     if args.json:
         say_json([_described(each) for each in WEIGHTS.values()])
     else:
@@ -25,18 +115,40 @@ async def run(args: argparse.Namespace) -> Exit:
     return Exit.OK
 
 
-async def _get(wanted: list[Weights], *, as_json: bool) -> Exit:
+async def _get(args: argparse.Namespace) -> Exit:
+    wanted = [WEIGHTS[name] for name in dict.fromkeys(args.names)]
     for weights in wanted:
         was_there = weights.folder() is not None
-        folder = await asyncio.to_thread(weights.get)
-        if not as_json:
+        with waiting(f"downloading {weights.name}, {weights.mb} MB"):
+            folder = await asyncio.to_thread(weights.get)
+        if not args.json:
             say(f"{weights.name}: {'already installed' if was_there else 'installed'} in {folder}")
-    if as_json:
+    if args.json:
         say_json([_described(weights) for weights in wanted])
     return Exit.OK
 
 
-def _described(weights: Weights) -> dict[str, str | int | None]:
+async def _alias(args: argparse.Namespace) -> Exit:
+    path = file_in_force(args.config)
+    if args.remove:
+        unset(path, f"aliases.{args.name}")
+        told = f"{args.name} is no alias any more"
+    elif args.model:
+        set_values(path, {("aliases", args.name): args.model})
+        told = f"{args.name} is an alias of {args.model}"
+    else:
+        known = Settings.read(args.config).combined().aliases
+        if args.name not in known:
+            raise MissingModel(f"no alias is called {args.name!r}: chatbot models alias {args.name} MODEL makes it one")
+        told = f"{args.name} is an alias of {known[args.name]}"
+    if args.json:
+        say_json({"alias": args.name, "told": told, "file": str(path)})
+    else:
+        say(told)
+    return Exit.OK
+
+
+def _described(weights: Weights) -> Mapping[str, str | int | None]:
     folder = weights.folder()
     return {
         "name": weights.name,
@@ -46,3 +158,6 @@ def _described(weights: Weights) -> dict[str, str | int | None]:
         "package": weights.package,
         "folder": str(folder) if folder else None,
     }
+
+
+_ACTIONS = {"list": _list, "weights": _weights, "get": _get, "alias": _alias}

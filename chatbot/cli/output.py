@@ -16,6 +16,8 @@ from typing import Any, TextIO
 from chatbot.memory.record import SessionRecord, utc_now
 from chatbot.stores.errors import InvalidValue
 
+_UNSEEN_S = 1.0
+"""Seconds of work without a bar."""
 SHORTEST_ID = 13
 """Length of an id's millisecond part, twelve digits and a dash, which is nearly always unique."""
 _SHORTEST_SESSION_ID = 18
@@ -69,21 +71,32 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() or _is_harmless(char) else "�" for char in text)
 
 
-def check_can_ask(what: str) -> None:
-    """Raise `InvalidValue` if there is no terminal to confirm `what`, such as "deleting"."""
+def check_can_ask(what: str, instead: str = "") -> None:
+    """Raise `InvalidValue` without a terminal for `what`, such as "deleting"; `instead` is a command that works."""
     if not sys.stdin.isatty():
-        raise InvalidValue(f"{what} needs --yes without a terminal to confirm on")
+        remedy = f"a terminal: use {instead}" if instead else "--yes without a terminal to confirm on"
+        raise InvalidValue(f"{what} needs {remedy}")
 
 
 def is_sure(question: str) -> bool:
     """Ask, on standard error, for a plain yes. The end of the input is a no, and Ctrl-C interrupts."""
+    return ask_line(f"{question} type yes: ").lower() == "yes"
+
+
+def is_yes(question: str) -> bool:
+    """Ask, on standard error, a question that does no harm: y is a yes, everything else a no."""
+    return ask_line(f"{question} [y/N] ").lower() in {"y", "yes"}
+
+
+def ask_line(question: str) -> str:
+    """Ask for a line on standard error; empty at the end of the input. Ctrl-C interrupts."""
     # The event loop would only take note of Ctrl-C, and the question would wait on.
     previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        print(f"{question} type yes: ", end="", file=sys.stderr, flush=True)  # noqa: T201 - the one place that prints
-        return input().strip().lower() == "yes"
+        print(question, end="", file=sys.stderr, flush=True)  # noqa: T201 - the one place that prints
+        return input().strip()
     except EOFError:
-        return False
+        return ""
     finally:
         signal.signal(signal.SIGINT, previous)
 
@@ -109,11 +122,30 @@ def progress(title: str, *, waits: bool = False) -> Iterator[Callable[[int, int]
 
 
 @contextmanager
+def waiting(title: str) -> Iterator[None]:
+    """Show a moving bar and the time, on a terminal, for work of unknown length that takes more than a second."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from threading import Timer
+
+    with ExitStack() as stack:
+        timer = Timer(_UNSEEN_S, lambda: stack.enter_context(_bar(title)))
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()
+
+
+@contextmanager
 def _bar(title: str) -> Iterator[Callable[[int, int], None]]:
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 

@@ -78,11 +78,22 @@ async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
     say_marked("tokens: " + " · ".join(f"{name} {count:,}" for name, count in tokens.items()))
     window = receipt.get("window", {})
     say_marked(f"window: {window.get('entries', 0)} entries from {window.get('from')} to {window.get('to')}")
+    for each in receipt.get("attachments", ()):
+        say_marked(f"attached: {each['name']} · {each['media_type']} · {each['bytes']:,} bytes{_read_of(each)}")
+    for each in window.get("cut", ()):
+        say_marked(f"cut to fit: {each['what']} · {each['kept']:,} of {each['tokens']:,} tokens")
     calls = receipt.get("calls", [])
     cost = sum(call.get("cost_usd") or 0 for call in calls)
     say(f"{len(calls)} model calls · {cost_text(cost)} · {receipt.get('seconds', 0)} s")
     for notice in receipt.get("notices", []):
         say(f"notice: {printable(notice)}")
+
+
+def _read_of(attachment: dict[str, Any]) -> str:
+    """How much of an attachment was read, and what was taken out."""
+    read = f" · {attachment['characters']:,} characters" if "characters" in attachment else ""
+    redacted = f" · redacted: {', '.join(attachment['redacted'])}" if attachment.get("redacted") else ""
+    return read + redacted
 
 
 async def _rows(session: SessionHandle, memory: dict[str, Any]) -> list[tuple[str, ...]]:

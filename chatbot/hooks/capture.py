@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from chatbot.chat.events import MEMORABILITY, TOOL_POST, ToolPost
 from chatbot.chat.tool_names import is_memory_tool
 from chatbot.chat.turn_memory import AUTO
 from chatbot.hooks.hook import Hook, HookContext, PerSession
-from chatbot.hooks.tool_run import Milestone, ToolRun
-from chatbot.memory import SessionHandle
+from chatbot.hooks.tool_run import ToolRun
+from chatbot.memory import Memory, SessionHandle
 from chatbot.memory.memorability import Memorability
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import ObservationStore
@@ -40,49 +40,55 @@ class Capture(Hook):
         if is_memory_tool(run.tool):
             sources = await _tasks(session, run)
         else:
-            sources = [kept] if (kept := await self._keep(session, run)) else []
+            gate: Memorability | None = self.context.capabilities.find(MEMORABILITY)
+            kept = await keep_run(session, run, gate=gate, before=self._captured[session.id])
+            sources = [kept] if kept else []
         if self._checkpoints:
-            await self._mark(session, run.milestones(), sources)
+            await mark_milestones(session, run, sources)
 
-    async def _keep(self, session: SessionHandle, run: ToolRun) -> str | None:
-        before = self._captured[session.id]
-        memorability: Memorability | None = self.context.capabilities.find(MEMORABILITY)
-        if memorability is not None:
-            if run.only_lists:
-                return None
-            there = {row.id for row in await session.get(list(before), ask=SENSITIVITIES, count_use=False)}
-            known = [said for captured, said in before.items() if captured in there]
-            scores = memorability.of_text(run.substance, run.type, known=known)
-            if not memorability.passes(scores):
-                return None
-        remembered = await session.remember(
-            type=run.type,
-            title=run.title,
-            subtitle=run.subtitle,
-            narrative=run.narrative,
-            facts=run.facts,
-            tags=("tool", run.tool),
-            concepts=run.concepts,
-            importance=run.importance,
+
+async def keep_run(memory: Memory, run: ToolRun, *, gate: Memorability | None, before: dict[str, str]) -> str | None:
+    """Remember a run if it is worth it; return its id. Without a gate every run is.
+
+    `before` holds the substance of the runs kept last, by their ids; this one joins them.
+    """
+    if gate is not None:
+        if run.only_lists:
+            return None
+        there = {row.id for row in await memory.get(list(before), ask=SENSITIVITIES, count_use=False)}
+        known = [said for captured, said in before.items() if captured in there]
+        if not gate.passes(gate.of_text(run.substance, run.type, known=known)):
+            return None
+    remembered = await memory.remember(
+        type=run.type,
+        title=run.title,
+        subtitle=run.subtitle,
+        narrative=run.narrative,
+        facts=run.facts,
+        tags=("tool", run.tool),
+        concepts=run.concepts,
+        importance=run.importance,
+        source=AUTO,
+        files_read=() if run.writes else run.files,
+        files_modified=run.files if run.writes else (),
+    )
+    before[remembered.id] = run.substance
+    while len(before) > _COMPARED:
+        before.pop(next(iter(before)))
+    return remembered.id
+
+
+async def mark_milestones(memory: Memory, run: ToolRun, sources: Sequence[str]) -> None:
+    """Remember each milestone that a run reaches, derived from `sources`."""
+    for milestone in run.milestones():
+        await memory.remember(
+            type="event",
+            title=f"Checkpoint: {milestone.kind}: {milestone.what}"[:200],
+            tags=("checkpoint", milestone.kind),
+            importance=0.4,
             source=AUTO,
-            files_read=() if run.writes else run.files,
-            files_modified=run.files if run.writes else (),
+            derived_from=tuple(sources),
         )
-        before[remembered.id] = run.substance
-        while len(before) > _COMPARED:
-            before.pop(next(iter(before)))
-        return remembered.id
-
-    async def _mark(self, session: SessionHandle, milestones: Iterable[Milestone], sources: Sequence[str]) -> None:
-        for milestone in milestones:
-            await session.remember(
-                type="event",
-                title=f"Checkpoint: {milestone.kind}: {milestone.what}"[:200],
-                tags=("checkpoint", milestone.kind),
-                importance=0.4,
-                source=AUTO,
-                derived_from=tuple(sources),
-            )
 
 
 async def _tasks(session: SessionHandle, run: ToolRun) -> list[str]:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from chatbot.memory.facts import FactQuery
     from chatbot.memory.handle import SessionHandle
+    from chatbot.memory.memory import Memory
     from chatbot.memory.people import Person
     from chatbot.memory.reading import Batch, Every, Hit, Listing, Recall, Search, Timeline
     from chatbot.memory.recall import Recalled, Recollection
     from chatbot.memory.record import SessionRecord
-    from chatbot.memory.remembering import Memories
     from chatbot.memory.session_filter import SessionFilter
     from chatbot.memory.system import MemorySystem
     from chatbot.memory.tasks import Task
@@ -32,7 +32,7 @@ _HOMES = {
     "Filter": "chatbot.stores.query",
     "Hit": "chatbot.memory.reading",
     "Listing": "chatbot.memory.reading",
-    "Memories": "chatbot.memory.remembering",
+    "Memory": "chatbot.memory.memory",
     "MemorySystem": "chatbot.memory.system",
     "Observation": "chatbot.stores.observation",
     "Page": "chatbot.stores.query",
@@ -63,7 +63,7 @@ __all__ = [
     "Filter",
     "Hit",
     "Listing",
-    "Memories",
+    "Memory",
     "MemorySystem",
     "Observation",
     "Page",

@@ -12,7 +12,7 @@ from chatbot.errors import DamagedSession, SessionError, SessionNotFound
 from chatbot.memory import receipt_lines
 from chatbot.memory.receipt_lines import Receipt
 from chatbot.memory.record import SessionRecord
-from chatbot.stores.backend import Backend, Lease, Lines, SessionFile
+from chatbot.stores.backend import ATTACHMENTS, Backend, Blobs, Lease, Lines, SessionFile
 from chatbot.stores.errors import DamagedFile, MissingFolder, StoreError
 from chatbot.stores.lifecycle import Closable
 from chatbot.stores.records import SessionRef, format_time
@@ -131,6 +131,11 @@ class SessionCatalog(Closable):
         """Stream one of `files`."""
         self.check_open()
         return self._sessions.stream_file(session, name)
+
+    def blobs(self, session: SessionRef) -> Blobs:
+        """Return the attachments of a session. Blocking."""
+        self.check_open()
+        return self._backend.place_of(session).blobs(ATTACHMENTS)
 
     def ref(self, session_id: str) -> SessionRef:
         """Return how stores are told of the session."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 
+from chatbot.memory.announced import announces
 from chatbot.memory.denial import contradict, denials
 from chatbot.memory.slot_words import holds_several
 from chatbot.memory.slots import Stated, stated
@@ -56,6 +57,8 @@ class Statement:
 
     clauses: tuple[Clause, ...]
     slots: tuple[Stated, ...]
+    sentences: tuple[str, ...] = ()
+    """Its sentences, where it is short enough to be about one thing."""
 
 
 def outdated(rows: Sequence[Observation], now: datetime) -> dict[str, Observation]:
@@ -105,7 +108,9 @@ def changes(earlier: Statement, later: Statement) -> bool:
     """Whether the later statement makes the earlier one outdated."""
     if any(_changes_slot(old, new) for old in earlier.slots for new in later.slots):
         return True
-    return any(_changes(old, new) for old in earlier.clauses for new in later.clauses)
+    if any(_changes(old, new) for old in earlier.clauses for new in later.clauses):
+        return True
+    return announces(later.sentences, earlier.sentences)
 
 
 @lru_cache(maxsize=4_096)
@@ -113,7 +118,8 @@ def statement(text: str, question: str = "") -> Statement:
     """What a text states."""
     clauses = []
     is_plain = len(text.split()) <= _MOST_WORDS
-    for sentence in _SENTENCE.split(text) if is_plain else ():
+    sentences = _SENTENCE.split(text)[:_MOST_CLAUSES] if is_plain else []
+    for sentence in sentences:
         if not sentence or sentence.rstrip().endswith("?"):
             continue
         for part in _PARTS.split(sentence):
@@ -121,7 +127,7 @@ def statement(text: str, question: str = "") -> Statement:
                 clauses.append(clause)
             if switched := _SWITCHED.match(part.strip()):
                 clauses += filter(None, [_clause(f"{switched['what']} changed to {switched['to']}", sentence)])
-    return Statement(tuple(clauses[:_MOST_CLAUSES]), tuple(stated(text, question)))
+    return Statement(tuple(clauses[:_MOST_CLAUSES]), tuple(stated(text, question)), tuple(sentences))
 
 
 # --- clauses ---------------------------------------------------------------------------------------------------------
@@ -134,7 +140,7 @@ _PARTS = re.compile(
 )
 _LEADING = re.compile(
     r"(?:(?:well|so|oh|actually|no wait|no|yes|sorry|oops|hm+|correction|i misspoke|i was wrong|i "
-    r"got that wrong|(?:it )?turns out"
+    r"got that wrong|from now on|from (?:this|next) \w+ on|as of (?:now|today)|(?:it )?turns out"
     r"(?: that)?|as i said|remember(?: that)?|i checked|update|btw|by the way|not \w+|in fact|and|"
     r"but|also|now|finally)[\s,.:]+)*",
     re.IGNORECASE,
@@ -353,7 +359,24 @@ def _replaces(old: Clause, new: Clause, *, own: bool) -> bool:
         return new.changes
     if old.verb != new.verb or old.verb not in _ONE_AT_A_TIME or not old.said or not new.said:
         return False
+    if not new.changes and _kind_of(old.text).isdisjoint(_kind_of(new.text)):
+        return False  # where a thing is and how old it is are both so
     return len(old.said & new.said) < max(len(old.said), len(new.said))
+
+
+_TELLS = {
+    "place": re.compile(r"\b(?:in|at|on|behind|under|near|above|below|next to|from)\b", re.IGNORECASE),
+    "number": re.compile(
+        r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|noon|midnight|half|quarter)\b",
+        re.IGNORECASE,
+    ),
+    "doer": re.compile(r"\bby\b", re.IGNORECASE),
+}
+
+
+def _kind_of(text: str) -> frozenset[str]:
+    """The kinds of things that a clause tells: a place, a number, who does it; else something of its own."""
+    return frozenset(kind for kind, found in _TELLS.items() if found.search(text)) or frozenset({"other"})
 
 
 def _is_near(old: Clause, new: Clause, *, own: bool) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
@@ -11,8 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from chatbot.errors import SessionError
 from chatbot.memory.catalog import SessionCatalog
+from chatbot.memory.episode import SUMMARY_KEYS, summarize_episode
+from chatbot.memory.memory import Memory
 from chatbot.memory.record import SessionRecord
-from chatbot.memory.remembering import Remembering
 from chatbot.memory.scope import Caller, Scope
 from chatbot.memory.turn_order import TurnOrder
 from chatbot.stores.access import TOOL_RIGHTS, Clearance, Right, View, least_clearance
@@ -26,15 +28,13 @@ if TYPE_CHECKING:
     from chatbot.memory.system import MemorySystem
 
 WORKING_MEMORY = "working_memory"
-SUMMARY_KEYS = ("episode_summary", "episode_told")
-"""The keys of summaries of a transcript; they are made anew where they are missing."""
 _TURN_RIGHTS: frozenset[Right] = frozenset({"read", "write", "erase"})
 _NOTED_FOR = timedelta(minutes=1)
 
 Contract = TypeVar("Contract", bound=Store)
 
 
-class SessionHandle(Remembering, spans=False):
+class SessionHandle(Memory, spans=False):
     """One open session. Small, safe to share between tasks; another process may hold its own at the same time.
 
     An operation that none of the session's stores keeps raises `UnsupportedOperation`.
@@ -97,6 +97,14 @@ class SessionHandle(Remembering, spans=False):
     def rights(self) -> frozenset[Right]:
         """What its holder may do."""
         return self._caller.rights
+
+    @property
+    def memory(self) -> Memory:
+        """Everything that can be done with what is remembered, as the session sees it, and written of the session.
+
+        Raises `UnsupportedOperation` where none of the session's stores keeps observations.
+        """
+        return Memory(self._scope())
 
     def view(self) -> View:
         """What is seen of what is remembered now."""
@@ -179,6 +187,14 @@ class SessionHandle(Remembering, spans=False):
         self.check("read")
         return await self._keeper(TranscriptStore).transcript_count(self._ref, roles)
 
+    async def summarize_episode(self) -> str:
+        """The transcript in at most 24 lines, chosen by rule: decisions, open items, what is rare. Writes nothing.
+
+        Empty where nothing was said, or the session keeps no key-value entries.
+        """
+        self.check("read")
+        return await summarize_episode(self, self._clock(), save=False)
+
     async def transcript_stamp(self) -> str:
         """What differs whenever the transcript has changed; empty where only reading it would tell."""
         return await self._keeper(TranscriptStore).transcript_stamp(self._ref)
@@ -197,6 +213,7 @@ class SessionHandle(Remembering, spans=False):
         cleared = await self._keeper(TranscriptStore).transcript_clear(self._ref)
         for key in SUMMARY_KEYS if self.supports(KeyValueStore) else ():
             await self.kv_delete(key)
+        await self.drop_unnamed_attachments()
         return cleared
 
     async def rename(self, title: str) -> None:
@@ -211,6 +228,14 @@ class SessionHandle(Remembering, spans=False):
         now = self._clock()
         self.record = await self._catalog.change(
             self.id, lambda record: record.renamed(title).used(now) if record.title == instead_of else record
+        )
+
+    async def pin(self, *, undo: bool = False) -> None:
+        """Pin the session, so that lists for people show it first; or undo that. Durable on return."""
+        self.check("write")
+        now = self._clock()
+        self.record = await self._catalog.change(
+            self.id, lambda record: replace(record, pinned_at=None if undo else record.pinned_at or now)
         )
 
     async def note_history(self, opening: str, history: str) -> None:
@@ -267,6 +292,33 @@ class SessionHandle(Remembering, spans=False):
         async for chunk in self._catalog.stream_file(self._ref, name):
             yield chunk
 
+    async def attach(self, parts: Iterable[tuple[bytes, str]]) -> list[str]:
+        """Keep files beside the session, each with the suffix of its kind; returns their names. Durable on return."""
+        self.check("write")
+        blobs = self._catalog.blobs(self._ref)
+        return await asyncio.to_thread(lambda: [blobs.put(data, suffix) for data, suffix in parts])
+
+    async def attachment(self, name: str) -> bytes | None:
+        """Return the bytes of an attachment; None where there is none. Raises `UnsafePath` or `DamagedFile`."""
+        self.check("read")
+        return await asyncio.to_thread(self._catalog.blobs(self._ref).read, name)
+
+    async def attachments(self) -> dict[str, int]:
+        """Return the sizes of the session's attachments in bytes, by name."""
+        self.check("read")
+        return await asyncio.to_thread(self._catalog.blobs(self._ref).sizes)
+
+    async def drop_unnamed_attachments(self) -> int:
+        """Erase attachments that no message names any more; returns how many. Durable on return."""
+        self.check("write")
+        if not (names := await self.attachments()):
+            return 0
+        said = [entry.content for entry in await self.transcript_read_all()]
+        blobs = self._catalog.blobs(self._ref)
+        unnamed = [name for name in names if not any(name in content for content in said)]
+        await asyncio.to_thread(lambda: [blobs.drop(name) for name in unnamed])
+        return len(unnamed)
+
     async def copy_to(self, other: SessionRef, *, entries: int | None = None) -> None:
         """Write everything that the session's stores keep into a session that is being made.
 
@@ -281,15 +333,18 @@ class SessionHandle(Remembering, spans=False):
             transcripts = self._keeper(TranscriptStore)
             if said := _first(await transcripts.transcript_read_all(self._ref), entries):
                 await transcripts.transcript_append(other, said)
+            await asyncio.to_thread(self._copy_attachments, other, [entry.content for entry in said])
 
     async def take_in(
         self,
         entries: Sequence[TranscriptEntry],
         key_values: Sequence[KeyValue] = (),
         receipts: Sequence[dict[str, Any]] = (),
+        attachments: Iterable[tuple[bytes, str]] = (),
     ) -> None:
         """Write what a session holds that was held elsewhere. Raises `UnsupportedOperation` without a transcript."""
         self.check("write")
+        await self.attach(attachments)
         if entries:
             await self._keeper(TranscriptStore).transcript_append(self._ref, entries)
         if self.supports(KeyValueStore):
@@ -297,6 +352,13 @@ class SessionHandle(Remembering, spans=False):
                 await self._keeper(KeyValueStore).kv_set(self._ref, entry)
         for receipt in receipts:
             await self._catalog.append_receipt(self._ref, receipt)
+
+    def _copy_attachments(self, other: SessionRef, said: Sequence[str]) -> None:
+        """Copy those that are named in what was said."""
+        ours, theirs = self._catalog.blobs(self._ref), self._catalog.blobs(other)
+        for name in ours.sizes():
+            if any(name in content for content in said) and (data := ours.read(name)) is not None:
+                theirs.put(data, name[32:])
 
     def _with(self, rights: frozenset[Right]) -> SessionHandle:
         other = copy(self)

@@ -17,6 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import TypeVar
 
 from chatbot.embedding import Embedder
@@ -141,15 +142,6 @@ class Meaning(AsyncResource):
                 self._under_way = asyncio.create_task(self._embed_quietly())
                 self._under_way.add_done_callback(self._ended)
 
-    async def nearest(
-        self, view: View, texts: Sequence[str], wanted: Filter | None = None, *, limit: int = 200
-    ) -> list[Match]:
-        """Return the rows most like any of the texts, with the best cosine as score.
-
-        Empty if meaning cannot be used at present, which a notice has said.
-        """
-        return await self.nearest_to(view, await self.questions(texts), wanted, limit=limit)
-
     async def questions(self, texts: Sequence[str]) -> list[Vector]:
         """Return the vectors to search with for all texts together."""
         return [vector for found in await self.questions_of(list(dict.fromkeys(texts))) for vector in found]
@@ -159,22 +151,7 @@ class Meaning(AsyncResource):
 
         None for a text without words, and none at all if meaning cannot be used at present, which a notice has said.
         """
-        asked = list(dict.fromkeys(text for text in texts if text.strip()))
-        if not asked or self._is_paused():
-            return [[] for _ in texts]
-        self._asking += 1
-        try:
-            if self._has_gaps and not self._embedder.sends_away:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_GAPS_S):
-                        await self.embed_missing(most=_GAPS)
-            others = await self._has_others()
-            made = dict(zip(asked, await self._within(self._embed_questions(asked, among_others=others)), strict=True))
-        except (ChatbotError, StoreError) as error:
-            self.pause(error)
-            return [[] for _ in texts]
-        finally:
-            self._asking -= 1
+        made = await self._made(texts, self._asked)
         return [made.get(text, []) for text in texts]
 
     async def vectors(self, texts: Sequence[str]) -> list[Vector | None]:
@@ -182,15 +159,7 @@ class Meaning(AsyncResource):
 
         All None where meaning cannot be used at present, which a notice has said.
         """
-        asked = list(dict.fromkeys(text for text in texts if text.strip()))
-        made: dict[str, Vector] = {}
-        try:
-            for at in range(0, 0 if self._is_paused() else len(asked), self._embedder.batch):
-                batch = asked[at : at + self._embedder.batch]
-                made |= zip(batch, await self._embed_soon(batch), strict=True)
-        except (ChatbotError, StoreError) as error:
-            self.pause(error)
-            made = {}
+        made = await self._made(texts, partial(self._batched, embed=self._plain))
         return [made.get(text) for text in texts]
 
     async def nearest_to(
@@ -210,12 +179,6 @@ class Meaning(AsyncResource):
             self.pause(error)
             return []
         return sorted(best.values(), key=lambda match: -match.score)[:limit]
-
-    async def similar(
-        self, view: View, texts: Sequence[str], wanted: Filter | None = None, *, limit: int = 200
-    ) -> Mapping[str, float]:
-        """`nearest`, as the cosine of each id."""
-        return {match.id: match.score for match in await self.nearest(view, texts, wanted, limit=limit)}
 
     async def aclose(self) -> None:
         """Embed what this process wrote, within `closing_s`; report what is left. May be called twice."""
@@ -250,7 +213,7 @@ class Meaning(AsyncResource):
 
     async def _embed_rows(self, rows: Sequence[Observation]) -> int:
         """Embed the rows and return how many vectors were kept."""
-        vectors = await self._embed([embedded_text(row) for row in rows])
+        vectors = await self._billed(self._plain([embedded_text(row) for row in rows]))
         kept = await self._store.put_vectors(self._embedder.name, list(zip(rows, vectors, strict=True)))
         self._among_others = None if kept else self._among_others
         return kept
@@ -290,20 +253,36 @@ class Meaning(AsyncResource):
         if not task.cancelled():
             task.result()
 
-    async def _embed_soon(self, texts: Sequence[str]) -> list[Vector]:
-        return await self._within(self._embed(texts))
+    async def _made(self, texts: Sequence[str], make: Callable[[Sequence[str]], Awaitable[list[T]]]) -> Mapping[str, T]:
+        """What is made of each text that has words; nothing if meaning cannot be used at present."""
+        asked = list(dict.fromkeys(text for text in texts if text.strip()))
+        if not asked or self._is_paused():
+            return {}
+        try:
+            return dict(zip(asked, await make(asked), strict=True))
+        except (ChatbotError, StoreError) as error:
+            self.pause(error)
+            return {}
 
-    async def _embed_questions(self, texts: Sequence[str], *, among_others: bool) -> list[list[Vector]]:
-        found: list[list[Vector]] = []
+    async def _asked(self, texts: Sequence[str]) -> list[list[Vector]]:
+        """Embed questions; the background waits for as long as that takes."""
+        self._asking += 1
+        try:
+            if self._has_gaps and not self._embedder.sends_away:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_GAPS_S):
+                        await self.embed_missing(most=_GAPS)
+            others = await self._has_others()
+            return await self._batched(texts, embed=partial(self._embedder.embed_questions, among_others=others))
+        finally:
+            self._asking -= 1
+
+    async def _batched(
+        self, texts: Sequence[str], *, embed: Callable[[Sequence[str]], Awaitable[tuple[list[T], Usage]]]
+    ) -> list[T]:
+        found: list[T] = []
         for at in range(0, len(texts), self._embedder.batch):
-            begun = time.monotonic()
-            batch = texts[at : at + self._embedder.batch]
-            with self._span() as work:
-                vectors, usage = await self._embedder.embed_questions(batch, among_others=among_others)
-                work.note(usage=usage)
-            found += vectors
-            if self._bill is not None:
-                await self._bill(self._embedder.name, usage, time.monotonic() - begun)
+            found += await self._within(self._billed(embed(texts[at : at + self._embedder.batch])))
         return found
 
     async def _within(self, work: Awaitable[T]) -> T:
@@ -316,17 +295,23 @@ class Meaning(AsyncResource):
                 raise
             raise ModelTimeout(f"{self._embedder.name}: nothing came for {self._timeout_s:g} s") from error
 
-    async def _embed(self, texts: Sequence[str]) -> list[Vector]:
+    async def _plain(self, texts: Sequence[str]) -> tuple[list[Vector], Usage]:
+        answer = await self._embedder.embed(texts)
+        return answer.vectors, answer.usage
+
+    async def _billed(self, work: Awaitable[tuple[list[T], Usage]]) -> list[T]:
+        """Await one call of the embedder, as a span and on the bill."""
         begun = time.monotonic()
-        with self._span() as work:
-            answer = await self._embedder.embed(texts)
-            work.note(usage=answer.usage)
+        with self._span() as noted:
+            found, usage = await work
+            noted.note(usage=usage)
         if self._bill is not None:
-            await self._bill(self._embedder.name, answer.usage, time.monotonic() - begun)
-        return answer.vectors
+            await self._bill(self._embedder.name, usage, time.monotonic() - begun)
+        return found
 
     def _span(self) -> Span:
-        return span("call", operation="embeddings", model=self._embedder.name, purpose="embed")
+        model = {"model": self._embedder.name, "server": self._embedder.server}
+        return span("call", operation="embeddings", purpose="embed", **model)
 
     def _everything(self) -> View:
         asked = frozenset({"public"} if self._embedder.sends_away else SENSITIVITIES)

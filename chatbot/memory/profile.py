@@ -12,6 +12,7 @@ became known. `as_of` asks for what was true at a time, `known_at` for what was 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -34,11 +35,9 @@ from chatbot.memory.writing import Draft, Remembered, Writing, keep
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
 from chatbot.stores.errors import InvalidValue, UnknownObservation
 from chatbot.stores.fields import one_line
-from chatbot.stores.observation import Observation
+from chatbot.stores.observation import OWN_KEY, Observation
 from chatbot.stores.query import Filter
 
-KEY = "key"
-"""The key of the metadata of what is kept under a key of one's own."""
 LONGEST_SLOT = 60
 
 
@@ -96,13 +95,15 @@ class Profiles(Writing, Scoped):
         Raises `MissingRight` without the right to chat: whoever may only propose accepts nothing.
         """
         self._scope().check("chat")
-        found = [row for row in await self.profile_proposals() if row.id == proposal_id]
-        if not found:
-            raise UnknownObservation(f"there is no proposal {proposal_id}")
-        held = held_by(found[0])
-        kept = await self.profile_set(str(found[0].metadata[SLOT]), str(held.get("value")))
+        proposal = await self._proposal(proposal_id)
+        kept = await self.profile_set(str(proposal.metadata[SLOT]), str(held_by(proposal).get("value")))
         await self.forget(proposal_id)
         return kept
+
+    async def profile_reject(self, proposal_id: str) -> None:
+        """Take a proposed value away, unaccepted. Raises `UnknownObservation` where there is no such proposal."""
+        await self._proposal(proposal_id)
+        await self.forget(proposal_id)
 
     async def profile_pin(self, slot: str, *, pinned: bool = True) -> list[str]:
         """Show the lines of a slot in every prompt, or no longer; their ids. `slot` may be the id of one line.
@@ -150,13 +151,23 @@ class Profiles(Writing, Scoped):
         if not key:
             raise InvalidValue("the key is empty")
         scope.check("write")
-        wanted = Filter(metadata={KEY: key})
+        wanted = Filter(metadata={OWN_KEY: key})
         rows = await scope.rows(wanted, view=scope.view(SENSITIVITIES), order="updated")
         old = next((row for row in rows if row.principal == scope.principal), None)
-        metadata = {**(draft.pop("metadata", None) or {}), KEY: key}
-        given = Draft(title=title, metadata=metadata, supersedes=old.id if old else None, **draft)
+        metadata = {**(draft.pop("metadata", None) or {}), OWN_KEY: key}
+        given = Draft(title=title, metadata=metadata, **draft)
+        if old is not None and all(old.metadata.get(name, value) == value for name, value in metadata.items()):
+            given = replace(given, supersedes=old.id)
+        elif old is not None:  # rows of different metadata do not supersede each other
+            given = replace(given, forgets=old.id)
         [kept] = await keep(scope, [given])
         return kept
+
+    async def _proposal(self, proposal_id: str) -> Observation:
+        for row in await self.profile_proposals():
+            if row.id == proposal_id:
+                return row
+        raise UnknownObservation(f"there is no proposal {proposal_id}")
 
     async def _lines_of(self, slot: str) -> list[Line]:
         slot = slot.casefold()

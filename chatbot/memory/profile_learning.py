@@ -7,6 +7,7 @@ later is history at once.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from typing import Any
 
 from chatbot.memory.profile_lines import (
     CATEGORY,
+    HEALTH,
     KEPT,
     KIND,
     PINNED,
@@ -38,28 +40,17 @@ from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter
 from chatbot.stores.records import format_time
 
+logger = logging.getLogger(__name__)
+
 PROPOSED = "proposed slot"
 """The kind of a value that a tool or a program proposes: it holds once the person accepts it."""
 _BY_PERSON, _BY_RULE, BY_MODEL = "person", "rule", "model"
 _THIRD = re.compile(
-    r"^(?:the )?(?:user|person|speaker)(?P<verb>'s| is| was| has| lives| works| speaks| moved| "
-    r"left| no longer| does not| doesn't)\b",
-    re.IGNORECASE,
+    r"^(?:the )?(?:user|person|speaker)(?P<verb>'s| does not| doesn't| no longer| [a-z]+)(?P<rest>\b.*)$",
+    re.IGNORECASE | re.DOTALL,
 )
-_FIRST = {
-    "'s": "my",
-    "is": "I'm",
-    "was": "I was",
-    "has": "I have",
-    "lives": "I live",
-    "works": "I work",
-    "speaks": "I speak",
-    "moved": "I moved",
-    "left": "I left",
-    "no longer": "I no longer",
-    "does not": "I don't",
-    "doesn't": "I don't",
-}
+_FIRST = {"'s": "my", "is": "I'm", "was": "I was", "has": "I have", "does not": "I don't", "doesn't": "I don't"}
+"""How somebody says of themselves what is told of them; other verbs lose the ending of the third person."""
 _SPOKEN = frozenset({"chat", "agent", "user"})
 """Sources of exchanges that a person had here; of all others a statement is only evidence."""
 _LEFT = re.compile(r"\bleft\b", re.IGNORECASE)
@@ -99,10 +90,29 @@ async def learn_facts(scope: Scope, facts: Iterable[str], source: str, said_at: 
     scope.check("read")
     done = []
     for fact in facts:
-        if told := _THIRD.match(fact.strip()):
-            text = _FIRST[told["verb"].strip().lower()] + fact.strip()[told.end() :]
+        if text := in_first_person(fact):
             done += await learn_from(scope, text, "", source, said_at, by=BY_MODEL)
     return done
+
+
+def in_first_person(fact: str) -> str:
+    """Return "The user lives in Lisbon" as the person says it; empty for what is told of somebody else. Pure."""
+    told = _THIRD.match(fact.strip())
+    if not told:
+        return ""
+    verb, rest = told["verb"].strip().lower(), told["rest"]
+    if verb == "no longer":
+        verb, _, rest = rest.strip().partition(" ")
+        return f"I no longer {_plain(verb)} {rest}"
+    first = _FIRST.get(verb) or f"I {_plain(verb)}"
+    return first + re.sub(r"^ (?:his|her|their) ", " my ", rest)
+
+
+def _plain(verb: str) -> str:
+    """Return a verb without the ending of the third person."""
+    if verb.endswith("ies"):
+        return f"{verb[:-3]}y"
+    return re.sub(r"(?<=[osxh])es$|(?<=[^s])s$", "", verb)
 
 
 async def learn_from(
@@ -116,11 +126,29 @@ async def learn_from(
     rows = await slot_rows(scope, SENSITIVITIES)
     employers = [line.value for line in lines_at(rows, now, slot="employer") if not line.ended]
     done = []
+    is_private = False
     for each in stated(text, question, employers=employers):
         since = _since(each, said_at)
-        done.append(await _state(scope, each, by=by, said_at=said_at, since=since, source=source, rows=rows))
+        kept = await _state(scope, each, by=by, said_at=said_at, since=since, source=source, rows=rows)
         rows = []  # which have changed
-    return [each for each in done if each.outcome != "skipped"]
+        if kept.outcome != "skipped":
+            done.append(kept)
+            is_private = is_private or each.slot in PRIVATE
+    if is_private:
+        await _keep_private(scope, source)
+    return done
+
+
+async def _keep_private(scope: Scope, source: str) -> None:
+    """Make the exchange that tells of health as private as the slot that it fills."""
+    rows = await scope.store.get(scope.acting(SENSITIVITIES), [source])
+    if not any(row.sensitivity == "public" for row in rows):
+        return
+    fields: dict[str, Any] = {"sensitivity": "private", "metadata": {HEALTH: True}}
+    try:
+        await scope.commit(Event(kind="update", at=scope.clock(), ids=(source,), fields=fields, who=scope.agent_id))
+    except StoreError as error:
+        logger.warning("the exchange %s tells of health and could not be made private: %s", source, error)
 
 
 async def _state(

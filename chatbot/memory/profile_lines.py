@@ -26,6 +26,8 @@ from chatbot.stores.records import check_time, format_time, parse_time
 
 CATEGORY = "profile"
 KIND, SLOT, PINNED = "kind", "slot", "pinned"
+HEALTH = "health"
+"""The key of the metadata of an exchange that tells of health, and is private for that."""
 OWN: tuple[Sensitivity, ...] = ("public", "private")
 """What a person sees of their own profile."""
 KEPT: tuple[Status, ...] = ("active", "superseded")
@@ -244,7 +246,8 @@ def _valid_to(row: Observation, by_id: Mapping[str, Observation], known: datetim
     if row.status != "superseded" or row.superseded_at is None or (known and row.superseded_at > known):
         return None
     successor = by_id.get(row.superseded_by or "")
-    return _valid_from(successor) if successor else row.superseded_at
+    end = _valid_from(successor) if successor else row.superseded_at
+    return max(end, _valid_from(row))  # one that holds since before this began leaves it no time at all
 
 
 def _time(written: object) -> datetime | None:

@@ -36,7 +36,6 @@ from chatbot.stores.query import (
     Wanted,
     check_limit,
 )
-from chatbot.stores.records import format_time
 
 if TYPE_CHECKING:
     from chatbot.memory.recall import Recollection
@@ -64,31 +63,14 @@ class Hit:
 
     def index(self) -> dict[str, Any]:
         """Just enough to decide whether to ask for all of it."""
-        row = self.observation
-        return {
-            "id": row.id,
-            "type": row.type,
-            "title": row.title or row.narrative[:80] or row.user_text[:80],
-            "score": round(self.score, 4),
-            "created_at": format_time(row.created_at),
-            "token_count": row.token_count,
-        }
+        return self.observation.brief() | {"score": round(self.score, 4)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch(Filter):
-    """Several questions, and which rows may answer them."""
+class Question(Filter):
+    """Which rows may answer, and of what time."""
 
-    texts: Sequence[str] = field(kw_only=False)
-    limit: int = 0
-    """How many hits at most; 0 means 10."""
-    offset: int = 0
-    """How many of the best are passed over."""
-    max_tokens: int | None = None
-    """The list ends once it takes more than these; there is always one hit, if there is any."""
     ask: Sensitivities = PUBLIC
-    count_use: bool = True
-    """Whether what is returned counts as used."""
     as_of: datetime | None = None
     """What was true at that time is asked for."""
     known_at: datetime | None = None
@@ -96,21 +78,35 @@ class Batch(Filter):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search(Filter):
-    """A question, and which rows may answer it; see `Batch`."""
+class Ranking(Question):
+    """Which part of the rows that answer is wanted."""
 
-    text: str = field(default="", kw_only=False)
     limit: int = 0
+    """How many hits at most; 0 means 10."""
     offset: int = 0
+    """How many of the best are passed over."""
     max_tokens: int | None = None
-    ask: Sensitivities = PUBLIC
+    """The list ends once it takes more than these; there is always one hit, if there is any."""
     count_use: bool = True
-    as_of: datetime | None = None
-    known_at: datetime | None = None
+    """Whether what is returned counts as used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recall(Filter):
+class Batch(Ranking):
+    """Several questions, and which rows may answer them."""
+
+    texts: Sequence[str] = field(kw_only=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search(Ranking):
+    """A question, and which rows may answer it."""
+
+    text: str = field(default="", kw_only=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recall(Question):
     """The texts of a moment, the last of which is asked about, and which rows may be recalled."""
 
     texts: str | Sequence[str] = field(kw_only=False)
@@ -118,11 +114,6 @@ class Recall(Filter):
     profile: str = "inject"
     exclude: Collection[str] = ()
     """Ids of rows that are not recalled."""
-    ask: Sensitivities = PUBLIC
-    as_of: datetime | None = None
-    """What was true at that time is asked for."""
-    known_at: datetime | None = None
-    """What was known at that time is asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from chatbot.memory.changes import outdated, said_at
 from chatbot.memory.ordinals import rows_of_named_sessions
@@ -18,6 +19,7 @@ from chatbot.stores.dates import date_terms
 from chatbot.stores.errors import StoreError
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter, Match
+from chatbot.stores.records import format_time
 from chatbot.stores.vectors import Vector
 
 RESCORED = 300
@@ -59,6 +61,13 @@ class Recalled:
     def score(self) -> float:
         """From 0 to 1."""
         return self.row.score
+
+    def index(self) -> dict[str, Any]:
+        """Just enough to decide whether to ask for all of it; nothing where the observation was not recalled."""
+        if self.observation is None:
+            return {}
+        changed_at = self.changed_at and format_time(self.changed_at)
+        return self.observation.brief() | {"score": round(self.score, 4), "changed_at": changed_at}
 
     @property
     def parts(self) -> Mapping[str, float]:

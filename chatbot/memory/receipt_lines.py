@@ -47,7 +47,11 @@ def is_of(receipt: Receipt, at: datetime) -> bool:
 
 
 def withdrawn(receipt: Receipt) -> Receipt:
-    """A receipt without what the user said."""
+    """A receipt without what the user said, attached and allowed."""
+    receipt = {name: value for name, value in receipt.items() if name != "attachments"}
+    if any("arguments" in tool for tool in receipt.get("tools") or ()):
+        tools = [{name: value for name, value in tool.items() if name != "arguments"} for tool in receipt["tools"]]
+        receipt = {**receipt, "tools": tools}
     memory = {name: value for name, value in (receipt.get("memory") or {}).items() if name != "query"}
     return {**receipt, "memory": memory, "taken_back": True} | ({"title": ""} if "title" in receipt else {})
 

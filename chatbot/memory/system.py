@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
@@ -18,12 +18,13 @@ from weakref import WeakValueDictionary
 from chatbot.errors import AmbiguousSession, ChatbotError, SessionError, SessionExpired, SessionNotFound, WrongAgent
 from chatbot.memory.catalog import SessionCatalog
 from chatbot.memory.comparison import Comparison, compare
+from chatbot.memory.episode import SUMMARY_KEYS
 from chatbot.memory.erasure import Erasure, Target, erase, erasure, joined
-from chatbot.memory.handle import SUMMARY_KEYS, SessionHandle
+from chatbot.memory.handle import SessionHandle
+from chatbot.memory.memory import Memory
 from chatbot.memory.namespaces import check_namespace, may_cross, usual_principal
 from chatbot.memory.origins import marks_of_session
 from chatbot.memory.record import SessionRecord, is_session_id, new_id, utc_now
-from chatbot.memory.remembering import Memories, Remembering
 from chatbot.memory.scope import Caller, Scope, Tell, bar
 from chatbot.memory.scoring import PROFILES, WEIGHT, Profile
 from chatbot.memory.session_filter import MESSAGES, SessionFilter
@@ -34,7 +35,7 @@ from chatbot.stores.backend import Backend
 from chatbot.stores.backends import open_backend
 from chatbot.stores.base import KeyValueStore, ObservationStore, Store
 from chatbot.stores.errors import InvalidValue, ReadOnlyFolder, StoreError, UnknownStore, UnsupportedOperation
-from chatbot.stores.fields import LONGEST_LINE
+from chatbot.stores.fields import LONGEST_LINE, one_line
 from chatbot.stores.home import Home, parse_home
 from chatbot.stores.lifecycle import Closable
 from chatbot.stores.plugin_point import present_name
@@ -60,7 +61,7 @@ _SHOWN_MATCHES = 5
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class MemorySystem(Closable, Remembering):
+class MemorySystem(Closable, Memory):
     """Issues sessions of one identity and hands out `SessionHandle`s over pluggable stores.
 
     What is remembered can also be asked and changed without a session, through the store `observations`.
@@ -129,6 +130,7 @@ class MemorySystem(Closable, Remembering):
         self._meanings: dict[int, Meaning] = {}
         self._observations = observations or ("in_memory" if home is None else "observations")
         self._catalog = SessionCatalog(self.backend)
+        self._keyed_order = TurnOrder(self.backend.lease("keyed-sessions"))
         self._terms = SessionTerms.of(self.where, self._cache_root())
         self._stores: dict[str, Store] = {}
         self._opening_stores = threading.Lock()
@@ -225,6 +227,24 @@ class MemorySystem(Closable, Remembering):
         async with self._catalog.making(record):
             pass
         return self._handle(record, stores)
+
+    async def keyed_session(
+        self, key: str, store_types: Sequence[str], agent_id: str, *, title: str = ""
+    ) -> SessionHandle:
+        """The agent's session under a key of one's own, made of these stores where there is none yet.
+
+        Whoever asks for the same key at the same time, in whichever process, gets the same session.
+        """
+        self._caller.check("chat")
+        origin = f"key:{one_line(key, 'the key')}"
+        async with self._keyed_order:
+            known = await self.list_sessions(agent_id, wanted=lambda record: record.origin == origin)
+            if known:
+                return await self.load_session(known[-1].id, agent_id)
+            names = tuple(_names(store_types))
+            now = self._clock()
+            record = self.new_record(names, agent_id, title, created_at=now, used_at=now, origin=origin)
+            return await self.adopt_session(record, [])
 
     async def load_session(
         self,
@@ -395,6 +415,7 @@ class MemorySystem(Closable, Remembering):
         *,
         key_values: Sequence[KeyValue] = (),
         receipts: Sequence[dict[str, Any]] = (),
+        attachments: Iterable[tuple[bytes, str]] = (),
     ) -> SessionHandle:
         """Take in a session that was held elsewhere, whole or not at all, with the times that it has.
 
@@ -411,7 +432,7 @@ class MemorySystem(Closable, Remembering):
         async with self._catalog.making(record) as draft:
             order = TurnOrder(self._catalog.turn_lease(draft))
             handle = SessionHandle(record, draft, stores, self._catalog, caller=self._caller, turn_order=order)
-            await handle.take_in(entries, key_values, receipts)
+            await handle.take_in(entries, key_values, receipts, attachments)
         return self._handle(record, stores)
 
     async def mend_session(self, session_id: str) -> None:
@@ -544,11 +565,11 @@ class MemorySystem(Closable, Remembering):
             count("maintained", rows, deed=deed)
         return report
 
-    def unobserved(self) -> Memories | None:
+    def unobserved(self) -> Memory | None:
         """Return the memory of all namespaces without spans, to measure it; None before it was used."""
         if not any(isinstance(store, ObservationStore) for store in self._stores.values()):
             return None
-        return Memories(replace(self._scope(), across=True, observer=None))
+        return Memory(replace(self._scope(), across=True, observer=None))
 
     async def aclose(self) -> None:
         """Close every store. May be called twice."""
@@ -733,12 +754,14 @@ class MemorySystem(Closable, Remembering):
                 self._turn_orders[session_id] = order
             return order
 
-    def memories(self, agent_id: str = "", *, session_id: str | None = None) -> Memories:
-        """What is remembered, for a caller without a session; what they write is of the agent `agent_id`.
+    def memory(self, agent_id: str = "", *, session_id: str | None = None) -> Memory:
+        """Everything that can be done with what is remembered, without a session; rows are written by `agent_id`.
 
-        With `session_id` it is written of that session, whose own clearance is not asked.
+        With `session_id` they are written of that session, whose own clearance is not asked.
         """
-        return self._remembering(replace(self._scope(), agent_id=agent_id, session_id=session_id))
+        return Memory(replace(self._scope(), agent_id=agent_id, session_id=session_id))
+
+    memories = memory
 
     def _scope(self, names: Sequence[str] | None = None) -> Scope:
         opened = self._open_stores([self._observations] if names is None else names).values()

@@ -31,12 +31,23 @@ class Model(AsyncResource):
     """Name in receipts and bills, shown to guests: the configured name, without folders of files."""
     supports_tools: bool = True
     """True if the model supports tools."""
+    server: str = ""
+    """Address or host of the provider, where there is one and it is known."""
     disclosure: Disclosure = Disclosure()
     """Limits on memories sent to the provider."""
 
     def warm(self) -> None:
         """Prepare the first call in the background. Returns at once, never raises."""
         return
+
+    @property
+    def loading(self) -> str:
+        """What has to be loaded before the next call, such as a library; empty if nothing has to."""
+        return ""
+
+    async def ready(self) -> None:
+        """Wait until a call needs to load nothing more. Never raises: what is wrong is told by the first call."""
+        self.warm()
 
     async def check(self) -> None:
         """Raise the `ModelError` that a call is sure to raise, as far as that is known without calling anyone."""
@@ -57,6 +68,10 @@ class Model(AsyncResource):
     async def json_mode(self) -> JsonMode:
         """Return the support for JSON output; with none, only the prompt can ask for it."""
         return ""
+
+    async def sees_images(self) -> bool:
+        """Return whether it can be shown pictures."""
+        return False
 
     async def unknown_options(self, options: CallOptions) -> tuple[str, ...]:  # noqa: ARG002 - most know them all
         """The names of those that the model does not know, though they change what a reply means."""

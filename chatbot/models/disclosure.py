@@ -15,13 +15,16 @@ MEMORY_TOOLS = TRANSCRIPT_TOOLS | {
     *(
         "memory_people",
         "memory_profile",
+        "memory_profile_proposals",
+        "memory_profile_reject",
         "memory_profile_set",
+        "memory_recall",
         "memory_search",
         "memory_supersede",
         "memory_timeline",
         "memory_write",
     ),
-    *("task_add", "task_list", "task_update"),
+    *("memory_state", "task_add", "task_list", "task_update"),
 }
 """All tools of the plug-in `memory`: even writing tools return stored memories."""
 
@@ -36,7 +39,7 @@ class Disclosure:
 
     @property
     def sends_private(self) -> bool:
-        """Whether private lines of the profile may be sent: to this machine's own models, and where it is consented."""
+        """Whether private health matters may be sent: to models on this machine, and where it is consented to."""
         is_ours = self.provider in {"", *OURS} and not self.sensitivity
         return self.memory and (is_ours or self.sensitivity == "private")
 

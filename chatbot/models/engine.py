@@ -36,6 +36,11 @@ class Engine:
         """Begin to load the model. Returns at once, never raises."""
         self._thread.submit(self._load)
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the model is in memory."""
+        return self._llama is not None
+
     async def window(self) -> int:
         """The context window, in tokens."""
         return (await self._run(self._load)).window

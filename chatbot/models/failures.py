@@ -71,7 +71,7 @@ def unknown_provider(model: str) -> UnknownModel:
     nearest = nearest_to(name) if slash and name not in known_providers() else ""
     return UnknownModel(
         f"no provider is known for the model {model!r}{nearest}: write provider/model as LiteLLM does, "
-        "such as anthropic/…, openai/… or ollama/…, or local/smollm2-135m"
+        "such as anthropic/…, openai/… or ollama_chat/…, or local/smollm2-135m"
     )
 
 

@@ -25,6 +25,8 @@ from chatbot.models.retries import FIRST_PAUSE_S, LONGEST_PAUSE_S, pause_before
 from chatbot.models.tokens import estimate, estimate_text
 
 _USUAL_WINDOW = 8192
+_CUTTING = frozenset({"ollama", "ollama_chat"})
+"""Providers that silently cut a prompt to a small default window, unless each call asks for more."""
 _PASSED_ANYWAY = frozenset({"logit_bias", "parallel_tool_calls"})
 """Missing from LiteLLM's lists for providers that take them; where they do not, nothing is lost but a preference."""
 
@@ -44,6 +46,7 @@ class LiteLLMModel(Model):
     ) -> None:
         self.name = settings.name
         self.provider = Provider.of(settings, providers)
+        self.server = self.provider.server()
         self.disclosure = self.provider.disclosure
         self._settings = settings
         self._first_pause_s = first_pause_s
@@ -54,6 +57,15 @@ class LiteLLMModel(Model):
         """Import LiteLLM in the background."""
         late.begin(with_client=True)
 
+    @property
+    def loading(self) -> str:
+        """LiteLLM, until it is imported."""
+        return "" if late.is_loaded() else "LiteLLM"
+
+    async def ready(self) -> None:
+        """See `Model`: LiteLLM is imported, and the client that it calls providers with."""
+        await late.loaded()
+
     async def check(self) -> None:
         """Raise an error if the provider is unknown or its key is missing."""
         self.provider.check(await self._litellm())
@@ -63,7 +75,8 @@ class LiteLLMModel(Model):
         if self._settings.context_window:
             return self._settings.context_window
         info = await self._info()
-        return int(info.get("max_input_tokens") or info.get("max_tokens") or _USUAL_WINDOW)
+        window = int(info.get("max_input_tokens") or info.get("max_tokens") or _USUAL_WINDOW)
+        return min(window, _USUAL_WINDOW) if self.provider.kind in _CUTTING else window
 
     async def count_tokens(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> int:
         """Estimate the tokens: LiteLLM's own counter takes half a second and 100 MB to load."""
@@ -77,6 +90,11 @@ class LiteLLMModel(Model):
         info = await self._info()
         known = (info.get("input_cost_per_token"), info.get("output_cost_per_token"))
         return None if known[0] is None or known[1] is None else Price(float(known[0]), float(known[1]))
+
+    async def sees_images(self) -> bool:
+        """Return what LiteLLM's table says; a model that it does not hold is asked, and may refuse."""
+        info = await self._info()
+        return bool(info.get("supports_vision")) if info else True
 
     async def unknown_options(self, options: CallOptions) -> tuple[str, ...]:
         """See `Model`; by what LiteLLM would pass on. A provider that it does not know is asked."""
@@ -119,6 +137,7 @@ class LiteLLMModel(Model):
         options: CallOptions | None = None,
     ) -> AsyncGenerator[Delta, None]:
         """Ask for a reply, with retries until the first chunk."""
+        self.provider.check_before_call()
         litellm = await self._litellm()
         self._connections.use(litellm)
         request = self._request(messages, tools, max_output_tokens)
@@ -176,6 +195,7 @@ class LiteLLMModel(Model):
             "top_p": settings.top_p,
             "seed": settings.seed,
             "tools": [tool.as_openai() for tool in tools] or None,
+            "num_ctx": (settings.context_window or _USUAL_WINDOW) if self.provider.kind in _CUTTING else None,
         }
         return {
             **self.provider.arguments(),

@@ -10,7 +10,7 @@ from chatbot.models.weights import SMOLLM2
 
 PREFIX = "local/"
 EMBEDDED = "smollm2-135m"
-_BRING = "pip install cyllama && chatbot models get smollm2; or let chatbot init choose another model"
+_BRING = "pip install cyllama && chatbot models get smollm2; or choose another model with chatbot setup"
 _MAGIC = b"GGUF"
 _VERSIONS = range(2, 4)
 _HEADER = struct.Struct("<4sIQQ")

@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import PurePath
 from types import ModuleType
 from typing import Any
 
 from chatbot.config import ModelSettings, ProviderSettings
+from chatbot.errors import ChatbotError
 from chatbot.messages import CallOptions, Message, ToolSpec
 from chatbot.models import late
 from chatbot.models.base import JsonMode, Price
@@ -37,11 +39,27 @@ class LocalModel(LiteLLMModel):
         late.begin()
         self._engine.warm()
 
+    @property
+    def loading(self) -> str:
+        """LiteLLM or the weights, until they are loaded."""
+        return super().loading or ("" if self._engine.is_loaded else self.name)
+
+    async def ready(self) -> None:
+        """See `Model`: the weights are loaded, too."""
+        self.warm()
+        await super().ready()
+        with suppress(ChatbotError):
+            await self._engine.window()
+
     async def check(self) -> None:
         """Raise an error if the weights or the engine are missing."""
         await asyncio.to_thread(find_model, self._settings.name.removeprefix(PREFIX))
         if importlib.util.find_spec("cyllama") is None:
             raise missing_engine()
+
+    async def sees_images(self) -> bool:
+        """Return False: the engine reads text alone."""
+        return False
 
     async def context_window(self) -> int:
         """Return the window of the loaded model."""

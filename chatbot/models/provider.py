@@ -5,7 +5,8 @@ the called provider, so none of them reaches another provider:
 
 1. `api_key` and `api_base` next to the model's name, in older configurations;
 2. `[providers.<name>]`;
-3. the provider's usual environment variable, if it is called at its own address.
+3. the provider's usual environment variable, if it is called at its own address;
+4. the key that `chatbot keys set` stored for it, if it is called at its own address or has a name of your own.
 
 LiteLLM would send OpenAI's key to about seventy other providers without a key. Therefore it always gets a key, if only
 the word `none`, except for providers with other ways to log in.
@@ -24,10 +25,13 @@ from chatbot.config import EmbeddingSettings, ModelSettings, ProviderSettings, f
 from chatbot.errors import AccessDenied, ConfigError, UnknownModel
 from chatbot.models.disclosure import Disclosure
 from chatbot.models.failures import unknown_provider
+from chatbot.models.keys import keys_in_file, stored_key, stored_keys
 from chatbot.providers import (
     OURS,
+    WITH_KEY,
     WITH_LOGIN,
     WITHOUT_ADDRESS,
+    home_of,
     is_own_address,
     known_providers,
     nearest_to,
@@ -109,6 +113,8 @@ class Provider:
             return None
         if self._source.api_key:
             return self._value(self._source.api_key, "api_key")
+        if self.is_custom and (key := stored_key(self.name)):
+            return key
         if not self._is_at_home:
             if self.kind in WITH_LOGIN:
                 raise AccessDenied(
@@ -117,7 +123,8 @@ class Provider:
                 )
             return NO_KEY
         variables = variables_of(self.kind) if self.kind in known_providers() and not self.is_custom else ()
-        found = next(filter(None, map(os.environ.get, variables)), None)
+        found = next(filter(None, map(os.environ.get, variables)), "")
+        found = found or ("" if self.is_custom else stored_key(self.name))
         return found or (None if self.kind in WITH_LOGIN else NO_KEY)
 
     def address(self) -> str:
@@ -131,6 +138,13 @@ class Provider:
             return os.environ[variable]
         return ""
 
+    def server(self) -> str:
+        """The address or host that is called, as far as it is known; for telemetry, so it raises nothing."""
+        try:
+            return self.address() or home_of(self.kind)
+        except UnknownModel:
+            return ""
+
     def headers(self) -> dict[str, str]:
         """The headers to send. Raises `AccessDenied` for a variable that is not set."""
         return {name: self._value(text, f"headers.{name}") for name, text in self._source.headers.items()}
@@ -142,13 +156,30 @@ class Provider:
             litellm.get_llm_provider(given["model"], api_base=given.get("api_base"), api_key=given.get("api_key"))
         except Exception as error:  # LiteLLM's own, which cannot be named without importing it
             raise unknown_provider(self.model) from error
+        self._check_key(litellm)
+
+    def check_before_call(self) -> None:
+        """Raise `AccessDenied` if the call is bound to fail for want of a key. Loads and sends nothing."""
+        if self.kind in WITH_KEY and not self._may_log_in and self.lacks_key():
+            raise AccessDenied(f"{self.model} needs a key: {self.missing(variables_of(self.kind))}")
+
+    def _check_key(self, litellm: Any) -> None:
+        if not self.lacks_key():
+            return
         missing = [
             name
-            for name in litellm.validate_environment(given["model"])["missing_keys"]
+            for name in litellm.validate_environment(self.called)["missing_keys"]
             if not name.endswith("_API_BASE")  # which has a default where no address is required
         ]
-        if self.lacks_key() and missing:
+        if missing:
             raise AccessDenied(f"{self.model} needs a key: {self.missing(missing)}")
+
+    @property
+    def _may_log_in(self) -> bool:
+        """Whether LiteLLM may find a login by itself. Anthropic's takes variables, and their names begin alike."""
+        if self.kind == "anthropic":
+            return any(name.startswith("ANTHROPIC_") and value for name, value in os.environ.items())
+        return self.kind in WITH_LOGIN
 
     def lacks_key(self) -> bool:
         """Return True if nothing that is sent can authorise the call at the provider's own address."""
@@ -159,7 +190,7 @@ class Provider:
         """Return the advice for a missing key; `variables` are those that LiteLLM needs."""
         own = variables_of(self.kind)
         usual = " or ".join(own) if set(own) & set(variables) else " and ".join(variables)
-        return f"set {usual}, or api_key in {self._place}"
+        return f"run `chatbot keys set {self.name or self.kind}`, or set {usual}, or api_key in {self._place}"
 
     def hint(self) -> str:
         """Return why the key in the usual variable was not sent, to add to the provider's refusal; else empty."""
@@ -178,6 +209,7 @@ class Provider:
         keys = [value for name, value in os.environ.items() if name.endswith(("_API_KEY", "_TOKEN", "_SECRET", "_KEY"))]
         for settings in (*self.configured.values(), self._source):
             keys += _secrets_in(settings)
+        keys += keys_in_file()
         return [key for key in keys if key != NO_KEY]
 
     def _for_this_address(self, table: ProviderSettings) -> ProviderSettings:
@@ -202,6 +234,14 @@ class Provider:
             return from_variable(text, f"{self.model}: {setting}")
         except ConfigError as error:
             raise AccessDenied(str(error)) from None
+
+
+def key_place(provider: str, configured: Mapping[str, ProviderSettings] | None = None) -> str:
+    """Return where the key of a provider comes from, in words; empty where there is none. Shows no key."""
+    if configured and provider in configured and configured[provider].api_key:
+        return f"[providers.{provider}]"
+    variable = next((each for each in variables_of(provider) if os.environ.get(each)), "")
+    return variable or stored_keys().get(provider, "")
 
 
 def check_providers(configured: Mapping[str, ProviderSettings]) -> None:

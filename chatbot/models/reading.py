@@ -56,8 +56,12 @@ def _logprobs(choice: Any) -> tuple[dict[str, Any], ...]:
 
 
 def is_whole(response: Any) -> bool:
-    """Return True if the provider reported the end; LiteLLM ends every stream as if it had."""
-    return getattr(response, "received_finish_reason", "") is not None
+    """Return True if the provider reported the end; LiteLLM ends every stream as if it had.
+
+    Gemini reports it together with the last text, which LiteLLM notes as an intermittent reason.
+    """
+    reported = (getattr(response, "received_finish_reason", ""), getattr(response, "intermittent_finish_reason", None))
+    return any(reason is not None for reason in reported)
 
 
 def has_reported_usage(response: Any) -> bool:

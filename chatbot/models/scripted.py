@@ -45,6 +45,7 @@ class ScriptedModel(Model):
         window: int = 8192,
         price: Price | None = None,
         delay_s: float = 0.0,
+        sees: bool = True,
     ) -> None:
         self.name = "scripted"
         self.prompts: list[tuple[Message, ...]] = []
@@ -59,6 +60,7 @@ class ScriptedModel(Model):
         self._window = window
         self._price = price or Price(0.0, 0.0)
         self._delay_s = delay_s
+        self._sees = sees
 
     async def context_window(self) -> int:
         """Return the configured window."""
@@ -67,6 +69,10 @@ class ScriptedModel(Model):
     async def count_tokens(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> int:
         """Estimate the tokens of a prompt."""
         return estimate(messages, tools)
+
+    async def sees_images(self) -> bool:
+        """Return what it was made to."""
+        return self._sees
 
     async def price(self) -> Price:
         """Return a price of 0."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
+from itertools import combinations
 from typing import Annotated, Any, get_args, get_origin
 
 from fastapi import APIRouter, Body, Path, Query
@@ -47,6 +48,7 @@ _ANYWHERE: dict[Any, Any] = {
 _IN_QUERY = {
     **_ANYWHERE,
     bool: values.Switch,
+    kinds.Metadata: values.Conditions,
     kinds.Tokens: values.TokensAsked,
     kinds.Count: values.LimitOrNone,
     kinds.Limit: values.LimitOrNone,
@@ -58,25 +60,48 @@ _IN_BODY = {
     kinds.Share: values.Share,
     kinds.Tokens: values.Tokens,
 }
+
+
+def _none_of(*schemas: dict[str, Any]) -> dict[str, Any]:
+    """None of the schemas. `not` this says at least one, and generated clients do not make a class of each."""
+    return {"allOf": [{"not": each} for each in schemas]}
+
+
+def _given(*names: str) -> dict[str, Any]:
+    return {"required": [*names], "properties": {name: {"type": "string"} for name in names}}
+
+
 _SOMETHING = {
-    "anyOf": [
+    "not": _none_of(
         *({"required": [name], "properties": {name: {"pattern": values.VISIBLE}}} for name in ("title", "narrative")),
         {"required": ["facts"], "properties": {"facts": {"contains": {"pattern": values.VISIBLE}}}},
-    ]
+    )
 }
-_ONE_WAY = {
-    "oneOf": [
-        {"required": [name], "properties": {name: {"type": "string"}}} for name in ("session_id", "person", "source")
-    ]
-}
+_WAYS = ("session_id", "person", "source")
+_ONE_WAY = {"not": {"anyOf": [_none_of(*map(_given, _WAYS)), *(_given(*each) for each in combinations(_WAYS, 2))]}}
 _RULES: dict[str, dict[str, Any]] = {"Draft": _SOMETHING, "PurgeTarget": _ONE_WAY}
 """What else the document says of a body: rules over several of its fields, which the operation checks."""
+
+
+_bodies: dict[tuple[str, frozenset[str]], type[Given]] = {}
+"""Models of bodies by name and fields: FastAPI would rename two of one name."""
+
+
+def body_of(operation: Operation) -> type[Given]:
+    """The model of an operation's body, for routes that take several of them."""
+    path = operation.http.split()[1]
+    return _body(operation, {name: each for name, each in operation.at("http").items() if f"{{{name}}}" not in path})
+
+
+def given_in(operation: Operation, body: Given) -> dict[str, Any]:
+    """The arguments of an operation that a body gives, by the names of its parameters."""
+    offered = operation.at("http")
+    return {offered[name].name: _checked(offered[name], value) for name, value in _said(body, offered).items()}
 
 
 def router_of(operations: Iterable[Operation]) -> APIRouter:
     """Return the routes of all operations that have one."""
     router = APIRouter()
-    bodies: dict[str, type[Given]] = {}
     routed = (operation for operation in operations if operation.http)
     for operation in sorted(routed, key=lambda each: "{" in each.http):
         method, path = operation.http.split()
@@ -84,7 +109,7 @@ def router_of(operations: Iterable[Operation]) -> APIRouter:
         shown = _Shown.of(operation)
         router.add_api_route(
             path,
-            _endpoint(operation, shown, bodies),
+            _endpoint(operation, shown),
             methods=[method],
             name=operation.name,
             summary=operation.summary,
@@ -141,12 +166,12 @@ def _takes_one(operation: Operation) -> bool:
     return any(each.is_list and f"{{{name}}}" in operation.http for name, each in operation.at("http").items())
 
 
-def _endpoint(operation: Operation, shown: _Shown, bodies: dict[str, type[Given]]) -> Callable[..., Any]:
+def _endpoint(operation: Operation, shown: _Shown) -> Callable[..., Any]:
     method, path = operation.http.split()
     offered = operation.at("http")
     in_path = {name: each for name, each in offered.items() if f"{{{name}}}" in path}
     others = {name: each for name, each in offered.items() if name not in in_path}
-    in_body = others if method in {"POST", "PATCH"} else {}
+    in_body = others if method in {"POST", "PUT", "PATCH"} else {}
     writes = method != "GET"
 
     async def endpoint(visit: Visit, writing: Writing | None = None, body: Given | None = None, **asked: Any) -> Any:
@@ -170,7 +195,7 @@ def _endpoint(operation: Operation, shown: _Shown, bodies: dict[str, type[Given]
     parameters = [_parameter("visit", VisitHere), *([_parameter("writing", WritingHere)] if writes else [])]
     parameters += [_parameter(name, _in_path(each)) for name, each in in_path.items()]
     if in_body:
-        model = _body(operation, in_body, bodies)
+        model = _body(operation, in_body)
         is_optional = operation.effect == "adds" and not any(_is_needed(each) for each in in_body.values())
         kind = Annotated[model | None, Body()] if is_optional else Annotated[model, Body()]
         parameters.append(_parameter("body", kind, None if is_optional else REQUIRED))
@@ -208,18 +233,19 @@ def _in_query(name: str, parameter: Parameter) -> inspect.Parameter:
     return _parameter(name, Annotated[kind | None if default is None else kind, described], default)
 
 
-def _body(operation: Operation, parameters: dict[str, Parameter], bodies: dict[str, type[Given]]) -> type[Given]:
+def _body(operation: Operation, parameters: dict[str, Parameter]) -> type[Given]:
     """The model of a body; operations that name the same share it."""
     name, _, words = operation.body.partition(": ")
     name = name or re.sub("(?:^|_)(.)", lambda match: match[1].upper(), operation.name)
-    if name not in bodies:
+    place = name, frozenset(parameters)
+    if place not in _bodies:
         fields: dict[str, Any] = {key: _field(operation, each) for key, each in parameters.items()}
         model = create_model(name, __base__=Given, **fields)
         model.__doc__ = words or _sentence(operation.summary)
         model.model_config["json_schema_extra"] = _RULES.get(name, {})
         model.model_rebuild(force=True)
-        bodies[name] = model
-    return bodies[name]
+        _bodies[place] = model
+    return _bodies[place]
 
 
 def _field(operation: Operation, parameter: Parameter) -> tuple[Any, Any]:

@@ -41,6 +41,11 @@ class Chats:
             del self._chats[key]
         await runtime.hooks.end(session_id)
 
+    def drop(self, identity: str) -> None:
+        """Forget the conversations of an identity, whose runtime is closed next."""
+        for key in [each for each in self._chats if each[0] == identity]:
+            del self._chats[key]
+
     async def let_go(self, is_busy: Callable[[str, str], bool]) -> int:
         """Close conversations that have been idle, or the longest idle of too many; return how many.
 

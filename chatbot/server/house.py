@@ -21,7 +21,7 @@ from chatbot.server.turns import Turns, cancelled
 from chatbot.server.visit import Visit
 from chatbot.stores.backend import Backend
 from chatbot.stores.backends import open_backend
-from chatbot.stores.errors import StoreError, did_you_mean
+from chatbot.stores.errors import ConflictingChange, StoreError, did_you_mean
 from chatbot.stores.lifecycle import AsyncResource
 from chatbot.telemetry import open_telemetry
 
@@ -95,6 +95,31 @@ class House(AsyncResource):
                     # The identity outlives the first request, so it must not be part of its trace.
                     self._runtimes[identity] = await asyncio.create_task(self._open(identity), context=Context())
         return self._runtimes[identity]
+
+    async def reopen(self, identity: str) -> None:
+        """Open an identity with its settings as they are now. Raises what opening raises, and changes nothing then.
+
+        Raises `ConflictingChange` while it is answering.
+        """
+        if self.turns.of_identity(identity):
+            raise ConflictingChange("a reply is being written: save again when it is complete")
+        async with self._opening:
+            new = await asyncio.create_task(self._open(identity), context=Context())
+            former = self._runtimes.pop(identity, None)
+            self._runtimes[identity] = new
+        self._chats.drop(identity)
+        if former is not None:
+            await former.aclose()
+
+    async def warm(self) -> None:
+        """Get the usual identity ready, so that its first turn is as fast as the second.
+
+        One that cannot be opened is told of in the log, and to whoever asks for it.
+        """
+        try:
+            await (await self.runtime(self.setup.identity.name)).ready()
+        except (ChatbotError, StoreError) as error:
+            logger.warning("%s cannot be made ready: %s", self.setup.identity.name, error)
 
     async def aclose(self) -> None:
         """Stop the turns under way, then close every identity. May be called twice."""

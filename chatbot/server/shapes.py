@@ -9,7 +9,7 @@ from typing import Any, Self, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 from chatbot import operations
-from chatbot.memory import SessionRecord, people, reading, tasks
+from chatbot.memory import SessionRecord, people, reading, recall, tasks
 from chatbot.memory.erasure import Erasure
 from chatbot.memory.session_search import SessionHit
 from chatbot.memory.writing import Remembered
@@ -308,6 +308,13 @@ class Hit(Shape):
     """What was found."""
 
 
+class Recalled(Hit):
+    """Something that a message recalls, best first."""
+
+    changed_at: datetime | None
+    """When a later statement made it outdated; null where none did."""
+
+
 class Changed(Shape):
     """The value of a field before and after."""
 
@@ -401,6 +408,7 @@ class Found(Shape):
 SHAPES: dict[Any, type[Shape]] = {
     Observation: Memory,
     reading.Hit: Hit,
+    recall.Recalled: Recalled,
     query.Version: Version,
     Remembered: Outcome,
     operations.Purged: Purged,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from chatbot.attachments.read import Upload
 from chatbot.chat import NO_CLIENT, Chat, ClientCall, ClientRequest, Event, Receipt
 from chatbot.chat.dialogue import ASSISTANT, TOOL, USER, unanswered
 from chatbot.errors import ChatbotError
@@ -27,6 +29,7 @@ logger = logging.getLogger(__name__)
 _GONE = "this message was undone meanwhile: it is not sent again"
 _ENTRIES = 64
 _ROUNDED_S = 0.001
+_REMEMBERED = 64
 
 
 Then = Callable[[Sequence[Event]], Awaitable[None]]
@@ -46,25 +49,27 @@ class Ended:
         return str(self.receipt["turn"])
 
 
+@dataclass(frozen=True, slots=True)
+class Saying:
+    """What is said in a turn, and how it is to be answered."""
+
+    text: str
+    attachments: Sequence[Upload] = ()
+    max_output_tokens: int | None = None
+    client: ClientRequest = NO_CLIENT
+
+
 class RunningTurn:
     """One running turn, independent of its listeners."""
 
-    def __init__(
-        self,
-        chat: Chat,
-        text: str,
-        *,
-        max_output_tokens: int | None = None,
-        client: ClientRequest = NO_CLIENT,
-        then: Then | None = None,
-    ) -> None:
-        self.text = text
+    def __init__(self, chat: Chat, saying: Saying, *, then: Then | None = None) -> None:
+        self.text = saying.text
         self.begun_at = utc_now()
         self._feed: Feed[Event] = Feed()
         self._receipt: Receipt | None = None
         self._error: BaseException | None = None
         self._then = then
-        self.task = asyncio.create_task(self._run(chat, text, max_output_tokens, client))
+        self.task = asyncio.create_task(self._run(chat, saying))
 
     async def events(self) -> AsyncIterator[Event]:
         """Yield the events from the start to the end of the turn; its errors are not raised here."""
@@ -84,9 +89,15 @@ class RunningTurn:
         """Stop the model; the text so far is kept."""
         self.task.cancel()
 
-    async def _run(self, chat: Chat, text: str, max_output_tokens: int | None, client: ClientRequest) -> None:
+    async def _run(self, chat: Chat, saying: Saying) -> None:
         try:
-            receipt = await chat.turn(text, self._feed.add, max_output_tokens=max_output_tokens, client=client)
+            receipt = await chat.turn(
+                saying.text,
+                self._feed.add,
+                attachments=saying.attachments,
+                max_output_tokens=saying.max_output_tokens,
+                client=saying.client,
+            )
             if self._then is not None:
                 await self._then(self._feed.items)
             self._receipt = receipt
@@ -161,6 +172,7 @@ class Turns(AsyncResource):
 
     def __init__(self) -> None:
         self._running: dict[RunningTurn, tuple[str, str]] = {}
+        self._begun: deque[tuple[tuple[str, str], RunningTurn]] = deque(maxlen=_REMEMBERED)
         self._stops: dict[str, Stops] = {}
 
     def elsewhere(self, identity: str, backend: Backend) -> Stops:
@@ -173,19 +185,11 @@ class Turns(AsyncResource):
             )
         return self._stops[identity]
 
-    def begin(
-        self,
-        place: tuple[str, str],
-        chat: Chat,
-        text: str,
-        *,
-        max_output_tokens: int | None = None,
-        client: ClientRequest = NO_CLIENT,
-        then: Then | None = None,
-    ) -> RunningTurn:
+    def begin(self, place: tuple[str, str], chat: Chat, saying: Saying, *, then: Then | None = None) -> RunningTurn:
         """Begin a turn of the session at `place`: its identity and its id. Turns of one session take their order."""
-        turn = RunningTurn(chat, text, max_output_tokens=max_output_tokens, client=client, then=then)
+        turn = RunningTurn(chat, saying, then=then)
         self._running[turn] = place
+        self._begun.append((place, turn))
         turn.task.add_done_callback(lambda _: self._running.pop(turn, None))
         return turn
 
@@ -193,9 +197,20 @@ class Turns(AsyncResource):
         """The turns of that session that have not ended, in their order."""
         return [turn for turn, where in self._running.items() if where == place]
 
+    def lately(self, place: tuple[str, str]) -> list[RunningTurn]:
+        """The turns of that session that began last, ended ones too, for a listener that comes just too late."""
+        return [turn for where, turn in self._begun if where == place]
+
+    def of_identity(self, identity: str) -> list[RunningTurn]:
+        """The turns of all sessions of an identity that have not ended."""
+        return [turn for turn, where in self._running.items() if where[0] == identity]
+
     async def stop(self, place: tuple[str, str]) -> int:
         """Stop the turns of that session; how many there were. On return each has put the session in order."""
-        return await cancelled(turn.task for turn in self.under_way(place))
+        stopped = self.under_way(place)
+        for each in [each for each in self._begun if each[0] == place]:
+            self._begun.remove(each)
+        return await cancelled(turn.task for turn in stopped)
 
     async def aclose(self) -> None:
         """Stop all turns, and return when each has put its session in order."""

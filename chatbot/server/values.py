@@ -5,12 +5,13 @@ Pydantic alone would accept "yes" as true, " 5" as 5 and 0.5 as a time in 1970.
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from annotated_types import Interval
-from pydantic import BeforeValidator, Field, Strict, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from chatbot.stores.fields import LONGEST_LINE, LONGEST_TEXT
@@ -47,6 +48,18 @@ def _switch(value: object) -> object:
     return value
 
 
+def _conditions(value: str) -> Any:
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise PydanticCustomError("conditions", 'it must be a JSON object, such as {"status": "open"}')
+    return found
+
+
+Conditions = Annotated[str, Field(max_length=10_000), AfterValidator(_conditions)]
+"""Conditions on metadata in an address, as JSON."""
 Moment = Annotated[
     datetime,
     BeforeValidator(_moment),

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from chatbot.attachments.read import Upload
 from chatbot.chat import NO_CLIENT, Bill, Chat, ClientRequest
 from chatbot.errors import ConfigError, SessionNotFound
 from chatbot.memory import MemorySystem, SessionHandle, SessionRecord
+from chatbot.memory.memory import Memory
 from chatbot.memory.record import is_session_id
-from chatbot.memory.remembering import Memories
 from chatbot.memory.session_search import SessionHit
 from chatbot.memory.users import Erased, erase_user
 from chatbot.operations import Context
@@ -20,7 +21,7 @@ from chatbot.runtime import Runtime
 from chatbot.server.callers import Caller
 from chatbot.server.chats import Chats
 from chatbot.server.stops import Stops
-from chatbot.server.turns import KeptTurn, RunningTurn, Then, Turns
+from chatbot.server.turns import KeptTurn, RunningTurn, Saying, Then, Turns
 from chatbot.stores.access import Clearance, check_may, least_clearance
 from chatbot.stores.errors import UnsupportedOperation
 
@@ -52,7 +53,7 @@ class Visit:
         return self.caller.memory_of(self.runtime.memory)
 
     @property
-    def memories(self) -> Memories:
+    def memories(self) -> Memory:
         """Return the memories that the caller sees. Raises `UnsupportedOperation` if the agent keeps none."""
         try:
             self.runtime.check_memories()
@@ -148,15 +149,16 @@ class Visit:
         session_id: str,
         text: str,
         *,
+        attachments: Sequence[Upload] = (),
         max_output_tokens: int | None = None,
         client: ClientRequest = NO_CLIENT,
         then: Then | None = None,
     ) -> RunningTurn:
         """Start a turn in a session. It continues to its end without listeners."""
         chat = await self.chat(session_id)
-        place = (self.identity, session_id)
+        said = Saying(text, attachments, max_output_tokens, client)
         await self._elsewhere.listen()
-        return self.turns.begin(place, chat, text, max_output_tokens=max_output_tokens, client=client, then=then)
+        return self.turns.begin((self.identity, session_id), chat, said, then=then)
 
     async def kept_turn(self, session_id: str, turn: str) -> KeptTurn:
         """A turn that has ended, by its id. Raises like `session`, and `TurnGone` where it was taken back."""

@@ -23,7 +23,12 @@ from chatbot.tools.toolbox import Effect, Tool
 
 _ARGUMENTS = re.compile(r"^Args:\n((?:[ \t]+.*\n?|\n)+)", re.MULTILINE)
 _ARGUMENT = re.compile(r"^\s+(\w+)(?: \([^)]*\))?: (.+)")
-_WHOLE = re.compile(r"-?[0-9]{1,9}")
+_WRITTEN: dict[object, tuple[re.Pattern[str], Callable[[str], Any]]] = {
+    "integer": (re.compile(r"-?[0-9]{1,9}"), int),
+    "number": (re.compile(r"-?[0-9]{1,9}(\.[0-9]{1,9})?"), float),
+    "boolean": (re.compile(r"true|false", re.IGNORECASE), lambda text: text.lower() == "true"),
+}
+"""How a value of each kind is written where it comes as text, and how that is read."""
 _SHOWN_MISTAKES = 3
 
 
@@ -186,8 +191,9 @@ def meant(value: Any, kind: object) -> Any:
     """Return a text as the number, list or object that it was meant to be; anything else as it is."""
     if not isinstance(value, str):
         return value
-    if kind == "integer" and _WHOLE.fullmatch(value):
-        return int(value)
+    form, convert = _WRITTEN.get(kind, (None, str))
+    if form is not None and form.fullmatch(value):
+        return convert(value)
     if kind in {"array", "object"}:
         try:
             read = json.loads(value)

@@ -6,9 +6,9 @@ import asyncio
 import json
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from chatbot.errors import ChatbotError, ConfigError, ToolError, without_folders
 from chatbot.messages import ToolCall, ToolSpec
@@ -41,10 +41,24 @@ class Tool(ABC):
     """Ask the user before each call."""
     timeout_s: float | None = None
     """Time limit of a call; None: the toolbox's."""
+    is_offered: bool = True
+    """Describe it to the model; it can be called either way."""
+
+    def without(self, names: Collection[str]) -> Tool | None:
+        """Return the tool where tools of these names are withheld; None if it is one of them."""
+        return None if self.spec.name in names else self
+
+    def unwrapped(self, call: ToolCall) -> ToolCall:
+        """Return the call that a call of this tool stands for; most stand for themselves."""
+        return call
 
     @abstractmethod
     async def run(self, arguments: dict[str, Any]) -> str:
         """Run the tool and return the text for the model. A `ToolError` is passed to it as `{"error": …}`."""
+
+
+Answer = Literal["once", "session", "denied"]
+"""A call is allowed this once, or like all calls of that tool in this session, or it is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +68,8 @@ class ToolResult:
     call: ToolCall
     content: str
     is_error: bool = False
+    asked: Answer | None = None
+    """How the user answered, where the tool asks first."""
 
 
 class ToolSource(ABC):
@@ -68,8 +84,8 @@ class ToolSource(ABC):
         """Return the problems to report; each is reported once."""
 
 
-Confirm = Callable[[ToolCall], Awaitable[bool]]
-"""Asks the user whether a call may be made."""
+Confirm = Callable[[ToolCall], Awaitable["bool | Answer"]]
+"""Asks the user whether a call may be made; True is "once", False "denied"."""
 
 
 class Toolbox:
@@ -112,7 +128,11 @@ class Toolbox:
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
         """The descriptions for the model."""
-        return tuple(tool.spec for tool in self._tools.values())
+        return tuple(tool.spec for tool in self._tools.values() if tool.is_offered)
+
+    def unwrapped(self, call: ToolCall) -> ToolCall:
+        """Return the call that a call of a tool for several tools stands for; any other as it is."""
+        return self._tools[call.name].unwrapped(call) if call.name in self._tools else call
 
     async def run(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
         """Run all calls concurrently; results have the order of the calls."""
@@ -137,9 +157,13 @@ class Toolbox:
     async def _result_of(self, call: ToolCall) -> ToolResult:
         try:
             tool, arguments = self._tool(call), _arguments(call)
-            if tool.asks_first:
-                await self._ask(call)
-            return await self._within_time(tool, call, arguments)
+            if not tool.asks_first:
+                return await self._within_time(tool, call, arguments)
+            answer = await self._ask(call)
+            if answer == "denied":
+                why = f"the user did not allow this call of {call.name!r}: do not try it again unasked"
+                return replace(_failed(call, why), asked=answer)
+            return replace(await self._run_asked(tool, call, arguments), asked=answer)
         except ChatbotError as error:
             return _failed(call, str(error))
         except StoreError as error:
@@ -156,14 +180,21 @@ class Toolbox:
         except TimeoutError:
             return _failed(call, f"the tool {call.name!r} did not finish within {limit:g} s")
 
-    async def _ask(self, call: ToolCall) -> None:
+    async def _run_asked(self, tool: Tool, call: ToolCall, arguments: dict[str, Any]) -> ToolResult:
+        """Run a call that was allowed; its failure is a result, so that the answer is known with it."""
+        try:
+            return await self._within_time(tool, call, arguments)
+        except ToolError as error:
+            return _failed(call, str(error))
+
+    async def _ask(self, call: ToolCall) -> Answer:
         if self._confirm is None:
             raise ToolError(
                 f"{call.name!r} needs the user's consent, which cannot be asked for here: "
                 "call it in a chat in the terminal, or change `confirm` of its server"
             )
-        if not await self._confirm(call):
-            raise ToolError(f"the user did not allow this call of {call.name!r}: do not try it again unasked")
+        answer = await self._confirm(call)
+        return ("once" if answer else "denied") if isinstance(answer, bool) else answer
 
     def _tool(self, call: ToolCall) -> Tool:
         if call.name not in self._tools:

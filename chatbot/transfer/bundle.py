@@ -8,6 +8,7 @@
     sessions/<id>/receipts.jsonl
     sessions/<id>/observations.jsonl      its memories: one row a line, in their current state
     sessions/<id>/facts.jsonl
+    sessions/<id>/attachments/<name>      the files that messages name, each under the digest of its content
 
 A bundle is read only if its files are exactly those of the manifest and have only these names. Hashes prove that it is
 complete, not who made it: its content stays untrusted.
@@ -23,8 +24,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, BinaryIO
 
+from chatbot.attachments.kinds import MEDIA_TYPES
 from chatbot.memory.record import SessionRecord, decode_record, is_session_id
 from chatbot.stores import key_value_file, transcript
+from chatbot.stores.backend import ATTACHMENTS, checked_blob, is_blob_name
 from chatbot.stores.errors import DamagedFile, LaterFormat
 from chatbot.stores.observation import Observation, Triple, parse_observation, parse_triple
 from chatbot.stores.records import KeyValue, TranscriptEntry, format_time
@@ -33,7 +36,9 @@ from chatbot.transfer.session_export import SessionExport
 from chatbot.transfer.zip_file import ZipFile
 
 FORMAT = "chatbot-bundle"
-VERSION = 1
+VERSION = 2
+_WITHOUT_ATTACHMENTS = 1
+"""The version of a bundle that holds none, which earlier releases read too."""
 MANIFEST = "manifest.json"
 _LARGEST_MANIFEST = 64 << 20
 _LARGEST_AMOUNT = 1e12
@@ -53,6 +58,8 @@ class BundleSession:
     observations: tuple[Observation, ...]
     facts: tuple[Triple, ...]
     broken: int = 0
+    attachments: tuple[tuple[bytes, str], ...] = ()
+    """The content of each, and the suffix of its name."""
 
 
 class BundleWriter:
@@ -76,7 +83,7 @@ class BundleWriter:
         """Write the manifest, which completes the bundle."""
         manifest = {
             "format": FORMAT,
-            "version": VERSION,
+            "version": VERSION if any(_is_attachment(name) for name in self._files) else _WITHOUT_ATTACHMENTS,
             "exported_at": format_time(self._now),
             "sessions": self._sessions,
             "files": self._files,
@@ -154,7 +161,16 @@ def read_session(archive: ZipFile, session: str) -> BundleSession:
     receipts = tuple(lines("receipts.jsonl", _receipt))
     observations = tuple(lines("observations.jsonl", parse_observation))
     facts = tuple(lines("facts.jsonl", parse_triple))
-    return BundleSession(record, said, key_values, receipts, observations, facts, broken)
+    attachments = tuple(_attachments(archive, session))
+    return BundleSession(record, said, key_values, receipts, observations, facts, broken, attachments)
+
+
+def _attachments(archive: ZipFile, session: str) -> Iterator[tuple[bytes, str]]:
+    """The attachments of a session. Raises `DamagedFile` for one whose content is not that of its name."""
+    for path in archive.names:
+        name = path.rpartition("/")[2]
+        if path == f"sessions/{session}/{ATTACHMENTS}/{name}":
+            yield checked_blob(name, archive.read(path)), name[32:]
 
 
 def _files_of(exported: SessionExport) -> Iterator[tuple[str, bytes]]:
@@ -166,6 +182,7 @@ def _files_of(exported: SessionExport) -> Iterator[tuple[str, bytes]]:
     yield "receipts.jsonl", _json_lines(exported.receipts)
     yield "observations.jsonl", _json_lines(row.as_json() for row in exported.observations)
     yield "facts.jsonl", _json_lines(fact.as_json() for fact in exported.facts)
+    yield from ((f"{ATTACHMENTS}/{name}", data) for name, data in exported.attachments)
 
 
 _NAMES = frozenset(
@@ -195,15 +212,27 @@ def _manifest(archive: ZipFile) -> tuple[dict[str, Any], list[str]]:
             f"{archive.path} was written by a later release (format {version}): upgrade chatbot to read it"
         )
     is_listed = isinstance(sessions, list) and all(isinstance(each, str) and is_session_id(each) for each in sessions)
-    if version != VERSION or not isinstance(files, dict) or not is_listed or len(set(sessions)) != len(sessions):
+    if (
+        version not in {_WITHOUT_ATTACHMENTS, VERSION}
+        or not isinstance(files, dict)
+        or not is_listed
+        or len(set(sessions)) != len(sessions)
+    ):
         raise DamagedFile(f"{archive.path}: the manifest is invalid")
     return files, sessions
 
 
 def _check_name(archive: ZipFile, name: str, sessions: Iterable[str]) -> None:
     parts = name.split("/")
-    if len(parts) != 3 or parts[0] != "sessions" or parts[1] not in sessions or parts[2] not in _NAMES:
+    is_ours = parts[0] == "sessions" and len(parts) > 2 and parts[1] in sessions
+    if not is_ours or not ((parts[2:] == [parts[-1]] and parts[-1] in _NAMES) or _is_attachment(name)):
         raise DamagedFile(f"{archive.path}: unexpected file {name!r}")
+
+
+def _is_attachment(name: str) -> bool:
+    """Return whether a file of a bundle is an attachment of a session."""
+    parts = name.split("/")
+    return len(parts) == 4 and parts[2] == ATTACHMENTS and is_blob_name(parts[3]) and parts[3][32:] in MEDIA_TYPES
 
 
 def _receipt(value: Any) -> dict[str, Any]:

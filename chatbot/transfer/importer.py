@@ -25,9 +25,9 @@ from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.memory.comparison import is_same
 from chatbot.memory.exchanges import exchange_draft, exchanges_in
 from chatbot.memory.memorability import Memorability
+from chatbot.memory.memory import Memory
 from chatbot.memory.origins import marks_of_fact
 from chatbot.memory.record import is_session_id
-from chatbot.memory.remembering import Remembering
 from chatbot.memory.writing import Draft
 from chatbot.stores.access import SENSITIVITIES, VISIBILITIES, Sensitivity, Visibility, default_visibility
 from chatbot.stores.base import TranscriptStore
@@ -202,7 +202,8 @@ class Importer:
         if not item.observations:
             record = await self._remember_said(record, item.entries, given.id)
         receipts = [receipt | {"session": record.id} for receipt in item.receipts]
-        return await self._adopt(record, item.entries, told, key_values=item.key_values, receipts=receipts)
+        parts = {"key_values": item.key_values, "receipts": receipts, "attachments": item.attachments}
+        return await self._adopt(record, item.entries, told, **parts)
 
     async def _same_here(self, item: BundleSession) -> SessionRecord | None:
         """Return the session of that id if it begins with all the entries of the bundle."""
@@ -254,7 +255,7 @@ class Importer:
                 await memories.within(namespace=row.namespace).update(self._intake.became[row.id], derived_from=sources)
         await self._state(memories, item, session_id)
 
-    async def _state(self, memories: Remembering, item: MemoryExport, session_id: str | None) -> None:
+    async def _state(self, memories: Memory, item: MemoryExport, session_id: str | None) -> None:
         known = {
             (fact.subject, fact.predicate, fact.object)
             for fact in await memories.query_facts(session_id=session_id, ask=SENSITIVITIES, limit=EVERY)

@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from chatbot.memory.memory import Memory
 from chatbot.memory.origins import DIGEST, FROM, KEY, PLACES, Mark, Said, said_in
-from chatbot.memory.remembering import Remembering
 from chatbot.memory.tombstones import Tombstones
 from chatbot.memory.writing import Draft
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
@@ -57,13 +57,13 @@ class Intake:
         if item.place:
             self._held[item.place].add((item.key, item.digest()))
 
-    async def remember(self, memories: Remembering, items: Sequence[MemoryItem]) -> None:
+    async def remember(self, memories: Memory, items: Sequence[MemoryItem]) -> None:
         """Remember the items, each in its namespace, unless they exist."""
         for namespace in dict.fromkeys(each.namespace for each in items):
             own = memories.within(namespace=namespace) if namespace else memories
             await self._remember(own, [each for each in items if each.namespace == namespace])
 
-    async def _remember(self, memories: Remembering, items: Sequence[MemoryItem]) -> None:
+    async def _remember(self, memories: Memory, items: Sequence[MemoryItem]) -> None:
         known = await self.known(memories, items[0].namespace)
         new: list[tuple[MemoryItem, Draft]] = []
         for item in items:
@@ -86,7 +86,7 @@ class Intake:
         """Return True if an item with one of these marks was purged here and must stay out."""
         return self._tombstones is not None and self._tombstones.barred(marks)
 
-    def _marks(self, memories: Remembering, item: MemoryItem) -> list[Mark]:
+    def _marks(self, memories: Memory, item: MemoryItem) -> list[Mark]:
         """Return the marks that a purge of this item would have left (see `chatbot.memory.origins`)."""
         if self._tombstones is None or not self._tombstones.any():
             return []
@@ -108,7 +108,7 @@ class Intake:
         return known.earlier(item.place, self._held[item.place], has_ids=self._kind == MEMSTORE) if item.place else ()
 
     async def _update_earlier(
-        self, memories: Remembering, known: EarlierImports, row: Observation, item: MemoryItem
+        self, memories: Memory, known: EarlierImports, row: Observation, item: MemoryItem
     ) -> bool:
         """Update a row of an earlier import. Return False if the item is a new row."""
         if row is PENDING:
@@ -145,7 +145,7 @@ class Intake:
             if (place, key) != item.address and place not in before and (place != item.place or (key, digest) in held)
         }
 
-    async def _tie(self, memories: Remembering, known: EarlierImports, row: Observation, said: Said) -> None:
+    async def _tie(self, memories: Memory, known: EarlierImports, row: Observation, said: Said) -> None:
         """Record the files that contain a row. A row that an import added and no file contains any more is hidden."""
         metadata = known.tie(row, said)
         if not self._dry_run:
@@ -157,7 +157,7 @@ class Intake:
         """Return True if an import of this kind added the row; else a user stated the same independently."""
         return row.source == f"import:{self._kind}"
 
-    async def _count_only(self, memories: Remembering, new: Sequence[tuple[MemoryItem, Draft]]) -> None:
+    async def _count_only(self, memories: Memory, new: Sequence[tuple[MemoryItem, Draft]]) -> None:
         """Count what `_add` would do, without writing."""
         namespace = next((item.namespace for item, _ in new), "")
         if new and namespace not in self._said:
@@ -177,7 +177,7 @@ class Intake:
                 self._said[namespace].add(words)
                 self._report.add(draft)
 
-    async def _add(self, memories: Remembering, new: Sequence[tuple[MemoryItem, Draft]]) -> None:
+    async def _add(self, memories: Memory, new: Sequence[tuple[MemoryItem, Draft]]) -> None:
         for begin in range(0, len(new), _BATCH):
             batch = new[begin : begin + _BATCH]
             became = await memories.remember_all([draft for _, draft in batch], keep_going=True)
@@ -194,7 +194,7 @@ class Intake:
                 if each.outcome != "skipped":
                     self.became[item.key] = each.id
 
-    async def _mark(self, memories: Remembering, id_: str, draft: Draft) -> None:
+    async def _mark(self, memories: Memory, id_: str, draft: Draft) -> None:
         """Record an additional source of an existing row."""
         marks = dict(draft.metadata or {})
         for row in await memories.get([id_], ask=SENSITIVITIES, count_use=False) if PLACES in marks else ():
@@ -202,14 +202,14 @@ class Intake:
                 marks[PLACES] |= {place: {**keys, **marks[PLACES].get(place, {})}}
         await memories.update(id_, metadata=marks)
 
-    async def _change(self, memories: Remembering, row: Observation, item: MemoryItem) -> None:
+    async def _change(self, memories: Memory, row: Observation, item: MemoryItem) -> None:
         """Update a memory whose text was edited in the file."""
         self._report.changed += 1
         if not self._dry_run:
             draft = self._marked(item)
             await memories.update(row.id, **{name: getattr(draft, name) for name in _SAID}, metadata=draft.metadata)
 
-    async def known(self, memories: Remembering, namespace: str = "") -> EarlierImports:
+    async def known(self, memories: Memory, namespace: str = "") -> EarlierImports:
         """Return the rows of earlier imports of this kind, in any status."""
         if namespace not in self._known:
             rows = await memories.every(ask=SENSITIVITIES, statuses=STATUSES, metadata={FROM: self._kind})

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from chatbot.memory.remembering import Remembering
+from chatbot.memory.memory import Memory
 from chatbot.stores.access import Sensitivity
 from chatbot.stores.errors import LaterFormat
 from chatbot.stores.observation import Observation, Triple, parse_observation, parse_triple
@@ -38,7 +38,7 @@ class MemoryExport:
     broken: int = 0
 
 
-async def export_memories(memories: Remembering, ask: Collection[Sensitivity], **wanted: Any) -> MemoryExport:
+async def export_memories(memories: Memory, ask: Collection[Sensitivity], **wanted: Any) -> MemoryExport:
     """Return the current rows that match, with the facts taken from them; without a filter, also facts of no source."""
     rows = await memories.every(ask=ask, **wanted)
     found: dict[str, Triple] = {}

@@ -42,6 +42,8 @@ class SessionExport:
     facts: tuple[Triple, ...] = ()
     redacted: tuple[str, ...] = ()
     """Kinds of the secrets that were redacted."""
+    attachments: tuple[tuple[str, bytes], ...] = ()
+    """The files that messages name; only a bundle holds them."""
 
 
 async def export_session(memory: MemorySystem, session_id: str, *, memories: bool = True) -> SessionExport:
@@ -66,6 +68,7 @@ async def export_session(memory: MemorySystem, session_id: str, *, memories: boo
         observations,
         facts,
         tuple(dict.fromkeys((*spoken, *kept, *billed, *named))),
+        tuple([(name, data) for name in await session.attachments() if (data := await session.attachment(name))]),
     )
 
 

@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary
 
 from chatbot.stores.access import OWNER, Guard, View, may_see
 from chatbot.stores.caps import Weighed
+from chatbot.stores.conditions import passes, takes_missing, tests_of, written
 from chatbot.stores.consolidation import LASTING_TYPES, settled
 from chatbot.stores.documents import SEARCHED
 from chatbot.stores.events import STATUS_AFTER, Event
@@ -42,7 +43,7 @@ from chatbot.stores.observation import (
 from chatbot.stores.observations.ids import Ids
 from chatbot.stores.observations.labels import Labels, Written
 from chatbot.stores.observations.visible import Lines, Visible
-from chatbot.stores.query import EMPTY, FILTERED, LABELS, Filter, Labelled, Match, Order, key_of, written
+from chatbot.stores.query import EMPTY, FILTERED, LABELS, Filter, Labelled, Match, Order, key_of
 from chatbot.stores.records import format_time, micros, moment
 from chatbot.stores.row_state import RowState
 
@@ -387,14 +388,34 @@ class Table:
             for asked, name in FILTERED.items()
             if getattr(wanted, asked) not in {None, ()}
         ]
-        groups += [[_label(f"metadata.{key}", written(value))] for key, value in wanted.metadata.items()]
-        found: set[int] | None = None
+        exact = {key: value for key, value in wanted.metadata.items() if key[:1] != "$" and tests_of(value) is None}
+        groups += [[_label(f"metadata.{key}", written(value))] for key, value in exact.items()]
+        compared = {key: value for key, value in wanted.metadata.items() if key not in exact}
+        found = self._meeting(compared) if compared else None
         for group in sorted(groups, key=lambda labels: sum(len(self.labels.of(label)) for label in labels)):
             rows: set[int] = set()
             for label in group:
                 rows.update(self._without_any(label) if label in _EMPTY else self.labels.of(label))
             found = rows if found is None else found & rows
         return found
+
+    def _meeting(self, conditions: Mapping[str, Any]) -> set[int]:
+        """The rows of whose metadata all conditions hold, by their labels."""
+        return set.intersection(set(range(len(self))), *(self._holding(*each) for each in conditions.items()))
+
+    def _holding(self, name: str, asked: Any) -> set[int]:
+        if name == "$and":
+            return set.intersection(set(range(len(self))), *map(self._meeting, asked))
+        if name == "$or":
+            return set().union(*map(self._meeting, asked))
+        if name == "$not":
+            return set(range(len(self))) - self._meeting(asked)
+        if (tests := tests_of(asked)) is None:
+            return set(self.labels.of(_label(f"metadata.{name}", written(asked))))
+        start = _label(f"metadata.{name}", "")
+        held = {label[len(start) :]: numbers for label, numbers in self.labels.items() if label.startswith(start)}
+        found = set().union(*(numbers for value, numbers in held.items() if passes(json.loads(value), tests)))
+        return found | set(range(len(self))).difference(*held.values()) if takes_missing(tests) else found
 
     def _without_any(self, empty: str) -> set[int]:
         """The rows that have nothing in the field whose label with an empty value is `empty`."""
@@ -469,11 +490,11 @@ class Table:
     def _values(self, name: str, numbers: Sequence[int]) -> list[Any]:
         """A field of `Match` for each of the rows."""
         if name == "session_id":
-            return [self.sessions[self.session_of[number]] for number in numbers]
+            return list(map(self.sessions.__getitem__, map(self.session_of.__getitem__, numbers)))
         if name == "importance":
-            return [self._rank(number) for number in numbers]
-        kept, value = getattr(self, name), COLUMNS[name].value
-        return [kept[number] if value is None else value(kept[number]) for number in numbers]
+            return list(map(self._rank, numbers))
+        kept, value = map(getattr(self, name).__getitem__, numbers), COLUMNS[name].value
+        return list(kept if value is None else map(value, kept))
 
     def beside(self, number: int, visible: Visible, reach: int) -> dict[int, int] | None:
         """The visible rows next to one in its session, with how far off they are; None for a row without a session."""

@@ -20,7 +20,7 @@ from shlex import quote
 from uuid import UUID
 
 from chatbot.stores import key_value_file, transcript, transcript_file
-from chatbot.stores.backend import Examination
+from chatbot.stores.backend import ATTACHMENTS, Examination, blob_name, is_blob_name
 from chatbot.stores.errors import DamagedFile, LaterFormat, StoreError
 from chatbot.stores.files import LOCK_NAME, Folder, below, locked, make_folder, opened, sync_folder
 from chatbot.stores.flaws import Flaw
@@ -259,6 +259,8 @@ def _session(home: Path, path: Path, sessions: FolderSessions, wish: Examination
         for name in (transcript_file.NAME, transcript_file.ARCHIVE_NAME):
             yield from _transcript(path, name)
         yield from bad_lines("sessions", path / "receipts.jsonl", verify=wish.verify)
+        if wish.verify:
+            yield from _attachments(path / ATTACHMENTS)
     except (StoreError, OSError) as error:
         yield Flaw("sessions", "bad", f"{path} cannot be read: {error}", f"ls -la {quote(str(path))}")
 
@@ -313,6 +315,17 @@ def _transcript(path: Path, name: str) -> Iterator[Flaw]:
     if data.strip(b"\0\n ") and not transcript.starts(data):
         what = f"{path / name} contains no entry: each begins with ### role — time"
         yield Flaw("sessions", "bad", what, f"$EDITOR {quote(str(path / name))}")
+
+
+def _attachments(path: Path) -> Iterator[Flaw]:
+    """Compare each attachment with its name, which is its checksum."""
+    names = [each.name for each in sorted(path.iterdir())] if path.is_dir() else []
+    for name in filter(is_blob_name, names):
+        with opened(path) as folder:
+            data = folder.read(name)
+        if blob_name(data, name[32:]) != name:
+            what = f"{path / name} was changed: its content does not match its name; replace it from a backup"
+            yield Flaw("sessions", "bad", what, f"ls -l {quote(str(path / name))}")
 
 
 def _made_whole(path: Path, name: str) -> str:

@@ -1,8 +1,9 @@
-"""Lines, documents and leases as files of one folder. Blocking.
+"""Lines, documents, leases and blobs as files of one folder. Blocking.
 
 <name>.jsonl     lines, see `chatbot.stores.json_lines`
 <name>           a document
 .<name>.lock     a lease; free again when its process ends, however it ends
+<name>/          blobs, each a file
 """
 
 from __future__ import annotations
@@ -14,7 +15,21 @@ from pathlib import Path
 from typing import Any
 
 from chatbot.stores import json_lines
-from chatbot.stores.backend import Document, Lease, Lines, Mark, Pen, Place, Reading, Record
+from chatbot.stores.backend import (
+    Blobs,
+    Document,
+    Lease,
+    Lines,
+    Mark,
+    Pen,
+    Place,
+    Reading,
+    Record,
+    blob_name,
+    checked_blob,
+    checked_blob_name,
+    is_blob_name,
+)
 from chatbot.stores.errors import InvalidValue, StoreBusy, UnsafePath
 from chatbot.stores.files import Folder, Stamp, below, locked, make_folder, opened, stamp
 from chatbot.stores.flaws import Flaw
@@ -45,6 +60,10 @@ class FilePlace(Place):
     def lease(self, name: str) -> FileLease:
         """See `Place`."""
         return FileLease(self, f".{_checked(name)}.lock")
+
+    def blobs(self, name: str) -> FileBlobs:
+        """See `Place`."""
+        return FileBlobs(self, _checked(name))
 
     def exposed(self) -> Iterator[Flaw]:
         """See `Place`: the folder, and everything below it."""
@@ -226,6 +245,53 @@ class FileLease(Lease):
     def release(self) -> None:
         """See `Lease`."""
         self._held.close()
+
+
+class FileBlobs(Blobs):
+    """A folder in the folder of its place, with a file for each blob; made when something is first put."""
+
+    def __init__(self, place: FilePlace, name: str) -> None:
+        self._place = place
+        self._folder = place.folder / name
+
+    def put(self, data: bytes, suffix: str = "") -> str:
+        """See `Blobs`. A file that no longer holds its content is replaced."""
+        name = blob_name(data, suffix)
+        with self._place.alone():  # raises where the place is gone, which must not be made anew
+            make_folder(self._folder)
+            with opened(self._folder) as folder:
+                if folder.stamp(name) is None or folder.read(name) != data:
+                    folder.replace(name, data)
+        return name
+
+    def read(self, name: str) -> bytes | None:
+        """See `Blobs`."""
+        checked_blob_name(name)
+        try:
+            with opened(self._folder) as folder:
+                data = folder.read(name)
+        except FileNotFoundError:
+            return None
+        return checked_blob(name, data)
+
+    def sizes(self) -> dict[str, int]:
+        """See `Blobs`. Files of other names are not ours."""
+        try:
+            with opened(self._folder) as folder:
+                stamps = {name: folder.stamp(name) for name in filter(is_blob_name, folder.names())}
+        except FileNotFoundError:
+            return {}
+        return {name: each.size for name, each in stamps.items() if each is not None}
+
+    def drop(self, name: str) -> None:
+        """See `Blobs`."""
+        checked_blob_name(name)
+        try:
+            with self._place.alone(), opened(self._folder) as folder:
+                folder.remove(name)
+                folder.sync()
+        except FileNotFoundError:
+            return
 
 
 def _checked(name: str) -> str:

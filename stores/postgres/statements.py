@@ -83,6 +83,14 @@ UPDATE chatbot.document SET name = %(aside)s
 WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s AND value IS NOT NULL
 """
 
+SIZES_OF_BLOBS = """
+SELECT name, octet_length(value) FROM chatbot.document
+WHERE identity = %(identity)s AND session = %(session)s AND starts_with(name, %(kind)s) AND value IS NOT NULL
+"""
+DROP_BLOB = """
+DELETE FROM chatbot.document WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s
+"""
+
 _TAKE_LEASE = """
 INSERT INTO chatbot.lease AS l (identity, session, name, holder, until)
 SELECT %(identity)s, %(session)s, %(name)s, %(holder)s, clock_timestamp() + make_interval(secs => %(ttl)s) FROM there

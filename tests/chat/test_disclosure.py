@@ -1,5 +1,6 @@
 """What a provider is not to be sent from memory: no prompt holds it, no tool gives it, and the receipt says so."""
 
+import json
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -183,21 +184,19 @@ async def test_we_know_the_tools_that_answer_from_memory(memory: MemorySystem) -
     assert {tool.spec.name for tool in tools} == MEMORY_TOOLS
 
 
-AT_SERVERS = {"memory_list", "memory_confirm", "memory_profile", "memory_profile_set"}
-"""Tools that prompts have no room for."""
+FIRST = {"memory_search", "memory_get", "memory_write", "memory_supersede", "memory_forget", "memory_more"}
+"""Tools that prompts describe one by one, and the one for the rest."""
 
 
 @pytest.mark.parametrize(
     ("setting", "offered"),
     [
-        ("", MEMORY_TOOLS - AT_SERVERS),
-        ('sensitivity = "public"', MEMORY_TOOLS - AT_SERVERS - {"session_read", "session_search"}),
-        ("memory = false", frozenset()),
+        ("", FIRST),
+        ('sensitivity = "public"', FIRST),
+        ("memory = false", set[str]()),
     ],
 )
-async def test_a_provider_is_not_offered_tools_whose_answers_are_withheld(
-    setting: str, offered: frozenset[str]
-) -> None:
+async def test_a_provider_is_not_offered_tools_whose_answers_are_withheld(setting: str, offered: set[str]) -> None:
     Path("asked.toml").write_text(f'[model]\nname = "scripted"\n[providers.scripted]\n{setting}\n', encoding="utf-8")
     async with Runtime(Options(config=Path("asked.toml"))) as runtime:
         session = await runtime.new_session()
@@ -205,6 +204,10 @@ async def test_a_provider_is_not_offered_tools_whose_answers_are_withheld(
         toolbox = runtime.tools(session)
         await toolbox.complete()
         assert {spec.name for spec in toolbox.specs} == offered
+        asked = ToolCall("c", "memory_more", json.dumps({"tool": "session_search", "arguments": {"query": "x"}}))
+        results = await toolbox.run([asked, ToolCall("d", "session_search", '{"query": "x"}')])
+        assert [result.is_error for result in results] == [bool(setting)] * 2
+        assert not setting or "session_search" not in repr(toolbox.specs)
 
 
 def test_why_says_what_was_withheld_from_whom() -> None:

@@ -164,7 +164,7 @@ async def test_whatever_a_model_sends_is_answered_in_json(data: st.DataObject) -
             tool.spec.name: tool.spec.parameters["properties"] for tool in agent_tools(agent_context(memory, "chat"))
         }
         for tool in tools:
-            names = st.sampled_from([*wholes[tool.spec.name], MORE])
+            names = st.sampled_from([*wholes.get(tool.spec.name, ("tool", "arguments")), MORE])
             arguments = data.draw(st.dictionaries(names, JSON, max_size=4))
             [result] = await toolbox.run([ToolCall("c", tool.spec.name, json.dumps(arguments))])
             answer = json.loads(result.content)
@@ -173,7 +173,7 @@ async def test_whatever_a_model_sends_is_answered_in_json(data: st.DataObject) -
 
 async def test_every_schema_is_strict(memory: MemorySystem) -> None:
     tools = agent_tools(agent_context(memory, "chat"))
-    assert len(tools) == 18
+    assert len(tools) == 22
     for tool in tools:
         schema = tool.spec.parameters
         assert tool.spec.description
@@ -183,19 +183,71 @@ async def test_every_schema_is_strict(memory: MemorySystem) -> None:
 
 
 async def test_the_schemas_take_little_of_every_prompt(session: SessionHandle, memory: MemorySystem) -> None:
-    assert estimate([], [tool.spec for tool in memory_tools(session, memory)]) < 1_300  # 750 of cl100k, written tightly
+    assert estimate([], Toolbox(memory_tools(session, memory)).specs) <= 900
 
 
 async def test_a_short_schema_reaches_every_argument_of_the_whole_one(
     session: SessionHandle, memory: MemorySystem
 ) -> None:
     wholes = {tool.spec.name: tool.spec.parameters for tool in agent_tools(agent_context(memory, "chat"))}
-    for tool in memory_tools(session, memory):
+    *tools, others = memory_tools(session, memory)
+    for tool in tools:
         short, whole = tool.spec.parameters, wholes[tool.spec.name]
         named = {**short["properties"]}
         rest = named.pop(MORE, {"description": ""})["description"]
         assert {*named, *re.findall(r"(\w+)(?: \([^)]*\))?(?:, |$)", rest)} == {*whole["properties"]}
         assert short.get("required") == whole.get("required")
+    for tool in tools:
+        if not tool.is_offered:
+            [listed] = re.findall(rf"\b{tool.spec.name}\((.*?)\): ", others.spec.description)
+            words = re.findall(r"\w+", re.sub(r"\([^)]*\)", "", listed))
+            assert {*words} == {*wholes[tool.spec.name]["properties"]}
+    assert {tool.spec.name for tool in tools} == wholes.keys() - {
+        *("memory_list", "memory_confirm", "memory_profile", "memory_profile_set")
+    }
+
+
+async def test_a_model_finds_writes_corrects_and_forgets_by_what_prompts_describe(
+    session: SessionHandle, memory: MemorySystem
+) -> None:
+    """Only tools of the prompt are called, with arguments as careless models send them."""
+    old = await session.remember("Sam's locker is 12", people=["Sam"])
+    model = ScriptedModel()
+    chat = _chat(model, session, memory)
+
+    async def ask(*calls: ToolCall) -> list[Any]:
+        asked = model.prompts[:]
+        model._replies = [*([""] * len(asked)), list(calls), "done"]
+        receipt = await chat.turn("go on")
+        assert not [tool for tool in receipt.tools if tool["error"]]
+        offered = {spec.name for spec in model.tools[-1]}
+        assert {call.name for call in calls} <= offered
+        return [json.loads(message.content) for message in model.prompts[-1] if message.role == "tool"][-len(calls) :]
+
+    more = {"importance": "0.9", "concepts": "gotcha", "facts": "Sam moved", "related_files": "gym.md"}
+    written, found = await ask(
+        _call("memory_write", id="w", title="Sam's locker is 47", more=json.dumps(more)),
+        _call("memory_search", id="s", query="locker", limit="5"),
+    )
+    assert found["hits"][0]["title"].startswith("Sam's locker")
+    [row] = await session.get([written["id"]])
+    assert (row.importance, row.concepts, row.facts, row.files_read) == (0.9, ("gotcha",), ("Sam moved",), ("gym.md",))
+    await ask(_call("memory_supersede", old=old.id, new=written["id"]))
+    by_file, by_concept, history = await ask(
+        _call("memory_search", id="f", query="", more={"files": "gym.md"}),
+        _call("memory_search", id="c", query="", concepts=["gotcha"]),
+        _call("memory_more", id="h", tool="memory_history", arguments={"observation_id": old.id}),
+    )
+    assert _ids(by_file["hits"]) == _ids(by_concept["hits"]) == [written["id"]]
+    assert {version["status"] for version in history["versions"]} == {"active", "superseded"}
+    await ask(_call("memory_more", tool="memory_state", subject="Sam", predicate="has", object="locker 47"))
+    [facts] = await ask(_call("memory_more", tool="memory_facts", arguments='{"subject": "Sam"}'))
+    assert [fact["object"] for fact in facts["facts"]] == ["locker 47"]
+    await ask(_call("memory_forget", ids=written["id"]))
+    assert not [hit for hit in await session.search("locker") if hit.observation.id == written["id"]]
+    assert {receipt["tools"][0]["name"] for receipt in await session.receipts() if receipt["tools"]} >= {
+        *("memory_write", "memory_state", "memory_facts", "memory_forget")
+    }
 
 
 async def test_arguments_are_taken_as_they_are_meant(use: Use) -> None:

@@ -200,6 +200,7 @@ async def test_a_memory_that_fails_leaves_a_plain_chat_that_says_so(memory: Memo
     assert any("memory" in notice for notice in receipt.notices)
 
 
+@pytest.mark.nightly
 async def test_a_thousand_turns_later_a_prompt_is_no_longer_than_before(memory: MemorySystem, clock: Clock) -> None:
     session = await memory.create_session(STORES, "chat")
     model = ScriptedModel(["Noted."])

@@ -244,6 +244,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
+@pytest.mark.nightly
 async def test_processes_that_end_one_session_and_maintain_at_once_agree() -> None:
     configure("[maintenance]\nconsolidate_every_hours = 0\ncompress_every_hours = 0", summarize="least = 1")
     async with Runtime(model=ScriptedModel(["Noted."])) as runtime:

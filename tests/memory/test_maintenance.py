@@ -15,7 +15,7 @@ from chatbot.memory import MemorySystem
 from chatbot.memory.maintenance.policy import Policy, Rule
 from chatbot.memory.maintenance.report import Report
 from chatbot.memory.maintenance.upkeep import NAME
-from chatbot.memory.remembering import Memories
+from chatbot.memory.memory import Memory
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.files import locked
 from chatbot.stores.observation import STATUSES, Observation, estimate_tokens
@@ -24,7 +24,7 @@ from tests.patience import PATIENCE_S
 BEGIN = datetime(2026, 3, 4, tzinfo=UTC)
 
 
-class Memory:
+class Maintained:
     """A memory on files, with a clock that is set by hand."""
 
     def __init__(self, folder: Path) -> None:
@@ -37,7 +37,7 @@ class Memory:
         return MemorySystem(self.home, settings=self.settings, clock=lambda: self.now)
 
     @property
-    def memories(self) -> Memories:
+    def memories(self) -> Memory:
         return self.system.memories("chat")
 
     async def keep(self, title: str, **draft: Any) -> str:
@@ -62,13 +62,13 @@ class Memory:
 
 
 @pytest.fixture
-async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
-    memory = Memory(tmp_path)
+async def memory(tmp_path: Path) -> AsyncIterator[Maintained]:
+    memory = Maintained(tmp_path)
     async with memory.system:
         yield memory
 
 
-async def test_what_is_alike_and_old_becomes_one_that_says_it_all(memory: Memory) -> None:
+async def test_what_is_alike_and_old_becomes_one_that_says_it_all(memory: Maintained) -> None:
     ids = await memory.alike(3, tags=["house"], people=["Ada"], facts=["it leaks"])
     young = await memory.after(6)
     assert young.counts()["compress"] == 0
@@ -88,7 +88,7 @@ async def test_what_is_alike_and_old_becomes_one_that_says_it_all(memory: Memory
     assert hit.observation.id == summary.id
 
 
-async def test_what_is_meant_to_last_is_found_as_important_as_ever_and_fades_for_caps_alone(memory: Memory) -> None:
+async def test_what_is_meant_to_last_is_found_as_important_as_ever_and_fades_for_caps_alone(memory: Maintained) -> None:
     note, decision = [await memory.keep(f"the blue door is a {each}", type=each) for each in ("note", "decision")]
     await memory.after(400)
     assert [(await memory.row(each)).strength for each in (note, decision)] == [0.1, 0.1]
@@ -104,7 +104,7 @@ WAYS = (
 BESIDE = ("The blood test at the clinic is on Monday.", "I gave blood at the hospital.", "Coffee of the dark type.")
 
 
-async def test_what_was_said_in_several_sessions_ranks_no_lower_as_one(memory: Memory) -> None:
+async def test_what_was_said_in_several_sessions_ranks_no_lower_as_one(memory: Maintained) -> None:
     async def place() -> int:
         hits = (await memory.memories.recall("What is my blood type?", limit=10)).hits
         texts = [hit.observation.user_text if hit.observation else "" for hit in hits]
@@ -143,7 +143,7 @@ async def test_what_was_said_in_several_sessions_ranks_no_lower_as_one(memory: M
     ],
 )
 async def test_a_statement_and_its_denial_are_never_merged(
-    memory: Memory, said: str, denied: str, summarize_after_days: float
+    memory: Maintained, said: str, denied: str, summarize_after_days: float
 ) -> None:
     session = await memory.system.create_session(["basic_session", "observations"], "chat")
     for n in range(4):
@@ -165,7 +165,7 @@ async def test_a_statement_and_its_denial_are_never_merged(
         ("Glad everyone had fun!", "Glad you had fun!", "Have fun, everyone!"),
     ],
 )
-async def test_small_talk_is_not_alike(memory: Memory, texts: tuple[str, ...]) -> None:
+async def test_small_talk_is_not_alike(memory: Maintained, texts: tuple[str, ...]) -> None:
     for text in texts:
         await memory.keep(text)
     assert not (await memory.after(30)).counts()["compress"]
@@ -173,7 +173,9 @@ async def test_small_talk_is_not_alike(memory: Memory, texts: tuple[str, ...]) -
 
 @pytest.mark.parametrize("kind", ["compress", "summarize"])
 @pytest.mark.parametrize("length", [20, 200, 900, 2_000])
-async def test_a_digest_takes_250_tokens_at_most_and_says_everything(memory: Memory, kind: str, length: int) -> None:
+async def test_a_digest_takes_250_tokens_at_most_and_says_everything(
+    memory: Maintained, kind: str, length: int
+) -> None:
     session = await memory.system.create_session(["basic_session", "observations"], "chat")
     texts = [f"The green kettle {n} in the workshop of Mr. Li costs {n}.50. ".ljust(length, "x") for n in range(12)]
     for text in texts:
@@ -187,7 +189,7 @@ async def test_a_digest_takes_250_tokens_at_most_and_says_everything(memory: Mem
     assert (len(rows) < len(texts)) is (length < 250)
 
 
-async def test_a_second_run_does_nothing(memory: Memory) -> None:
+async def test_a_second_run_does_nothing(memory: Maintained) -> None:
     await memory.alike(3)
     await memory.keep("something else")
     first = await memory.after(10)
@@ -197,7 +199,7 @@ async def test_a_second_run_does_nothing(memory: Memory) -> None:
     assert (memory.home / "observations.jsonl").read_bytes() == before
 
 
-async def test_a_clock_that_jumped_back_changes_nothing(memory: Memory) -> None:
+async def test_a_clock_that_jumped_back_changes_nothing(memory: Maintained) -> None:
     await memory.keep("something")
     await memory.after(10)
     before = (memory.home / "observations.jsonl").read_bytes()
@@ -218,7 +220,7 @@ async def test_a_clock_that_jumped_back_changes_nothing(memory: Memory) -> None:
         {"expires_at": BEGIN + timedelta(days=400)},
     ],
 )
-async def test_what_is_guarded_or_meant_otherwise_is_never_merged_in(memory: Memory, other: dict[str, Any]) -> None:
+async def test_what_is_guarded_or_meant_otherwise_is_never_merged_in(memory: Maintained, other: dict[str, Any]) -> None:
     await memory.alike(2)
     odd = await memory.keep("the green kettle in the workshop kitchen leaks again, number 7", **other)
     assert not (await memory.after(30)).counts()["compress"]
@@ -227,7 +229,7 @@ async def test_what_is_guarded_or_meant_otherwise_is_never_merged_in(memory: Mem
     assert (await memory.row(odd)).status == "active"
 
 
-async def test_namespaces_and_agents_are_never_mixed(memory: Memory) -> None:
+async def test_namespaces_and_agents_are_never_mixed(memory: Maintained) -> None:
     words = "the green kettle in the workshop kitchen leaks again, number"
     for number, agent in enumerate(("a", "a", "b")):
         for space in ("", "work"):
@@ -244,7 +246,7 @@ async def test_namespaces_and_agents_are_never_mixed(memory: Memory) -> None:
             assert len({(row.agent_id, row.namespace) for row in rows}) == 1
 
 
-async def test_what_facts_were_taken_from_stays_and_so_do_they(memory: Memory) -> None:
+async def test_what_facts_were_taken_from_stays_and_so_do_they(memory: Maintained) -> None:
     ids = await memory.alike(4)
     await memory.memories.store_fact("kettle", "is", "green", source=ids[1])
     report = await memory.after(30)
@@ -253,7 +255,7 @@ async def test_what_facts_were_taken_from_stays_and_so_do_they(memory: Memory) -
     assert len(await memory.memories.query_facts(subject="kettle")) == 1
 
 
-async def test_much_that_is_alike_becomes_several_summaries_that_fit_a_prompt(memory: Memory) -> None:
+async def test_much_that_is_alike_becomes_several_summaries_that_fit_a_prompt(memory: Maintained) -> None:
     for number in range(40):
         await memory.keep("the green kettle leaks", narrative=f"at the {number}th time " + f"drop{number} " * 40)
     await memory.after(30, Policy(similarity=0.3))
@@ -265,7 +267,7 @@ async def test_much_that_is_alike_becomes_several_summaries_that_fit_a_prompt(me
     assert all(f"at the {number}th time" in said for number in range(40))
 
 
-async def test_rules_put_away_and_delete_by_type_and_age_and_say_why(memory: Memory) -> None:
+async def test_rules_put_away_and_delete_by_type_and_age_and_say_why(memory: Maintained) -> None:
     note, event, decision = [await memory.keep(f"a {each}", type=each) for each in ("note", "event", "decision")]
     policy = Policy(
         rules=(Rule(types=("event",), archive_after_days=10, delete_after_days=40), Rule(archive_after_days=30))
@@ -278,7 +280,7 @@ async def test_rules_put_away_and_delete_by_type_and_age_and_say_why(memory: Mem
     assert await memory.why(note) == ("archive", "maintenance", "note untouched for 30 days")
 
 
-async def test_a_run_puts_away_however_many_are_due_a_thousand_in_a_line(memory: Memory) -> None:
+async def test_a_run_puts_away_however_many_are_due_a_thousand_in_a_line(memory: Maintained) -> None:
     await asyncio.gather(*(memory.keep(f"event {number}", type="event") for number in range(1_500)))
     policy = Policy(rules=(Rule(types=("event",), archive_after_days=10),), rows_per_run=100, similarity=0)
     report = await memory.after(30, policy)
@@ -288,7 +290,7 @@ async def test_a_run_puts_away_however_many_are_due_a_thousand_in_a_line(memory:
     assert (await memory.after(0, policy)).finished  # for what is put away does not fade any more
 
 
-async def test_the_first_rule_that_covers_a_row_holds_when_it_rests_too(memory: Memory) -> None:
+async def test_the_first_rule_that_covers_a_row_holds_when_it_rests_too(memory: Maintained) -> None:
     clerk = await memory.system.create_session(["observations"], "clerk")
     theirs = (await clerk.remember("a note of the clerk")).id
     note, event = [await memory.keep(f"a {each}", type=each) for each in ("note", "event")]
@@ -304,7 +306,7 @@ async def test_the_first_rule_that_covers_a_row_holds_when_it_rests_too(memory: 
     assert [(await memory.row(each)).status for each in (theirs, event, note)] == ["archived", "archived", "deleted"]
 
 
-async def test_use_keeps_what_rules_would_put_away(memory: Memory) -> None:
+async def test_use_keeps_what_rules_would_put_away(memory: Maintained) -> None:
     used = await memory.keep("the blue door")
     policy = Policy(rules=(Rule(archive_after_days=10),))
     await memory.after(9, policy)
@@ -313,7 +315,7 @@ async def test_use_keeps_what_rules_would_put_away(memory: Memory) -> None:
     assert (await memory.row(used)).status == "active"
 
 
-async def test_caps_of_rules_and_sessions_put_away_what_matters_least(memory: Memory) -> None:
+async def test_caps_of_rules_and_sessions_put_away_what_matters_least(memory: Maintained) -> None:
     session = await memory.system.create_session(["observations"], "chat")
     ids = [(await session.remember(f"thing{n} word{n}", importance=n / 10)).id for n in range(6)]
     others = [await memory.keep(f"other{n} text{n}", type="event", importance=n / 10) for n in range(4)]
@@ -323,7 +325,7 @@ async def test_caps_of_rules_and_sessions_put_away_what_matters_least(memory: Me
     assert "more than 4 in one session" in await memory.why(ids[0])
 
 
-async def test_old_sessions_are_rolled_up_and_young_ones_are_not(memory: Memory) -> None:
+async def test_old_sessions_are_rolled_up_and_young_ones_are_not(memory: Maintained) -> None:
     old = await memory.system.create_session(["observations"], "chat")
     ids = [(await old.remember(f"thing{n} word{n} topic{n}")).id for n in range(4)]
     kept = (await old.remember("we decided on oak", type="decision")).id
@@ -341,7 +343,7 @@ async def test_old_sessions_are_rolled_up_and_young_ones_are_not(memory: Memory)
     assert (await memory.row(kept)).status == "active"
 
 
-async def test_what_was_deleted_is_erased_in_time_but_not_what_something_was_made_from(memory: Memory) -> None:
+async def test_what_was_deleted_is_erased_in_time_but_not_what_something_was_made_from(memory: Maintained) -> None:
     gone, source = await memory.keep("a secret plan"), await memory.keep("a source")
     await memory.keep("made of it", derived_from=[source])
     await memory.memories.forget(gone, source)
@@ -356,7 +358,7 @@ async def test_what_was_deleted_is_erased_in_time_but_not_what_something_was_mad
     assert (await memory.row(source)).status == "deleted"
 
 
-async def test_merged_originals_go_in_time_and_leave_their_summary_and_the_reason(memory: Memory) -> None:
+async def test_merged_originals_go_in_time_and_leave_their_summary_and_the_reason(memory: Maintained) -> None:
     ids = await memory.alike(4)
     [deed] = (await memory.after(8, Policy())).deeds[-1:]
     assert (deed.kind, set(deed.ids)) == ("compress", set(ids))
@@ -376,7 +378,7 @@ async def test_merged_originals_go_in_time_and_leave_their_summary_and_the_reaso
     assert await memory.memories.purge(ids[0]) == [deed.by]  # who erases what was said erases what is left of it
 
 
-async def test_the_history_of_what_is_meant_to_last_stays(memory: Memory) -> None:
+async def test_the_history_of_what_is_meant_to_last_stays(memory: Maintained) -> None:
     old = await memory.keep("the port is 1", type="identity", subject="port")
     await memory.keep("the port is 2", type="identity", subject="port", supersedes=old)
     policy = Policy(erase_after_days=1, rules=(Rule(delete_after_days=1),))
@@ -385,7 +387,7 @@ async def test_the_history_of_what_is_meant_to_last_stays(memory: Memory) -> Non
     assert [each.observation.title for each in await memory.memories.history(old)] == ["the port is 1", "the port is 2"]
 
 
-async def test_what_is_needed_does_not_have_the_journal_rewritten_again_and_again(memory: Memory) -> None:
+async def test_what_is_needed_does_not_have_the_journal_rewritten_again_and_again(memory: Maintained) -> None:
     gone, source = await memory.keep("a plan"), await memory.keep("a source")
     await memory.keep("made of it", derived_from=[source])
     await memory.memories.forget(gone, source)
@@ -402,7 +404,7 @@ def _erased(report: Report) -> list[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("rows_per_run", [2_000, 4])
-async def test_a_dry_run_tells_what_would_be_done_and_does_nothing(memory: Memory, rows_per_run: int) -> None:
+async def test_a_dry_run_tells_what_would_be_done_and_does_nothing(memory: Maintained, rows_per_run: int) -> None:
     await memory.alike(3)
     await memory.keep("old event", type="event")
     put_away, forgotten = [await memory.keep(f"an old {each}", type="bugfix") for each in ("bug", "typo")]
@@ -430,7 +432,7 @@ async def test_a_dry_run_tells_what_would_be_done_and_does_nothing(memory: Memor
     assert (counts["compress"], counts["archive"], counts["delete"], counts["erase"]) == (3, 1, 1, 1)
 
 
-async def test_a_run_looks_at_so_many_rows_and_the_next_one_goes_on(memory: Memory) -> None:
+async def test_a_run_looks_at_so_many_rows_and_the_next_one_goes_on(memory: Maintained) -> None:
     ids = [await memory.keep(f"thing{n} word{n}") for n in range(5)]
     memory.now += timedelta(days=30)
     seen = []
@@ -443,7 +445,7 @@ async def test_a_run_looks_at_so_many_rows_and_the_next_one_goes_on(memory: Memo
     assert [(await memory.row(each)).strength for each in ids] == [0.1] * 5
 
 
-async def test_a_cursor_whose_row_was_erased_begins_again(memory: Memory) -> None:
+async def test_a_cursor_whose_row_was_erased_begins_again(memory: Maintained) -> None:
     ids = [await memory.keep(f"thing{n} word{n}") for n in range(4)]
     policy = Policy(rows_per_run=2, decay_per_day=0)
     assert (await memory.after(30, policy)).looked_at == 2
@@ -452,7 +454,9 @@ async def test_a_cursor_whose_row_was_erased_begins_again(memory: Memory) -> Non
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"consolidation": {}}', b'{"consolidation": 3}', b"\xff"])
-async def test_a_damaged_note_of_the_last_run_costs_nothing_but_a_new_beginning(memory: Memory, damage: bytes) -> None:
+async def test_a_damaged_note_of_the_last_run_costs_nothing_but_a_new_beginning(
+    memory: Maintained, damage: bytes
+) -> None:
     await memory.keep("something")
     (memory.home / NAME).write_bytes(damage)
     report = await memory.after(30, unless_within=timedelta(days=1), part="consolidation")
@@ -461,7 +465,7 @@ async def test_a_damaged_note_of_the_last_run_costs_nothing_but_a_new_beginning(
     assert (await memory.after(0, unless_within=timedelta(days=1), part="compression")).skipped == ""
 
 
-async def test_two_at_once_are_one_who_does_it_and_one_who_says_so(memory: Memory) -> None:
+async def test_two_at_once_are_one_who_does_it_and_one_who_says_so(memory: Maintained) -> None:
     await memory.alike(3)
     memory.now += timedelta(days=30)
     first, second = await asyncio.gather(memory.system.maintain(), memory.system.maintain())
@@ -471,7 +475,7 @@ async def test_two_at_once_are_one_who_does_it_and_one_who_says_so(memory: Memor
             assert (await other.maintain()).skipped == "under way"
 
 
-async def test_a_caller_maintains_only_what_it_may_see(memory: Memory) -> None:
+async def test_a_caller_maintains_only_what_it_may_see(memory: Maintained) -> None:
     ids = await memory.alike(3)
     memory.now += timedelta(days=30)
     async with MemorySystem(
@@ -493,7 +497,7 @@ async def test_a_memory_that_writes_nothing_is_maintained_too() -> None:
         assert sorted(row.status for row in page.rows) == ["active", "compressed", "compressed", "compressed"]
 
 
-async def test_many_processes_at_once_leave_each_row_in_one_place(memory: Memory, tmp_path: Path) -> None:
+async def test_many_processes_at_once_leave_each_row_in_one_place(memory: Maintained, tmp_path: Path) -> None:
     ids = [each for n in range(5) for each in await _family(memory, n)]
     script = (
         "import asyncio, sys\n"
@@ -515,6 +519,6 @@ async def test_many_processes_at_once_leave_each_row_in_one_place(memory: Memory
     assert sorted(each for row in summaries for each in row.derived_from) == sorted(ids)
 
 
-async def _family(memory: Memory, number: int) -> list[str]:
+async def _family(memory: Maintained, number: int) -> list[str]:
     words = " ".join(f"w{number}x{at}" for at in range(6))
     return [await memory.keep(f"{words} {each}") for each in ("one thing", "two things", "more")]

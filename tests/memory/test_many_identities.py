@@ -57,6 +57,7 @@ def quick_disk() -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="this system does not tell which descriptors are open")
 def test_three_hundred_identities_are_used_in_turn_with_few_descriptors(quick_disk: Path) -> None:
     command = [sys.executable, "-c", IDENTITIES, str(quick_disk / "homes")]

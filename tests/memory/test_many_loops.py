@@ -71,6 +71,7 @@ def _memory(home: Path | None) -> MemorySystem:
     return MemorySystem(home, embedder=Letters())
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("workers", [4, 16])
 @pytest.mark.parametrize("is_on_disk", [True, False])
 def test_one_memory_serves_many_threads_with_a_loop_each(memory_home: Path, workers: int, is_on_disk: bool) -> None:  # noqa: FBT001

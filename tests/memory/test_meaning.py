@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from chatbot.memory.meaning import Meaning, embedded_text
 from chatbot.messages import Usage
 from chatbot.models.embedding import LiteLLMEmbedder
 from chatbot.models.minilm import MiniLMEmbedder
+from chatbot.stores.access import View
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import OtherEmbedder
 from chatbot.stores.events import Event
@@ -64,6 +66,12 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield kept
 
 
+async def similar(meaning: Meaning, view: View, texts: Sequence[str], **more: Any) -> dict[str, float]:
+    """The cosine of each id that is near any of the texts."""
+    found = await meaning.nearest_to(view, await meaning.questions(texts), **more)
+    return {match.id: match.score for match in found}
+
+
 def note(number: int, title: str, **fields: object) -> Observation:
     return observation(number, title=title, **fields)
 
@@ -94,11 +102,11 @@ async def test_several_texts_are_one_call_and_the_best_of_them_counts(store: Obs
     async with Meaning(embedder, store) as meaning:
         await meaning.embed_missing()
         embedder.calls.clear()
-        found = await meaning.similar(OWNER, ["a", "b", " "])
+        found = await similar(meaning, OWNER, ["a", "b", " "])
         assert embedder.calls == [["a", "b"]]
         assert found == {IDS[1]: 1.0, IDS[0]: 1.0, IDS[2]: pytest.approx(0.707107)}
-        assert list(await meaning.similar(OWNER, ["a"], Filter(), limit=1)) == [IDS[0]]
-        assert await meaning.similar(OWNER, ["", "  "]) == {}
+        assert list(await similar(meaning, OWNER, ["a"], limit=1)) == [IDS[0]]
+        assert await similar(meaning, OWNER, ["", "  "]) == {}
 
 
 async def test_what_is_delicate_is_not_sent_away(store: ObservationStore) -> None:
@@ -118,16 +126,16 @@ async def test_a_failure_is_told_once_and_words_alone_count_for_a_while(store: O
     async with Meaning(embedder, store, notice=told.append) as meaning:
         await meaning.embed_missing()
         embedder.failure = ProviderFailed("letters: the provider is away")
-        assert await meaning.nearest(OWNER, ["a"]) == []
+        assert await similar(meaning, OWNER, ["a"]) == {}
         calls = len(embedder.calls)
-        assert await meaning.nearest(OWNER, ["a"]) == []
+        assert await similar(meaning, OWNER, ["a"]) == {}
         assert len(embedder.calls) == calls
     assert told == ["memory is searched by words alone: letters: the provider is away"]
     async with Meaning(embedder, store, notice=told.append, pause_s=0) as meaning:
-        assert await meaning.nearest(OWNER, ["a"]) == []
-        assert await meaning.nearest(OWNER, ["a"]) == []
+        assert await similar(meaning, OWNER, ["a"]) == {}
+        assert await similar(meaning, OWNER, ["a"]) == {}
         embedder.failure = None
-        assert len(await meaning.nearest(OWNER, ["a"])) == 1
+        assert len(await similar(meaning, OWNER, ["a"])) == 1
     assert len(told) == 2
 
 
@@ -135,7 +143,7 @@ async def test_an_embedder_that_is_slow_does_not_hold_up_an_answer(store: Observ
     embedder, told = LetterEmbedder(), list[str]()
     embedder.gate.clear()
     async with asyncio.timeout(PATIENCE_S), Meaning(embedder, store, notice=told.append, timeout_s=0.01) as meaning:
-        assert await meaning.nearest(OWNER, ["a"]) == []
+        assert await similar(meaning, OWNER, ["a"]) == {}
     assert told == ["memory is searched by words alone: letters: nothing came for 0.01 s"]
 
 
@@ -148,18 +156,18 @@ async def test_another_embedder_than_before_is_refused_with_what_to_do_until_all
     async with Meaning(LetterEmbedder("other", sends_away=True), store, notice=told.append, pause_s=0) as meaning:
         with pytest.raises(OtherEmbedder, match="made by letters with 26 dimensions, not by other"):
             await meaning.check()
-        assert await meaning.nearest(OWNER, ["a"]) == []
+        assert await similar(meaning, OWNER, ["a"]) == {}
         assert "chatbot memory reindex --embed" in told[0]
         assert await meaning.embed_again() == 1
         await meaning.check()
-        assert len(await meaning.nearest(OWNER, ["a"])) == 1
+        assert len(await similar(meaning, OWNER, ["a"])) == 1
 
 
 async def test_vectors_of_another_embedder_make_way_for_one_that_costs_nothing(store: ObservationStore) -> None:
     await store.commit(OWNER, adding(note(0, "aaa")))
     await Meaning(LetterEmbedder(), store).embed_missing()
     async with Meaning(LetterEmbedder("other"), store) as meaning:
-        assert len(await meaning.nearest(OWNER, ["a"])) == 1
+        assert len(await similar(meaning, OWNER, ["a"])) == 1
     assert (await store.vector_stats(OWNER)).model == "other"
 
 
@@ -195,7 +203,7 @@ async def test_writing_and_searching_go_on_while_the_embedder_works_in_the_backg
         while (await store.vector_stats(OWNER)).missing:
             meaning.begin()
             await asyncio.sleep(0)
-        assert list(await meaning.similar(OWNER, ["c"])) == [IDS[0]]
+        assert list(await similar(meaning, OWNER, ["c"])) == [IDS[0]]
 
 
 async def test_closing_stops_what_goes_on_in_the_background(store: ObservationStore) -> None:
@@ -221,7 +229,7 @@ async def test_with_minilm_a_question_finds_what_shares_no_word_with_it(tmp_path
         await store.commit(OWNER, adding(*[note(number, text) for number, text in enumerate(said)]))
         assert await meaning.embed_missing() == 3
         assert await store.match(OWNER, ["dog", "pet"], Filter()) == []
-        best, *_ = await meaning.similar(OWNER, ["Which dogs or pets are there?"])
+        best, *_ = await similar(meaning, OWNER, ["Which dogs or pets are there?"])
     assert best == IDS[0]
 
 
@@ -239,7 +247,7 @@ async def test_with_a_server_what_it_took_is_billed(tmp_path: Path, openai_url: 
     ):
         await store.commit(OWNER, adding(note(0, "aaaa"), note(1, "bbbb")))
         await meaning.embed_missing()
-        assert list(await meaning.similar(OWNER, ["a"])) == [IDS[0]]
+        assert list(await similar(meaning, OWNER, ["a"])) == [IDS[0]]
     assert costs == [pytest.approx(6e-6), pytest.approx(3e-6)]
 
 

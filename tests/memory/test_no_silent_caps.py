@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.memory.memory import Memory
 from chatbot.memory.profile_learning import PROPOSED
 from chatbot.memory.profile_lines import CATEGORY, SLOT
-from chatbot.memory.remembering import Remembering
 from chatbot.memory.writing import Draft
 from chatbot.stores.access import View
 from chatbot.stores.base import ObservationStore, TranscriptStore
@@ -64,6 +64,7 @@ COUNTED: dict[str, Callable[[SessionHandle], Awaitable[Any]]] = {
 }
 
 
+@pytest.mark.nightly
 async def test_lists_are_whole_or_as_long_as_they_are_asked_to_be(session: SessionHandle) -> None:
     for name, operation in COUNTED.items():
         assert len(await operation(session)) == ROWS, name
@@ -89,6 +90,7 @@ PROFILE: dict[str, Callable[[SessionHandle], Awaitable[Any]]] = {
 }
 
 
+@pytest.mark.nightly
 async def test_a_profile_is_whole_however_long_it_is() -> None:
     async with MemorySystem(None) as memory:
         session = await memory.create_session(("in_memory",), "chat")
@@ -150,7 +152,7 @@ async def test_a_store_says_in_the_type_where_it_returns_less_than_the_limit(
 def test_every_operation_that_returns_a_list_without_a_limit_is_counted_here() -> None:
     unlimited = {
         name
-        for kind in (Remembering, TranscriptStore)
+        for kind in (Memory, TranscriptStore)
         for name, operation in inspect.getmembers(kind, inspect.iscoroutinefunction)
         if str(inspect.signature(operation).return_annotation).startswith("list[") and not name.startswith("_")
     }

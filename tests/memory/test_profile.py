@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.memory.memory import Memory
 from chatbot.memory.profile_lines import Line, past_asked
-from chatbot.memory.remembering import Remembering
 from chatbot.memory.writing import Draft
 from chatbot.stores.access import GUEST_RIGHTS, TOOL_RIGHTS
 from chatbot.stores.errors import InvalidValue, MissingRight, UnknownObservation
@@ -45,7 +45,7 @@ async def session(system: MemorySystem) -> SessionHandle:
     return await system.create_session(STORES, "chat")
 
 
-async def say(memories: Remembering, clock: Clock, day: float, text: str, source: str = "chat") -> str:
+async def say(memories: Memory, clock: Clock, day: float, text: str, source: str = "chat") -> str:
     clock.now = max(clock.now, BEGIN + timedelta(days=day))
     draft = Draft(type="exchange", user_text=text, assistant_text="ok", source=source, created_at=day_of(day))
     [kept] = await memories.remember_all([draft])
@@ -293,3 +293,13 @@ async def test_lines_of_the_profile_are_not_recalled_beside_what_was_said(sessio
 )
 def test_a_question_names_the_time_that_it_is_about(asked: str, expected: datetime | None) -> None:
     assert past_asked(asked, BEGIN) == expected
+
+
+async def test_a_value_whose_successor_holds_since_before_it_never_held(session: SessionHandle, clock: Clock) -> None:
+    await say(session, clock, 100, "I live in Berlin.")
+    clock.now = day_of(120)
+    await session.profile_set("home", "Lisbon", since=day_of(10))
+    berlin = next(line for line in await session.profile_history("home") if line.value == "Berlin")
+    assert berlin.valid_to == berlin.valid_from == day_of(100)
+    assert told(await session.profile(as_of=day_of(110))) == {"home": "Lisbon"}
+    assert told(await session.profile(known_at=day_of(110))) == {"home": "Berlin"}

@@ -16,6 +16,7 @@ from chatbot.stores.files import locked
 from tests.patience import PATIENCE_S
 
 STORES = ["basic_session"]
+NIGHT = pytest.mark.nightly
 WORKER = """
 import asyncio, json, sys, time
 from chatbot.memory import MemorySystem
@@ -75,7 +76,9 @@ async def _session(home: Path) -> str:
         return (await memory.create_session(STORES, "chat")).id
 
 
-@pytest.mark.parametrize(("workers", "count"), [(8, 100), (16, 200)])
+@pytest.mark.parametrize(
+    ("workers", "count"), [(4, 25), pytest.param(8, 100, marks=NIGHT), pytest.param(16, 200, marks=NIGHT)]
+)
 async def test_entries_of_many_processes_are_all_there_once_and_in_order(
     memory_home: Path, workers: int, count: int
 ) -> None:

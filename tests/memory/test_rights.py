@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.memory.memory import Memory
 from chatbot.memory.record import SessionRecord
-from chatbot.memory.remembering import Memories
 from chatbot.memory.session_filter import SessionFilter
 from chatbot.memory.users import erase_user, export_user, users_in
 from chatbot.memory.writing import Draft
@@ -32,7 +32,7 @@ class Place:
     """Something of one principal's, and the same memory as the actor may use it."""
 
     memory: MemorySystem
-    memories: Memories
+    memories: Memory
     session: SessionHandle
     row: str
     task: str
@@ -96,6 +96,7 @@ MEMORIES: dict[str, tuple[str, str, Do]] = {
     "profile_set": ("write", "write", lambda p: p.memories.profile_set("home", "Graz")),
     "profile_proposals": ("read", "read", lambda p: p.memories.profile_proposals()),
     "profile_accept": ("chat", "chat", _unknown_of_others(lambda p: p.memories.profile_accept(p.proposal))),
+    "profile_reject": ("write", "read", _unknown_of_others(lambda p: p.memories.profile_reject(p.proposal))),
     "profile_pin": ("write", "read", _unknown_of_others(lambda p: p.memories.profile_pin("home"))),
     "profile_forget": ("write", "read", _unknown_of_others(lambda p: p.memories.profile_forget("home"))),
     "profile_history": ("read", "read", _unknown_of_others(lambda p: p.memories.profile_history("home"))),
@@ -131,6 +132,7 @@ SESSIONS: dict[str, tuple[str, str, Do]] = {
     "transcript_read_last": ("read", "read", lambda p: p.session.transcript_read_last()),
     "transcript_read_all": ("read", "read", lambda p: p.session.transcript_read_all()),
     "transcript_count": ("read", "read", lambda p: p.session.transcript_count()),
+    "summarize_episode": ("read", "read", lambda p: p.session.summarize_episode()),
     "transcript_stamp": ("", "", lambda p: p.session.transcript_stamp()),
     "transcript_drop_last": ("write", "curate", lambda p: p.session.transcript_drop_last(1)),
     "transcript_clear": ("write", "curate", lambda p: p.session.transcript_clear()),
@@ -152,6 +154,7 @@ SESSIONS: dict[str, tuple[str, str, Do]] = {
 
 SYSTEM: dict[str, tuple[str, str, Do]] = {
     "create_session": ("chat", "chat", lambda p: p.memory.create_session(STORES, "chat")),
+    "keyed_session": ("chat", "chat", lambda p: p.memory.keyed_session("k", ["in_memory"], "chat")),
     "load_session": ("", "", lambda p: p.memory.load_session(p.session.id, any_agent=True)),
     "list_sessions": ("read", "read", lambda p: p.memory.list_sessions()),
     "choose_sessions": ("read", "read", lambda p: p.memory.choose_sessions(SessionFilter())),
@@ -186,6 +189,7 @@ BESIDE: dict[str, set[Right]] = {
     "purging": {"read"},
     "profile_set": {"read"},
     "profile_accept": {"read", "write"},
+    "profile_reject": {"read"},
     "profile_pin": {"read"},
     "profile_forget": {"read"},
     "profile_learn": {"read"},
@@ -215,9 +219,9 @@ def _operations(kind: type) -> set[str]:
 
 def test_every_operation_says_which_right_it_needs() -> None:
     beside = _operations(AsyncResource)
-    assert _operations(Memories) == set(MEMORIES)
-    assert _operations(SessionHandle) - _operations(Memories) == set(SESSIONS)
-    assert _operations(MemorySystem) - _operations(Memories) - beside == set(SYSTEM) - {"users_in", "export_user"}
+    assert _operations(Memory) == set(MEMORIES)
+    assert _operations(SessionHandle) - _operations(Memory) == set(SESSIONS)
+    assert _operations(MemorySystem) - _operations(Memory) - beside == set(SYSTEM) - {"users_in", "export_user"}
 
 
 async def _place(system: MemorySystem, principal: str, rights: Collection[Right]) -> Place:

@@ -7,6 +7,7 @@ import pytest
 
 from chatbot.memory.changes import changes, statement
 from chatbot.memory.denial import contradict
+from chatbot.memory.profile_learning import in_first_person
 from chatbot.memory.slots import stated
 
 SETS = Path(__file__).parents[2] / "benchmarks" / "sets"
@@ -100,3 +101,14 @@ def test_no_message_takes_long_to_read(text: str) -> None:
     stated(text)
     statement(text)
     assert process_time() - begin < 0.5
+
+
+def test_facts_that_a_model_tells_of_the_user_fill_the_same_slots_and_no_wrong_ones() -> None:
+    for said, facts, labels in lines("extracted.txt"):
+        wanted = {each.strip().casefold() for each in labels.split(";") if each.strip()}
+        found = {
+            f"{slot}={value}".casefold()
+            for fact in facts.split(";")
+            for slot, value in filled(in_first_person(fact)).items()
+        }
+        assert found <= {each.removeprefix("?") for each in wanted}, said

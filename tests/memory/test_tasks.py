@@ -7,19 +7,19 @@ from typing import Any, get_args
 import pytest
 
 from chatbot.memory import MemorySystem
-from chatbot.memory.remembering import Memories
+from chatbot.memory.memory import Memory
 from chatbot.memory.tasks import OPEN, STARTUP
 from chatbot.memory.writing import Draft
 from chatbot.words import TaskStatus
 
 
 @pytest.fixture
-async def memory(memory_home: Path) -> AsyncIterator[Memories]:
+async def memory(memory_home: Path) -> AsyncIterator[Memory]:
     async with MemorySystem(memory_home) as system:
         yield system.memories("chat")
 
 
-async def _surface(memory: Memories, task_id: str) -> object:
+async def _surface(memory: Memory, task_id: str) -> object:
     [row] = await memory.get([task_id])
     return row.metadata.get("surface")
 
@@ -34,7 +34,7 @@ async def _surface(memory: Memories, task_id: str) -> object:
         ({"note": "ask Ada", "due": "May"}, "due May · ask Ada"),
     ],
 )
-async def test_details_are_told_on_one_line(memory: Memories, given: dict[str, Any], details: str) -> None:
+async def test_details_are_told_on_one_line(memory: Memory, given: dict[str, Any], details: str) -> None:
     task = await memory.add_task("Prune the roses", **given)
     assert task.details() == details
     started = await memory.update_task(task.id, status="in_progress")
@@ -43,7 +43,7 @@ async def test_details_are_told_on_one_line(memory: Memories, given: dict[str, A
 
 @pytest.mark.parametrize(("given", "surfaces"), [({}, True), ({"surface": STARTUP}, True), ({"surface": ""}, False)])
 async def test_an_open_task_surfaces_unless_told_not_to(
-    memory: Memories, given: dict[str, Any], *, surfaces: bool
+    memory: Memory, given: dict[str, Any], *, surfaces: bool
 ) -> None:
     task = await memory.add_task("Prune the roses", **given)
     assert [each.id for each in await memory.startup_tasks()] == [task.id] * surfaces
@@ -51,7 +51,7 @@ async def test_an_open_task_surfaces_unless_told_not_to(
     assert (started.surface == STARTUP) is surfaces
 
 
-async def test_a_task_of_an_earlier_release_surfaces_while_it_is_open(memory: Memories) -> None:
+async def test_a_task_of_an_earlier_release_surfaces_while_it_is_open(memory: Memory) -> None:
     rows = [
         Draft(title=status, type="task", metadata={"kind": "task", "status": status, **more})
         for status, more in [("pending", {}), ("in_progress", {}), ("completed", {"surface": STARTUP})]
@@ -62,7 +62,7 @@ async def test_a_task_of_an_earlier_release_surfaces_while_it_is_open(memory: Me
 
 
 @pytest.mark.parametrize("closed", [each for each in get_args(TaskStatus) if each not in OPEN])
-async def test_a_closed_task_surfaces_no_more_until_it_is_opened_again(memory: Memories, closed: str) -> None:
+async def test_a_closed_task_surfaces_no_more_until_it_is_opened_again(memory: Memory, closed: str) -> None:
     task = await memory.add_task("Prune the roses", surface=STARTUP)
     assert (await memory.update_task(task.id, status=closed, surface=STARTUP)).surface == ""
     assert await _surface(memory, task.id) is None
@@ -87,7 +87,7 @@ async def test_a_closed_task_surfaces_no_more_until_it_is_opened_again(memory: M
     ],
 )
 async def test_an_open_task_that_is_added_again_takes_the_new_details_and_keeps_the_others(
-    memory: Memories, again: dict[str, Any], changed: dict[str, str]
+    memory: Memory, again: dict[str, Any], changed: dict[str, str]
 ) -> None:
     first: dict[str, Any] = {"due": "2026-12-01", "priority": "high", "project": "House", "note": "before frost"}
     task = await memory.add_task("Prune the roses", **first)
@@ -98,7 +98,7 @@ async def test_an_open_task_that_is_added_again_takes_the_new_details_and_keeps_
     assert (second.id, len(await memory.tasks())) == (task.id, 1)
 
 
-async def test_a_closed_task_that_is_added_again_has_only_what_is_said_now(memory: Memories) -> None:
+async def test_a_closed_task_that_is_added_again_has_only_what_is_said_now(memory: Memory) -> None:
     task = await memory.add_task("Prune the roses", due="2026-12-01", priority="high", note="before frost")
     await memory.update_task(task.id, status="completed")
     again = await memory.add_task("Prune the roses", due="2027-12-01")

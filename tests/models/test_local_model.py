@@ -99,6 +99,7 @@ async def test_a_seed_gives_the_same_reply_whatever_is_left_in_the_cache() -> No
     assert 0 < end.usage.cached_tokens < end.usage.input_tokens - 1
 
 
+@pytest.mark.nightly
 async def test_seeds_make_a_difference() -> None:
     texts = set()
     for seed in (1, 2, 3):
@@ -141,6 +142,7 @@ async def test_stopping_midway_frees_the_engine() -> None:
         assert await _seconds(first_of(model, CAPITAL)) < 3 * much_s  # the story would go on for hundreds of tokens
 
 
+@pytest.mark.nightly
 async def test_stopping_while_the_prompt_is_read_frees_the_engine() -> None:
     whole, part = ([Message("user", " ".join(f"number {number}" for number in range(many)))] for many in (1200, 200))
     async with local(timeout_s=0.3) as model, local() as other:
@@ -234,6 +236,7 @@ async def test_litellm_itself_can_call_it() -> None:
     assert "Paris" in "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
 
 
+@pytest.mark.nightly
 async def test_any_gguf_file_runs_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine.gguf").symlink_to(find_model("smollm2-135m"))
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -39,6 +39,7 @@ async def test_each_vector_has_length_one_whatever_the_text() -> None:
         assert product(found, found) == pytest.approx(1, abs=1e-5)
 
 
+@pytest.mark.nightly
 async def test_a_text_has_the_same_vector_alone_and_among_others() -> None:
     [alone] = await vectors_of(EXAMPLES[0])
     among = await vectors_of("tea " * 300, *EXAMPLES, *["green tea"] * 200)

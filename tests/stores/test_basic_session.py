@@ -185,6 +185,7 @@ async def test_a_change_by_another_process_is_seen_at_once(tmp_path: Path, sessi
         assert await _said(ours, session, 1) == [str(number % 10)]
 
 
+@pytest.mark.nightly
 async def test_a_reader_beside_a_writer_sees_whole_entries_only(tmp_path: Path, session: SessionRef) -> None:
     writer, reader = BasicSessionStore(tmp_path, transcript_cap=10), BasicSessionStore(tmp_path, transcript_cap=10)
 

@@ -18,9 +18,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chatbot.memory.memory import Memory
 from chatbot.memory.profile_learning import PROPOSED
 from chatbot.memory.profile_lines import CATEGORY, SLOT, Line
-from chatbot.memory.remembering import Memories, Remembering
 from chatbot.memory.scope import Scope
 from chatbot.memory.slot_words import title_of
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, Clearance, View, may_see
@@ -111,7 +111,7 @@ class World:
     def __init__(self, store: ObservationStore, clearance: Clearance) -> None:
         self.store = store
         ids = count(5_000)
-        self.memories = Memories(
+        self.memories = Memory(
             Scope(store, clearance, lambda: NOW, lambda: UUID(f"{PREFIX}{next(ids):012x}"), agent_id="chat")
         )
 
@@ -128,12 +128,12 @@ async def filled(world: World, specs: Sequence[Spec], only: frozenset[str] | Non
 ASK = tuple(SENSITIVITIES)
 
 
-async def _profile(memories: Memories, _: str) -> list[list[Line]]:
+async def _profile(memories: Memory, _: str) -> list[list[Line]]:
     asked: list[dict[str, Any]] = [{}, {"slot": "home"}, {"as_of": NOW, "ask": ASK}, {"known_at": NOW, "ask": ASK}]
     return [await memories.profile(**each) for each in asked]
 
 
-READS: dict[str, Callable[[Memories, str], Awaitable[Any]]] = {
+READS: dict[str, Callable[[Memory, str], Awaitable[Any]]] = {
     "search": lambda memories, _: memories.search("zebra", limit=50, ask=ASK, count_use=False),
     "search_batch": lambda memories, _: memories.search_batch(["zebra", ""], limit=50, count_use=False),
     "recall": lambda memories, _: memories.recall("zebra again", limit=50, ask=ASK),
@@ -159,7 +159,7 @@ READS: dict[str, Callable[[Memories, str], Awaitable[Any]]] = {
     "reindex": lambda memories, _: memories.reindex(),
     "note_use": lambda memories, each: memories.note_use([each]),
 }
-WRITES: dict[str, Callable[[Memories, str], Awaitable[Any]]] = {
+WRITES: dict[str, Callable[[Memory, str], Awaitable[Any]]] = {
     "update": lambda memories, each: memories.update(each, title="mine"),
     "update_task": lambda memories, each: memories.update_task(each, status="completed"),
     "supersede": lambda memories, each: memories.supersede(each, IDS[0]),
@@ -171,6 +171,7 @@ WRITES: dict[str, Callable[[Memories, str], Awaitable[Any]]] = {
     "remember_all": lambda memories, each: memories.remember(f"after {each}", supersedes=each),
     "profile_set": lambda memories, each: memories.profile_set("home", f"zebra {int(each[-1], 16)}"),
     "profile_accept": lambda memories, each: memories.profile_accept(each),
+    "profile_reject": lambda memories, each: memories.profile_reject(each),
     "profile_pin": lambda memories, each: memories.profile_pin(each),
     "profile_learn": lambda memories, each: memories.profile_learn(["The user lives in Lisbon"], each, NOW),
     "profile_forget": lambda memories, each: memories.profile_forget(each),
@@ -186,7 +187,7 @@ WRITES: dict[str, Callable[[Memories, str], Awaitable[Any]]] = {
 }
 
 
-async def answer(operation: Callable[[Memories, str], Awaitable[Any]], world: World, about: str) -> str:
+async def answer(operation: Callable[[Memory, str], Awaitable[Any]], world: World, about: str) -> str:
     try:
         return repr(await operation(world.memories, about))
     except StoreError as error:
@@ -211,7 +212,7 @@ async def compared(specs: Sequence[Spec], clearance: Clearance, home: Path | Non
 
 
 async def alike(
-    operations: dict[str, Callable[[Memories, str], Awaitable[Any]]],
+    operations: dict[str, Callable[[Memory, str], Awaitable[Any]]],
     whole: World,
     seen: World,
     ids: Sequence[str],
@@ -247,6 +248,6 @@ def test_hidden_rows_make_no_difference_on_the_disk(clearance: Clearance, specs:
 
 def test_every_operation_on_memory_is_compared_here() -> None:
     operations = {
-        name for name, _ in inspect.getmembers(Remembering, inspect.iscoroutinefunction) if not name.startswith("_")
+        name for name, _ in inspect.getmembers(Memory, inspect.iscoroutinefunction) if not name.startswith("_")
     }
     assert operations == READS.keys() | WRITES.keys()

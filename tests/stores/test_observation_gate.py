@@ -17,9 +17,9 @@ import pytest
 
 from chatbot.embedding import Embedded, Embedder
 from chatbot.memory.meaning import Meaning
+from chatbot.memory.memory import Memory
 from chatbot.memory.profile_learning import PROPOSED
 from chatbot.memory.profile_lines import CATEGORY, OWN, SLOT
-from chatbot.memory.remembering import Memories, Remembering
 from chatbot.memory.scope import Scope
 from chatbot.messages import Usage
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, Sensitivity, View
@@ -399,10 +399,10 @@ class AllAlike(Embedder):
         return Embedded([vector([1.0, 1.0])] * len(texts), Usage(0, 0))
 
 
-async def _lines(zoo: Zoo, memories: Memories, view: View) -> dict[str, set[str]]:
+async def _lines(zoo: Zoo, memories: Memory, view: View) -> dict[str, set[str]]:
     """The same of a profile, whose lines the same rows are; no more is asked for than its operations ask for."""
     seen = zoo.seen(view, ["active"])
-    lined, proposed = [Memories(replace(memories._scope(), store=each)) for each in await _profiles(zoo)]
+    lined, proposed = [Memory(replace(memories._scope(), store=each)) for each in await _profiles(zoo)]
     ask = tuple(view.asked)
     is_own, is_whole = view.asked == set(OWN), view.asked == set(SENSITIVITIES)
     try:
@@ -433,7 +433,7 @@ async def _profiles(zoo: Zoo) -> list[InMemoryStore]:
     return zoo.profiles
 
 
-async def _remembered(zoo: Zoo, memories: Memories, view: View) -> dict[str, set[str]]:
+async def _remembered(zoo: Zoo, memories: Memory, view: View) -> dict[str, set[str]]:
     """For each operation that reads: the ids that it gives away, of those that are active and those that are not."""
     ask = tuple(view.asked)
     seen = zoo.seen(view, ["active"])
@@ -453,9 +453,7 @@ async def _remembered(zoo: Zoo, memories: Memories, view: View) -> dict[str, set
     found["recall"] = seen | recalled
     meaning = Meaning(AllAlike(), zoo.store)
     await meaning.embed_missing()
-    [alike] = await Memories(replace(memories._scope(), meaning=meaning)).like(
-        [("zebra", Filter())], limit=1000, ask=ask
-    )
+    [alike] = await Memory(replace(memories._scope(), meaning=meaning)).like([("zebra", Filter())], limit=1000, ask=ask)
     found["like"] = {hit.observation.id for hit in alike}
     counted = await memories.vector_stats(ask=ask)
     found["vector_stats"] = seen if counted.embedded + counted.missing == len(seen) else {"miscounted"}
@@ -493,7 +491,7 @@ WRITING = {
     "remember", "remember_all", "update", "supersede", "confirm", "forget", "archive", "restore", "purge",
     "purge_expired", "add_task", "update_task", "store_fact", "retract_fact", "add_alias", "summarize_session",
     "reindex", "note_use", "purge_fact",
-    "profile_set", "profile_accept", "profile_pin", "profile_forget", "profile_learn", "upsert",
+    "profile_set", "profile_accept", "profile_reject", "profile_pin", "profile_forget", "profile_learn", "upsert",
 }  # fmt: skip
 PREVIEWING = {"purging"}  # of every sensitivity and status; see `test_a_caller_erases_no_more_than_they_see`
 TRYING = {"drafted"}  # which makes a row of what it is given, and asks the store for nothing
@@ -502,7 +500,7 @@ TRYING = {"drafted"}  # which makes a row of what it is given, and asks the stor
 def test_every_operation_of_the_memory_is_known_here() -> None:
     operations = {
         name
-        for name, method in inspect.getmembers(Remembering, inspect.isfunction)
+        for name, method in inspect.getmembers(Memory, inspect.isfunction)
         if not name.startswith("_") and name not in {"within", "everywhere"}
     }
     assert operations == READING | WRITING | PREVIEWING | TRYING
@@ -516,7 +514,7 @@ def test_no_operation_of_the_memory_passes_the_gate(tmp_path: Path) -> None:
                 continue
             scope = Scope(zoo.store, view.clearance, lambda: NOW, uuid4, across=view.namespaces is None)
             space = "" if view.namespaces is None else next(iter(view.namespaces))
-            found = await _remembered(zoo, Memories(scope).within(namespace=space), view)
+            found = await _remembered(zoo, Memory(scope).within(namespace=space), view)
             assert found.keys() == READING
             for name, ids in found.items():
                 assert ids == zoo.seen(view, ["active"]), f"{name} through {view}"

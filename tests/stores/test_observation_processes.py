@@ -232,6 +232,7 @@ def test_uses_purges_and_compactions_at_the_same_time_lose_nothing(processes: li
     close(processes)
 
 
+@pytest.mark.nightly
 def test_pages_of_one_process_go_on_in_another(processes: list[RemoteStore]) -> None:
     asyncio.run(processes[0].commit(OWNER, adding(*(numbered(number) for number in range(25)))))
     seen: list[str] = []

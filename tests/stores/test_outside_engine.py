@@ -16,6 +16,7 @@ _SAMPLE = "Log and not kill and not processes or Shelf and not kill and not proc
 """What is tried of the kit where not everything is."""
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(4 * PATIENCE_S)
 def test_an_engine_on_sqlite_passes_the_kit_from_a_project_of_its_own(tmp_path: Path) -> None:
     project = tmp_path / "project"

@@ -171,6 +171,7 @@ def test_enough_for_a_batch_is_indexed_by_whoever_searched_and_closes(place: Pla
     assert place.analyses() == 0
 
 
+@pytest.mark.nightly
 def test_however_many_processes_come_and_go_segments_stay_few_and_little_is_analysed_again(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -330,6 +331,7 @@ def test_a_process_killed_while_it_writes_the_file_harms_nothing(place: Place, m
     assert place.holding("unmistak") == []
 
 
+@pytest.mark.nightly
 def test_processes_that_close_at_once_leave_a_whole_index(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     place.commit(*(adding(number) for number in range(1, 101)))
     processes = [process(place, 1000 * which, rounds=12, each=5) for which in range(1, 5)]
@@ -343,6 +345,7 @@ def test_processes_that_close_at_once_leave_a_whole_index(place: Place, caplog: 
     assert caplog.text == ""
 
 
+@pytest.mark.nightly
 def test_a_random_life_of_short_processes_finds_what_a_new_index_finds(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,6 +58,10 @@ class Door(ABC):
         kept = await self.run("remember", title=title, **fields)
         return kept["outcome"], kept["id"], kept.get("warning", "")
 
+    async def recall(self, text: str, **wanted: Any) -> list[str]:
+        """The ids of what a message recalls."""
+        return [_row(hit)["id"] for hit in _rows(await self.run("recall_memories", query=text, **wanted))]
+
     async def search(self, text: str, limit: int = 10, **wanted: str) -> list[tuple[str, float]]:
         """Ids and scores; `wanted` may be a `type`, and a time `after`."""
         types = {"types": [wanted.pop("type")]} if "type" in wanted else {}
@@ -118,8 +122,8 @@ class Door(ABC):
         """Titles of those that are open."""
         return [task["title"] for task in _rows(await self.run("list_tasks"))]
 
-    async def facts(self, subject: str) -> list[str]:
-        found = _rows(await self.run("list_facts", subject=subject))
+    async def facts(self, subject: str, **wanted: str) -> list[str]:
+        found = _rows(await self.run("list_facts", subject=subject, **wanted))
         return [f"{fact['subject']} {fact['predicate']} {fact['object']}" for fact in found]
 
     async def state_fact(self, subject: str, predicate: str, object_: str) -> str:
@@ -197,7 +201,9 @@ class Cli(Door):
             values = given.get(each.name, [])
             values = values if isinstance(values, list | tuple) else [values]
             words += [
-                part for value in values for part in ([] if each.is_positional else [f"--{called}"]) + [str(value)]
+                part
+                for value in values
+                for part in ([] if each.is_positional else [f"--{called.replace('_', '-')}"]) + [str(value)]
             ]
         return self._ask(*operation.cli.split(), *words, *(["--yes"] if operation.effect == "destroys" else []))
 

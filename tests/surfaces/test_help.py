@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.cli.arguments import build_parser
+from chatbot.cli.arguments import build_parser, with_question
 from chatbot.cli.exits import Exit
 from tests.patience import PATIENCE_S
 
@@ -128,6 +128,29 @@ def test_options_may_stand_before_and_after_the_command() -> None:
         assert (args.command, args.identity, args.model, args.text) == ("ask", "grace", "x", ["hi"])
 
 
+@pytest.mark.parametrize(
+    ("typed", "understood"),
+    [
+        (["what is love?"], ["ask", "what is love?"]),
+        (["-m", "scripted", "--json", "what is love?"], ["-m", "scripted", "--json", "ask", "what is love?"]),
+        (["-r", "tax return"], ["-r", "tax return"]),
+        (["ask", "what is love?"], ["ask", "what is love?"]),
+        (["qwerty"], ["qwerty"]),
+        ([" "], [" "]),
+        ([], []),
+    ],
+)
+def test_a_question_with_a_space_is_asked(typed: list[str], understood: list[str]) -> None:
+    assert with_question(typed) == understood
+
+
+def test_a_mistyped_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    for typed, hint in (("sesions", "did you mean 'sessions'?"), ("qwerty", "choose from ask, sessions")):
+        with pytest.raises(SystemExit):
+            build_parser().parse_args([typed])
+        assert f"there is no {typed!r}: {hint}" in capsys.readouterr().err
+
+
 def test_every_command_shows_examples_that_it_understands() -> None:
     parser = build_parser()
     for each in _parsers(parser):
@@ -140,5 +163,5 @@ def test_every_command_shows_examples_that_it_understands() -> None:
             assert not any(other.startswith("chatbot") for other in others), line
             name, *arguments = shlex.split(own)
             assert name == "chatbot", line
-            parsed = parser.parse_args(arguments)
+            parsed = parser.parse_args(with_question(arguments))
             assert each.prog.split()[1:2] in ([], [parsed.command]), line

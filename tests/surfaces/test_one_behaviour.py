@@ -35,7 +35,8 @@ async def test_the_same_scenario_gives_the_same_answers(
         async with door(name) as way_in:
             told[name] = await _scenario(way_in, session)
             if isinstance(way_in, Mcp):
-                assert way_in.used == await way_in.tools() - {"memory_profile", "memory_profile_set"}  # of people alone
+                of_people = {f"memory_profile{deed}" for deed in ("", "_set", "_proposals", "_reject")}
+                assert way_in.used == await way_in.tools() - of_people
     expected = told["library"]
     assert expected["search"] == ["tea", "cat"]
     assert expected["history"] == [("tea", "superseded"), ("coffee", "active")]
@@ -71,6 +72,9 @@ async def _scenario(way_in: Door, session: str) -> Answers:
         "search": [ids[each] for each, _ in hits],
         "scores": [score for _, score in hits],
         "hostile search": [ids[each] for each, _ in await way_in.search(HOSTILE)][:1],
+        "recalled": [ids[each] for each in await way_in.recall("green tea", limit=2)],
+        "as of": await way_in.search("green tea", as_of="2020-01-01"),
+        "known at": await way_in.recall("green tea", known_at="2020-01-01"),
         "nothing": await way_in.search("zeppelin"),
         "one": len(await way_in.search("tea", limit=1)),
         "get": await way_in.get(by_name["tea"]),
@@ -102,6 +106,7 @@ async def _scenario(way_in: Door, session: str) -> Answers:
     fact = await way_in.state_fact("Sam", "drives", "a car")
     told["stated"] = sorted(await way_in.facts("Sam"))
     await way_in.take_back(fact)
+    told["stated by then"] = await way_in.facts("Sam", as_of="2020-01-01")
     told["taken back"] = await way_in.facts("Sam")
     await way_in.add_alias("Sam", "Sammy")
     told["alias"] = await way_in.people()

@@ -1,5 +1,6 @@
 """The chat as a person meets it: a real process in a real pseudo-terminal, its screen read back."""
 
+import base64
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -198,6 +199,24 @@ def test_ctrl_c_stops_a_reply_and_keeps_what_was_said(start: Start) -> None:
     assert [content for _, content in _said()] == ["tell me a story", "so far so good", "go on", "and on"]
 
 
+SLOW = """
+import asyncio, sys
+from pathlib import Path
+from chatbot.messages import TextDelta
+from chatbot.models import ScriptedModel
+import chatbot.models
+
+async def slow():
+    yield TextDelta("so far so good")
+    while not Path("go").exists():
+        await asyncio.sleep(0.01)
+
+chatbot.models.open_model = lambda *_: ScriptedModel([slow])
+from chatbot.cli.main import main
+sys.exit(main([]))
+"""
+
+
 def test_what_is_typed_while_a_reply_is_drawn_moves_none_of_it(start: Start) -> None:
     """A line of Markdown reaches to the last column, so that whatever is echoed behind it would begin a line."""
     Path("endless.py").write_text(ENDLESS.replace("so far", " ".join(["word"] * 30) + " so far"), encoding="utf-8")
@@ -218,8 +237,50 @@ def test_a_failing_model_is_told_and_the_chat_goes_on(start: Start) -> None:
     chat.see("there is no model file")
     chat.say("/usage")
     chat.see("purpose")
+    assert "go on with" not in chat.leave()
+    assert not list(Path("identities/ada/memory/sessions").glob("*/transcript.md"))
+
+
+def test_lines_typed_during_the_start_and_during_a_reply_are_sent_one_by_one(start: Start) -> None:
+    Path("slow.py").write_text(SLOW, encoding="utf-8")
+    chat = start(program="slow.py")
+    chat.type("first\nsecond\n")
+    chat.see("so far so good")
+    chat.type("third\r/usage\rfourth")
+    Path("go").touch()
+    chat.see("purpose.*❯ fourth$")
+    chat.type(CTRL_C)
     chat.leave()
-    assert [role for role, _ in _said()] == ["user", "error"]
+    assert [content for role, content in _said() if role == "user"] == ["first", "second", "third"]
+
+
+def test_a_reply_is_copied_and_saved(start: Start) -> None:
+    chat = start(replies=["Here:\n\n```python\nprint(1)\n```\n"])
+    chat.say("/copy")
+    chat.see("there is no reply yet")
+    chat.say("code please")
+    chat.see(r"print\(1\).*scripted ·")
+    chat.say("/copy code")
+    chat.see("copied 8 characters")
+    assert base64.b64encode(b"print(1)") in chat.raw
+    chat.say("/save out.py code")
+    chat.see("wrote .*out.py")
+    chat.say("/save out.py")
+    chat.see("is there already")
+    chat.leave()
+    assert Path("out.py").read_text(encoding="utf-8") == "print(1)\n"
+
+
+def test_the_keys_of_vi_move_in_the_line(start: Start) -> None:
+    ok("config", "set", "terminal.vi", "true")
+    chat = start()
+    chat.prompt()
+    chat.type("world\x1b")
+    chat.see("world")
+    chat.type("0ihello \r")
+    chat.see("You said: hello world")
+    chat.type("\x1bi")
+    chat.leave()
 
 
 def test_an_agent_without_stores_says_that_it_remembers_nothing(start: Start) -> None:
@@ -315,9 +376,9 @@ def test_the_user_is_asked_about_each_call_that_may_destroy_and_a_clear_yes_is_n
     Path("asking.py").write_text(ASKING, encoding="utf-8")
     chat = start(program="asking.py")
     chat.say("wipe")
-    assert "a\u202eb" not in chat.see(r"may the model call wipe .*a�b.*\[y/N\] *$")
+    assert "a\u202eb" not in chat.see(r"may the model call wipe .*a�b.*\[y/N, s: for this session\] *$")
     chat.type("y\r")
-    chat.see(r"may the model call wipe_more \{\}\? \[y/N\] *$")
+    chat.see(r"may the model call wipe_more \{\}\? \[y/N, s: for this session\] *$")
     chat.type("\r")
     chat.see("that was all")
     text = chat.leave()

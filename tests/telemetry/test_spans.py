@@ -15,7 +15,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from chatbot.config import ModelSettings
 from chatbot.errors import ModelTimeout, RateLimited
 from chatbot.memory import SessionHandle
-from chatbot.memory.remembering import Remembering
+from chatbot.memory.memory import Memory
 from chatbot.messages import Message, TextDelta, ToolCall
 from chatbot.models import Price, ScriptedModel, late
 from chatbot.models.gateway import LiteLLMModel
@@ -120,6 +120,8 @@ async def test_a_call_of_a_model_tells_what_it_took(watched: Watched, talking: T
         "gen_ai.provider.name": "openai",
         "gen_ai.request.model": "says",
         "gen_ai.request.max_tokens": 1024,
+        "server.address": "127.0.0.1",
+        "server.port": int(openai_url.rpartition(":")[2].partition("/")[0]),
         "gen_ai.response.model": told["gen_ai.response.model"],
         "gen_ai.response.finish_reasons": ("stop",),
         "gen_ai.usage.input_tokens": 120,
@@ -151,7 +153,7 @@ async def test_a_question_by_meaning_is_a_call_of_the_embedder_and_one_of_the_st
     )
 
 
-Work = Callable[[Remembering, str, str], Awaitable[Any]]
+Work = Callable[[Memory, str, str], Awaitable[Any]]
 OPERATIONS: dict[str, Work] = {
     "remember": lambda session, *_: session.remember("green tea"),
     "update": lambda session, old, _: session.update(old, title="black tea"),

@@ -222,7 +222,7 @@ async def test_a_bundle_that_is_not_what_it_says_is_refused(
             "differ",
         ),
         (_write(tmp_path / "4.zip", files | {"extra": b"x"}, rehash=False), DamagedFile, "differ"),
-        (_write(tmp_path / "5.zip", files, version=2), LaterFormat, "later release"),
+        (_write(tmp_path / "5.zip", files, version=3), LaterFormat, "later release"),
         (_write(tmp_path / "6.zip", files, version="1"), DamagedFile, "invalid"),
         (_write(tmp_path / "7.zip", files, sessions=["../.."]), DamagedFile, "invalid"),
         (_write(tmp_path / "8.zip", files, sessions=[session.id] * 2), DamagedFile, "invalid"),
@@ -369,3 +369,29 @@ def test_an_empty_bundle_is_one_too() -> None:
     file = io.BytesIO()
     BundleWriter(file, now=NOW).close()
     assert json.loads(zipfile.ZipFile(file).read("manifest.json"))["sessions"] == []
+
+
+async def test_attachments_go_out_and_come_in_with_their_session(
+    memory: MemorySystem, other: MemorySystem, session: SessionHandle, tmp_path: Path
+) -> None:
+    [name] = await session.attach([(b"\x89PNG photo", ".png")])
+    await session.transcript_append("user", f"look\n\n[photo.png](attachments/{name})")
+    path = await _bundle(memory, tmp_path / "b.zip", session.id)
+    assert json.loads(_files(path)["manifest.json"])["version"] == 2
+    await _import(other, path)
+    copy = await other.load_session(session.id, "chat")
+    assert await copy.attachment(name) == b"\x89PNG photo"
+    assert (await copy.transcript_read_all())[-1].content.endswith(f"(attachments/{name})")
+
+
+@pytest.mark.parametrize(
+    "name", ["attachments/notes.png", f"attachments/{'a' * 32}.html", f"attachments/{'a' * 32}.png", "other/x.png"]
+)
+async def test_an_attachment_that_is_not_what_its_name_says_is_refused(
+    memory: MemorySystem, other: MemorySystem, session: SessionHandle, tmp_path: Path, name: str
+) -> None:
+    files = _files(await _bundle(memory, tmp_path / "b.zip", session.id))
+    path = _write(tmp_path / "c.zip", files | {f"sessions/{session.id}/{name}": b"photo"})
+    with pytest.raises(DamagedFile):
+        await _import(other, path)
+    assert await other.list_sessions() == []

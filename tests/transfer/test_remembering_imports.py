@@ -215,6 +215,7 @@ def test_exchanges_are_remembered_as_the_configuration_says(more: str, options: 
     assert (len(told[0]["sessions"]), told[0]["exchanges"], told[0]["skipped"]) == (1, 0, [])
 
 
+@pytest.mark.nightly
 def test_an_import_that_was_killed_is_completed_by_the_next() -> None:
     """Killed at four places, in a row; what is there in the end is what an undisturbed import makes."""
     Path("config.toml").write_text(CONFIG, encoding="utf-8")

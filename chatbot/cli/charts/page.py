@@ -13,7 +13,7 @@ from chatbot.stores.errors import InvalidValue, StoreFailed
 from chatbot.stores.files import FILE_MODE
 
 _MARK = '<meta name="generator" content="chatbot">'
-_WIDTH, _HEIGHT, _ROW = 720, 160, 26
+_WIDTH, _HEIGHT, _ROW, _MARGIN, _TOP = 720, 160, 26, 64, 8
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --dim: #59636e; --paper: #fff; --line: #d1d9e0; --bar: #0969da }
 @media (prefers-color-scheme: dark) {
@@ -72,21 +72,32 @@ def _svg(chart: Chart) -> str:
 
 
 def _columns(chart: Chart) -> str:
-    most, step = max(chart.values), _WIDTH / len(chart.values)
+    most, step = max(chart.values), (_WIDTH - _MARGIN) / len(chart.values)
     parts = []
     for at, (name, value, told) in enumerate(zip(chart.names, chart.values, chart.told, strict=True)):
         height = max(value / most * _HEIGHT, 1.5) if value > 0 else 0
         tip = f"<title>{escape(name)}: {escape(told)}</title>"
         parts.append(
-            f'<rect x="{at * step:.1f}" y="{_HEIGHT - height:.1f}" width="{max(step - 2, 0.5):.1f}" '
+            f'<rect x="{_MARGIN + at * step:.1f}" y="{_TOP + _HEIGHT - height:.1f}" width="{max(step - 2, 0.5):.1f}" '
             f'height="{height:.1f}" rx="1">{tip}</rect>'
         )
-    axis = (
-        f'<line x1="0" x2="{_WIDTH}" y1="{_HEIGHT}" y2="{_HEIGHT}"/>'
-        f'<text y="{_HEIGHT + 16}">{escape(chart.names[0])}</text>'
-        f'<text x="{_WIDTH}" y="{_HEIGHT + 16}" text-anchor="end">{escape(chart.names[-1])}</text>'
+    below = _TOP + _HEIGHT + 16
+    dates = (
+        f'<text x="{_MARGIN}" y="{below}">{escape(chart.names[0])}</text>'
+        f'<text x="{_WIDTH}" y="{below}" text-anchor="end">{escape(chart.names[-1])}</text>'
     )
-    return _framed(chart, _HEIGHT + 22, "".join(parts) + axis)
+    labels = {chart.tell(most * share): share for share in (0.0, 0.5, 1.0)}
+    lines = "".join(_line(share, label) for label, share in labels.items())
+    return _framed(chart, below + 6, lines + "".join(parts) + dates)
+
+
+def _line(share: float, label: str) -> str:
+    """Draw a line across the chart at a share of the highest value, with that value beside it."""
+    y = _TOP + _HEIGHT * (1 - share)
+    return (
+        f'<line x1="{_MARGIN}" x2="{_WIDTH}" y1="{y:.0f}" y2="{y:.0f}"/>'
+        f'<text x="{_MARGIN - 8}" y="{y + 4:.0f}" text-anchor="end">{escape(label)}</text>'
+    )
 
 
 def _bars(chart: Chart) -> str:

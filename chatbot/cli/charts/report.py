@@ -11,8 +11,11 @@ from chatbot.chat.usage import cost_text
 from chatbot.cli.charts.plots import bar, binned, columns
 
 _HEIGHT = 5
-_LABELS = 9
 _MOST_TYPES = 10
+
+
+def _whole(value: float) -> str:
+    return f"{value:,.0f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,8 @@ class Chart:
     values: Sequence[float]
     told: Sequence[str]
     """The values as text."""
+    tell: Callable[[float], str]
+    """The text of any value, for the axis."""
     is_of_days: bool = True
 
 
@@ -47,6 +52,7 @@ def remembering(activity: Activity) -> list[Chart]:
             [name for name, _ in most],
             [count for _, count in most],
             [f"{count:,}" for _, count in most],
+            _whole,
             is_of_days=False,
         ),
         _by_day(activity, "turns", lambda day: day.turns),
@@ -68,13 +74,27 @@ def chart_lines(chart: Chart, width: int) -> list[str]:
             chart.title,
             *(f"{name[:24]:{longest}} {bar(value / most, room):{room}} {told}" for name, value, told in rows),
         ]
-    values = binned(chart.values, max(width - _LABELS, 8))
+    return _columns(chart, width)
+
+
+def _columns(chart: Chart, width: int) -> list[str]:
+    """Draw columns between two axes: values from 0 to the highest column, and the first and the last day."""
+    room = max(width - len(chart.tell(sum(chart.values))) - 3, 8)
+    values = binned(chart.values, room)
+    labels = [chart.tell(max(values)), *[""] * (_HEIGHT - 1)]
+    margin = max(map(len, labels))
+    days = -(-len(chart.values) // len(values))
     at = max(range(len(chart.values)), key=chart.values.__getitem__)
-    lines = columns(values, _HEIGHT)
     head = f"{chart.title}: highest on {chart.names[at]}, {chart.told[at]}"
+    rows = zip(labels, columns(values, _HEIGHT), strict=True)
     last = chart.names[-1]
-    axis = f"{chart.names[0]}{last:>{max(len(values) - len(chart.names[0]), len(last) + 1)}}"
-    return [head, *(f"  {line}".rstrip() for line in lines), f"  {'─' * len(values)}", f"  {axis}"[:width]]
+    dates = f"{chart.names[0]}{last:>{max(len(values) - len(chart.names[0]), len(last) + 1)}}"
+    return [
+        head + (f" (a column is {days} days)" if days > 1 else ""),
+        *(f"{label:>{margin}} {'┤' if label else '│'}{line}".rstrip() for label, line in rows),
+        f"{'0':>{margin}} └{'─' * len(values)}",
+        f"{'':{margin}}  {dates}"[:width],
+    ]
 
 
 def hit_rate_line(activity: Activity) -> str:
@@ -94,7 +114,8 @@ def _by_day(
     activity: Activity,
     title: str,
     figure: Callable[[Day], float],
-    tell: Callable[[float], str] = lambda value: f"{value:,.0f}",
+    tell: Callable[[float], str] = _whole,
 ) -> Chart:
     values = [figure(day) for day in activity.days]
-    return Chart(title, [day.date.isoformat() for day in activity.days], values, [tell(value) for value in values])
+    names = [day.date.isoformat() for day in activity.days]
+    return Chart(title, names, values, [tell(value) for value in values], tell)

@@ -17,7 +17,7 @@ from chatbot.cli.doctor.models import models
 from chatbot.cli.doctor.stores import stores
 from chatbot.cli.doctor.telemetry import telemetry
 from chatbot.cli.exits import Exit
-from chatbot.cli.output import printable, say, say_json
+from chatbot.cli.output import printable, say, say_json, waiting
 from chatbot.config import FILE_VARIABLE, Settings, find_file
 from chatbot.errors import ChatbotError, ConfigError, IdentityError
 from chatbot.runtime import Options, Setup
@@ -30,7 +30,8 @@ async def run(args: argparse.Namespace) -> Exit:
     """Print the findings; fail if one is bad and was not fixed."""
     options = Options(config=args.config, identity=args.identity, agent=args.agent)
     found = examine(options, network=args.network, verify=args.verify)
-    findings = [await _mended(finding) if args.fix else finding async for finding in found]
+    with waiting("checking"):
+        findings = [await _mended(finding) if args.fix else finding async for finding in found]
     if args.json:
         say_json([finding.as_json() for finding in findings])
     else:
@@ -42,7 +43,7 @@ async def examine(options: Options, *, network: bool = False, verify: bool = Fal
     """Check the configuration, the models, and everything that the identity keeps."""
     try:
         setup = Setup.resolve(options)
-        yield Finding("configuration", "ok", str(setup.settings.path or "defaults; chatbot init creates a file"))
+        yield Finding("configuration", "ok", str(setup.settings.path or "defaults; chatbot setup creates a file"))
         setup.check_stores()
         setup.check_tools()
         setup.check_hooks()

@@ -7,12 +7,13 @@ from dataclasses import asdict, is_dataclass, replace
 from typing import Any
 
 from chatbot.cli.memory.desk import Desk, warn_redacted
-from chatbot.cli.memory.tables import say_history, say_hits, say_in_full, say_observations, say_timeline
+from chatbot.cli.memory.tables import say_history, say_hits, say_in_full, say_observations, say_recalled, say_timeline
 from chatbot.cli.output import age, printable, say, say_json, say_table, short_ids, warn
 from chatbot.cli.sessions.looking import entries_json, say_compared, say_entries, say_found, say_sessions
 from chatbot.memory import SessionRecord
 from chatbot.memory.people import Person
 from chatbot.memory.reading import Hit
+from chatbot.memory.recall import Recalled
 from chatbot.memory.session_search import SessionHit
 from chatbot.memory.tasks import Task
 from chatbot.memory.writing import Remembered
@@ -23,6 +24,7 @@ from chatbot.stores.query import Version
 
 _NOTHING = {
     "search_memories": "nothing is remembered about that",
+    "recall_memories": "nothing is remembered about that",
     "list_memories": "nothing is remembered yet",
     "list_people": "nobody of that name is mentioned",
     "list_tasks": "No open tasks",
@@ -82,7 +84,7 @@ def as_json(item: Any) -> Any:  # noqa: PLR0911 - one for each type
             return [as_json(row) for row in rows]
         case list() | tuple():
             return [as_json(each) for each in item]
-        case Hit():
+        case Hit() | Recalled():
             return item.index()
         case Observation() | Triple() | Person() | SessionRecord() | SessionHit():
             return item.as_json()
@@ -130,6 +132,7 @@ def _say_list(operation: Operation, rows: list[Any], given: Mapping[str, Any]) -
 def _table_of(item: Any) -> Callable[[Sequence[Any]], None]:
     tables: dict[type, Callable[[Sequence[Any]], None]] = {
         Hit: say_hits,
+        Recalled: say_recalled,
         Observation: say_observations,
         Person: _say_people,
         Task: _say_tasks,

@@ -13,8 +13,8 @@ from chatbot.cli.bind import check_words, given_of
 from chatbot.cli.output import say, say_json, warn
 from chatbot.cli.paging import page_of
 from chatbot.memory import MemorySystem
+from chatbot.memory.memory import Memory
 from chatbot.memory.redaction import redact_all
-from chatbot.memory.remembering import Memories
 from chatbot.operations import Context, Wanted
 from chatbot.runtime import Setup
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
@@ -33,7 +33,7 @@ class Desk:
     args: argparse.Namespace
     setup: Setup
     system: MemorySystem
-    of_session: Memories | None = None
+    of_session: Memory | None = None
     """The memory to work on where it is not the agent's."""
     progress: Progress | None = None
 
@@ -46,7 +46,7 @@ class Desk:
         return ("public", *getattr(self.args, "ask", ()))
 
     @cached_property
-    def memories(self) -> Memories:
+    def memories(self) -> Memory:
         """The memories in the namespace that was asked for."""
         if self.of_session is not None:
             return self.of_session

@@ -115,5 +115,6 @@ def _add_profile(verbs: Verbs) -> None:
         parser.add_argument("slot", metavar="SLOT", help="name of the slot, or id of one line")
         if name == "history":
             add_pages(parser, limit=0, zero="all")
-    accept = deeds.add("accept", "accept a value that a tool proposed", "profile accept 0195a1b2-c3d4")
-    accept.add_argument("id", metavar="ID", help="id of the proposal, or its beginning")
+    for name in ("accept", "reject"):
+        judge = deeds.add(name, f"{name} a value that a tool proposed", f"profile {name} 0195a1b2-c3d4")
+        judge.add_argument("id", metavar="ID", help="id of the proposal, or its beginning")

@@ -22,6 +22,7 @@ async def profile(desk: Desk) -> None:
         "forget": _forget,
         "history": _history,
         "accept": _accept,
+        "reject": _reject,
     }[deed](desk)
 
 
@@ -32,7 +33,7 @@ async def _show(desk: Desk) -> None:
     desk.show_page(found, _say, Line.as_json, nothing="No profile yet")
     if not args.json:
         for row in proposals:
-            desk.tell({}, printable(f"{row.title} (accept with: memory profile accept {row.id})"))
+            desk.tell({}, printable(f"{row.title} (memory profile accept {row.id}, or reject)"))
 
 
 def _say(found: Sequence[Line]) -> None:
@@ -87,6 +88,12 @@ async def _history(desk: Desk) -> None:
 async def _accept(desk: Desk) -> None:
     kept = await desk.memories.profile_accept(await desk.id(desk.args.id))
     desk.tell({"id": kept.id, "outcome": kept.outcome}, f"accepted ({kept.id})")
+
+
+async def _reject(desk: Desk) -> None:
+    proposal = await desk.id(desk.args.id)
+    await desk.memories.profile_reject(proposal)
+    desk.tell({"rejected": proposal}, f"rejected ({proposal}); undo: memory restore {proposal}")
 
 
 async def _slot(desk: Desk) -> str:

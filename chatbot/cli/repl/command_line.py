@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 
-from chatbot.cli.repl.slash import Slash
-from chatbot.runtime import Options
+from chatbot.cli.repl.slash import Next, Slash
+from chatbot.runtime import Options, Setup
 from chatbot.stores.errors import InvalidValue
 
 _OF_WHAT_IS_KEPT = frozenset({"memory", "sessions", "maintain"})
@@ -28,12 +28,28 @@ class CommandLineSlash(Slash):
         await self._command("doctor", text)
 
     async def do_config(self, text: str) -> None:
-        """Show the settings in force: /config."""
+        """Show or change settings: /config [set KEY VALUE|edit]. The chat uses them from the next start."""
         await self._command("config", text)
 
     async def do_tools(self, text: str) -> None:
         """List what the model may call: /tools."""
-        await self._command("tools", text or "list")
+        await self._command("tools", f"{text or 'list'} -m {shlex.quote(self._runtime.model_asked_for)}")
+
+    async def do_models(self, text: str) -> None:
+        """List the models that can be used: /models [list TEXT|--find|alias …]."""
+        await self._command("models", text)
+
+    async def do_keys(self, text: str) -> None:
+        """Store, list or remove keys of providers: /keys [set|remove PROVIDER]."""
+        await self._command("keys", text or "list")
+
+    async def do_personas(self, text: str) -> Next:
+        """List personas, or choose one: /personas [use NAME]."""
+        return await self._begin_again("personas", text or "list")
+
+    async def do_setup(self, text: str) -> Next:
+        """Find keys and local model servers, and choose a model: /setup."""
+        return await self._begin_again("setup", text)
 
     async def do_hooks(self, text: str) -> None:
         """List what happens around the conversation, in its order: /hooks."""
@@ -46,6 +62,16 @@ class CommandLineSlash(Slash):
     async def do_maintain(self, text: str) -> None:
         """Let memory fade, merge what is alike, retire what is old: /maintain [--dry-run]."""
         await self._command("maintain", text)
+
+    async def _begin_again(self, name: str, text: str) -> Next:
+        """Run a command, and go on with what it wrote, if anything."""
+        before = self._written()
+        await self._command(name, text)
+        return Next() if self._written() == before else Next(identity=self._runtime.setup.identity.name)
+
+    def _written(self) -> list[object]:
+        setup = Setup.resolve(self._options)
+        return [setup.config, setup.identity.persona]
 
     async def _command(self, name: str, text: str) -> None:
         from chatbot.cli.arguments import build_parser

@@ -13,6 +13,7 @@ from chatbot.cli.repl.command_line import CommandLineSlash
 from chatbot.cli.repl.looking import LookingSlash
 from chatbot.cli.repl.remembering import MemorySlash
 from chatbot.cli.repl.slash import Next, needed, numbered
+from chatbot.cli.repl.taking import TakingSlash
 from chatbot.cli.screen import Screen
 from chatbot.memory import SessionFilter, SessionHandle
 from chatbot.runtime import Options, Runtime, Setup
@@ -24,13 +25,15 @@ _LISTED = 20
 _FOUND = 10
 
 
-class Commands(MemorySlash, LookingSlash, CommandLineSlash):
+class Commands(MemorySlash, LookingSlash, TakingSlash, CommandLineSlash):
     """Commands act on the conversation in `chat`, and may put another in its place."""
 
     def __init__(self, runtime: Runtime, screen: Screen, chat: Chat, options: Options) -> None:
         super().__init__(runtime, screen, chat)
         self._options = options
         self._listed: list[str] = []
+        self._begun: set[str] = set()
+        """Sessions that were made in this sitting."""
 
     @classmethod
     def all(cls) -> dict[str, str]:
@@ -130,7 +133,7 @@ class Commands(MemorySlash, LookingSlash, CommandLineSlash):
 
     async def do_retry(self, _: str) -> Next:
         """Ask the last question again, in place of the reply."""
-        taken = await self.chat.take_back()
+        taken = await self.chat.take_back(to_ask_again=True)
         if not taken:
             self._screen.say("there is nothing to ask again", "dim")
             return Next()
@@ -194,6 +197,19 @@ class Commands(MemorySlash, LookingSlash, CommandLineSlash):
         """Leave; the session stays."""
         return Next(leave=True)
 
+    def begin(self, session: SessionHandle | None) -> None:
+        """Converse in that session."""
+        self.chat = self._runtime.chat(session)
+        if session is not None and not session.record.title:
+            self._begun.add(session.id)
+
+    async def discard_unanswered(self) -> bool:
+        """Delete the session if it was begun in this sitting and nothing was answered or remembered in it."""
+        session = self.chat.session
+        if session is None or session.id not in self._begun:
+            return False
+        return await self._runtime.discard_unanswered(session)
+
     def _found_one(self, name: str) -> str | None:
         """The command that `name` means, or the beginning of it; tells what there is where that is not one."""
         found = self.named(name)
@@ -206,9 +222,10 @@ class Commands(MemorySlash, LookingSlash, CommandLineSlash):
 
     async def _enter(self, session: SessionHandle | None, how: str) -> None:
         former = self.chat.session
-        self.chat = self._runtime.chat(session)
-        if former is not None and (session is None or former.id != session.id):
+        is_left = former is not None and (session is None or former.id != session.id)
+        if is_left and not await self.discard_unanswered():
             await self._runtime.leave(former)
+        self.begin(session)
         await show_session(self._runtime, self._screen, session, how, self._runtime.config.terminal.shown_on_resume)
 
 

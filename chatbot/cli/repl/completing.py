@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import asyncio
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from typing import Protocol
 
@@ -61,7 +61,9 @@ class Candidates:
         return found
 
     async def models(self) -> list[Candidate]:
-        """The models of the configuration and of the identities, and those that LiteLLM knows, once it is loaded."""
+        """The models of the configuration and of the identities, aliases, and all chat models that have a key."""
+        from chatbot.cli.models import price, usable_models
+
         setup = self._runtime.setup
         names = [self._runtime.model_asked_for, setup.config.model.name, *_ALWAYS]
         for identity in list_identities(setup.identities):
@@ -70,9 +72,10 @@ class Candidates:
                 names.append(found.overrides.get("model", {}).get("name"))
             except ChatbotError:
                 continue  # one that is malformed has no model to offer
-        litellm = sys.modules.get("litellm")
-        known = getattr(litellm, "model_list", None) or ()
-        return [(name, name, "") for name in dict.fromkeys((*filter(None, names), *sorted(known)))]
+        names += setup.config.aliases
+        usable = await asyncio.to_thread(usable_models, setup.config)
+        about = {model.name: f"{price(model)} · {place}" for model, place in usable}
+        return [(name, name, about.get(name, "")) for name in dict.fromkeys((*filter(None, names), *about))]
 
     async def identities(self) -> list[Candidate]:
         """Every identity."""
@@ -103,6 +106,10 @@ class SlashCompleter(Completer):
         for name in self.get_completions(document, complete_event):
             yield name
         typed = document.text_before_cursor
+        if path := _typed_path(typed):
+            for each in _files(path, complete_event):
+                yield each
+            return
         command, space, argument = typed.partition(" ")
         named = self._commands.named(command) if typed.startswith("/") and space and "\n" not in typed else []
         kind = _KINDS.get(named[0]) if len(named) == 1 else None
@@ -136,6 +143,13 @@ def _fitting(typed: str, candidates: Iterable[Candidate]) -> list[Candidate]:
     first = [each for each in candidates if each[1].casefold().startswith(typed)]
     later = [each for each in candidates if each not in first and any(typed in part.casefold() for part in each)]
     return [*first, *later][:_MOST_SHOWN]
+
+
+def _typed_path(typed: str) -> str:
+    """Return what stands behind the last `@` that begins a word, where the cursor is still in it."""
+    at = max(typed.rfind(" @"), typed.rfind("\n@")) + 1 if not typed.startswith("@") or " " in typed else 0
+    word = typed[at:]
+    return word[1:] if word.startswith("@") and not any(map(str.isspace, word)) else ""
 
 
 def _files(typed: str, complete_event: CompleteEvent) -> Iterable[Completion]:

@@ -15,13 +15,14 @@ _STYLES = {
     "summary": "cyan",
     "window": "blue",
     "memory": "green",
+    "attachments": "red",
     "reply": "white",
     "free": "dim",
 }
 _SIGNS = {"reply": "▒", "free": "░"}
 _WIDEST = 72
-_FIGURES = 27
-"""What a line needs beside its bar: the name, the tokens and the share."""
+_FIGURES = 19
+"""What a line needs beside its bar and its name: the tokens and the share."""
 
 
 class ContextPicture:
@@ -44,9 +45,10 @@ class ContextPicture:
         for (name, _), cells in zip(parts.items(), shares_of(list(parts.values()), width), strict=True):
             whole.append(_SIGNS.get(name, "█") * cells, _STYLES.get(name, ""))
         yield whole
-        room = max(width - _FIGURES, 4)
+        widest = max(8, *map(len, parts))
+        room = max(width - _FIGURES - widest, 4)
         for name, tokens in parts.items():
-            line = Text(f"{name:8} ")
+            line = Text(f"{name:{widest}} ")
             line.append(f"{bar(tokens / window, room):{room}}", _STYLES.get(name, ""))
             yield line.append(f" {tokens:>9,} {tokens / window:>6.1%}")
         yield Text(f"{bundle.tokens:,} tokens are sent, of a window of {bundle.context_window:,}", "dim")

@@ -20,11 +20,11 @@ def named_editor() -> list[str]:
         raise InvalidValue(f"the editor {text!r} is no command: set EDITOR to one") from error
 
 
-def edited(text: str) -> str:
+def edited(text: str, *, suffix: str = ".md") -> str:
     """The text as the editor left it; `vi` where no editor is set. Raises `InvalidValue` where that went wrong."""
     editor = named_editor() or ["vi"]
     with tempfile.TemporaryDirectory(prefix="chatbot-") as folder:
-        file = Path(folder, "text.md")
+        file = Path(folder, f"text{suffix}")
         file.write_text(text, encoding="utf-8")
         try:
             done = subprocess.run([*editor, str(file)], check=False)  # noqa: S603 - the user's own editor

@@ -21,10 +21,11 @@ async def export_to(memory: MemorySystem, session_id: str, name: str) -> Path:
         raise InvalidValue("say where to: /export FILE")
     form = next((form for form, suffix in SUFFIXES.items() if name.endswith(suffix)), "markdown")
     text = render(await export_session(memory, session_id, memories=False), form)
-    return await asyncio.to_thread(_create, name, text.encode())
+    return await asyncio.to_thread(create, name, text.encode())
 
 
-def _create(name: str, data: bytes) -> Path:
+def create(name: str, data: bytes) -> Path:
+    """Write a new file. Raises `InvalidValue` where there is a file of that name already."""
     path = Path(name).expanduser().absolute()
     with opened(path.parent) as folder:
         if folder.stamp(path.name):

@@ -6,21 +6,26 @@ import argparse
 import asyncio
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
+from prompt_toolkit.filters import emacs_mode
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
+from chatbot.attachments.read import Upload
 from chatbot.cli.exits import Exit
 from chatbot.cli.interrupts import end_in_order, until_interrupted
 from chatbot.cli.options import chosen_session, options_of
 from chatbot.cli.output import complain
+from chatbot.cli.repl.attaching import Pasted, attached
 from chatbot.cli.repl.commands import Commands, show_session
 from chatbot.cli.repl.completing import Candidates, SlashCompleter
 from chatbot.cli.repl.consent import Consent
 from chatbot.cli.repl.slash import Next
+from chatbot.cli.repl.typeahead import Typeahead
 from chatbot.cli.screen import Screen
 from chatbot.errors import ChatbotError, ConfigError
 from chatbot.memory import SessionHandle
@@ -50,13 +55,13 @@ async def run(args: argparse.Namespace) -> Exit:
 async def _sitting(options: Options, args: argparse.Namespace) -> Options | None:
     """Chat with one identity; the options for another one, where the user goes on with that."""
     consent = Consent()
-    async with Runtime(options, confirm=consent) as runtime:
+    async with Runtime(options, confirm=consent, is_terminal=True) as runtime:
         settings = runtime.config.terminal
         screen = Screen(markdown=settings.markdown, stream=args.stream)
         repl = Repl(runtime, screen, options, consent)
         await repl.open(args)
         identity = await repl.loop()
-        repl.say_goodbye()
+        await repl.say_goodbye()
     return None if identity is None else replace(options, identity=identity, persona=None)
 
 
@@ -67,29 +72,39 @@ class Repl:
         self._runtime = runtime
         self._screen = screen
         self._consent = consent
+        self._typeahead = Typeahead()
         self._commands = Commands(runtime, screen, runtime.chat(None), options)
+        self._pasted = Pasted()
         self._prompt: PromptSession[str] = PromptSession(
             history=_history(runtime),
             completer=SlashCompleter(Commands, Candidates(runtime)),
             complete_while_typing=True,
+            vi_mode=runtime.config.terminal.vi,
             auto_suggest=AutoSuggestFromHistory(),
-            key_bindings=_keys(),
+            key_bindings=_keys(self._pasted),
             multiline=True,
             prompt_continuation="  ",
             enable_open_in_editor=True,
             mouse_support=False,
         )
+        consent.before = lambda: self._typeahead.gather(self._prompt.input)
 
     async def open(self, args: argparse.Namespace) -> None:
         """Enter the session that the flags name, or the one used last."""
         self._screen.say(f"{self._runtime.setup.identity.name} · {self._runtime.model.name} · /help", "bold")
         if self._runtime.setup.settings.path is None:
-            self._screen.say("there is no configuration yet, so the defaults hold: chatbot init writes one", "dim")
+            self._offer_setup()
         is_named = args.new or args.fork is not None or bool(args.resume)
         session = await chosen_session(self._runtime, args) if is_named else await self._runtime.resume()
         await self._enter(session)
         if args.resume == "":
             await self._commands.do_sessions("")
+
+    def _offer_setup(self) -> None:
+        from chatbot.cli.offer import OFFER, is_first_offer
+
+        if is_first_offer():
+            self._screen.say(OFFER, "dim")
 
     async def loop(self) -> str | None:
         """Read and answer until the user leaves; the identity to go on with, if another was asked for."""
@@ -106,9 +121,11 @@ class Repl:
                 following = Next()
         return following.identity
 
-    def say_goodbye(self) -> None:
-        """How to come back."""
+    async def say_goodbye(self) -> None:
+        """How to come back, if anything was said."""
         session = self._commands.chat.session
+        if await self._commands.discard_unanswered():
+            return
         if session is not None and self._runtime.memory.where is not None:
             who = "" if self._runtime.setup.is_default_identity else f" -i {self._runtime.setup.identity.name}"
             self._screen.say(f"go on with: chatbot{who} -r {session.id}", "dim")
@@ -124,8 +141,11 @@ class Repl:
                 return await self._commands.run(text.strip())
             text = text[1:] if _ESCAPED.match(text) else text
         if following.replaces:
-            await self._commands.chat.take_back()
-        await self._answer(text)
+            await self._commands.chat.take_back(to_ask_again=True)
+        if following.say is None:
+            await self._answer(*await asyncio.to_thread(attached, text, self._pasted))
+        else:
+            await self._answer(text)
         return Next()
 
     async def _read(self, draft: str) -> str:
@@ -133,19 +153,21 @@ class Repl:
             # After the prompt is drawn: importing the model's libraries must not delay it.
             asyncio.get_running_loop().call_later(0.1, self._runtime.warm)
 
+        self._typeahead.release(self._prompt.input)
         return await self._prompt.prompt_async("❯ ", default=draft, pre_run=start_model)
 
-    async def _answer(self, text: str) -> None:
+    async def _answer(self, text: str, files: Sequence[Upload] = ()) -> None:
         with self._screen.reply() as reply:
             self._consent.reply = reply
-            receipt = await until_interrupted(self._commands.chat.turn(text, reply))
+            self._consent.session = session.id if (session := self._commands.chat.session) else None
+            receipt = await until_interrupted(self._commands.chat.turn(text, reply, attachments=files))
         if receipt is None:
             self._screen.say("stopped; what was said is kept", "yellow")
         elif self._runtime.config.terminal.show_usage:
             self._screen.show_receipt(receipt)
 
     async def _enter(self, session: SessionHandle | None) -> None:
-        self._commands.chat = self._runtime.chat(session)
+        self._commands.begin(session)
         is_old = session is not None and session.record.title
         shown = self._runtime.config.terminal.shown_on_resume if is_old else 0
         await show_session(self._runtime, self._screen, session, "going on" if is_old else "a new session", shown)
@@ -157,8 +179,9 @@ def _history(runtime: Runtime) -> History:
     return InMemoryHistory() if path is None else FileHistory(path)
 
 
-def _keys() -> KeyBindings:
+def _keys(pasted: Pasted) -> KeyBindings:
     keys = KeyBindings()
+    pasted.bind(keys)
 
     @keys.add("enter")
     def _(event: KeyPressEvent) -> None:
@@ -170,7 +193,7 @@ def _keys() -> KeyBindings:
         event.current_buffer.append_to_history()
         event.app.exit(exception=KeyboardInterrupt, style="class:aborting")
 
-    @keys.add("escape", "enter")
+    @keys.add("escape", "enter", filter=emacs_mode)
     @keys.add("c-j")
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")

@@ -19,10 +19,10 @@ from chatbot.hooks.extraction.reconciliation import Decision, MemoryCandidates, 
 from chatbot.hooks.hook import uncancelled
 from chatbot.memory import SessionHandle
 from chatbot.memory.denial import contradict
-from chatbot.memory.profile_lines import is_proposable
-from chatbot.memory.remembering import Remembering
+from chatbot.memory.memory import Memory
+from chatbot.memory.profile_lines import OWN, is_proposable
 from chatbot.memory.writing import Draft, Remembered
-from chatbot.stores.access import CLEARANCES, Clearance, Guard, Visibility
+from chatbot.stores.access import CLEARANCES, Clearance, Guard, Sensitivity, Visibility
 from chatbot.stores.fields import fold
 from chatbot.stores.observation import PROTECTED_TYPES, Observation
 from chatbot.stores.query import Filter
@@ -89,7 +89,8 @@ async def learn_from(
     They are as strict as the observation that keeps the exchange. Where none does, it was small talk, and no model is
     asked. Raises a `ModelError`, `BudgetExceeded` or `StoreError`; then nothing is kept.
     """
-    source = await _source(turn, session)
+    ask: Sequence[Sensitivity] = OWN if calls.model.disclosure.sends_private else ("public",)
+    source = await _source(turn, session, ask)
     if source is None:
         return Extracted(), ()
     extracted = await extract(calls, [("person said", turn.text), ("bot replied", turn.reply)], at=turn.at)
@@ -99,7 +100,7 @@ async def learn_from(
     origin = Origin(session.agent_id, Guard.of(source), (source.id,), turn.at)
     steps = await plan(extracted.facts, session, calls, origin, settings)
     async with session.turn_order:  # nobody takes the exchange back while its facts are written
-        if await _source(turn, session) is None:
+        if await _source(turn, session, ask) is None:
             return extracted, ()
         outcomes = await uncancelled(apply(steps, session, origin))
         await session.profile_learn([fact.content for fact in extracted.facts], source.id, turn.at)
@@ -107,7 +108,7 @@ async def learn_from(
 
 
 async def plan(
-    facts: Sequence[Fact], memories: Remembering, calls: Calls, origin: Origin, settings: ExtractionSettings
+    facts: Sequence[Fact], memories: Memory, calls: Calls, origin: Origin, settings: ExtractionSettings
 ) -> list[FactStep]:
     """Plan a step for each fact, in their order. Raises what asking a model raises, and `StoreError`."""
     place: dict[str, Any] = {"agent_id": origin.agent_id, "visibility": origin.guard.visibility}
@@ -130,7 +131,7 @@ async def plan(
     return steps
 
 
-async def apply(steps: Sequence[FactStep], memories: Remembering, origin: Origin) -> list[FactOutcome]:
+async def apply(steps: Sequence[FactStep], memories: Memory, origin: Origin) -> list[FactOutcome]:
     """Do what is planned; return the outcome for each fact, in their order. Asks no model."""
     targets = [step.target.id for step in steps if step.target]
     now = {row.id: row.hash for row in await memories.get(targets, count_use=False)} if targets else {}
@@ -141,7 +142,7 @@ async def apply(steps: Sequence[FactStep], memories: Remembering, origin: Origin
     return [await _finish(step, None if step.action == "none" else next(kept), memories, origin) for step in steps]
 
 
-async def _finish(step: FactStep, kept: Remembered | None, memories: Remembering, origin: Origin) -> FactOutcome:
+async def _finish(step: FactStep, kept: Remembered | None, memories: Memory, origin: Origin) -> FactOutcome:
     """Return the outcome of one step, after all drafts were committed together."""
     changed = step.target.id if step.target else ""
     if kept is None:
@@ -178,7 +179,7 @@ def _draft_of(origin: Origin) -> Any:
     return draft
 
 
-async def _is_known(fact: Fact, memories: Remembering, origin: Origin) -> bool:
+async def _is_known(fact: Fact, memories: Memory, origin: Origin) -> bool:
     """Return whether a fact on the same subject says just that: then no model is asked about it."""
     if not fact.subject:
         return False
@@ -215,7 +216,7 @@ def _highest(clearances: Sequence[Clearance]) -> Clearance:
 
 
 async def _outdated_by(
-    facts: Sequence[Fact], memories: Remembering, *, agent_id: str, visibility: Visibility
+    facts: Sequence[Fact], memories: Memory, *, agent_id: str, visibility: Visibility
 ) -> list[Observation | None]:
     """Return for each fact the current row that it should replace, if there is one; no row twice.
 
@@ -236,8 +237,8 @@ async def _outdated_by(
     return outdated
 
 
-async def _source(turn: TurnText, session: SessionHandle) -> Observation | None:
-    """Return the observation that keeps the exchange, if there is one, and it is not sensitive."""
+async def _source(turn: TurnText, session: SessionHandle, ask: Sequence[Sensitivity]) -> Observation | None:
+    """Return the observation that keeps the exchange, if there is one, and it may be sent to the model."""
     page = await session.list_observations(
         types=("exchange",),
         session_id=session.id,
@@ -246,5 +247,6 @@ async def _source(turn: TurnText, session: SessionHandle) -> Observation | None:
         order="created",
         ascending=True,
         limit=_SAID_AT_ONCE,
+        ask=ask,
     )
     return next((row for row in page.rows if row.created_at == turn.at), None)

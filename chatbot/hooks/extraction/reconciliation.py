@@ -17,8 +17,8 @@ from chatbot.chat.calls import Calls
 from chatbot.chat.fence import barred, fenced
 from chatbot.hooks.extraction.facts import FACT_TYPES, Fact
 from chatbot.hooks.extraction.structured import Table, objects_in
+from chatbot.memory.memory import Memory
 from chatbot.memory.profile_lines import is_proposable
-from chatbot.memory.remembering import Remembering
 from chatbot.messages import Message
 from chatbot.stores.access import Visibility
 from chatbot.stores.observation import Observation
@@ -76,7 +76,7 @@ class Decision:
 
 
 async def candidates_for(
-    facts: Sequence[Fact], memories: Remembering, *, agent_id: str, visibility: Visibility
+    facts: Sequence[Fact], memories: Memory, *, agent_id: str, visibility: Visibility
 ) -> MemoryCandidates:
     """Memories about the same as the facts, the best of each fact first.
 

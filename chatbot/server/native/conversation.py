@@ -11,6 +11,8 @@ from fastapi import APIRouter, Body, Response
 from pydantic import Field
 from starlette.responses import JSONResponse
 
+from chatbot.attachments.data_url import upload_of
+from chatbot.attachments.read import MOST
 from chatbot.chat import ClientCall, Event, Notice, Phase, ToolFinished, ToolStarted
 from chatbot.chat.usage import bill_of, calls_in
 from chatbot.errors import ChatbotError
@@ -49,6 +51,15 @@ _STREAM: dict[str, Any] = {
 }
 
 
+class SentFile(Given):
+    """A file that belongs to a message."""
+
+    name: str = Field(min_length=1, max_length=255)
+    """What it is called."""
+    data: str = Field(pattern="^data:")
+    """A `data:` URL of a PNG, JPEG, GIF or WebP picture, a PDF, or a text. Its content tells which it is."""
+
+
 class Said(Given):
     """What you say."""
 
@@ -58,6 +69,8 @@ class Said(Given):
     """Events as they happen, or the whole reply at once."""
     max_output_tokens: Tokens | None = None
     """A shorter reply than the settings allow."""
+    attachments: list[SentFile] = Field(default_factory=list, max_length=MOST)
+    """Files and pictures; they are kept beside the session, and named in the message."""
 
 
 class Turn(Shape):
@@ -127,7 +140,10 @@ async def say(session_id: SessionId, said: Annotated[Said, Body()], visit: Visit
     if writing.before:
         turn = await visit.kept_turn(session_id, writing.before["turn"])
     else:
-        turn = await visit.begin_turn(session_id, said.text, max_output_tokens=said.max_output_tokens)
+        files = [upload_of(each.name, each.data) for each in said.attachments]
+        turn = await visit.begin_turn(
+            session_id, said.text, attachments=files, max_output_tokens=said.max_output_tokens
+        )
     if not said.stream:
         return JSONResponse(await _told(turn, session_id, writing))
     return sse.EventStream(_events(turn, session_id, visit.caller, writing))

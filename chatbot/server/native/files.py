@@ -1,4 +1,4 @@
-"""`/v1/sessions/{id}/files`: the plain files that a session is."""
+"""`/v1/sessions/{id}/files`: the plain files that a session is, and `/attachments`, those that its messages name."""
 
 from __future__ import annotations
 
@@ -8,13 +8,22 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Response
 from starlette.responses import StreamingResponse
 
+from chatbot.attachments.kinds import media_of
 from chatbot.server.dependencies import VisitHere
 from chatbot.server.lists import Page, SessionId
 from chatbot.server.responses import OF_IDENTITY
 from chatbot.server.shapes import Shape
+from chatbot.stores.backend import is_blob_name
 from chatbot.stores.errors import UnsafePath
 
-router = APIRouter(prefix="/v1/sessions/{session_id}/files", tags=["conversation"], responses=OF_IDENTITY)
+router = APIRouter(prefix="/v1/sessions/{session_id}", tags=["conversation"], responses=OF_IDENTITY)
+_AS_A_DOWNLOAD = {
+    "content-disposition": "attachment",
+    "x-content-type-options": "nosniff",
+    "content-security-policy": "default-src 'none'; sandbox",
+    "cache-control": "no-store",
+}
+"""Nothing that somebody sent is opened as a page of ours."""
 
 
 class File(Shape):
@@ -28,7 +37,7 @@ class File(Shape):
     """When it was last written."""
 
 
-@router.get("", summary="List the files of a session")
+@router.get("/files", summary="List the files of a session")
 async def list_files(session_id: SessionId, visit: VisitHere) -> Page[File]:
     """All of them, by name."""
     session = await visit.session(session_id)
@@ -36,7 +45,7 @@ async def list_files(session_id: SessionId, visit: VisitHere) -> Page[File]:
 
 
 @router.get(
-    "/{name}",
+    "/files/{name}",
     summary="Download one",
     response_class=Response,
     responses={200: {"content": {"application/octet-stream": {}}, "description": "Its bytes."}},
@@ -48,5 +57,46 @@ async def get_file(
     session = await visit.session(session_id)
     if name not in {file.name for file in await session.list_files()}:
         raise UnsafePath(f"the session has no file {name!r:.80}")
-    headers = {"content-disposition": "attachment", "x-content-type-options": "nosniff", "cache-control": "no-store"}
-    return StreamingResponse(session.stream_file(name), media_type="application/octet-stream", headers=headers)
+    return StreamingResponse(session.stream_file(name), media_type="application/octet-stream", headers=_AS_A_DOWNLOAD)
+
+
+class AttachedFile(Shape):
+    """A file that messages of a session name."""
+
+    name: str
+    """The name that it is kept under: a digest of its content."""
+    size: int
+    """In bytes."""
+    media_type: str
+    """What it is."""
+
+
+@router.get("/attachments", summary="List the attachments of a session")
+async def list_attachments(session_id: SessionId, visit: VisitHere) -> Page[AttachedFile]:
+    """Files and pictures; messages name them by links to `attachments/` and their name."""
+    session = await visit.session(session_id)
+    return Page(
+        data=[
+            AttachedFile(name=name, size=size, media_type=media_of(name))
+            for name, size in (await session.attachments()).items()
+        ]
+    )
+
+
+@router.get(
+    "/attachments/{name}",
+    summary="Download an attachment",
+    response_class=Response,
+    responses={200: {"content": {"application/octet-stream": {}}, "description": "Its bytes."}},
+)
+async def get_attachment(
+    session_id: SessionId,
+    name: Annotated[str, Path(max_length=64, description="The attachment's name.")],
+    visit: VisitHere,
+) -> Response:
+    """As it was sent, always as a download; a document in which a secret was found is its text alone."""
+    session = await visit.session(session_id)
+    data = await session.attachment(name) if is_blob_name(name) else None
+    if data is None:
+        raise UnsafePath(f"the session has no attachment {name!r:.80}")
+    return Response(data, media_type=media_of(name), headers=_AS_A_DOWNLOAD)

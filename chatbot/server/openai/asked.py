@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from chatbot.attachments.data_url import picture_of, upload_of
+from chatbot.attachments.links import named, split
+from chatbot.attachments.read import Upload
 from chatbot.messages import CallOptions, Image, Message, ToolSpec
 from chatbot.server.callers import Remembers
 
@@ -75,14 +78,39 @@ class Ask:
         users = [each for each in (self.said if self.answers else self.new) if each.role == "user"]
         users = users[-1:] if self.answers else users
         parts = tuple(part for each in users for part in (each.parts or (each.content,)))
-        has_images = any(isinstance(part, Image) for part in parts)
-        return Message("user", "\n\n".join(map(text_of, users)), parts=parts if has_images else ())
+        has_more = any(not isinstance(part, str) for part in parts)
+        return Message("user", "\n\n".join(map(text_of, users)), parts=parts if has_more else ())
+
+    @cached_property
+    def attachments(self) -> tuple[Upload, ...]:
+        """The pictures and files of what is to be answered. Raises `InvalidValue` for what is none."""
+        parts = () if self.answers else self.asked.parts
+        pictures = [part for part in parts if isinstance(part, Image)]
+        return (
+            *(picture_of(number, each.url) for number, each in enumerate(pictures, 1)),
+            *(upload_of(each.name, each.url) for each in self.asked.files if not self.answers),
+        )
+
+    @property
+    def typed(self) -> str:
+        """The text of what the user says, without notes of its pictures and files."""
+        if not self.attachments:
+            return self.asked.content
+        return "\n\n".join(each.content for each in self.new if each.role == "user" and each.content)
 
 
 def text_of(message: Message) -> str:
-    """The text of a message, with a note for each image."""
+    """The text of a message, with a note for each image and file."""
     notes = [f"[{image.url.partition(':')[2].partition(';')[0]}]" for image in message.images]
+    notes += [f"[{named(file.name)}]" for file in message.files]
     return "\n".join([text for text in [message.content, *notes] if text])
+
+
+def kept_text(content: str) -> str:
+    """What `text_of` gave for the message of an entry that names its images and files by links."""
+    text, links = split(content)
+    notes = [f"[{link.media}]" if link.is_image else f"[{link.name}]" for link in links]
+    return "\n".join([part for part in [text, *notes] if part])
 
 
 def without_tools(ask: Ask) -> Ask:

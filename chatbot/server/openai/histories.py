@@ -15,7 +15,7 @@ from typing import Any
 from chatbot.chat.dialogue import ASSISTANT, USER
 from chatbot.memory import SessionHandle, SessionRecord
 from chatbot.messages import Message, ToolCall
-from chatbot.server.openai.asked import text_of
+from chatbot.server.openai.asked import kept_text, text_of
 from chatbot.server.visit import Visit
 from chatbot.stores.errors import MissingRight
 from chatbot.stores.records import TranscriptEntry
@@ -112,7 +112,7 @@ def _kept(entries: Sequence[TranscriptEntry]) -> Iterator[tuple[int, str, str]]:
         return
     for begin, end in zip(begins, [*begins[1:], len(entries)], strict=True):
         said = [entry.content for entry in entries[begin:end] if entry.role == ASSISTANT]
-        yield end - begin, entries[begin].content.strip(), "\n\n".join(said).strip()
+        yield end - begin, kept_text(entries[begin].content).strip(), "\n\n".join(said).strip()
 
 
 def _sent(history: Sequence[Message]) -> Iterator[tuple[str, str]]:
@@ -132,7 +132,8 @@ def _sent(history: Sequence[Message]) -> Iterator[tuple[str, str]]:
 
 
 def _canonical(message: Message) -> list[Any]:
-    pictures = [hashlib.sha256(image.url.encode()).hexdigest() for image in message.images]
+    urls = [*(image.url for image in message.images), *(file.url for file in message.files)]
+    pictures = [hashlib.sha256(url.encode()).hexdigest() for url in urls]
     return [message.role, message.content.strip(), [_call(each) for each in message.tool_calls], pictures]
 
 

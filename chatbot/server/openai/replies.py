@@ -7,6 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from chatbot.chat import ClientCall, ClientRequest, Event, ToolFinished
+from chatbot.chat.attached import inlined
 from chatbot.chat.usage import calls_in
 from chatbot.memory import SessionHandle
 from chatbot.messages import Finished, Message, ReasoningDelta, TextDelta, ToolCall, ToolCallDelta, Usage
@@ -109,6 +110,7 @@ def answered(visit: Visit, ask: Ask, before: Sequence[Message] | None) -> AsyncG
 
 async def _answered(visit: Visit, ask: Ask, messages: Sequence[Message]) -> AsyncGenerator[Piece, None]:
     """Leaving the iterator stops the model."""
+    messages = await inlined(messages)
     stream = visit.runtime.answer(messages, tools=ask.tools, max_output_tokens=ask.most_tokens, options=ask.options)
     async with aclosing(stream) as deltas:
         async for delta in deltas:
@@ -121,7 +123,7 @@ async def begin(visit: Visit, ask: Ask, place: Place, session: SessionHandle, tu
         turn=turn,
         persona=ask.persona,
         history=place.before,
-        asked=ask.asked,
+        asked=ask.asked.without_files(),
         answers=ask.answers,
         sent=ask.turn if ask.answers else (),
         tools=ask.tools,
@@ -131,7 +133,8 @@ async def begin(visit: Visit, ask: Ask, place: Place, session: SessionHandle, tu
     text = ask.asked.content or await (await visit.chat(session.id)).asked_last() or ""
     return await visit.begin_turn(
         session.id,
-        text if ask.answers else ask.asked.content,
+        text if ask.answers else ask.typed,
+        attachments=ask.attachments,
         max_output_tokens=ask.most_tokens,
         client=client,
         then=_noting(session, ask) if place.is_whole else None,

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from chatbot.messages import CallOptions, Image, Message, ToolCall, ToolSpec, Usage
+from chatbot.messages import CallOptions, File, Image, Message, ToolCall, ToolSpec, Usage
 from chatbot.server.callers import Remembers
 from chatbot.server.errors import UNSUPPORTED
 from chatbot.server.openai.asked import Ask, without_tools
@@ -20,6 +20,7 @@ from chatbot.server.openai.wire import (
     Lenient,
     Unsupported,
     chosen,
+    file_url,
     image_url,
     only,
 )
@@ -49,6 +50,17 @@ class ImageItem(Lenient):
     """How closely the model looks."""
 
 
+class FileItem(Lenient):
+    """A piece of a message that is a file; the model is shown what it holds."""
+
+    type: Literal["input_file"]
+    """What kind of piece it is."""
+    filename: str = "file"
+    """What it is called."""
+    file_data: Annotated[str, AfterValidator(file_url)]
+    """A `data:` URL of a PDF, a text or a picture."""
+
+
 class RefusalItem(Lenient):
     """A piece of an assistant's message in which it refused."""
 
@@ -61,16 +73,16 @@ class RefusalItem(Lenient):
 def _content(value: object) -> object:
     for part in value if isinstance(value, list) else ():
         kind = part.get("type") if isinstance(part, dict) else None
-        if kind not in {*_TEXTS, "input_image", "refusal"}:
+        if kind not in {*_TEXTS, "input_image", "input_file", "refusal"}:
             raise PydanticCustomError(
                 UNSUPPORTED,
-                "parts of the type {kind} are not supported: send text or images",
+                "parts of the type {kind} are not supported: send text, images or files",
                 {"kind": repr(kind)[:80]},
             )
     return value
 
 
-_Part = Annotated[TextItem | ImageItem | RefusalItem, Field(discriminator="type")]
+_Part = Annotated[TextItem | ImageItem | FileItem | RefusalItem, Field(discriminator="type")]
 Content = Annotated[
     Annotated[str, Tag("text")] | Annotated[list[_Part], Tag("parts")],
     Discriminator(lambda value: "parts" if isinstance(value, list) else "text"),
@@ -319,12 +331,14 @@ def _message(role: Any, content: str | list[Any]) -> Message:
         return Message(role, content)
     parts = tuple(map(_part, content))
     text = "\n".join(part for part in parts if isinstance(part, str))
-    return Message(role, text, parts=parts if any(isinstance(part, Image) for part in parts) else ())
+    return Message(role, text, parts=parts if any(isinstance(part, Image | File) for part in parts) else ())
 
 
-def _part(part: TextItem | ImageItem | RefusalItem) -> str | Image:
+def _part(part: TextItem | ImageItem | FileItem | RefusalItem) -> str | Image | File:
     if isinstance(part, ImageItem):
         return Image(part.image_url, part.detail or "")
+    if isinstance(part, FileItem):
+        return File(part.filename, part.file_data)
     return part.text if isinstance(part, TextItem) else part.refusal
 
 

@@ -24,7 +24,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from chatbot.memory.namespaces import LONGEST_LABEL
-from chatbot.messages import CallOptions, Image, Message, ToolCall, ToolSpec
+from chatbot.messages import CallOptions, File, Image, Message, ToolCall, ToolSpec
 from chatbot.server.callers import Remembers
 from chatbot.server.errors import UNSUPPORTED
 from chatbot.server.openai.asked import Ask, without_tools
@@ -62,10 +62,10 @@ def _content(value: object) -> object:
         raise PydanticCustomError(UNSUPPORTED, "it should be text, or a list of parts")
     for part in value if isinstance(value, list) else ():
         kind = part.get("type") if isinstance(part, dict) else None
-        if kind not in {"text", "image_url", "refusal"}:
+        if kind not in {"text", "image_url", "file", "refusal"}:
             raise PydanticCustomError(
                 UNSUPPORTED,
-                "parts of the type {kind} are not supported: send text or images",
+                "parts of the type {kind} are not supported: send text, images or files",
                 {"kind": repr(kind)[:80]},
             )
     return value
@@ -136,6 +136,33 @@ class ImagePart(Lenient):
     """The image."""
 
 
+def file_url(url: str) -> str:
+    """Return a `data:` URL. Raises for any other: nothing is fetched from elsewhere."""
+    if not url.lower().startswith("data:"):
+        raise PydanticCustomError(
+            UNSUPPORTED, "a file must be sent along, as data:…;base64,…: nothing is fetched from other addresses"
+        )
+    return url
+
+
+class FileData(Lenient):
+    """A file in the request itself."""
+
+    filename: str = "file"
+    """What it is called."""
+    file_data: Annotated[str, AfterValidator(file_url)]
+    """A `data:` URL of a PDF, a text or a picture."""
+
+
+class FilePart(Lenient):
+    """A piece of a message that is a file; the model is shown what it holds."""
+
+    type: Literal["file"]
+    """What kind of piece it is."""
+    file: FileData
+    """The file."""
+
+
 class RefusalPart(Lenient):
     """A piece of an assistant's message in which it refused."""
 
@@ -145,7 +172,7 @@ class RefusalPart(Lenient):
     """What it said."""
 
 
-Part = Annotated[TextPart | ImagePart | RefusalPart, Field(discriminator="type")]
+Part = Annotated[TextPart | ImagePart | FilePart | RefusalPart, Field(discriminator="type")]
 
 
 Content = Annotated[
@@ -202,13 +229,15 @@ class AskedMessage(Lenient):
         role = "system" if self.role == "developer" else self.role
         parts = tuple(map(_part, self.content)) if isinstance(self.content, list) else (self.content or "",)
         text = "\n".join(part for part in parts if isinstance(part, str))
-        shown = parts if any(isinstance(part, Image) for part in parts) else ()
+        shown = parts if any(isinstance(part, Image | File) for part in parts) else ()
         return Message(role, text, tool_calls=calls, tool_call_id=self.tool_call_id, parts=shown)
 
 
-def _part(part: TextPart | ImagePart | RefusalPart) -> str | Image:
+def _part(part: TextPart | ImagePart | FilePart | RefusalPart) -> str | Image | File:
     if isinstance(part, ImagePart):
         return Image(part.image_url.url, part.image_url.detail or "")
+    if isinstance(part, FilePart):
+        return File(part.file.filename, part.file.file_data)
     return part.text if isinstance(part, TextPart) else part.refusal
 
 

@@ -5,7 +5,22 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from chatbot.server.doors import LOGIN
-from chatbot.server.page import chat, cost, login, memories, memory, people, profile, saying, sessions, tasks, why
+from chatbot.server.page import (
+    chat,
+    cost,
+    files,
+    login,
+    memories,
+    memory,
+    noted,
+    people,
+    profile,
+    saying,
+    sessions,
+    settings,
+    tasks,
+    why,
+)
 from chatbot.server.page.assets import FOLDER, Assets
 
 OPEN_PATHS = frozenset({LOGIN, f"{FOLDER}/"})
@@ -14,6 +29,21 @@ OPEN_PATHS = frozenset({LOGIN, f"{FOLDER}/"})
 
 def add_page(app: APIRouter) -> None:
     """Serve the page at `/`. Its routes are not part of the documented API."""
-    for part in (login, chat, saying, sessions, memories, memory, tasks, people, profile, why, cost):
+    for part in (
+        login,
+        chat,
+        saying,
+        sessions,
+        memories,
+        memory,
+        tasks,
+        people,
+        profile,
+        why,
+        cost,
+        noted,
+        settings,
+        files,
+    ):
         app.include_router(part.router, include_in_schema=False)
     app.mount(FOLDER, Assets(), name="assets")

@@ -5,46 +5,55 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator
-from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from markupsafe import Markup
 
 from chatbot import operations
+from chatbot.attachments.links import split
 from chatbot.chat import Event, Notice, ToolFinished, ToolStarted
 from chatbot.errors import ChatbotError
 from chatbot.messages import TextDelta
 from chatbot.server import sse
 from chatbot.server.errors import problem_of, unexpected
-from chatbot.server.page.exchanges import Exchange, exchanges
+from chatbot.server.page import talk
+from chatbot.server.page.beside import beside
+from chatbot.server.page.choices import Choices, choices_of
+from chatbot.server.page.exchanges import Exchange
+from chatbot.server.page.first_run import welcome
 from chatbot.server.page.markdown import Growing
 from chatbot.server.page.routes import PageRoute, SessionId, VisitHere
-from chatbot.server.page.sheets import base, piece, sheet
+from chatbot.server.page.sheets import base, fragment, piece, sheet
 from chatbot.server.turns import RunningTurn
 from chatbot.server.visit import Visit
 from chatbot.stores.access import may
-from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import StoreError
 from chatbot.stores.records import parse_time
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
 
-_SESSIONS_BESIDE = 30
-_ENTRIES = 60
-_MOST_ENTRIES = 100_000
-_BEFORE = 6
-"""Entries shown before the requested message as context."""
 _LEAST_PAUSE_S = 0.05
 _WORK_SHARE = 10
 """Rendering a reply while it grows takes at most one part in so many of the time."""
+
+Number = Annotated[int, Query(ge=0, le=100_000_000)]
+Time = Annotated[str, Query(max_length=100)]
 
 
 @router.get("")
 async def begin(request: Request, visit: VisitHere) -> Response:
     """A conversation that begins with the first message."""
-    beside = await visit.sessions(limit=_SESSIONS_BESIDE)
-    return sheet(request, "chat.html", visit, here="chat", session=None, exchanges=[], beside=beside, live=None)
+    return sheet(
+        request,
+        "chat.html",
+        visit,
+        here="chat",
+        session=None,
+        part=talk.Part(),
+        welcome=await welcome(visit),
+        choices=Choices(),
+    )
 
 
 @router.get("/c/{session_id}")
@@ -53,68 +62,106 @@ async def show(
     visit: VisitHere,
     session_id: SessionId,
     *,
-    last: Annotated[int, Query(ge=1, le=_MOST_ENTRIES)] = _ENTRIES,
-    edit: Annotated[str, Query(max_length=100)] = "",
-    at: Annotated[str, Query(max_length=100)] = "",
+    edit: Time = "",
+    at: Time = "",
+    before: Number | None = None,
 ) -> Response:
-    """Show the end of a conversation, back to the message sent `at` that time.
+    """Show the end of a conversation, or the part around the message sent `at` that time, or `before` an entry.
 
     `edit` is the time of a message to edit.
     """
     session = await visit.session(session_id)
-    moment = parse_time(at) if at else None
-    last = max(last, await _entries_since(visit, session_id, moment) + _BEFORE) if moment else last
-    told = await _exchanges(visit, session_id, last + 1)
-    turns = await visit.turns_under_way(session_id)
-    if turns and not (told and told[-1].moment >= turns[0].begun_at):
-        told.append(Exchange("", turns[0].begun_at, turns[0].text))  # it is not written down yet
+    moment = parse_time(at or edit) if at or edit else None
+    if moment is not None:
+        part = await talk.around(session, moment)
+    else:
+        part = await (talk.the_end(session) if before is None else talk.before(session, before))
+    if part.is_end:
+        await talk.under_way(visit, session_id, part.exchanges)
     return sheet(
         request,
         "chat.html",
         visit,
-        here="chat",
+        here="session",
         session=session.record,
-        exchanges=told,
-        beside=await visit.sessions(limit=_SESSIONS_BESIDE),
-        live=told[-1].at if turns else None,
+        part=part,
+        choices=await choices_of(session),
         going=await operations.get_deletion(visit.context, session_id) if may(visit.memory, "erase") else None,
         edit=edit,
-        shown_from=_exchange_at(told, moment) if moment else "",
-        more=2 * last if sum(len(each.answers) + 1 for each in told) > last else 0,
+        shown_from=talk.exchange_at(part.exchanges, moment) if moment and at else "",
     )
 
 
+@router.get("/c/{session_id}/earlier")
+async def earlier(visit: VisitHere, session_id: SessionId, before: Number) -> Response:
+    """What came before an entry, to be put above it."""
+    part = await talk.before(await visit.session(session_id), before)
+    return fragment("earlier.html", visit, session_id=session_id, part=part)
+
+
+@router.get("/c/{session_id}/later")
+async def later(visit: VisitHere, session_id: SessionId, after: Number) -> Response:
+    """What came after an entry, to be put below it."""
+    part = await talk.after(await visit.session(session_id), after)
+    if part.is_end:
+        await talk.under_way(visit, session_id, part.exchanges)
+    return fragment("later.html", visit, session_id=session_id, part=part)
+
+
+@router.get("/c/{session_id}/since")
+async def since(visit: VisitHere, session_id: SessionId, after: Time = "") -> Response:
+    """What was said since the exchange of that time, perhaps in another tab."""
+    session = await visit.session(session_id)
+    told = await talk.since(session, parse_time(after)) if after else (await talk.the_end(session)).exchanges
+    await talk.under_way(visit, session_id, told)
+    return fragment("said.html", visit, session_id=session_id, exchanges=told)
+
+
 @router.get("/c/{session_id}/stream")
-async def listen(visit: VisitHere, session_id: SessionId) -> Response:
+async def listen(visit: VisitHere, session_id: SessionId, turn: Time = "") -> Response:
     """The reply under way, from its beginning on, in pieces of HTML; the last of them is the exchange as it is kept."""
-    turns = await visit.turns_under_way(session_id)
-    events = _pieces(visit, session_id, turns[0] if turns else None)
-    return sse.EventStream(events)
+    await visit.turns_under_way(session_id)  # raises where the session is hidden from the caller
+    turns = visit.turns.lately((visit.identity, session_id))
+    running = next((each for each in turns if talk.name_of(each) == turn), None)
+    return sse.EventStream(_pieces(visit, session_id, turn, running))
 
 
-async def _pieces(visit: Visit, session_id: str, turn: RunningTurn | None) -> AsyncGenerator[bytes, None]:
-    problem = ""
+async def _pieces(visit: Visit, session_id: str, name: str, turn: RunningTurn | None) -> AsyncGenerator[bytes, None]:
+    problem, at, text = "", "", ""
     if turn is not None:
+        text = turn.text
         async for piece_ in _growing(turn):
             yield piece_
-        problem = await _problem(visit, turn)
-    yield sse.event(await _done(visit, session_id, problem), "done")
+        problem, at = await _result(visit, turn)
+    yield sse.event(await _done(visit, session_id, name, problem, (at, text)), "done")
 
 
-async def _done(visit: Visit, session_id: str, problem: str) -> Markup:
-    """Render the stored last exchange and the other parts of the page that a turn changes."""
-    told = await _exchanges(visit, session_id, _ENTRIES)
+async def _done(visit: Visit, session_id: str, name: str, problem: str, said: tuple[str, str]) -> Markup:
+    """Render the exchange of a turn that has ended, and the other parts of the page that a turn changes."""
+    session = await visit.session(session_id)
+    part = await talk.the_end(session)
+    waiting: list[Exchange] = []
+    await talk.under_way(visit, session_id, waiting)
+    waiting = [each for each in waiting if each.turn != name]
     return piece(
         "done.html",
         base=base(visit),
         identity=visit.identity,
-        session=(await visit.session(session_id)).record,
+        session=session.record,
         session_id=session_id,
-        beside=await visit.sessions(limit=_SESSIONS_BESIDE),
-        exchange=told[-1] if told else None,
-        is_last=True,
+        beside=await beside(visit),
+        exchange=_exchange_of(part.exchanges, name, *said),
+        following=waiting[0] if waiting else None,
         problem=problem,
     )
+
+
+def _exchange_of(told: list[Exchange], turn: str, at: str, text: str) -> Exchange | None:
+    """Return the exchange of that time; for a turn that failed, the first since it began, with its text if possible."""
+    later = [each for each in told if turn and each.at >= turn]
+    same = [each for each in later if each.question == split(text)[0]]
+    of_turn = [each for each in told if each.at == at] or same or later or told[-1:]
+    return of_turn[0] if of_turn else None
 
 
 async def _growing(turn: RunningTurn) -> AsyncGenerator[bytes, None]:
@@ -161,31 +208,11 @@ def _happening(event: Event) -> Markup:
     return Markup('<p class="happening">{}</p>').format(told)
 
 
-async def _problem(visit: Visit, turn: RunningTurn) -> str:
-    """Return the error if the transcript does not contain it."""
+async def _result(visit: Visit, turn: RunningTurn) -> tuple[str, str]:
+    """Return the error of the turn, which the transcript may not contain, and the time of its message if it ended."""
     try:
-        await turn.ended()
+        return "", str((await turn.ended()).receipt["at"])
     except (ChatbotError, StoreError) as error:
-        return problem_of(error, visit.caller).message
+        return problem_of(error, visit.caller).message, ""
     except Exception as error:  # noqa: BLE001 - a model may be a stranger's; the reader shall know
-        return unexpected(error).message
-    return ""
-
-
-async def _entries_since(visit: Visit, session_id: str, moment: datetime) -> int:
-    """Count the entries from the one of that moment to the end; 0 where none is as old."""
-    session = await visit.session(session_id)
-    if not session.supports(TranscriptStore):
-        return 0
-    entries = await session.transcript_read_last(_MOST_ENTRIES)
-    return next((len(entries) - index for index, entry in enumerate(entries) if entry.at >= moment), 0)
-
-
-def _exchange_at(told: list[Exchange], moment: datetime) -> str:
-    """Return the time that names the exchange of that moment; empty where it is not there."""
-    return next((each.at for each in reversed(told) if each.moment <= moment), "")
-
-
-async def _exchanges(visit: Visit, session_id: str, last: int) -> list[Exchange]:
-    session = await visit.session(session_id)
-    return exchanges(await session.transcript_read_last(last)) if session.supports(TranscriptStore) else []
+        return unexpected(error).message, ""

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from chatbot.chat.dialogue import TOOL, TOOL_CALL, USER
+from chatbot.attachments.links import Link, split
+from chatbot.chat.dialogue import ASSISTANT, TOOL, TOOL_CALL, USER
 from chatbot.stores.records import TranscriptEntry, format_time
 
 _LONGEST_TOOL_TEXT = 4_000
@@ -22,6 +23,28 @@ class Exchange:
     moment: datetime
     question: str | None
     answers: list[Answer] = field(default_factory=list)
+    receipt: dict[str, Any] | None = None
+    """What the turn recalled and remembered, where that is known."""
+    files: tuple[Link, ...] = ()
+    """Files and pictures of the message."""
+    turn: str = ""
+    """The name of the turn that writes it now; empty for one that is complete."""
+
+    @property
+    def reply(self) -> str:
+        """The text of the reply, as Markdown."""
+        return "\n\n".join(each.text for each in self.answers if each.role == ASSISTANT)
+
+    @property
+    def recalled(self) -> int:
+        """How many memories the model saw."""
+        memory = (self.receipt or {}).get("memory") or {}
+        return len(memory.get("injected") or ())
+
+    @property
+    def remembers(self) -> bool:
+        """True if the exchange itself is remembered."""
+        return bool((self.receipt or {}).get("remembered"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +61,18 @@ def exchanges(entries: Iterable[TranscriptEntry]) -> list[Exchange]:
     found: list[Exchange] = []
     for entry in entries:
         if entry.role == USER or not found:
-            asked = entry.content if entry.role == USER else None
-            found.append(Exchange(format_time(entry.at), entry.at, asked))
+            asked, files = split(entry.content) if entry.role == USER else (None, ())
+            found.append(Exchange(format_time(entry.at), entry.at, asked, files=files))
         if entry.role != USER:
             found[-1].answers.append(_answer(entry))
     return found
+
+
+def with_receipts(found: Iterable[Exchange], receipts: Iterable[dict[str, Any]]) -> None:
+    """Give each exchange the receipt of its turn; of several, the last written."""
+    by_time = {str(each["at"]): each for each in sorted(receipts, key=lambda each: str(each["at"]))}
+    for each in found:
+        each.receipt = by_time.get(each.at)
 
 
 def position(entries: Sequence[TranscriptEntry], at: str) -> int | None:

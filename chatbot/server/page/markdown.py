@@ -7,6 +7,7 @@ reads what.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -16,19 +17,36 @@ import nh3
 from markdown_it import MarkdownIt
 from markdown_it.common.utils import escapeHtml
 from markdown_it.renderer import RendererHTML
+from markdown_it.rules_core import StateCore
+from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 from markdown_it.utils import OptionsDict
 from markupsafe import Markup
 
+from chatbot.server.page.code import highlighted
+
 _LONGEST = 100_000
 """Longest text in characters that is rendered; longer text is shown as written, to limit the time."""
 _HEADINGS_ABOVE = 2
+_LONGEST_LANGUAGE = 30
 _SCHEMES = {"http", "https", "mailto"}
 _TAGS = {
-    *("a", "blockquote", "br", "code", "del", "em", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre"),
-    *("s", "small", "strong", "table", "tbody", "td", "th", "thead", "tr", "ul"),
+    *("a", "blockquote", "br", "button", "code", "del", "div", "em", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p"),
+    *("pre", "s", "small", "span", "strong", "table", "tbody", "td", "th", "thead", "tr", "ul"),
 }
-_ATTRIBUTES = {"a": {"href"}, "ol": {"start"}}
+_ATTRIBUTES = {
+    **{tag: {"class"} for tag in ("button", "div", "li", "span", "td", "th")},
+    "a": {"href"},
+    "button": {"class", "type"},
+    "ol": {"start"},
+    "pre": {"tabindex"},
+    "div": {"class", "tabindex"},
+}
+"""Classes come from this module alone: HTML in a text is shown as text, so no text brings attributes."""
+_KEEPS_BACKSLASH = "()[]{},;:%"
+r"""Marks whose backslash stays, because mathematics is written with it: `\(x\)`, `\,`."""
+_BOX = re.compile(r"\[([ xX])\]\s+")
+_ALIGNMENT = re.compile(r"text-align:(left|right|center)")
 
 
 @lru_cache(maxsize=512)
@@ -73,6 +91,38 @@ class _Renderer(RendererHTML):
 
     heading_close = heading_open
 
+    def fence(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any) -> str:
+        """Code with its language, its colours, and a button that copies it."""
+        del options, env
+        token = tokens[idx]
+        language = token.info.split(maxsplit=1)[0] if token.info.strip() else ""
+        return _code(token.content, language)
+
+    code_block = fence
+
+    def table_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any) -> str:
+        """A box around the table that scrolls sideways where the screen is narrow."""
+        return f'<div class="wide" tabindex="0">{self.renderToken(tokens, idx, options, env)}'
+
+    def table_close(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any) -> str:
+        """End of the table and its box."""
+        return f"{self.renderToken(tokens, idx, options, env)}</div>"
+
+    def th_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any) -> str:
+        """The alignment as a class: the Content-Security-Policy allows no style attributes."""
+        found = _ALIGNMENT.match(str(tokens[idx].attrs.pop("style", "")))
+        if found:
+            tokens[idx].attrs["class"] = found[1]
+        return self.renderToken(tokens, idx, options, env)
+
+    td_open = th_open
+
+    def task_box(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any) -> str:
+        """A box, ticked or not, which screen readers read too."""
+        del options, env
+        is_done = tokens[idx].content.strip() != ""
+        return f'<span class="box">{"☑" if is_done else "☐"}</span> '
+
     def link_close(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any) -> str:
         """Show the target, because the text may suggest another."""
         opened = next(token for token in reversed(tokens[:idx]) if token.type == "link_open")
@@ -87,6 +137,52 @@ class _Renderer(RendererHTML):
         address = str(token.attrs.get("src", ""))
         alt = escapeHtml(self.renderInlineAsText(token.children or [], options, env))
         return f'<a href="{escapeHtml(address)}">image: {alt or "without a description"}</a>{_told(address)}'
+
+
+def _code(text: str, language: str) -> str:
+    shown = escapeHtml(language[:_LONGEST_LANGUAGE])
+    copy = '<button type="button" class="copy">Copy</button>'
+    code = f'<pre tabindex="0"><code>{highlighted(text, language)}</code></pre>'
+    return f'<div class="code"><div class="head"><span>{shown}</span>{copy}</div>{code}</div>\n'
+
+
+def _escape(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls it so
+    """Keep the backslash before marks that need no escape in a reply; elsewhere it escapes, as CommonMark has it."""
+    following = state.src[state.pos + 1 : state.pos + 2]
+    if state.src[state.pos] != "\\" or not following or following not in _KEEPS_BACKSLASH:
+        return False
+    if not silent:
+        state.pending += "\\" + following
+    state.pos += 2
+    return True
+
+
+def _mathematics(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls it so
+    r"""Formulas between `$$` or `\(` and `\)` are kept as written, so that they can be copied."""
+    for begin, end in (("$$", "$$"), ("\\(", "\\)"), ("\\[", "\\]")):
+        if not state.src.startswith(begin, state.pos):
+            continue
+        until = state.src.find(end, state.pos + len(begin))
+        if until > state.pos + len(begin):
+            if not silent:
+                token = state.push("code_inline", "code", 0)
+                token.content = state.src[state.pos : until + len(end)]
+            state.pos = until + len(end)
+            return True
+    return False
+
+
+def _task_lists(state: StateCore) -> None:
+    """Turn `[ ]` and `[x]` at the beginning of a list's item into a box."""
+    for item, _, inline in zip(state.tokens, state.tokens[1:], state.tokens[2:], strict=False):
+        if item.type != "list_item_open" or inline.type != "inline" or not inline.children:
+            continue
+        text = inline.children[0]
+        if text.type == "text" and (found := _BOX.match(text.content)):
+            text.content = text.content[found.end() :]
+            box = Token("task_box", "", 0, content=found[1])
+            inline.children.insert(0, box)
+            item.attrs["class"] = "todo"
 
 
 def _below(tag: str) -> str:
@@ -117,6 +213,13 @@ def _clean(html: str) -> Markup:
     )
 
 
-_MARKDOWN = MarkdownIt("commonmark", {"html": False, "maxNesting": 20}, renderer_cls=_Renderer).enable(
-    ["table", "strikethrough"]
-)
+def _markdown() -> MarkdownIt:
+    parser = MarkdownIt("commonmark", {"html": False, "maxNesting": 20}, renderer_cls=_Renderer)
+    parser.enable(["table", "strikethrough"])
+    parser.inline.ruler.before("escape", "mathematics", _mathematics)
+    parser.inline.ruler.before("escape", "kept_backslash", _escape)
+    parser.core.ruler.push("task_lists", _task_lists)
+    return parser
+
+
+_MARKDOWN = _markdown()

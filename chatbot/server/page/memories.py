@@ -1,18 +1,26 @@
-"""List and search of memories, with score details."""
+"""Memories by day or by a search, with score details; adding one by hand, and hiding many at once."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from itertools import groupby
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from chatbot.memory.reading import Hit
 from chatbot.server.lists import RANK, gone
-from chatbot.server.page.routes import PageRoute, VisitHere
-from chatbot.server.page.sheets import sheet
+from chatbot.server.page.routes import Fields, PageRoute, VisitHere
+from chatbot.server.page.sheets import base, day, goto, sheet
+from chatbot.server.visit import Visit
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
+from chatbot.stores.errors import InvalidValue
+from chatbot.stores.fields import is_observation_id
 from chatbot.stores.observation import STATUSES, TYPES, Status, Type
+from chatbot.stores.query import Order
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
 
@@ -31,51 +39,192 @@ PART_NAMES = {
 """Labels of the score details."""
 WEIGHED = frozenset({"match", "recency", "mention", "importance", "credibility"})
 """Weighted parts between 0 and 1; the others are parts of the match."""
+_ORDERS: dict[str, Order] = {"created": "created", "updated": "updated"}
+_CHOSEN = "id:"
+"""Beginning of the names of the boxes that choose memories."""
+_TOLD = {
+    "added": "Added.",
+    "known": "This is remembered already, so nothing was added.",
+    "erased": "Deleted permanently.",
+    "restored": "Restored.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Search text and filters. Days are ISO dates, both included, in the time zone of this machine."""
+
+    q: str = ""
+    type: str = ""
+    status: str = "active"
+    person: str = ""
+    tag: str = ""
+    since: str = ""
+    until: str = ""
+    order: str = "created"
+    delicate: bool = False
+
+    @property
+    def is_search(self) -> bool:
+        """True if rows are ranked rather than listed."""
+        return bool(self.q.strip()) and self.status == "active"
+
+    @property
+    def is_filtered(self) -> bool:
+        """True if anything but a search text is asked for."""
+        return replace(self, q="") != Asked()
+
+    def query(self, **more: str) -> dict[str, str]:
+        """Return the parameters of an address that asks the same, and `more`."""
+        given = {name: str(value) for name, value in asdict(self).items() if value}
+        return {**given, **({"delicate": "1"} if self.delicate else {}), **more}
+
+    def wanted(self) -> dict[str, Any]:
+        """Return the filter. Raises `InvalidValue` for a day that is none."""
+        return {
+            "types": (self.type,) if self.type else (),
+            "people": (self.person,) if self.person else (),
+            "tags": (self.tag,) if self.tag else (),
+            "after": _begin_of(self.since) if self.since else None,
+            "before": _begin_of(self.until, days=1) if self.until else None,
+        }
+
+    @property
+    def ask(self) -> tuple[Sensitivity, ...]:
+        """The sensitivities that are shown."""
+        return SENSITIVITIES if self.delicate else ("public",)
+
+
+def _asked(
+    *,
+    q: Annotated[str, Query(max_length=10_000)] = "",
+    kind: Annotated[Type | Literal[""], Query(alias="type")] = "",
+    status: Status = "active",
+    person: Annotated[str, Query(max_length=1_000)] = "",
+    tag: Annotated[str, Query(max_length=1_000)] = "",
+    since: Annotated[str, Query(max_length=10)] = "",
+    until: Annotated[str, Query(max_length=10)] = "",
+    order: Literal["created", "updated"] = "created",
+    delicate: bool = False,
+) -> Asked:
+    return Asked(q, kind, status, person, tag, since, until, order, delicate)
+
+
+AskedHere = Annotated[Asked, Depends(_asked)]
 
 
 @router.get("/memory")
 async def show(
     request: Request,
     visit: VisitHere,
+    asked: AskedHere,
     *,
-    q: Annotated[str, Query(max_length=10_000)] = "",
-    kind: Annotated[Type | Literal[""], Query(alias="type")] = "",
-    status: Status = "active",
-    person: Annotated[str, Query(max_length=1_000)] = "",
-    delicate: bool = False,
     after: Annotated[str, Query(max_length=100)] = "",
     told: Annotated[str, Query(max_length=100)] = "",
+    hidden: Annotated[str, Query(max_length=8_000)] = "",
 ) -> Response:
-    """Search active memories, or list those of another status."""
-    ask: tuple[Sensitivity, ...] = SENSITIVITIES if delicate else ("public",)
-    wanted: dict[str, Any] = {"types": (kind,) if kind else (), "people": (person,) if person else ()}
-    following: str | None = ""
-    begin = 0
-    if q.strip() and status == "active":
-        begin = _begin(after)
-        hits = await visit.memories.search(q, limit=_ON_A_PAGE + 1, offset=begin, ask=ask, count_use=False, **wanted)
-        following = str(begin + _ON_A_PAGE) if len(hits) > _ON_A_PAGE else ""
-        hits = hits[:_ON_A_PAGE]
-    else:
-        page = await visit.memories.list_observations(
-            limit=_ON_A_PAGE, cursor=after or None, ask=ask, statuses=(status,), **wanted
-        )
-        hits, following = [Hit(row, 0.0) for row in page.rows], page.after
+    """Search active memories, or list them by day; `hidden` names the ones that an undo would restore."""
+    hits, following, begin = await _found(visit, asked, after)
+    undo = [each for each in hidden.split(",") if is_observation_id(each)]
     return sheet(
         request,
         "memories.html",
         visit,
         here="memory",
         hits=hits,
+        groups=_by_day(hits, asked),
         following=following,
         begin=begin,
-        asked={"q": q, "type": kind, "status": status, "person": person, "delicate": delicate},
+        asked=asked,
         types=TYPES,
         statuses=STATUSES,
-        told="Deleted permanently." if told == "erased" else "",
+        told=_TOLD.get(told, ""),
+        undo=undo,
         part_names=PART_NAMES,
         weighed=WEIGHED,
     )
+
+
+@router.post("/memory")
+async def add(visit: VisitHere, fields: Fields) -> Response:
+    """Add a memory by hand."""
+    title, details = fields.get("title", "").strip(), fields.get("narrative", "").strip()
+    new = await visit.memories.remember(
+        title,
+        narrative=details,
+        type=fields.get("type", "note"),  # type: ignore[arg-type]  # it is checked there
+        tags=_words(fields.get("tags", "")),
+        people=_words(fields.get("people", "")),
+        sensitivity="private" if "sensitive" in fields else "public",
+        source="user",
+    )
+    return goto(f"{base(visit)}/memory?told={'known' if new.outcome == 'exact_dup' else 'added'}")
+
+
+@router.post("/memory/hide")
+async def hide(visit: VisitHere, fields: Fields) -> Response:
+    """Hide the chosen memories; the page that follows offers an undo."""
+    ids = _chosen(fields)
+    await visit.memories.forget(*ids)
+    return goto(f"{base(visit)}/memory?hidden={','.join(ids)}")
+
+
+@router.post("/memory/restore")
+async def restore(visit: VisitHere, fields: Fields) -> Response:
+    """Restore the chosen memories."""
+    await visit.memories.restore(*_chosen(fields))
+    return goto(f"{base(visit)}/memory?told=restored")
+
+
+async def _found(visit: Visit, asked: Asked, after: str) -> tuple[list[Hit], str, int]:
+    """Return a page of hits, the place where the next page begins (empty at the end), and the hits before it."""
+    if asked.is_search:
+        begin = _begin(after)
+        hits = await visit.memories.search(
+            asked.q, limit=_ON_A_PAGE + 1, offset=begin, ask=asked.ask, count_use=False, **asked.wanted()
+        )
+        return hits[:_ON_A_PAGE], str(begin + _ON_A_PAGE) if len(hits) > _ON_A_PAGE else "", begin
+    page = await visit.memories.list_observations(
+        limit=_ON_A_PAGE,
+        cursor=after or None,
+        ask=asked.ask,
+        order=_ORDERS[asked.order],
+        statuses=(asked.status,),  # type: ignore[arg-type]  # one of them: the address was checked
+        **asked.wanted(),
+    )
+    return [Hit(row, 0.0) for row in page.rows], page.after or "", 0
+
+
+def _by_day(hits: list[Hit], asked: Asked) -> list[tuple[str, list[Hit]]]:
+    """Group rows by day; hits of a search, which are ranked, stay together."""
+    if asked.is_search:
+        return [("", hits)] if hits else []
+    return [(name, list(group)) for name, group in groupby(hits, key=lambda hit: day(_moment(hit, asked.order)))]
+
+
+def _moment(hit: Hit, order: str) -> datetime:
+    row = hit.observation
+    return row.updated_at if order == "updated" else row.created_at
+
+
+def _begin_of(text: str, *, days: int = 0) -> datetime:
+    """Return when a day begins, or one so many days after it. Raises `InvalidValue`."""
+    try:
+        first = date.fromisoformat(text) + timedelta(days=days)
+    except (ValueError, OverflowError):
+        raise InvalidValue(f"invalid date {text!r:.40}: write it as 2026-01-31") from None
+    return datetime.combine(first, datetime.min.time()).astimezone(UTC)
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _chosen(fields: Mapping[str, str]) -> list[str]:
+    ids = [name.removeprefix(_CHOSEN) for name in fields if name.startswith(_CHOSEN)]
+    if not ids or not all(map(is_observation_id, ids)):
+        raise InvalidValue("choose at least one memory")
+    return ids
 
 
 def _begin(after: str) -> int:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from chatbot.memory.writing import Remembered
 from chatbot.server.page.routes import Fields, PageRoute, VisitHere
-from chatbot.server.page.sheets import base, goto, sheet
+from chatbot.server.page.sheets import base, fragment, goto, is_part, sheet
 from chatbot.server.visit import Visit
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import ConflictingChange, InvalidValue, UnknownObservation
@@ -58,10 +58,10 @@ async def correct(visit: VisitHere, memory_id: MemoryId, fields: Fields) -> Resp
 
 
 @router.post("/forget")
-async def forget(visit: VisitHere, memory_id: MemoryId) -> Response:
+async def forget(request: Request, visit: VisitHere, memory_id: MemoryId) -> Response:
     """Hide the memory; `restore` undoes it."""
     await visit.memories.forget(_checked(memory_id))
-    return _to(visit, memory_id, "forgotten")
+    return await _shown(request, visit, memory_id, "forgotten")
 
 
 @router.post("/purge")
@@ -72,10 +72,10 @@ async def purge(visit: VisitHere, memory_id: MemoryId) -> Response:
 
 
 @router.post("/restore")
-async def restore(visit: VisitHere, memory_id: MemoryId) -> Response:
+async def restore(request: Request, visit: VisitHere, memory_id: MemoryId) -> Response:
     """Restore the memory."""
     await visit.memories.restore(_checked(memory_id))
-    return _to(visit, memory_id, "restored")
+    return await _shown(request, visit, memory_id, "restored")
 
 
 @router.post("/confirm")
@@ -101,6 +101,13 @@ def _what_is_said(fields: Fields) -> dict[str, Any]:
     if "facts" in fields:
         said["facts"] = [line.strip() for line in fields["facts"].splitlines() if line.strip()]
     return said
+
+
+async def _shown(request: Request, visit: Visit, memory_id: str, told: str) -> Response:
+    """Show the memory on its page, or as a row where only that is exchanged."""
+    if not is_part(request):
+        return _to(visit, memory_id, told)
+    return fragment("row.html", visit, row=_of(await _line(visit, memory_id), memory_id))
 
 
 async def _line(visit: Visit, memory_id: str) -> list[Version]:

@@ -19,14 +19,14 @@ async def show(request: Request, visit: VisitHere) -> Response:
     """What holds now, and what was proposed."""
     lines = await visit.memories.profile()
     proposals = await visit.memories.profile_proposals()
-    return sheet(request, "profile.html", visit, here="people", lines=lines, proposals=proposals, slot="")
+    return sheet(request, "profile.html", visit, here="profile", lines=lines, proposals=proposals, slot="")
 
 
 @router.get("/{slot}")
 async def history(request: Request, visit: VisitHere, slot: Slot) -> Response:
     """All that a slot held."""
     lines = await visit.memories.profile_history(slot)
-    return sheet(request, "profile.html", visit, here="people", lines=lines, proposals=(), slot=slot)
+    return sheet(request, "profile.html", visit, here="profile", lines=lines, proposals=(), slot=slot)
 
 
 @router.post("")
@@ -38,10 +38,12 @@ async def set_(visit: VisitHere, fields: Fields) -> Response:
 
 @router.post("/{slot}")
 async def change(visit: VisitHere, slot: Slot, fields: Fields) -> Response:
-    """Pin a slot, forget it, or accept a proposal, which is named by its id."""
+    """Pin a slot, forget it, or accept or reject a proposal, which is named by its id."""
     deed = fields.get("deed", "")
     if deed == "accept":
         await visit.memories.profile_accept(slot)
+    elif deed == "reject":
+        await visit.memories.profile_reject(slot)
     elif deed == "forget":
         await visit.memories.profile_forget(slot)
     else:

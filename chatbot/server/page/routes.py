@@ -13,11 +13,12 @@ from fastapi.routing import APIRoute
 from chatbot.errors import ChatbotError
 from chatbot.server.dependencies import CallerHere, HouseHere
 from chatbot.server.errors import Problem, problem_of
-from chatbot.server.page.sheets import sheet
+from chatbot.server.page.beside import beside
+from chatbot.server.page.sheets import is_part, sheet
 from chatbot.server.visit import Visit
 from chatbot.stores.errors import InvalidValue, StoreError
 
-_MOST_FIELDS = 100
+_MOST_FIELDS = 200
 
 
 class PageRoute(APIRoute):
@@ -38,8 +39,13 @@ class PageRoute(APIRoute):
         return handle_or_tell
 
 
-async def _visit(house: HouseHere, caller: CallerHere, identity: Annotated[str, Path(max_length=100)]) -> Visit:
-    return await house.visit(caller, identity)
+async def _visit(
+    request: Request, house: HouseHere, caller: CallerHere, identity: Annotated[str, Path(max_length=100)]
+) -> Visit:
+    visit = await house.visit(caller, identity)
+    if request.method == "GET" and not is_part(request):
+        request.state.visit, request.state.beside = visit, await beside(visit)
+    return visit
 
 
 VisitHere = Annotated[Visit, Depends(_visit)]
@@ -61,6 +67,7 @@ Fields = Annotated[dict[str, str], Depends(_fields)]
 
 def told(request: Request, problem: Problem) -> Response:
     """Render an error as a page."""
-    response = sheet(request, "problem.html", status=problem.status, problem=problem)
+    visit = getattr(request.state, "visit", None)
+    response = sheet(request, "problem.html", visit, status=problem.status, here="", problem=problem)
     response.headers.update(problem.headers)
     return response

@@ -1,13 +1,22 @@
-"""Saying something: in a new session or an old one, again, otherwise, or on a way of its own; and unsaying it all."""
+"""Messages: send, stop, retry and edit them; fork, rename, pin, archive and delete their session."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from collections.abc import Sequence
+
+from fastapi import APIRouter, Request, Response
 
 from chatbot import operations
+from chatbot.attachments.links import split, with_links
+from chatbot.attachments.read import Upload
+from chatbot.errors import ChatbotError
+from chatbot.server.page import talk
+from chatbot.server.page.choices import choose, request_of
 from chatbot.server.page.exchanges import position
+from chatbot.server.page.files import FILE_FIELD, files_in
 from chatbot.server.page.routes import Fields, PageRoute, SessionId, VisitHere
-from chatbot.server.page.sheets import base, goto
+from chatbot.server.page.sheets import base, fragment, goto, is_part
+from chatbot.server.turns import RunningTurn
 from chatbot.server.visit import Visit
 from chatbot.stores.errors import ConflictingChange, InvalidValue
 from chatbot.stores.records import TranscriptEntry, check_text
@@ -18,22 +27,38 @@ router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
 @router.post("/say")
 async def say_first(visit: VisitHere, fields: Fields) -> Response:
     """Begin a session with a message."""
-    text = _message(fields)
+    text, files = _message(fields), files_in(fields)
     session = await visit.new_session()
-    return await _said(visit, session.id, text)
+    try:
+        await choose(visit, session, fields)
+    except ChatbotError:  # such as a model that is not there
+        await visit.forget_new(session)
+        raise
+    return await _said(visit, session.id, text, files)
 
 
 @router.post("/c/{session_id}/say")
-async def say(visit: VisitHere, session_id: SessionId, fields: Fields) -> Response:
-    """Send a message. The turn continues even if the browser leaves."""
-    return await _said(visit, session_id, _message(fields))
+async def say(request: Request, visit: VisitHere, session_id: SessionId, fields: Fields) -> Response:
+    """Send a message; while another is being answered it waits. The turn continues even if the browser leaves."""
+    text, files = _message(fields), files_in(fields)
+    await choose(visit, await visit.session(session_id), fields)
+    if not is_part(request):
+        return await _said(visit, session_id, text, files)
+    turn = await _begun(visit, session_id, text, files)
+    waiting = len(await visit.turns_under_way(session_id)) > 1
+    told = [talk.waiting(turn)]
+    return fragment("said.html", visit, session_id=session_id, exchanges=told, waiting=waiting)
 
 
 @router.post("/c/{session_id}/stop")
-async def stop(visit: VisitHere, session_id: SessionId) -> Response:
-    """Stop the reply; the text so far is kept."""
-    await visit.stop(session_id)
-    return _to(visit, session_id)
+async def stop(request: Request, visit: VisitHere, session_id: SessionId, fields: Fields) -> Response:
+    """Stop the reply under way, whose text so far is kept, or the `turn` that waits, whose message is dropped."""
+    turns = await visit.turns_under_way(session_id)
+    (await visit.session(session_id)).check("chat")
+    name = fields.get("turn", "")
+    for turn in [each for each in turns if talk.name_of(each) == name] if name else turns[:1]:
+        turn.stop()
+    return Response("") if is_part(request) else _to(visit, session_id)
 
 
 @router.post("/c/{session_id}/retry")
@@ -52,6 +77,7 @@ async def edit(visit: VisitHere, session_id: SessionId, fields: Fields) -> Respo
     session = await visit.session(session_id)
     entries = await session.transcript_read_all()
     at = _position(entries, fields)
+    text = with_links(text, split(entries[at].content)[1])
     if any(entry.role == "user" for entry in entries[at + 1 :]):
         fork = await _fork(visit, session_id, fields, keep_message=False)
         return await _said(visit, fork, text)
@@ -67,9 +93,24 @@ async def fork(visit: VisitHere, session_id: SessionId, fields: Fields) -> Respo
 
 @router.post("/c/{session_id}/rename")
 async def rename(visit: VisitHere, session_id: SessionId, fields: Fields) -> Response:
-    """Give the session another title."""
+    """Give the session another title, then go back to where it was given."""
     await operations.rename_session(visit.context, session_id, fields.get("title", ""))
-    return _to(visit, session_id)
+    return _back(visit, session_id, fields)
+
+
+@router.post("/c/{session_id}/pin")
+async def pin(visit: VisitHere, session_id: SessionId, fields: Fields) -> Response:
+    """Pin the session to the top of the list, or unpin it."""
+    await (await visit.session(session_id)).pin(undo=fields.get("pinned") == "no")
+    return _back(visit, session_id, fields)
+
+
+@router.post("/c/{session_id}/archive")
+async def archive(visit: VisitHere, session_id: SessionId, fields: Fields) -> Response:
+    """Take the session out of the list, or put it back; a search finds it either way."""
+    await visit.session(session_id)  # raises where it is hidden from the caller
+    await visit.memory.archive_session(session_id, undo=fields.get("archived") == "no")
+    return _back(visit, session_id, fields)
 
 
 @router.post("/c/{session_id}/delete")
@@ -81,7 +122,7 @@ async def delete(visit: VisitHere, session_id: SessionId, fields: Fields) -> Res
 
 def _message(fields: Fields) -> str:
     text = fields.get("text", "")
-    if not check_text(text, "the message").strip():
+    if not check_text(text, "the message").strip() and not any(name.startswith(FILE_FIELD) for name in fields):
         raise InvalidValue("the message is empty")
     return text
 
@@ -93,14 +134,19 @@ def _position(entries: list[TranscriptEntry], fields: Fields) -> int:
     return at
 
 
-async def _said(visit: Visit, session_id: str, text: str) -> Response:
-    await visit.begin_turn(session_id, text)
+async def _said(visit: Visit, session_id: str, text: str, files: Sequence[Upload] = ()) -> Response:
+    await _begun(visit, session_id, text, files)
     return _to(visit, session_id)
+
+
+async def _begun(visit: Visit, session_id: str, text: str, files: Sequence[Upload]) -> RunningTurn:
+    client = await request_of(visit, session_id)
+    return await visit.begin_turn(session_id, text, attachments=files, client=client)
 
 
 async def _take_back(visit: Visit, session_id: str) -> list[TranscriptEntry]:
     await visit.stop(session_id)
-    return await (await visit.chat(session_id)).take_back()
+    return await (await visit.chat(session_id)).take_back(to_ask_again=True)
 
 
 async def _fork(visit: Visit, session_id: str, fields: Fields, *, keep_message: bool) -> str:
@@ -114,6 +160,11 @@ async def _fork(visit: Visit, session_id: str, fields: Fields, *, keep_message: 
         end = next(following, len(entries)) if keep_message else begin
         await copy.transcript_drop_last(len(entries) - end)
     return copy.id
+
+
+def _back(visit: Visit, session_id: str, fields: Fields) -> Response:
+    """Go back to the list where the form was in it, else to the session."""
+    return goto(f"{base(visit)}/sessions") if fields.get("back", "").endswith("/sessions") else _to(visit, session_id)
 
 
 def _to(visit: Visit, session_id: str) -> Response:

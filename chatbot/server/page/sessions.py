@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -13,7 +14,7 @@ from chatbot.memory.session_search import SessionHit
 from chatbot.operations import cursor_of
 from chatbot.server.lists import place_of
 from chatbot.server.page.routes import PageRoute, VisitHere
-from chatbot.server.page.sheets import sheet
+from chatbot.server.page.sheets import day, sheet
 from chatbot.server.visit import Visit
 from chatbot.stores.records import format_time
 
@@ -42,17 +43,39 @@ async def show(
     q: Annotated[str, Query(max_length=1_000)] = "",
     before: Annotated[str, Query(max_length=200)] = "",
     told: Annotated[str, Query(max_length=100)] = "",
+    *,
+    archived: bool = False,
 ) -> Response:
-    """The one used last first."""
+    """List sessions by day, the one used last first; archived ones on request. A search finds both kinds."""
     done = "The session is deleted." if told == "deleted" else ""
     following = ""
     if q.strip():
         found = await _about(visit, q)
     else:
-        records = await visit.sessions(limit=_ON_A_PAGE + 1, before=_place(before))
+        records = await _listed(visit, _place(before), archived=archived)
         found = [Found(record) for record in records[:_ON_A_PAGE]]
         following = cursor_of(found[-1].record) if len(records) > _ON_A_PAGE else ""
-    return sheet(request, "sessions.html", visit, here="sessions", q=q, found=found, following=following, told=done)
+    groups = [(name, list(group)) for name, group in groupby(found, key=lambda each: day(each.record.used_at))]
+    return sheet(
+        request,
+        "sessions.html",
+        visit,
+        here="sessions",
+        q=q,
+        groups=[("", found)] if q.strip() and found else groups,
+        count=len(found),
+        following=following,
+        archived=archived,
+        told=done,
+    )
+
+
+async def _listed(visit: Visit, before: tuple[datetime, str] | None, *, archived: bool) -> list[SessionRecord]:
+    def is_wanted(record: SessionRecord) -> bool:
+        is_later = before is None or (record.used_at, record.id) < before
+        return is_later and (record.archived_at is not None) == archived
+
+    return await visit.memory.list_sessions(limit=_ON_A_PAGE + 1, wanted=is_wanted, clearance=visit.clearance)
 
 
 async def _about(visit: Visit, q: str) -> list[Found]:

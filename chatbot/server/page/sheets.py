@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -36,6 +37,8 @@ _HEADERS = {
 }
 _UNITS = ((86_400 * 365, "year"), (86_400 * 30, "month"), (86_400, "day"), (3_600, "hour"), (60, "minute"))
 
+_DAYS_OF_A_WEEK = 7
+
 _HAPPENED = {
     "add": "created",
     "update": "changed",
@@ -59,10 +62,22 @@ def sheet(request: Request, name: str, visit: Visit | None = None, *, status: in
         "visit": visit,
         "base": "" if visit is None else base(visit),
         "identities": [] if visit is None else request.app.state.house.identities(visit.caller),
+        "beside": getattr(request.state, "beside", ()),
         "may_log_out": caller is not None and not caller.is_owner,
         "theme": theme if theme in THEMES else "",
     }
     return HTMLResponse(piece(name, **about, **shown), status, headers=_HEADERS)
+
+
+def fragment(name: str, visit: Visit, **shown: Any) -> HTMLResponse:
+    """Render a part of a page, to be put into one."""
+    html = piece(name, base=base(visit), identity=visit.identity, **shown)
+    return HTMLResponse(html, headers=_HEADERS)
+
+
+def is_part(request: Request) -> bool:
+    """Return True if the script of the page asks for a part of a page; a followed link asks for a whole one."""
+    return "hx-request" in request.headers and "hx-boosted" not in request.headers
 
 
 def piece(name: str, **shown: Any) -> Markup:
@@ -92,6 +107,28 @@ def shorten(text: str, most: int) -> str:
     return line if len(line) <= most else line[: most - 1].rstrip() + "…"
 
 
+def day(moment: datetime) -> str:
+    """Return the day of a time in words, in the time zone of this machine."""
+    then, today = moment.astimezone().date(), utc_now().astimezone().date()
+    match (today - then).days:
+        case 0:
+            return "Today"
+        case 1:
+            return "Yesterday"
+        case days if 1 < days < _DAYS_OF_A_WEEK:
+            return f"{then:%A}"
+    return f"{then.day} {then:%B}" if then.year == today.year else f"{then.day} {then:%B %Y}"
+
+
+def span_of_days(moment: datetime) -> str:
+    """Return the part of a list of sessions that a time belongs to."""
+    then, today = moment.astimezone().date(), utc_now().astimezone().date()
+    for days, name in ((0, "Today"), (1, "Yesterday"), (7, "Previous 7 days"), (30, "Previous 30 days")):
+        if (today - then).days <= days:
+            return name
+    return f"{then:%B %Y}"
+
+
 def ago(moment: datetime) -> str:
     """Return the distance of a time from now in words."""
     seconds = (utc_now() - moment).total_seconds()
@@ -114,11 +151,14 @@ def _templates() -> Environment:
     )
     templates.filters.update(
         ago=ago,
+        anchor=lambda text: re.sub(r"[^0-9A-Za-z]", "-", text),
         capitalize_first=lambda text: text[:1].upper() + text[1:],
         cost=cost_text,
+        day=day,
         happened=lambda kind: _HAPPENED.get(kind, kind),
         markdown=rendered,
         query=urlencode,
+        span_of_days=span_of_days,
         shortened=lambda value: shorten(str(value), 300),
         title_of=title_of,
     )

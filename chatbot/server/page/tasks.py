@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import date
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request, Response
 
-from chatbot.memory.tasks import OPEN
+from chatbot.memory.record import utc_now
+from chatbot.memory.tasks import OPEN, Task
 from chatbot.server.page.routes import Fields, PageRoute, VisitHere
 from chatbot.server.page.sheets import base, goto, sheet
 from chatbot.stores.errors import InvalidValue
@@ -15,6 +18,7 @@ from chatbot.words import TaskStatus
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}/tasks")
 
 _DONE: tuple[TaskStatus, ...] = ("completed", "cancelled")
+_WEEK = 7
 _PRIORITIES = ("high", "normal", "low")
 
 
@@ -22,7 +26,24 @@ _PRIORITIES = ("high", "normal", "low")
 async def show(request: Request, visit: VisitHere, *, done: bool = False) -> Response:
     """List open or completed tasks."""
     tasks = await visit.memories.tasks(statuses=_DONE if done else OPEN)
-    return sheet(request, "tasks.html", visit, here="tasks", tasks=tasks, done=done, priorities=_PRIORITIES)
+    groups = [("", tasks)] if done and tasks else _by_date(tasks, utc_now().astimezone().date())
+    return sheet(request, "tasks.html", visit, here="tasks", groups=groups, done=done, priorities=_PRIORITIES)
+
+
+def _by_date(tasks: Sequence[Task], today: date) -> list[tuple[str, list[Task]]]:
+    """Group tasks by when they are due; groups without tasks are left out, and so is the name of a single one."""
+    groups: dict[str, list[Task]] = {name: [] for name in ("Overdue", "Today", "Next 7 days", "Later", "No date")}
+    for task in sorted(tasks, key=lambda task: task.due or "~"):
+        groups[_when(task.due, today)].append(task)
+    return [(name, group) for name, group in groups.items() if group]
+
+
+def _when(due: str, today: date) -> str:
+    try:
+        days = (date.fromisoformat(due[:10]) - today).days
+    except ValueError:  # a date may be given in words
+        return "Later" if due else "No date"
+    return "Overdue" if days < 0 else "Today" if not days else "Next 7 days" if days <= _WEEK else "Later"
 
 
 @router.post("")

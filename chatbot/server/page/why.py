@@ -48,12 +48,12 @@ async def show(
 ) -> Response:
     """Show the turn for the message of that time, or the last turn."""
     session = await visit.session(session_id)
-    receipt = _receipt(await session.receipts(), at)
+    receipt = receipt_at(await session.receipts(), at)
     return sheet(
         request,
         "why.html",
         visit,
-        here="chat",
+        here="session",
         session=session.record,
         receipt=receipt,
         memory=receipt.get("memory") or {},
@@ -66,7 +66,7 @@ async def show(
     )
 
 
-def _receipt(receipts: list[dict[str, Any]], at: str) -> dict[str, Any]:
+def receipt_at(receipts: list[dict[str, Any]], at: str) -> dict[str, Any]:
     """Return the last receipt for the message; an answer that was retried has several."""
     found = [each for each in receipts if not at or _moment(str(each["at"])) <= _moment(at)]
     if not found:

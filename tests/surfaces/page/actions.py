@@ -11,7 +11,8 @@ def say(page: Page, text: str, *, wait: bool = True) -> None:
     if page.evaluate("matchMedia('(hover: hover)').matches"):
         box.press("Enter")
     else:
-        page.get_by_role("button", name="Send").click()
+        page.get_by_role("button", name="Send", exact=True).click()
+    expect(page.locator(".pending")).to_have_count(0)
     expect(page.locator(".question").last).to_have_text(text)
     if wait:
         done(page)
@@ -19,9 +20,17 @@ def say(page: Page, text: str, *, wait: bool = True) -> None:
 
 def go(page: Page, name: str) -> None:
     """Click a link of the navigation, and wait for its page."""
-    link = page.get_by_role("navigation", name="Main").get_by_role("link", name=name, exact=True)
-    link.click()
-    expect(link).to_have_attribute("aria-current", "page")
+    open_menu(page)
+    page.get_by_role("navigation", name="Main").get_by_role("link", name=name, exact=True).click()
+    here = page.locator("nav [aria-current=page]")
+    expect(here).to_have_text(name)
+
+
+def open_menu(page: Page) -> None:
+    """Open the drawer with the navigation where the screen is narrow."""
+    menu = page.get_by_role("button", name="Menu", exact=True)
+    if menu.is_visible():
+        menu.click()
 
 
 def open_memory(page: Page, title: str) -> None:
@@ -38,7 +47,7 @@ def done(page: Page) -> None:
 
 def answers(page: Page) -> Locator:
     """The complete replies on the page."""
-    return page.locator(".answer:not(#live) .prose")
+    return page.locator(".exchange:not(#live) .answer .prose")
 
 
 def remember(client: httpx.Client, title: str, **draft: object) -> str:

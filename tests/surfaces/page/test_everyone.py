@@ -42,6 +42,7 @@ def places(served: Served, tab: Tab) -> list[str]:
         "/tasks",
         "/people",
         "/profile",
+        "/settings",
         "/cost",
     ]
     paths += [f"/c/{session}", f"/c/{session}?edit={at}", f"/c/{session}/why", f"/c/{session}/cost", "/memory/nothing"]
@@ -75,6 +76,7 @@ def test_the_keyboard_is_enough(served: Served, tab: Tab) -> None:
     page.keyboard.press("Shift+Enter")
     page.keyboard.type("second line")
     page.keyboard.press("Enter")
+    page.wait_for_url("**/c/*")
     expect(page.locator(".question")).to_have_text("first line\nsecond line")
     expect(page.locator("#live")).to_have_count(0)
     expect(page.get_by_label("Message", exact=True)).to_be_focused()
@@ -83,11 +85,10 @@ def test_the_keyboard_is_enough(served: Served, tab: Tab) -> None:
     seen = _walk(page, 40)
     order = [
         "Skip to the content",
-        "Chat",
+        "New chat",
         "Sessions",
         "Memory",
         "Light or dark",
-        "New chat",
         "More",
         "Retry",
         "Edit",

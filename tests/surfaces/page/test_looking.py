@@ -24,12 +24,12 @@ def test_memory_is_searched_as_one_types_and_shows_what_a_score_is_made_of(serve
     page = tab(served.url)
     page.goto("/i/ada")
     go(page, "Memory")
-    rows = page.locator(".rows > li > a")
+    rows = page.locator(".row-title")
     expect(rows).to_have_count(2)
     page.get_by_role("searchbox").press_sequentially("locker gym")
     expect(rows).to_have_text(["The locker at the gym has the number 4711"])
     expect(page.get_by_role("status")).to_have_text("1 found, best first")
-    page.wait_for_url("**q=locker%20gym&type=&status=active")
+    page.wait_for_url("**q=locker%20gym&type=&status=active**")
     score = page.locator("details.score")
     score.locator("summary").click()
     parts = {
@@ -39,7 +39,8 @@ def test_memory_is_searched_as_one_types_and_shows_what_a_score_is_made_of(serve
     assert set(parts) >= {"match", "recency", "mentions", "lexical match"}
     told = float(score.locator(".number").inner_text())
     assert told == pytest.approx(0.96 * parts["match"] + 0.02 * parts["recency"] + 0.02 * parts["mentions"], abs=0.02)
-    page.get_by_label("Type").select_option("event")
+    page.locator("details.filters > summary").click()
+    page.get_by_role("search").get_by_label("Type").select_option("event")
     expect(page.locator(".rows")).to_have_text("No memories found")
 
 
@@ -51,7 +52,7 @@ def test_a_search_leads_on_to_all_that_was_found(served: Served, tab: Tab) -> No
     page.goto("/i/ada")
     go(page, "Memory")
     page.get_by_role("searchbox").fill("orchard")
-    rows = page.locator(".rows > li > a")
+    rows = page.locator(".row-title")
     expect(page.get_by_role("status")).to_have_text("1 to 25, best first")
     first = set(rows.all_inner_texts())
     page.get_by_role("link", name="More").click()
@@ -82,8 +83,9 @@ def test_what_is_delicate_is_listed_only_when_asked_for(served: Served, tab: Tab
     go(page, "Memory")
     page.get_by_role("searchbox").fill("party")
     expect(page.locator(".rows")).to_have_text("No memories found")
+    page.locator("details.filters > summary").click()
     page.get_by_label("include sensitive memories").check()
-    expect(page.locator(".rows > li > a")).to_have_text(["The surprise party is on Saturday"])
+    expect(page.locator(".row-title")).to_have_text(["The surprise party is on Saturday"])
 
 
 def test_what_was_wrong_is_corrected_and_the_history_keeps_what_it_said(served: Served, tab: Tab) -> None:
@@ -157,7 +159,7 @@ def test_a_memory_is_erased_and_a_session_deleted_with_the_keys_alone_and_only_w
         expect(page.get_by_role("status").first).to_have_text("Deleted permanently.")
         assert [row["id"] for row in client.get("/v1/memories").json()["data"]] == kept[1:]
         assert client.get(f"/v1/memories/{kept[0]}").status_code == 404
-        go(page, "Chat")
+        go(page, "New chat")
         say(page, "forget all of this")
         page.get_by_text("More", exact=True).focus()
         page.keyboard.press("Enter")
@@ -208,8 +210,7 @@ def test_tasks_are_added_ticked_off_and_reopened(served: Served, tab: Tab) -> No
 def test_the_profile_is_set_pinned_forgotten_and_shows_its_history(served: Served, tab: Tab) -> None:
     page = tab(served.url)
     page.goto("/i/ada")
-    go(page, "People")
-    page.get_by_role("link", name="Your profile").click()
+    go(page, "Profile")
     expect(page.locator(".rows")).to_have_text("No profile yet.")
     for value in ("Berlin", "Lisbon"):
         page.get_by_label("Slot, such as home or job").fill("home")
@@ -238,7 +239,7 @@ def test_people_are_shown_with_what_is_stated_about_them(served: Served, tab: Ta
     page.get_by_role("searchbox").fill("ki")
     expect(page.locator(".rows > li > a")).to_have_text(["Kim"])
     page.get_by_role("link", name="Kim").click()
-    expect(page.locator(".rows > li > a")).to_have_text(["Kim and Sam play chess"])
+    expect(page.locator(".row-title")).to_have_text(["Kim and Sam play chess"])
 
 
 def test_why_shows_what_was_looked_at_what_went_in_and_why_the_rest_did_not(served: Served, tab: Tab) -> None:

@@ -46,7 +46,7 @@ class _Elements(HTMLParser):
 def test_nothing_comes_out_that_could_run_or_load(text: str) -> None:
     for tag, attributes in _Elements(rendered(text)).found:
         assert tag not in {"script", "img", "svg", "iframe", "style", "object", "form", "input", "meta", "link"}
-        assert set(attributes) <= {"href", "rel", "target", "start"}
+        assert set(attributes) <= {"href", "rel", "target", "start", "class", "type", "tabindex"}
         if "href" in attributes:
             assert _ALLOWED.match(attributes["href"] or "")
             assert attributes["rel"] == "noopener noreferrer nofollow"

@@ -13,7 +13,7 @@ Tab = Callable[..., Page]
 
 DESKTOP = {"viewport": {"width": 1280, "height": 800}}
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
-LINKS = ("Chat", "Sessions", "Memory", "Tasks", "People", "Cost")
+LINKS = ("New chat", "Sessions", "Memory", "Profile", "Tasks", "Cost")
 SIDEBAR_PX = 256
 FOUND = "question 2 about a kumquat"
 
@@ -40,9 +40,9 @@ def width_of(page: Page) -> int:
     return page.viewport_size["width"]
 
 
-def assert_laid_out(page: Page, *, is_chat: bool) -> None:
-    """The page has its own columns, and nothing to scroll sideways for."""
-    has_sidebar = is_chat and width_of(page) > 900
+def assert_laid_out(page: Page) -> None:
+    """The page has its sidebar where there is room, and nothing to scroll sideways for."""
+    has_sidebar = width_of(page) > 900
     box = page.locator("#main").bounding_box()
     assert box is not None
     assert box["x"] == (SIDEBAR_PX if has_sidebar else 0)
@@ -54,39 +54,39 @@ def assert_laid_out(page: Page, *, is_chat: bool) -> None:
 
 
 def test_each_link_of_the_navigation_leads_to_a_page_with_its_own_layout(page: Page) -> None:
-    assert_laid_out(page, is_chat=True)
-    here = "Chat"
+    assert_laid_out(page)
+    here = "New chat"
     for origin, target in combinations(LINKS, 2):
         for stop in (origin, target, origin):
             if stop != here:
                 go(page, stop)
-                assert_laid_out(page, is_chat=stop == "Chat")
+                assert_laid_out(page)
                 here = stop
 
 
 def test_each_link_to_another_page_keeps_the_layout(page: Page) -> None:
     say(page, "Which number has the locker at the gym?")
-    assert_laid_out(page, is_chat=True)
+    assert_laid_out(page)
     session = page.locator("#heading").inner_text()
     page.get_by_role("link", name="Why").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Why this reply?")
-    assert_laid_out(page, is_chat=False)
+    assert_laid_out(page)
     page.locator("li.in > a", has_text="locker").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("4711")
-    assert_laid_out(page, is_chat=False)
+    assert_laid_out(page)
     go(page, "Sessions")
     page.locator(".rows").get_by_role("link", name=session).click()
     expect(page.locator("#heading")).to_have_text(session)
-    assert_laid_out(page, is_chat=True)
+    assert_laid_out(page)
     page.get_by_text("More", exact=True).click()
     page.get_by_role("link", name="Cost of this session").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Cost")
-    assert_laid_out(page, is_chat=False)
+    assert_laid_out(page)
     page.go_back()
     expect(page.locator("#heading")).to_have_text(session)
-    assert_laid_out(page, is_chat=True)
+    assert_laid_out(page)
     page.reload()
-    assert_laid_out(page, is_chat=True)
+    assert_laid_out(page)
 
 
 def test_a_page_opened_from_the_end_of_another_begins_at_its_top(page: Page) -> None:
@@ -94,7 +94,8 @@ def test_a_page_opened_from_the_end_of_another_begins_at_its_top(page: Page) -> 
         say(page, f"line {number}\n" * 30)
     assert _scrolled(page) > 500
     page.get_by_role("link", name="Why").last.click()
-    expect(page.get_by_role("heading", level=1)).to_be_in_viewport()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Why this reply?")
+    expect(page.locator("#main")).to_be_focused()
     assert _scrolled(page) == 0
 
 
@@ -103,7 +104,8 @@ def test_a_long_conversation_is_opened_where_the_user_asked(page: Page, served: 
     go(page, "Sessions")
     _open(page, title)
     first = page.locator(".question").first.inner_text()
-    page.get_by_role("link", name="Show earlier messages").click()
+    page.get_by_text(first, exact=True).scroll_into_view_if_needed()
+    page.mouse.wheel(0, -3_000)
     expect(page.locator(".question").first).not_to_have_text(first)
     expect(page.get_by_text(first, exact=True)).to_be_in_viewport()
     expect(page.locator(".question").last).not_to_be_in_viewport()

@@ -31,6 +31,9 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("DELETE", "/v1/profile/{slot}"): None,
     ("PUT", "/v1/profile/{slot}/pin"): {"pinned": True},
     ("GET", "/v1/profile/{slot}/history"): None,
+    ("GET", "/v1/profile/proposals"): None,
+    ("POST", "/v1/profile/proposals/{memory_id}/accept"): None,
+    ("DELETE", "/v1/profile/proposals/{memory_id}"): None,
     ("GET", "/v1/sessions"): None,
     ("POST", "/v1/sessions"): {"title": "new"},
     ("GET", "/v1/sessions/search"): None,
@@ -41,7 +44,9 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("GET", "/v1/sessions/{session_id}/comparison"): None,
     ("POST", "/v1/sessions/{session_id}/fork"): {},
     ("GET", "/v1/sessions/{session_id}/messages"): None,
+    ("POST", "/v1/sessions/{session_id}/messages"): {"messages": [{"role": "user", "content": "hello"}]},
     ("DELETE", "/v1/sessions/{session_id}/messages"): None,
+    ("POST", "/v1/context"): {"messages": [{"role": "user", "content": "hello"}]},
     ("POST", "/v1/sessions/{session_id}/chat"): {"text": "hello", "stream": False},
     ("GET", "/v1/sessions/{session_id}/chat"): None,
     ("DELETE", "/v1/sessions/{session_id}/chat"): None,
@@ -49,9 +54,16 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("GET", "/v1/sessions/{session_id}/usage"): None,
     ("GET", "/v1/sessions/{session_id}/files"): None,
     ("GET", "/v1/sessions/{session_id}/files/{name}"): None,
+    ("GET", "/v1/sessions/{session_id}/attachments"): None,
+    ("GET", "/v1/sessions/{session_id}/attachments/{name}"): None,
     ("GET", "/v1/memories"): None,
     ("POST", "/v1/memories"): {"title": "something else"},
+    ("POST", "/v1/memories/batch"): {"memories": [{"title": "yet another"}]},
+    ("GET", "/v1/memories/export"): None,
+    ("GET", "/v1/memories/by-key/{key}"): None,
+    ("PUT", "/v1/memories/by-key/{key}"): {"title": "under a key"},
     ("GET", "/v1/memories/search"): None,
+    ("GET", "/v1/memories/recall"): None,
     ("POST", "/v1/memories/purge"): {"person": "nobody", "dry_run": True},
     ("GET", "/v1/memories/{memory_id}"): None,
     ("PATCH", "/v1/memories/{memory_id}"): {"title": "changed"},
@@ -76,6 +88,7 @@ ASKED: dict[tuple[str, str], Json | None] = {
 """How to ask each route, so that it would answer. A route that is not here fails the tests: say how it is guarded."""
 
 QUERIES: dict[tuple[str, str], dict[str, str]] = {
+    ("GET", "/v1/memories/recall"): {"q": "anything"},
     ("GET", "/v1/users/export"): {"user": "alice"},
     ("GET", "/v1/sessions/{session_id}/comparison"): {"other": "{session_id}"},
     ("DELETE", "/v1/users"): {"user": "alice"},
@@ -87,12 +100,19 @@ GUARDED = [route for route in ROUTES if route[1] not in OPEN_PATHS]
 NAMING = [
     route
     for route in ROUTES
-    if re.search("_id}|{response}|{slot}", route[1]) and route != ("PUT", "/v1/profile/{slot}")
+    if re.search("_id}|{response}|{slot}|{key}", route[1])
+    and route not in {("PUT", "/v1/profile/{slot}"), ("PUT", "/v1/memories/by-key/{key}")}
 ]
 """Routes that name a session, a response, or something remembered."""
 NOWHERE = {"/openapi.json", "/v1/models", "/v1/models/{name}", "/v1/responses/{response}"}
 PLACED = [route for route in GUARDED if route[1] not in NOWHERE]
 """Routes at one identity."""
+
+
+def proposal(value: str) -> Json:
+    """What a memory is that proposes a value for a slot of the profile."""
+    return {"title": f"proposed: motto: {value}", "category": "profile",
+            "metadata": {"slot": f"motto {uuid.uuid4()}", "held": {"value": value}}}  # fmt: skip
 
 
 @dataclass
@@ -113,7 +133,9 @@ class World:
         ids = _missing("transcript.md" if "files" in path else "ada")
         with self.served.client(self.tokens["ada"]) as client:
             for name in [name for name in _MAKERS if f"{{{name}}}" in path]:
-                ids[name] = _MAKERS[name](client, ids)
+                is_proposed = name == "memory_id" and "proposals" in path
+                make = _new("/v1/memories", proposal("plugh")) if is_proposed else _MAKERS[name]
+                ids[name] = make(client, ids)
         return ids
 
     def ask(
@@ -150,6 +172,11 @@ def _new_slot(client: httpx.Client, ids: Mapping[str, str]) -> str:
     return ids["slot"]
 
 
+def _new_key(client: httpx.Client, ids: Mapping[str, str]) -> str:
+    client.put(f"/v1/memories/by-key/{ids['key']}", json={"title": f"plugh {ids['key']}"}).raise_for_status()
+    return ids["key"]
+
+
 def _new(path: str, body: Json) -> Callable[[httpx.Client, Any], str]:
     """Makes one thing by a request that answers with its id."""
     return lambda client, _: str(client.post(path, json=_unique(body)).raise_for_status().json()["id"])
@@ -159,6 +186,12 @@ def _unique(body: Json) -> Json:
     return body | ({"title": f"{body['title']} {uuid.uuid4()}"} if "title" in body else {})
 
 
+def _new_key(client: httpx.Client, ids: Any) -> str:
+    key = str(ids["key"])
+    client.put(f"/v1/memories/by-key/{key}", json={"title": f"plugh {key}"}).raise_for_status()
+    return key
+
+
 _MAKERS: dict[str, Callable[[httpx.Client, Any], str]] = {
     "session_id": _new_session,
     "memory_id": _new("/v1/memories", {"title": "The secret word is plugh"}),
@@ -166,6 +199,7 @@ _MAKERS: dict[str, Callable[[httpx.Client, Any], str]] = {
     "task_id": _new("/v1/tasks", {"title": "to do"}),
     "fact_id": _new("/v1/facts", {"subject": "plugh", "predicate": "is", "object": "secret"}),
     "slot": _new_slot,
+    "key": _new_key,
     "response": _new("/v1/responses", {"model": "ada", "input": "my secret word is plugh", "store": True}),
 }
 """How to make something of Ada's of each kind."""
@@ -181,6 +215,7 @@ def _missing(name: str) -> dict[str, str]:
     return {
         **{name: str(uuid.uuid4()) for name in ("session_id", "memory_id", "other_id", "task_id", "fact_id")},
         "slot": f"slot {uuid.uuid4()}",
+        "key": f"key {uuid.uuid4()}",
         "response": f"resp_{uuid.uuid4().hex}{uuid.uuid4().hex}",
         "name": name,
     }

@@ -15,6 +15,7 @@ from chatbot.messages import ToolCall
 from chatbot.server.requests import MOST_FOR_EACH, Requests
 from chatbot.stores.backends import open_place
 from tests.servers.http_server import Serve, Served, events, serving, wait_until
+from tests.surfaces.server.test_doors import proposal
 
 
 @pytest.fixture
@@ -128,6 +129,8 @@ WRITES: list[tuple[str, str, dict[str, Any]]] = [
     ("PUT", "/v1/profile/boat", {"value": "The ferry"}),
     ("PUT", "/v1/profile/drink/pin", {"pinned": True}),
     ("DELETE", "/v1/profile/pet", {}),
+    ("POST", "/v1/profile/proposals/{proposal}/accept", {}),
+    ("DELETE", "/v1/profile/proposals/{other}", {}),
 ]
 
 
@@ -137,6 +140,8 @@ def test_every_write_is_answered_again_by_a_server_that_was_started_anew() -> No
             name: client.post(f"/v1/{kind}", json={"title": f"one of the {kind}"}).json()["id"]
             for name, kind in (("session", "sessions"), ("memory", "memories"), ("task", "tasks"))
         }
+        for name in ("proposal", "other"):
+            made[name] = client.post("/v1/memories", json=proposal(name)).json()["id"]
         for slot in ("drink", "pet"):
             client.put(f"/v1/profile/{slot}", json={"value": "any"}).raise_for_status()
         first = [_write(client, *write, made) for write in WRITES]

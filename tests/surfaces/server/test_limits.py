@@ -162,6 +162,7 @@ def test_json_that_cannot_be_used_is_a_clear_error(http: Serve, body: bytes) -> 
         assert answer.json()["error"]["code"] == "invalid_value"
 
 
+@pytest.mark.nightly
 def test_many_clients_at_once_each_get_a_whole_reply(http: Serve) -> None:
     served = http(delay_s=0.001)
     replies = asyncio.run(_talk(served))

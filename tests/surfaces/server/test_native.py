@@ -1,5 +1,6 @@
 """Our own routes: sessions, conversations, and what is remembered."""
 
+import base64
 import socket
 import threading
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from chatbot.messages import TextDelta, ToolCall
 from tests.servers.http_server import Serve, Served, events, wait_until
+from tests.surfaces.server.test_doors import proposal
 
 NOBODY = "0196d5e4-0000-7000-8000-000000000000"
 
@@ -312,6 +314,29 @@ def test_the_files_of_a_session_can_be_had_and_no_others(served: Served) -> None
             assert client.get(f"{path}/{name}").status_code == 404, name
 
 
+def test_an_attachment_is_kept_and_downloaded_and_never_opened(served: Served) -> None:
+    page = base64.b64encode(b"<script>alert(1)</script>").decode()
+    files = [{"name": "../page.html", "data": f"data:text/html;base64,{page}"}]
+    with served.client() as client:
+        session_id = _session(client)
+        said = client.post(
+            f"/v1/sessions/{session_id}/chat", json={"text": "read this", "stream": False, "attachments": files}
+        )
+        [told] = said.json()["receipt"]["attachments"]
+        assert told["name"] == "page.html"
+        path = f"/v1/sessions/{session_id}/attachments"
+        assert [each["name"] for each in client.get(path).json()["data"]] == [told["blob"]]
+        got = client.get(f"{path}/{told['blob']}")
+        assert got.content == b"<script>alert(1)</script>"
+        assert got.headers["content-type"].startswith("text/plain")
+        assert got.headers["content-disposition"] == "attachment"
+        assert got.headers["x-content-type-options"] == "nosniff"
+        for name in ("..%2fsession.json", "session.json", "0" * 32, "0" * 32 + ".html"):
+            assert client.get(f"{path}/{name}").status_code == 404, name
+        bad = {"text": "x", "stream": False, "attachments": [{"name": "a", "data": "data:image/png;base64,!!"}]}
+        assert client.post(f"/v1/sessions/{session_id}/chat", json=bad).status_code == 422
+
+
 def test_a_memory_is_added_searched_corrected_forgotten_restored_and_purged(served: Served) -> None:
     with served.client() as client:
         added = client.post(
@@ -534,3 +559,29 @@ def test_the_profile_is_told_set_pinned_and_forgotten_with_its_history(served: S
         assert client.delete("/v1/profile/home").status_code == 204
         assert client.get("/v1/profile").json()["data"] == []
         assert client.put("/v1/profile/home/pin", json={}).status_code == 404
+
+
+def test_proposals_are_listed_accepted_and_rejected(served: Served) -> None:
+    with served.client() as client:
+        tea, milk = (client.post("/v1/memories", json=proposal(value)).json()["id"] for value in ("tea", "milk"))
+        path = "/v1/profile/proposals"
+        assert {each["id"] for each in client.get(path).json()["data"]} == {tea, milk}
+        assert client.post(f"{path}/{tea}/accept").json()["outcome"] == "added"
+        assert client.delete(f"{path}/{milk}").status_code == 204
+        assert client.get(path).json()["data"] == []
+        assert [line["value"] for line in client.get("/v1/profile").json()["data"]] == ["tea"]
+        assert client.post(f"{path}/{milk}/accept").status_code == 404
+
+
+def test_what_was_true_is_asked_for_over_http(served: Served) -> None:
+    with served.client() as client:
+        client.post("/v1/memories", json={"title": "The staging server listens on port 8080"}).raise_for_status()
+        client.post("/v1/facts", json={"subject": "Ada", "predicate": "lives in", "object": "Rome"}).raise_for_status()
+        before = {"as_of": "2020-01-01T00:00:00Z"}
+        for path, asked in (("/v1/memories/search", {"q": "staging port"}), ("/v1/memories/recall", {"q": "staging"}),
+                            ("/v1/facts", {})):  # fmt: skip
+            assert len(client.get(path, params=asked).json()["data"]) == 1, path
+            assert client.get(path, params=asked | before).json()["data"] == [], path
+            assert client.get(path, params=asked | {"known_at": "2020-01-01"}).json()["data"] == [], path
+        [hit] = client.get("/v1/memories/recall", params={"q": "staging port"}).json()["data"]
+        assert (hit["memory"]["title"][:11], hit["changed_at"]) == ("The staging", None)

@@ -142,7 +142,34 @@ def test_images_are_shown_to_the_model_and_noted_in_the_transcript(served: Serve
     session_id = (reply.model_extra or {})["session_id"]
     with served.client() as plain:
         messages = plain.get(f"/v1/sessions/{session_id}/messages").json()["data"]
-    assert messages[0]["content"] == "What is this?\n[image/png]"
+        [kept] = plain.get(f"/v1/sessions/{session_id}/attachments").json()["data"]
+    assert messages[0]["content"] == f"What is this?\n\n[picture-1.png](attachments/{kept['name']})"
+    assert kept["media_type"] == "image/png"
+
+
+@pytest.mark.parametrize("session", [None, "new"])
+def test_a_file_is_read_for_the_model_and_kept_in_a_session(
+    served: Served, client: openai.OpenAI, session: str | None
+) -> None:
+    url = "data:text/plain;base64,VGhlIGJpa2UgaXMgYmx1ZS4="
+    parts: Any = [
+        {"type": "text", "text": "Which colour?"},
+        {"type": "file", "file": {"filename": "bike.txt", "file_data": url}},
+    ]
+    extra = {"session_id": session} if session else None
+    said: list[ChatCompletionMessageParam] = [{"role": "user", "content": parts}]
+    reply = client.chat.completions.create(model="ada", messages=said, extra_body=extra)
+    prompt = served.models["ada"].prompts[0]
+    assert [message.source for message in prompt].count("bike.txt") == 1
+    assert [message.content.count("The bike is blue.") for message in prompt if message.source] == [1]
+    assert prompt[-1].content.startswith("Which colour?")
+    if session:
+        history: Any = [*said, {"role": "assistant", "content": reply.choices[0].message.content}]
+        again = client.chat.completions.create(
+            model="ada", messages=[*history, {"role": "user", "content": "And now?"}], extra_body={"memory": "on"}
+        )
+        assert again.model_extra is not None
+        assert any(message.source == "bike.txt" for message in served.models["ada"].prompts[1])
 
 
 def test_thoughts_and_probabilities_come_back(http: Serve) -> None:

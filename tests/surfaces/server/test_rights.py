@@ -12,7 +12,7 @@ import pytest
 
 from chatbot.stores.access import GUEST_RIGHTS, RIGHTS
 from tests.servers.http_server import Serve, Served, serving
-from tests.surfaces.server.test_doors import QUERIES, _routes
+from tests.surfaces.server.test_doors import QUERIES, _routes, proposal
 
 Route = tuple[str, str]
 Json = dict[str, Any]
@@ -31,6 +31,9 @@ NEEDS: dict[Route, tuple[str, str]] = {
     ("PUT", "/v1/profile/{slot}"): ("write", "write"),
     ("PUT", "/v1/profile/{slot}/pin"): ("write", "curate"),
     ("DELETE", "/v1/profile/{slot}"): ("write", "curate"),
+    ("GET", "/v1/profile/proposals"): ("read", "read"),
+    ("POST", "/v1/profile/proposals/{memory_id}/accept"): ("chat", "chat"),
+    ("DELETE", "/v1/profile/proposals/{memory_id}"): ("write", "curate"),
     ("GET", "/i/{identity}/profile"): ("read", "read"),
     ("GET", "/i/{identity}/profile/{slot}"): ("read", "read"),
     ("POST", "/i/{identity}/profile"): ("write", "write"),
@@ -45,7 +48,9 @@ NEEDS: dict[Route, tuple[str, str]] = {
     ("GET", "/v1/sessions/{session_id}/deletion"): ("erase", "erase"),
     ("POST", "/v1/sessions/{session_id}/fork"): ("write", "curate"),
     ("GET", "/v1/sessions/{session_id}/messages"): ("read", "read"),
+    ("POST", "/v1/sessions/{session_id}/messages"): ("write", "curate"),
     ("DELETE", "/v1/sessions/{session_id}/messages"): ("chat", "curate"),
+    ("POST", "/v1/context"): ("read", "read"),
     ("POST", "/v1/sessions/{session_id}/chat"): ("chat", "curate"),
     ("GET", "/v1/sessions/{session_id}/chat"): ("read", "read"),
     ("DELETE", "/v1/sessions/{session_id}/chat"): ("chat", "curate"),
@@ -53,9 +58,16 @@ NEEDS: dict[Route, tuple[str, str]] = {
     ("GET", "/v1/sessions/{session_id}/usage"): ("read", "read"),
     ("GET", "/v1/sessions/{session_id}/files"): ("read", "read"),
     ("GET", "/v1/sessions/{session_id}/files/{name}"): ("read", "read"),
+    ("GET", "/v1/sessions/{session_id}/attachments"): ("read", "read"),
+    ("GET", "/v1/sessions/{session_id}/attachments/{name}"): ("read", "read"),
     ("GET", "/v1/memories"): ("read", "read"),
     ("POST", "/v1/memories"): ("write", "write"),
+    ("POST", "/v1/memories/batch"): ("write", "write"),
+    ("GET", "/v1/memories/export"): ("read", "read"),
+    ("GET", "/v1/memories/by-key/{key}"): ("read", "read"),
+    ("PUT", "/v1/memories/by-key/{key}"): ("write", "write"),
     ("GET", "/v1/memories/search"): ("read", "read"),
+    ("GET", "/v1/memories/recall"): ("read", "read"),
     ("POST", "/v1/memories/purge"): ("erase", "erase"),
     ("GET", "/v1/memories/{memory_id}"): ("read", "read"),
     ("PATCH", "/v1/memories/{memory_id}"): ("write", "curate"),
@@ -110,12 +122,16 @@ NEEDS: dict[Route, tuple[str, str]] = {
 """The right that each route needs: for what is one's own, and for what is another's. A new route must say its own."""
 
 BESIDE: dict[Route, set[str]] = {
+    ("POST", "/v1/sessions/{session_id}/messages"): {"read"},
+    ("PUT", "/v1/memories/by-key/{key}"): {"read"},
     ("GET", "/v1/users"): {"read"},
     ("GET", "/v1/sessions/{session_id}/deletion"): {"read"},
     ("POST", "/v1/memories/purge"): {"read"},
     ("POST", "/v1/chat/completions"): {"chat"},
     ("POST", "/v1/responses"): {"chat"},
     ("PUT", "/v1/profile/{slot}"): {"read", "chat"},
+    ("POST", "/v1/profile/proposals/{memory_id}/accept"): {"read", "write"},
+    ("DELETE", "/v1/profile/proposals/{memory_id}"): {"read"},
     ("PUT", "/v1/profile/{slot}/pin"): {"read"},
     ("DELETE", "/v1/profile/{slot}"): {"read"},
     ("POST", "/i/{identity}/profile"): {"read", "chat"},
@@ -137,6 +153,10 @@ BODIES: dict[Route, Json] = {
     ("POST", "/v1/sessions/{session_id}/chat"): {"text": "hello", "stream": False},
     ("POST", "/v1/memories"): {"title": "something else"},
     ("POST", "/v1/memories/purge"): {"person": "nobody"},
+    ("POST", "/v1/memories/batch"): {"memories": [{"title": "yet another"}]},
+    ("PUT", "/v1/memories/by-key/{key}"): {"title": "under a key"},
+    ("POST", "/v1/sessions/{session_id}/messages"): {"messages": [{"role": "user", "content": "hello"}]},
+    ("POST", "/v1/context"): {"messages": [{"role": "user", "content": "hello"}]},
     ("PATCH", "/v1/memories/{memory_id}"): {"title": "changed"},
     ("POST", "/v1/people"): {"name": "Maria", "alias": "Mary"},
     ("POST", "/v1/tasks"): {"title": "to do"},
@@ -184,16 +204,23 @@ class World:
                 ids["response"] = client.post("/v1/responses", json=asked).json()["id"]
             if "{session_id}" in path or path in {"/v1/chat/completions", "/v1/responses"}:
                 ids["session_id"] = client.post("/v1/sessions", json={}).json()["id"]
-                said = {"text": f"my secret word is {uuid.uuid4()}", "stream": False}
-                client.post(f"/v1/sessions/{ids['session_id']}/chat", json=said)
+                files = [{"name": "note.txt", "data": f"data:,{uuid.uuid4()}"}] if "attachments" in path else []
+                said = {"text": f"my secret word is {uuid.uuid4()}", "stream": False, "attachments": files}
+                receipt = client.post(f"/v1/sessions/{ids['session_id']}/chat", json=said).json()["receipt"]
+                ids["name"] = receipt["attachments"][0]["blob"] if files else ids["name"]
                 said_at = client.get(f"/v1/sessions/{ids['session_id']}/messages").json()["data"][0]["at"]
                 ids["at"] = said_at
             if "{slot}" in path:
                 ids["slot"] = f"slot {uuid.uuid4()}"
                 client.put(f"/v1/profile/{ids['slot']}", json={"value": "Berlin"}).raise_for_status()
+            if "{key}" in path:
+                ids["key"] = f"key {uuid.uuid4()}"
+                draft = {"title": f"under {ids['key']}"}
+                client.put(f"/v1/memories/by-key/{ids['key']}", json=draft).raise_for_status()
             name = next((each for each in ("memory_id", "task_id", "fact_id") if f"{{{each}}}" in path), "")
             if name:
                 kind, body = KINDS.get(name, ("memories", {"title": f"The word is {uuid.uuid4()}"}))
+                body = proposal(str(uuid.uuid4())) if "proposals" in path else body
                 ids[name] = client.post(f"/v1/{kind}", json=body | _unlike(kind)).json()["id"]
         with self.served.client(self.owner) as client:
             ids["other"] = client.post("/v1/memories", json={"title": f"It is {uuid.uuid4()} now"}).json()["id"]
@@ -217,6 +244,11 @@ class World:
             body = {"by": ids["other"]}
         query = {key: each.format(**ids) for key, each in QUERIES.get(route, {}).items()}
         return self.client.request(method, address, json=body, params=query, headers=headers)
+
+
+def _is_of_ones_own(route: Route) -> bool:
+    """Whether it is about one's own profile, whoever asks."""
+    return "{slot}" in route[1] or "proposals/" in route[1]
 
 
 def _unlike(kind: str) -> Json:
@@ -243,7 +275,12 @@ def test_every_route_says_which_right_it_needs(world: World) -> None:
 
 @pytest.mark.parametrize(
     ("route", "owner"),
-    [(route, owner) for route in NEEDS for owner in ("actor", "owner") if owner == "actor" or "{slot}" not in route[1]],
+    [
+        (route, owner)
+        for route in NEEDS
+        for owner in ("actor", "owner")
+        if owner == "actor" or not _is_of_ones_own(route)
+    ],
     ids=str,
 )
 def test_a_route_needs_its_right_and_no_other(world: World, route: Route, owner: str) -> None:
@@ -330,6 +367,15 @@ def test_tokens_of_before_there_were_rights_read_chat_and_write(http: Serve) -> 
         kept = client.post("/v1/memories", json={"title": "Tea"}).json()["id"]
         assert client.get(f"/v1/memories/{kept}").is_success
         assert client.delete(f"/v1/memories/{kept}", params={"purge": True}).status_code == 403
+
+
+@pytest.mark.parametrize("route", [route for route in NEEDS if "proposals/" in route[1]], ids=str)
+def test_what_is_proposed_to_another_is_not_there_whatever_the_rights(world: World, route: Route) -> None:
+    ids = world.made(route[1], world.owner)
+    world.allow(RIGHTS)
+    assert world.ask(route, ids).status_code == 404
+    with world.served.client(world.owner) as client:
+        assert ids["memory_id"] in [each["id"] for each in client.get("/v1/profile/proposals").json()["data"]]
 
 
 @pytest.mark.parametrize("route", [route for route in NEEDS if "{slot}" in route[1]], ids=str)

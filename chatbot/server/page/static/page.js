@@ -1,12 +1,15 @@
-// What a page without a script cannot do: Enter that sends, the switch between light and dark, where the view stands
-// and where the keys go after a part of the page was exchanged. Everything else works without it.
+// Sending without waiting, drafts, shortcuts, copying, and the place of the view after a part of the page was exchanged.
+// Without a script the page still works: links, forms and menus are plain HTML.
 "use strict";
 (() => {
   const root = document.documentElement;
-  const told = (text) => { const place = document.getElementById("told"); if (place) place.textContent = text; };
-  const state = (text) => { const place = document.getElementById("state"); if (place) place.textContent = text; };
+  const at = (id) => document.getElementById(id);
+  const told = (text) => { const place = at("told"); if (place) place.textContent = text; };
+  const state = (text) => { const place = at("state"); if (place) place.textContent = text; };
   const isAtEnd = () => window.innerHeight + window.scrollY >= document.body.scrollHeight - 120;
   const toEnd = () => window.scrollTo(0, document.body.scrollHeight);
+  const hasKeys = () => matchMedia("(hover: hover)").matches;
+  const tabs = new BroadcastChannel("chatbot");
   let follows = true;
 
   function toggleTheme() {
@@ -15,16 +18,14 @@
     document.cookie = `theme=${root.dataset.theme}; path=/; max-age=31536000; samesite=strict`;
   }
 
-  // Whether the view was put where the page wants it: at what its address names, or at the end of a conversation.
+  // Put the view at what the address names, or at the end of a conversation. Returns whether there was such a place.
   function arrive() {
-    document.getElementById("theme")?.removeAttribute("hidden");
-    for (const each of document.querySelectorAll("time[datetime]")) {
-      each.title = new Date(each.dateTime).toLocaleString();
-    }
+    for (const each of document.querySelectorAll("time[datetime]")) each.title = new Date(each.dateTime).toLocaleString();
     follows = true;
-    const here = location.hash ? document.getElementById(location.hash.slice(1)) : null;
+    restoreDraft();
+    const here = location.hash ? at(location.hash.slice(1)) : null;
     if (here) here.scrollIntoView();
-    else if (document.querySelector(".page.chat") && !document.getElementById("edit")) toEnd();
+    else if (document.querySelector(".page.chat") && !at("edit")) toEnd();
     else return false;
     return true;
   }
@@ -34,26 +35,283 @@
     try { return JSON.parse(text).error.message; } catch { return null; }
   }
 
+  // Drafts: what was typed and not sent is there again when the page is.
+  const draftName = () => `draft:${location.pathname}`;
+  function restoreDraft() {
+    const box = at("text");
+    if (box && !box.value) box.value = localStorage.getItem(draftName()) ?? "";
+  }
+  function keepDraft() {
+    const text = at("text")?.value ?? "";
+    if (text) localStorage.setItem(draftName(), text); else localStorage.removeItem(draftName());
+  }
+
+  // Files travel as data: URLs in hidden fields of the form, under the names that they have.
+  async function attach(files) {
+    for (const file of files) {
+      const url = await new Promise((resolve) => {
+        const reader = new FileReader();
+        reader.addEventListener("load", () => resolve(reader.result));
+        reader.addEventListener("error", () => resolve(""));
+        reader.readAsDataURL(file);
+      });
+      const list = at("attached");
+      if (!list) return;
+      if (!url) { told(`${file.name} cannot be read.`); continue; }
+      const item = document.createElement("li");
+      const name = document.createElement("span");
+      const field = document.createElement("input");
+      const remove = document.createElement("button");
+      name.textContent = file.name;
+      field.type = "hidden";
+      field.name = `file:${list.childElementCount}:${file.name}`;
+      field.value = url;
+      remove.type = "button";
+      remove.textContent = "✕";
+      remove.setAttribute("aria-label", `Remove ${file.name}`);
+      remove.addEventListener("click", () => { item.remove(); needText(); at("text").focus(); });
+      item.append(name, field, remove);
+      list.append(item);
+      needText();
+    }
+    at("text")?.focus();
+  }
+  const hasFiles = () => Boolean(at("attached")?.childElementCount);
+  const needText = () => { at("text").required = !hasFiles(); };
+
+  document.addEventListener("change", (event) => {
+    if (event.target.id === "files") { attach([...event.target.files]); event.target.value = ""; }
+  });
+  document.addEventListener("paste", (event) => {
+    const files = [...(event.clipboardData?.files ?? [])];
+    if (files.length && at("attached")) { event.preventDefault(); attach(files); }
+  });
+  for (const kind of ["dragover", "dragleave", "drop"]) {
+    document.addEventListener(kind, (event) => {
+      if (!at("composer") || !event.dataTransfer?.types.includes("Files")) return;
+      event.preventDefault();
+      at("composer").classList.toggle("dropping", kind === "dragover");
+      if (kind === "drop") attach([...event.dataTransfer.files]);
+    });
+  }
+
+  // Messages are shown at once and sent in order. One that could not be sent stays, with a button that sends it again:
+  // its key lets the server recognize a message that did arrive.
+  const outbox = [];
+  let isSending = false;
+
+  function pendingOf(text) {
+    const article = document.createElement("article");
+    const question = document.createElement("div");
+    const note = document.createElement("p");
+    article.className = "exchange pending";
+    question.className = "question";
+    question.dir = "auto";
+    question.textContent = text;
+    note.className = "sending small";
+    note.textContent = "Sending…";
+    article.append(question, note);
+    at("log").append(article);
+    toEnd();
+    return article;
+  }
+
+  function newKey() {
+    return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+  }
+
+  function send(form) {
+    const box = at("text");
+    if (!box.value.trim() && !hasFiles()) return;
+    const shown = [box.value, ...[...at("attached").querySelectorAll("span")].map((each) => each.textContent)].filter(Boolean).join("\n");
+    outbox.push({ form, body: new URLSearchParams(new FormData(form)), key: newKey(), shown, article: pendingOf(shown) });
+    box.value = "";
+    at("attached").replaceChildren();
+    needText();
+    keepDraft();
+    sendNext();
+  }
+
+  async function sendNext() {
+    if (isSending || !outbox.length) return;
+    isSending = true;
+    const item = outbox[0];
+    try {
+      const headers = { "HX-Request": "true", "Idempotency-Key": item.key };
+      const answer = await fetch(item.form.action, { method: "POST", body: item.body, headers });
+      const html = await answer.text();
+      if (!answer.ok) throw new Error(problemIn(html, (answer.headers.get("content-type") ?? "").startsWith("text/html")) ?? `The server answered ${answer.status}.`);
+      item.article.remove();
+      outbox.shift();
+      htmx.swap("#log", html, { swapStyle: "beforeend", swapDelay: 0, settleDelay: 0 });
+      state(`${document.querySelector(".where")?.textContent ?? ""} is answering`);
+      tabs.postMessage(at("log")?.dataset.session);
+      toEnd();
+    } catch (error) {
+      failed(item, error);
+      outbox.shift();
+    }
+    isSending = false;
+    sendNext();
+  }
+
+  function failed(item, error) {
+    const note = item.article.querySelector(".sending");
+    const again = document.createElement("button");
+    const reason = error instanceof TypeError ? "The server cannot be reached." : error.message;
+    item.article.classList.add("failed");
+    again.type = "button";
+    again.textContent = "Send again";
+    again.addEventListener("click", () => {
+      item.article.remove();
+      item.article = pendingOf(item.shown);
+      outbox.push(item);
+      sendNext();
+    });
+    note.replaceChildren(`Not sent. ${reason} `, again);
+    state("The message was not sent.");
+  }
+
+  // What another tab, another device or the terminal has said meanwhile.
+  let isCatchingUp = false;
+  async function catchUp() {
+    if (isCatchingUp) return;
+    isCatchingUp = true;
+    try { await addWhatIsNew(); } finally { isCatchingUp = false; }
+  }
+
+  async function addWhatIsNew() {
+    const log = at("log");
+    if (!log?.dataset.session || at("live") || isSending || document.querySelector(".pending, #edit")) return;
+    const last = [...log.querySelectorAll("[data-at]")].pop();
+    if (!last || log.querySelector(":scope > article:last-of-type ~ .earlier")) return;
+    const place = at("composer").action.replace(/\/say$/, "");
+    const answer = await fetch(`${place}/since?after=${encodeURIComponent(last.dataset.at)}`, { headers: { "HX-Request": "true" } }).catch(() => null);
+    const html = answer?.ok ? await answer.text() : "";
+    if (!answer?.ok || at("live") || isSending) return;
+    for (const each of log.querySelectorAll(".waiting")) each.remove();
+    if (!html.trim()) return;
+    const wasAtEnd = isAtEnd();
+    htmx.swap("#log", html, { swapStyle: "beforeend", swapDelay: 0, settleDelay: 0 });
+    if (wasAtEnd) toEnd();
+  }
+  tabs.addEventListener("message", (event) => { if (event.data === at("log")?.dataset.session) catchUp(); });
+  document.addEventListener("visibilitychange", () => { if (!document.hidden) catchUp(); });
+
+  async function copy(button, text) {
+    try { await navigator.clipboard.writeText(text); } catch { return told("The browser does not allow copying here."); }
+    const label = button.querySelector(".unseen") ?? button;
+    const before = label.textContent;
+    label.textContent = "Copied";
+    button.classList.add("copied");
+    told("Copied.");
+    setTimeout(() => { label.textContent = before; button.classList.remove("copied"); told(""); }, 1500);
+  }
+
+  // The title of a session becomes a box; Enter keeps it, Escape does not.
+  function rename(element) {
+    const box = document.createElement("input");
+    const title = element.textContent.trim();
+    let hasEnded = false;
+    const end = (keeps) => {
+      if (hasEnded) return;
+      hasEnded = true;  // taking the box away makes it lose the focus, too
+      box.replaceWith(element);
+      if (keeps && box.value.trim() !== title) {
+        htmx.ajax("POST", `${document.querySelector(".places a").getAttribute("href")}/c/${element.dataset.rename}/rename`, { values: { title: box.value }, target: "body", swap: "innerHTML" });
+      } else element.focus();
+    };
+    box.className = "renaming";
+    box.value = title;
+    box.maxLength = 200;
+    box.setAttribute("aria-label", "Title");
+    box.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" || event.key === "Escape") { event.preventDefault(); event.stopPropagation(); end(event.key === "Enter"); }
+    });
+    box.addEventListener("blur", () => end(false));
+    element.replaceWith(box);
+    box.select();
+  }
+
+  document.addEventListener("dblclick", (event) => {
+    const element = event.target.closest("#heading[data-rename]");
+    if (element) rename(element);
+  });
+
   document.addEventListener("click", (event) => {
-    if (event.target.closest("#theme")) toggleTheme();
+    const button = event.target.closest("button, a");
+    if (button?.id === "theme") toggleTheme();
+    else if (button?.id === "to-end") toEnd();
+    else if (button?.matches(".copy")) copy(button, button.closest(".code").querySelector("pre").textContent);
+    else if (button?.matches(".copy-reply")) copy(button, button.dataset.text);
+    else if (button?.matches(".link-to") && navigator.clipboard) { event.preventDefault(); copy(button, button.href); }
     for (const menu of document.querySelectorAll("details.menu[open]")) {
       if (!menu.contains(event.target)) menu.open = false;
     }
-  });
+  }, true);
+
+  document.addEventListener("submit", (event) => {
+    if (event.target.id !== "composer") return;
+    if (event.target.hasAttribute("hx-post")) { event.preventDefault(); event.stopImmediatePropagation(); send(event.target); }
+    else if (at("text").value.trim() || hasFiles()) { pendingOf(at("text").value); localStorage.removeItem(draftName()); }
+  }, true);
+
+  const SHORTCUTS = {
+    "?": () => at("shortcuts")?.togglePopover(),
+    "/": () => at("text")?.focus(),
+    n: () => document.querySelector(".places a")?.click(),
+    s: () => document.querySelector(".places a[href$='/sessions']")?.click(),
+    m: () => document.querySelector(".places a[href$='/memory']")?.click(),
+  };
 
   document.addEventListener("keydown", (event) => {
+    const isTyping = event.target.matches?.("input, textarea, select, [contenteditable]");
     if (event.key === "Escape") {
       const menu = event.target.closest?.("details.menu[open]");
       if (menu) { menu.open = false; menu.querySelector("summary").focus(); }
-      else document.getElementById("stop")?.click();
-      return;
-    }
-    const isSending = event.key === "Enter" && !event.shiftKey && !event.isComposing;
-    if (isSending && event.target.matches("textarea[data-enter]") && matchMedia("(hover: hover)").matches) {
+      else if (at("live") && !document.querySelector(":popover-open")) at("stop")?.click();
+    } else if (event.key === "F2" && event.target.dataset?.rename) {
       event.preventDefault();
-      if (event.target.id === "text" && document.getElementById("live")) return;
+      rename(event.target);
+    } else if (event.key === "ArrowUp" && event.target.id === "text" && !event.target.value) {
+      const edit = [...document.querySelectorAll(".actions a[href*='?edit=']")].pop();
+      if (edit) { event.preventDefault(); edit.click(); }
+    } else if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.target.matches("textarea[data-enter]") && hasKeys()) {
+      event.preventDefault();
       event.target.form.requestSubmit();
+    } else if (!isTyping && !event.ctrlKey && !event.metaKey && !event.altKey && SHORTCUTS[event.key]) {
+      event.preventDefault();
+      SHORTCUTS[event.key]();
     }
+  });
+
+  document.addEventListener("input", (event) => {
+    if (event.target.id === "text") keepDraft();
+    if (event.target.matches("input[data-all]")) {
+      for (const box of document.querySelectorAll("input[name^='id:']")) box.checked = event.target.checked;
+    }
+  });
+
+  // Going back in a conversation: what is above is loaded when it is near, and the view keeps its place.
+  let before = 0;
+  document.addEventListener("scroll", () => {
+    const isGoingBack = window.scrollY < before;
+    before = window.scrollY;
+    at("to-end")?.toggleAttribute("hidden", isAtEnd());
+    const link = document.querySelector("#log > .earlier:first-child a");
+    if (isGoingBack && before < 300 && link && !link.classList.contains("htmx-request")) link.click();
+  }, { passive: true });
+
+  let anchor = null;
+  document.addEventListener("htmx:beforeSwap", (event) => {
+    const element = event.detail.target;
+    if (!element.matches?.("#log > .earlier")) return;
+    const next = element.nextElementSibling;
+    anchor = next && { next, top: next.getBoundingClientRect().top };
+  });
+  document.addEventListener("htmx:afterSwap", () => {
+    if (anchor) window.scrollBy(0, anchor.next.getBoundingClientRect().top - anchor.top);
+    anchor = null;
   });
 
   // A page was exchanged for another: whoever reads with the keys or by ear is put at its beginning.
@@ -61,32 +319,39 @@
     if (event.target !== document.body) return;
     if (!arrive()) window.scrollTo(0, 0);
     if (document.activeElement === document.body) {
-      (document.querySelector("#edited, .chat #text") ?? document.getElementById("main"))?.focus({ preventScroll: true });
+      (document.querySelector("#edited, .chat #text") ?? at("main"))?.focus({ preventScroll: true });
     }
   });
 
   document.addEventListener("htmx:sseOpen", (event) => {
+    told("");
     for (const each of event.target.querySelectorAll(".complete, .growing")) each.replaceChildren();
   });
+  document.addEventListener("htmx:sseError", () => told("The connection was lost. Trying again…"));
   document.addEventListener("htmx:sseBeforeMessage", () => { follows = isAtEnd(); });
   document.addEventListener("htmx:sseMessage", () => { if (follows) toEnd(); });
   document.addEventListener("htmx:sseClose", () => {
-    const stop = document.getElementById("stop");
-    if (stop && document.activeElement === stop) document.getElementById("text")?.focus();
-    stop?.remove();
+    if (document.activeElement?.id === "stop") at("text")?.focus();
     state("The reply is complete.");
-    requestAnimationFrame(() => { if (follows) toEnd(); });
+    tabs.postMessage(at("log")?.dataset.session);
+    requestAnimationFrame(() => { if (follows) toEnd(); if (!at("live")) catchUp(); });
   });
 
   // What goes wrong is a page of its own; where only a part is exchanged, and where it is no page, it is just told.
   document.addEventListener("htmx:beforeSwap", (event) => {
     const { xhr, target } = event.detail;
     const isPage = (xhr.getResponseHeader("content-type") ?? "").startsWith("text/html");
-    if (isPage && (xhr.status < 400 || target === document.body)) return;
+    if (xhr.status < 400 || (isPage && target === document.body)) return;
     event.detail.shouldSwap = false;
     told(problemIn(xhr.responseText, isPage) ?? `The server answered ${xhr.status}.`);
   });
-  document.addEventListener("htmx:sendError", () => told("The server cannot be reached. Check that it is running."));
+  document.addEventListener("htmx:sendError", (event) => {
+    told("The server cannot be reached. Check that it is running.");
+    const pending = document.querySelector(".pending:not(.failed)");
+    if (event.detail.elt?.id !== "composer" || !pending) return;
+    pending.remove();
+    keepDraft();
+  });
   document.addEventListener("htmx:beforeRequest", () => told(""));
 
   arrive();

@@ -1,0 +1,172 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["chatbot-runtime[embeddings]"]
+#
+# [tool.uv.sources]
+# chatbot-runtime = { path = ".." }
+# ///
+"""How many facts of a life are told rightly at the end of a year, and how many as if they still held that do not.
+
+    uv run benchmarks/life.py                     # 60 facts, of which 20 change and 10 are denied; default settings
+    uv run benchmarks/life.py --half seen --show  # the half on which causes may be mended, with what went wrong
+
+The facts of `sets/life.txt` are told in turns of a chat with all its hooks, four turns a session, with other talk
+around them; what changes is told again some months later. At the end each question begins a session of its own, and
+the memory block is read that stands in its prompt. A fact is right where an entry of the block holds the right words;
+it is stale where an entry holds the outdated words, not the right ones, and is not labelled as changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import re
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from living import Line, Voice, begin, leave, runtime_in
+
+from chatbot.chat.turn_memory import TurnMemory
+from chatbot.config import AgentSettings
+from chatbot.runtime import Runtime
+
+SETS = Path(__file__).parent / "sets"
+BEGIN = datetime(2025, 1, 1, 9, tzinfo=UTC)
+DAYS = 365
+_A_SESSION = 4
+_REPLIES = ("Thanks for telling me.", "I see.", "Good to know!", "All right.", "Understood.", "Oh, tell me more.")
+_THINGS = ("soup", "bread", "curry", "stew", "salad", "risotto", "pancakes", "dumplings", "granola", "gnocchi")
+_TOPICS = ("volcanoes", "glaciers", "comets", "bees", "tides", "fonts", "bridges", "clocks", "enzymes", "maps")
+_OTHER = (
+    "How long does {thing} keep in the fridge?",
+    "What goes well with {thing} on a cold day?",
+    "Explain {topic} to me in three sentences, please.",
+    "Which book about {topic} would you recommend to a beginner?",
+    "The {thing} in the canteen was rather salty at lunch.",
+    "I watched a long documentary about {topic} last night.",
+    "Why is {topic} research so expensive, do you think?",
+    "Somebody at the bus stop was talking about {topic} again.",
+)
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A fact, what is asked about it, and the words that are right and those that are outdated."""
+
+    kind: str
+    first: str
+    later: str
+    question: str
+    right: tuple[str, ...]
+    stale: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the memory block said of a fact."""
+
+    fact: Fact
+    is_right: bool
+    is_stale: bool
+    block: str
+
+
+def facts(half: str) -> list[Fact]:
+    """The facts of the set; of each kind every other one is in a half."""
+    found: list[Fact] = []
+    count: Counter[str] = Counter()
+    for line in (SETS / "life.txt").read_text(encoding="utf-8").splitlines():
+        if line and line[0] != "#":
+            kind, first, later, question, right, stale = (part.strip() for part in line.split("|"))
+            count[kind] += 1
+            if half == "all" or (count[kind] % 2 == 1) is (half == "seen"):
+                found.append(Fact(kind, first, later, question, tuple(right.split("/")), stale))
+    return found
+
+
+def told(found: list[Fact], others: int) -> list[str]:
+    """What is said over the year, in order: facts in its first half, changes in its second, other talk throughout."""
+    chance = random.Random(4)
+    said = [(chance.uniform(0, 0.45), fact.first) for fact in found]
+    said += [(chance.uniform(0.55, 0.95), fact.later) for fact in found if fact.later]
+    said += [
+        (number / others, chance.choice(_OTHER).format(thing=chance.choice(_THINGS), topic=chance.choice(_TOPICS)))
+        for number in range(others)
+    ]
+    return [text for _, text in sorted(said)]
+
+
+async def year(runtime: Runtime, voice: Voice, said: list[str], clock: list[datetime]) -> None:
+    """Live the year: each session begins, has its turns, and ends, with all that hooks do then."""
+    chance = random.Random(5)
+    for start in range(0, len(said), _A_SESSION):
+        clock[0] = BEGIN + timedelta(days=DAYS * start / len(said))
+        session = await begin(runtime)
+        chat = runtime.chat(session)
+        for text in said[start : start + _A_SESSION]:
+            clock[0] += timedelta(minutes=3)
+            voice.begin(Line(text, chance.choice(_REPLIES)))
+            await chat.turn(text)
+        await leave(runtime, session)
+
+
+async def asked(runtime: Runtime, fact: Fact, now: datetime) -> Answer:
+    """Ask in a new session, and read the block that its prompt would hold."""
+    session = await runtime.new_session()
+    assert session is not None
+    memory = TurnMemory.of(session, AgentSettings(), lambda: now)
+    assert memory is not None
+    block = (await memory.recall([fact.question], since=None, most_tokens=2_000)).text
+    return read(fact, block)
+
+
+def read(fact: Fact, block: str) -> Answer:
+    """Read a block: entry by entry, in small letters."""
+    entries = [" ".join(each.lower().replace("|", " ").split()) for each in re.split(r"\n(?=\[\d+\] )", block)]
+    right = [each for each in entries if any(words in each for words in fact.right)]
+    stale = [
+        each
+        for each in entries
+        if fact.stale and fact.stale in each and each not in right and "later changed" not in each
+    ]
+    return Answer(fact, bool(right), bool(stale), block)
+
+
+async def measured(half: str, others: int) -> list[Answer]:
+    """Live a year with these facts, and ask about each at its end."""
+    found, voice, clock = facts(half), Voice(), [BEGIN]
+    with tempfile.TemporaryDirectory() as folder:
+        async with runtime_in(Path(folder), voice, lambda: clock[0]) as runtime:
+            await year(runtime, voice, told(found, others), clock)
+            clock[0] = BEGIN + timedelta(days=DAYS + 1)
+            await runtime.memory.memories("chat").reindex(embed=True)
+            return [await asked(runtime, fact, clock[0]) for fact in found]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--half", choices=("all", "seen", "unseen"), default="all", help="every other fact of a kind")
+    parser.add_argument("--others", type=int, default=200, help="other turns around them")
+    parser.add_argument("--show", action="store_true", help="print the blocks of what went wrong")
+    given = parser.parse_args()
+    answers = asyncio.run(measured(given.half, given.others))
+    for kind in ("holds", "changed", "denied"):
+        those = [each for each in answers if each.fact.kind == kind]
+        right, stale = (sum(each) for each in zip(*((each.is_right, each.is_stale) for each in those), strict=True))
+        print(f"{kind:8} {len(those):3} facts: {right:3} right, {stale:3} told as if they held")
+    right, stale = sum(each.is_right for each in answers), sum(each.is_stale for each in answers)
+    print(f"together {len(answers):3} facts: {right:3} right, {stale:3} told as if they held")
+    for each in answers if given.show else ():
+        if not each.is_right or each.is_stale:
+            print(f"\n{'STALE' if each.is_stale else 'MISSED'} {each.fact.question}\n{each.block}")
+
+
+if __name__ == "__main__":
+    main()

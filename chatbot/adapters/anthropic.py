@@ -1,0 +1,127 @@
+"""Anthropic's memory tool: its files are memories, with their history, and what the model reads of them is fenced.
+
+client.beta.messages.tool_runner(model=…, messages=[…], tools=[MemoryFiles(memory)])
+"""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from anthropic.lib.tools import BetaAsyncAbstractMemoryTool, ToolError
+
+from chatbot.chat.fence import fenced
+from chatbot.chat.governor import judge
+from chatbot.embed import AgentMemory
+from chatbot.memory.exchanges import INTRODUCTION
+from chatbot.stores.observation import Observation
+
+if TYPE_CHECKING:
+    from anthropic.types import beta
+
+_ROOT = PurePosixPath("/memories")
+_KIND = "anthropic"
+
+
+class MemoryFiles(BetaAsyncAbstractMemoryTool):
+    """The commands view, create, str_replace, insert, delete and rename over memories, each under its path.
+
+    Keys and passwords are redacted. A file that reads like instructions is not shown; its owner finds it with
+    `chatbot memory list`.
+    """
+
+    def __init__(self, memory: AgentMemory) -> None:
+        super().__init__()
+        self._memory = memory
+
+    async def view(self, command: beta.BetaMemoryTool20250818ViewCommand) -> str:
+        """Show a file with line numbers, or what a folder holds."""
+        path = _checked(command.path)
+        files = await self._below(path)
+        if path not in files:
+            if not files and path != _ROOT:
+                raise ToolError(f"The path {path} does not exist. Please provide a valid path.")
+            names = "\n".join(f"{len(row.narrative.encode())}\t{each}" for each, row in sorted(files.items()))
+            return f"Here're the files and directories in {path}:\n{names}"
+        row = files[path]
+        verdict = judge(row, self._memory.scope.acting())
+        if not verdict.ok:
+            raise ToolError(f"The file {path} is withheld: {verdict.reason}. Ask the user to look at it.")
+        first, last = command.view_range or (1, -1)
+        lines = list(enumerate(row.narrative.split("\n"), 1))[first - 1 : None if last == -1 else last]
+        body = fenced("memory-file", [f"{number:6}\t{line}" for number, line in lines], secrets.token_hex(4))
+        return f"{INTRODUCTION}\nHere's the content of {path} with line numbers:\n{body}"
+
+    async def create(self, command: beta.BetaMemoryTool20250818CreateCommand) -> str:
+        """Write a new file."""
+        path = _checked(command.path)
+        if path in await self._below(path):
+            raise ToolError(f"File {path} already exists")
+        await self._write(path, command.file_text)
+        return f"File created successfully at: {path}"
+
+    async def str_replace(self, command: beta.BetaMemoryTool20250818StrReplaceCommand) -> str:
+        """Replace a text that occurs once."""
+        path, text = await self._read(command.path)
+        found = text.count(command.old_str)
+        if found != 1:
+            why = "did not appear verbatim" if not found else f"occurs {found} times"
+            raise ToolError(f"No replacement was performed, old_str `{command.old_str}` {why} in {path}.")
+        await self._write(path, text.replace(command.old_str, command.new_str))
+        return "The memory file has been edited."
+
+    async def insert(self, command: beta.BetaMemoryTool20250818InsertCommand) -> str:
+        """Insert a text behind a line."""
+        path, text = await self._read(command.path)
+        lines = text.split("\n")
+        if not 0 <= command.insert_line <= len(lines):
+            raise ToolError(f"Invalid `insert_line` parameter: {command.insert_line}. It should be 0 to {len(lines)}.")
+        lines.insert(command.insert_line, command.insert_text.removesuffix("\n"))
+        await self._write(path, "\n".join(lines))
+        return f"The file {path} has been edited."
+
+    async def delete(self, command: beta.BetaMemoryTool20250818DeleteCommand) -> str:
+        """Hide a file, or all files of a folder; `chatbot memory restore` brings them back."""
+        path = _checked(command.path)
+        files = await self._below(path)
+        if path == _ROOT or not files:
+            raise ToolError(f"The path {path} does not exist" if path != _ROOT else f"Cannot delete {path} itself")
+        await self._memory.forget(*(row.id for row in files.values()))
+        return f"Successfully deleted {path}"
+
+    async def rename(self, command: beta.BetaMemoryTool20250818RenameCommand) -> str:
+        """Move a file, or all files of a folder."""
+        old, new = _checked(command.old_path), _checked(command.new_path)
+        files = await self._below(old)
+        if _ROOT in (old, new) or not files or await self._below(new):
+            there = "does not exist" if not files else "cannot be moved there"
+            raise ToolError(f"The path {old} {there}")
+        for path, row in files.items():
+            await self._write(new / path.relative_to(old), row.narrative)
+            await self._memory.forget(row.id)
+        return f"Successfully renamed {old} to {new}"
+
+    async def _below(self, path: PurePosixPath) -> dict[PurePosixPath, Observation]:
+        """The file at that path, or those in that folder, however deep."""
+        rows = await self._memory.every(metadata={"kind": _KIND})
+        files = {PurePosixPath(row.metadata["path"]): row for row in rows}
+        return {each: row for each, row in files.items() if each.is_relative_to(path)}
+
+    async def _read(self, name: str) -> tuple[PurePosixPath, str]:
+        path = _checked(name)
+        row = (await self._below(path)).get(path)
+        if row is None:
+            raise ToolError(f"The path {path} does not exist. Please provide a valid path.")
+        return path, row.narrative
+
+    async def _write(self, path: PurePosixPath, text: str) -> None:
+        metadata = {"kind": _KIND, "path": str(path)}
+        await self._memory.upsert(f"{_KIND}:{path}", str(path), narrative=text, metadata=metadata, source="agent")
+
+
+def _checked(name: str) -> PurePosixPath:
+    path = PurePosixPath(name)
+    if not path.is_relative_to(_ROOT) or ".." in path.parts:
+        raise ToolError(f"Path must start with /memories, and may not leave it, got: {name!r:.200}")
+    return path

@@ -1,0 +1,100 @@
+"""LangChain, and LangGraph's agents: a chat history, memory's tools, and messages with what is remembered.
+
+history = MemoryHistory(memory, portal, "thread-7")        # RunnableWithMessageHistory(...)
+messages = await recalling(memory)(messages)               # before the model is asked
+agent = create_agent(model, tools(memory))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from langchain_core.chat_history import BaseChatMessageHistory
+from langchain_core.messages import (
+    BaseMessage,
+    HumanMessage,
+    convert_to_openai_messages,
+    message_to_dict,
+    messages_from_dict,
+)
+from langchain_core.tools import StructuredTool
+
+from chatbot.chat.foreign import entry_of, item_of
+from chatbot.embed import AgentMemory, MemoryTool, Portal
+from chatbot.memory import SessionHandle
+
+
+class MemoryHistory(BaseChatMessageHistory):
+    """LangChain's chat history over a session of ours, each exchange remembered."""
+
+    def __init__(self, memory: AgentMemory, portal: Portal, session_id: str) -> None:
+        self._memory = memory
+        self._portal = portal
+        self._session_id = session_id
+
+    @property
+    def messages(self) -> list[BaseMessage]:  # type: ignore[override]  # an attribute there
+        """Every message, oldest first."""
+        return self._portal.run(self.aget_messages())
+
+    async def aget_messages(self) -> list[BaseMessage]:
+        """Every message, oldest first."""
+        items = map(item_of, await (await self._session()).transcript_read_all())
+        return messages_from_dict([each["langchain"] for each in items if "langchain" in each])
+
+    def add_messages(self, messages: Sequence[BaseMessage]) -> None:
+        """Append messages. Durable on return."""
+        self._portal.run(self.aadd_messages(messages))
+
+    async def aadd_messages(self, messages: Sequence[BaseMessage]) -> None:
+        """Append messages, and remember the exchanges that they complete. Durable on return."""
+        items = [{**_openai(each), "langchain": message_to_dict(each)} for each in messages]
+        await self._memory.append(await self._session(), map(entry_of, items))
+
+    def clear(self) -> None:
+        """Remove every message. What is remembered of them stays."""
+        self._portal.run(self.aclear())
+
+    async def aclear(self) -> None:
+        """Remove every message. What is remembered of them stays."""
+        await (await self._session()).transcript_clear()
+
+    async def _session(self) -> SessionHandle:
+        return await self._memory.session(self._session_id)
+
+
+def recalling(
+    memory: AgentMemory, *, tokens: int = 2000, rows: int = 5
+) -> Callable[[Sequence[BaseMessage]], Coroutine[Any, Any, list[BaseMessage]]]:
+    """A step that adds the memory block before the last question, for a `pre_model_hook` or a chain."""
+
+    async def add(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+        context = await memory.context([_openai(each) for each in messages], tokens=tokens, rows=rows)
+        at = max((at for at, each in enumerate(messages) if isinstance(each, HumanMessage)), default=len(messages))
+        block = [HumanMessage(context.text)] if context.text else []
+        return [*messages[:at], *block, *messages[at:]]
+
+    return add
+
+
+def tools(memory: AgentMemory, portal: Portal) -> list[StructuredTool]:
+    """The tools of memory."""
+    return [_tool(each, portal) for each in memory.tools()]
+
+
+def _tool(tool: MemoryTool, portal: Portal) -> StructuredTool:
+    async def call(**arguments: Any) -> str:
+        return await tool(arguments)
+
+    return StructuredTool(
+        name=tool.name,
+        description=tool.description,
+        args_schema=tool.parameters,
+        coroutine=call,
+        func=lambda **arguments: portal.run(call(**arguments)),
+    )
+
+
+def _openai(message: BaseMessage) -> dict[str, Any]:
+    return dict(convert_to_openai_messages(message))

@@ -1,0 +1,146 @@
+"""LangGraph and LangChain: a `BaseStore`, a chat history, and messages with what is remembered.
+
+store = MemoryStore(memory, portal)                        # create_agent(..., store=store)
+history = MemoryHistory(memory, portal, "thread-7")        # RunnableWithMessageHistory(...)
+messages = await recalling(memory)(messages)               # before the model is asked
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from langgraph.store.base import (
+    BaseStore,
+    GetOp,
+    Item,
+    ListNamespacesOp,
+    MatchCondition,
+    Op,
+    PutOp,
+    Result,
+    SearchItem,
+    SearchOp,
+)
+
+from chatbot.embed import AgentMemory, Portal
+from chatbot.stores.access import Sensitivity
+from chatbot.stores.fields import LONGEST_LINE
+from chatbot.stores.observation import Observation
+from chatbot.stores.records import format_time, parse_time
+
+_ASK: tuple[Sensitivity, ...] = ("public", "private", "secret")
+_KIND = "langgraph"
+_COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "$eq": lambda value, other: bool(value == other),
+    "$ne": lambda value, other: bool(value != other),
+    "$gt": lambda value, other: bool(value > other),
+    "$gte": lambda value, other: bool(value >= other),
+    "$lt": lambda value, other: bool(value < other),
+    "$lte": lambda value, other: bool(value <= other),
+}
+
+
+class MemoryStore(BaseStore):
+    """LangGraph's store over memories: each item is one, searched by words and meaning, with its history.
+
+    Keys and passwords in a value are redacted. `portal` runs the synchronous methods.
+    """
+
+    def __init__(self, memory: AgentMemory, portal: Portal) -> None:
+        self._memory = memory
+        self._portal = portal
+
+    def batch(self, ops: Iterable[Op]) -> list[Result]:
+        """Run operations in order."""
+        return self._portal.run(self.abatch(ops))
+
+    async def abatch(self, ops: Iterable[Op]) -> list[Result]:
+        """Run operations in order. Each change is durable on return."""
+        return [await self._run(each) for each in ops]
+
+    async def _run(self, op: Op) -> Result:
+        match op:
+            case GetOp(namespace, key):
+                row = await self._row(namespace, key)
+                return None if row is None else Item(**_fields(row))
+            case PutOp(namespace, key, value):
+                await self._put(namespace, key, value)
+                return None
+            case SearchOp():
+                return await self._search(op)
+            case ListNamespacesOp():
+                return await self._namespaces(op)
+
+    async def _row(self, namespace: tuple[str, ...], key: str) -> Observation | None:
+        rows = await self._memory.every(metadata={"key": _key(namespace, key)}, ask=_ASK)
+        return rows[0] if rows else None
+
+    async def _put(self, namespace: tuple[str, ...], key: str, value: Mapping[str, Any] | None) -> None:
+        old = await self._row(namespace, key)
+        if value is None:
+            if old is not None:
+                await self._memory.purge(old.id)
+            return
+        made = old.metadata["made"] if old else format_time(self._memory.scope.clock())
+        item = {"kind": _KIND, "namespace": list(namespace), "item": key, "made": made}
+        narrative = json.dumps(value, ensure_ascii=False)
+        metadata = {**item, **_path(namespace)}
+        title = "/".join([*namespace, key])[:LONGEST_LINE]
+        await self._memory.upsert(_key(namespace, key), title, narrative=narrative, metadata=metadata, source=_KIND)
+
+    async def _search(self, op: SearchOp) -> list[SearchItem]:
+        metadata = {"kind": _KIND, **_path(op.namespace_prefix)}
+        found: list[tuple[Observation, float | None]]
+        if op.query:
+            count = len(await self._memory.every(metadata=metadata, ask=_ASK))
+            hits = await self._memory.search(op.query, limit=max(count, 1), metadata=metadata, ask=_ASK)
+            found = [(hit.observation, hit.score) for hit in hits]
+        else:
+            found = [(row, None) for row in await self._memory.every(metadata=metadata, ask=_ASK)]
+        fitting = [(row, score) for row, score in found if _fits(json.loads(row.narrative), op.filter or {})]
+        return [SearchItem(**_fields(row), score=score) for row, score in fitting[op.offset : op.offset + op.limit]]
+
+    async def _namespaces(self, op: ListNamespacesOp) -> list[tuple[str, ...]]:
+        rows = await self._memory.every(metadata={"kind": _KIND}, ask=_ASK)
+        paths = {tuple(row.metadata["namespace"]) for row in rows}
+        chosen = {
+            path[: op.max_depth] for path in paths if all(_is_at(path, each) for each in op.match_conditions or ())
+        }
+        return sorted(chosen)[op.offset : op.offset + op.limit]
+
+
+def _key(namespace: tuple[str, ...], key: str) -> str:
+    return json.dumps([_KIND, *namespace, key], ensure_ascii=False)
+
+
+def _path(namespace: Sequence[str]) -> dict[str, str]:
+    """Each part under a name of its own: a filter by the first ones is one by prefix."""
+    return {f"namespace{at}": part for at, part in enumerate(namespace)}
+
+
+def _fields(row: Observation) -> dict[str, Any]:
+    kept = row.metadata
+    times: dict[str, datetime] = {"created_at": parse_time(kept["made"]), "updated_at": row.updated_at}
+    return {"value": json.loads(row.narrative), "key": kept["item"], "namespace": tuple(kept["namespace"]), **times}
+
+
+def _fits(value: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    for name, asked in wanted.items():
+        tests = asked if isinstance(asked, Mapping) and asked.keys() <= _COMPARISONS.keys() else {"$eq": asked}
+        for sign, other in tests.items():
+            try:
+                if not _COMPARISONS[sign](value.get(name), other):
+                    return False
+            except TypeError:  # of two kinds
+                return False
+    return True
+
+
+def _is_at(path: tuple[str, ...], wanted: MatchCondition) -> bool:
+    if len(path) < len(wanted.path):
+        return False
+    part = path[: len(wanted.path)] if wanted.match_type == "prefix" else path[len(path) - len(wanted.path) :]
+    return all(asked in {"*", each} for each, asked in zip(part, wanted.path, strict=True))

@@ -1,0 +1,88 @@
+"""OpenAI Agents SDK: a `Session`, memory's tools, and a filter that puts what is remembered into each prompt.
+
+session = MemorySession(memory, "thread-7")
+agent = Agent(name="Ada", tools=tools(memory))
+config = RunConfig(call_model_input_filter=recalling(memory))
+await Runner.run(agent, "Where does Anna live?", session=session, run_config=config)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from agents import FunctionTool
+from agents.run import CallModelData, ModelInputData
+from agents.tool_context import ToolContext
+
+from chatbot.chat.foreign import entry_of, item_of
+from chatbot.embed import AgentMemory, MemoryTool
+from chatbot.memory import SessionHandle
+
+if TYPE_CHECKING:
+    from agents.items import TResponseInputItem
+    from agents.memory import SessionSettings
+
+
+class MemorySession:
+    """The SDK's `Session` over a session of ours: every item, in order, and each exchange remembered."""
+
+    def __init__(self, memory: AgentMemory, session_id: str, *, settings: SessionSettings | None = None) -> None:
+        self.session_id = session_id
+        self.session_settings = settings
+        self._memory = memory
+        self._open: SessionHandle | None = None
+
+    async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
+        """The last `limit` items, oldest first; all of them for None."""
+        session = await self._session()
+        if limit is None and self.session_settings is not None:
+            limit = self.session_settings.limit
+        entries = await (session.transcript_read_all() if limit is None else session.transcript_read_last(limit))
+        return [cast("TResponseInputItem", item_of(entry)) for entry in entries]
+
+    async def add_items(self, items: list[TResponseInputItem]) -> None:
+        """Append items, and remember the exchanges that they complete. Durable on return."""
+        session = await self._session()
+        await self._memory.append(session, [entry_of(cast("dict[str, Any]", item)) for item in items])
+
+    async def pop_item(self) -> TResponseInputItem | None:
+        """Remove the last item and return it; None where there is none."""
+        entries = await (await self._session()).transcript_drop_last(1)
+        return cast("TResponseInputItem", item_of(entries[0])) if entries else None
+
+    async def clear_session(self) -> None:
+        """Remove every item. What is remembered of them stays: see `Memory.purge`."""
+        await (await self._session()).transcript_clear()
+
+    async def _session(self) -> SessionHandle:
+        if self._open is None:
+            self._open = await self._memory.session(self.session_id)
+        return self._open
+
+
+def tools(memory: AgentMemory) -> list[FunctionTool]:
+    """The tools of memory for an `Agent`."""
+    return [
+        FunctionTool(each.name, each.description, each.parameters, partial(_invoke, each), strict_json_schema=False)
+        for each in memory.tools()
+    ]
+
+
+def recalling(
+    memory: AgentMemory, *, tokens: int = 2000, rows: int = 5
+) -> Callable[[CallModelData[Any]], Awaitable[ModelInputData]]:
+    """A `call_model_input_filter` that adds the memory block before the last question. Sessions do not keep it."""
+
+    async def add(data: CallModelData[Any]) -> ModelInputData:
+        items = cast("list[dict[str, Any]]", data.model_data.input)
+        context = await memory.context(items, tokens=tokens, rows=rows)
+        shown = cast("list[TResponseInputItem]", context.added_to(items))
+        return ModelInputData(input=shown, instructions=data.model_data.instructions)
+
+    return add
+
+
+async def _invoke(tool: MemoryTool, _: ToolContext[Any], arguments: str) -> str:
+    return await tool(arguments)

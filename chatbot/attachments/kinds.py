@@ -1,0 +1,53 @@
+"""Kinds of files that can be attached, recognised by their content; what a file is called proves nothing."""
+
+from __future__ import annotations
+
+import codecs
+
+PDF = "application/pdf"
+TEXT = "text/plain"
+SUFFIXES = {
+    "image/png": ".png",
+    "image/jpeg": ".jpg",
+    "image/gif": ".gif",
+    "image/webp": ".webp",
+    PDF: ".pdf",
+    TEXT: ".txt",
+}
+"""Suffixes of kept files by media type. HTML and SVG are text like any other: nothing opens them as a page."""
+MEDIA_TYPES = {suffix: media for media, suffix in SUFFIXES.items()}
+_BEGINNINGS = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
+_PDF_WITHIN = 1024
+"""Bytes among which the mark of a PDF may stand."""
+
+
+def media_type(data: bytes) -> str | None:
+    """Return the media type of a file; None where it can be neither shown to a model nor read."""
+    for beginning, media in _BEGINNINGS.items():
+        if data.startswith(beginning):
+            return media
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        return "image/webp"
+    if b"%PDF-" in data[:_PDF_WITHIN]:
+        return PDF
+    return None if decoded(data) is None else TEXT
+
+
+def media_of(blob: str) -> str:
+    """Return the media type of a kept file, by the suffix of its name."""
+    return MEDIA_TYPES.get(blob[32:], "application/octet-stream")
+
+
+def is_image(media: str) -> bool:
+    """Return whether a model would look at it, not read it."""
+    return media.startswith("image/")
+
+
+def decoded(data: bytes) -> str | None:
+    """Return text in UTF-8, or in UTF-16 with its mark; None for anything else."""
+    is_utf16 = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    try:
+        text = data.decode("utf-16" if is_utf16 else "utf-8-sig")
+    except UnicodeDecodeError:
+        return None
+    return None if "\0" in text else text

@@ -1,0 +1,75 @@
+"""Links that name attachments in a transcript: plain Markdown, on lines of their own at the end of a message.
+
+[photo.png](attachments/0f…e1.png)
+[notes.pdf](attachments/77…02.pdf) ([text](attachments/9a…3c.txt))
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from chatbot.attachments.kinds import is_image, media_of
+from chatbot.stores.backend import ATTACHMENTS
+
+_BLOB = rf"{ATTACHMENTS}/([0-9a-f]{{32}}(\.[a-z0-9]{{1,8}})?)"
+_LINK = re.compile(rf"\[([^\[\]\n]{{1,255}})\]\({_BLOB}\)(?: \(\[text\]\({_BLOB}\)\))?")
+_UNNAMEABLE = re.compile(r"[\[\]\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_LONGEST_NAME = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """An attachment as a transcript names it. `text` is the blob of what was read in it; empty for a picture."""
+
+    name: str
+    blob: str
+    text: str = ""
+
+    @property
+    def media(self) -> str:
+        """Its media type, by the suffix of its blob."""
+        return media_of(self.blob)
+
+    @property
+    def is_image(self) -> bool:
+        """Return whether it is a picture."""
+        return is_image(self.media)
+
+    def __str__(self) -> str:
+        also = f" ([text]({ATTACHMENTS}/{self.text}))" if self.text and self.text != self.blob else ""
+        return f"[{self.name}]({ATTACHMENTS}/{self.blob}){also}"
+
+
+def named(name: str) -> str:
+    """Return a file's name as a link can hold it: without folders, brackets and control characters."""
+    plain = _UNNAMEABLE.sub("_", name.replace("\\", "/").rpartition("/")[2]).strip()
+    return plain if len(plain) <= _LONGEST_NAME else f"{plain[: _LONGEST_NAME // 2]}…{plain[-_LONGEST_NAME // 2 :]}"
+
+
+def with_links(text: str, links: Iterable[Link]) -> str:
+    """Return a message with its attachments named at its end."""
+    return "\n\n".join(filter(None, [text, "\n".join(map(str, links))]))
+
+
+def split(content: str) -> tuple[str, tuple[Link, ...]]:
+    """Return a message without the links at its end, and these."""
+    lines = content.split("\n")
+    links: list[Link] = []
+    while lines and (found := _LINK.fullmatch(lines[-1])):
+        name, blob, suffix, text, _ = found.groups()
+        links.append(Link(name, blob, text or (blob if suffix == ".txt" else "")))
+        lines.pop()
+    return "\n".join(lines).rstrip("\n") if links else content, tuple(reversed(links))
+
+
+def readable(content: str) -> str:
+    """Return a message with the names of its attachments alone: for titles, for memory, and to search by."""
+    text, links = split(content)
+    return "\n".join(filter(None, [text, *(f"[{link.name}]" for link in links)]))
+
+
+def blobs_in(contents: Sequence[str]) -> frozenset[str]:
+    """Return the blobs that these messages name anywhere."""
+    return frozenset(name for content in contents for name, _ in re.findall(_BLOB, content))

@@ -1,0 +1,135 @@
+"""From what a user brings to what may be kept and sent: bounded in size and time, and without secrets.
+
+Only a picture or a document in which no secret was found is kept as it came; of anything else its redacted text is
+kept alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from chatbot.attachments import extract
+from chatbot.attachments.kinds import PDF, SUFFIXES, TEXT, decoded, is_image, media_type
+from chatbot.attachments.links import Link, named
+from chatbot.redaction import redact
+from chatbot.stores.errors import InvalidValue
+
+LARGEST = 20 << 20
+"""Bytes of one attachment."""
+MOST = 10
+"""Attachments of one message."""
+_WALL_S = 2.0 * extract.LONGEST_S
+"""Seconds that reading a document may take, on a busy machine too."""
+_INHERITED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
+"""Variables that a reader needs; keys are none of its business."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A file as a user brings it."""
+
+    name: str
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file that was read. `data` is empty where only its text may be kept, `text` is None for a picture."""
+
+    name: str
+    media: str
+    size: int
+    data: bytes = field(repr=False)
+    text: str | None = field(default=None, repr=False)
+    redacted: tuple[str, ...] = ()
+    """Kinds of the secrets that were taken out of the text."""
+    is_cut: bool = False
+    """Whether the document goes on after its text."""
+
+    @property
+    def is_image(self) -> bool:
+        """Return whether it is a picture."""
+        return is_image(self.media)
+
+    @property
+    def blobs(self) -> list[tuple[bytes, str]]:
+        """The bytes to keep, with their suffixes: the file, then its text where that is another."""
+        parts = [(self.data, SUFFIXES[self.media])] if self.data else []
+        return parts if self.text is None else [*parts, (self.text.encode(), SUFFIXES[TEXT])]
+
+    def link(self, blobs: Sequence[str]) -> Link:
+        """Return its link, given the names of its `blobs`."""
+        return Link(self.name, blobs[0], "" if self.is_image else blobs[-1])
+
+
+def uploaded(name: str) -> Upload:
+    """Read a file that the user named. Raises `InvalidValue` for one that cannot be read, or is too large. Blocking."""
+    path = Path(name).expanduser()
+    try:
+        if not path.is_file():
+            raise InvalidValue(f"there is no file {str(path)!r}")
+        _check_size(path.name, path.stat().st_size)
+        with path.open("rb") as file:
+            data = file.read(LARGEST + 1)
+    except OSError as error:
+        raise InvalidValue(f"{str(path)!r} cannot be read: {error.strerror or error}") from error
+    _check_size(path.name, len(data))
+    return Upload(path.name, data)
+
+
+async def read_all(uploads: Sequence[Upload]) -> list[Attachment]:
+    """Read what is to be attached to one message. Raises `InvalidValue`, naming the file."""
+    if len(uploads) > MOST:
+        raise InvalidValue(f"{len(uploads)} files are too many for one message: attach at most {MOST}")
+    return [await asyncio.to_thread(read, upload) for upload in uploads]
+
+
+def read(upload: Upload) -> Attachment:
+    """Read one file. Blocking: at most a minute."""
+    name = named(upload.name) or "file"
+    _check_size(name, len(upload.data))
+    media = media_type(upload.data)
+    if media is None or not upload.data:
+        what = "is empty" if not upload.data else "is neither text, a PDF, nor a PNG, JPEG, GIF or WebP picture"
+        raise InvalidValue(f"{name} {what}: attach another file, or convert it first")
+    if is_image(media):
+        return Attachment(name, media, len(upload.data), upload.data)
+    text = _text_of(name, upload.data) if media == PDF else decoded(upload.data) or ""
+    kept, secrets = redact(text[: extract.LONGEST_TEXT])
+    original = upload.data if media == PDF and not secrets else b""
+    is_cut = len(text) >= extract.LONGEST_TEXT
+    return Attachment(name, media, len(upload.data), original, kept, secrets, is_cut)
+
+
+def _text_of(name: str, data: bytes) -> str:
+    try:
+        done = subprocess.run(  # noqa: S603 - our own program
+            [sys.executable, "-P", extract.__file__],
+            input=data,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_WALL_S,
+            check=False,
+            env={each: os.environ[each] for each in _INHERITED if each in os.environ},
+        )
+    except subprocess.TimeoutExpired:
+        raise InvalidValue(f"{name} could not be read within {_WALL_S:g} s: attach the pages that matter") from None
+    if done.returncode == extract.ENCRYPTED:
+        raise InvalidValue(f"{name} is encrypted: save it without its password, and attach that")
+    if done.returncode:
+        raise InvalidValue(f"{name} cannot be read as a PDF: it is damaged, or takes too much time or memory")
+    text = done.stdout.decode("utf-8", "replace").replace("\0", "").strip()
+    if not text:
+        raise InvalidValue(f"{name} holds no text, only pictures of it: attach its pages as pictures")
+    return text
+
+
+def _check_size(name: str, size: int) -> None:
+    if size > LARGEST:
+        raise InvalidValue(f"{name} has {size:,} bytes: attach at most {LARGEST:,}")

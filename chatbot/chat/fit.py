@@ -1,0 +1,152 @@
+"""Cutting of what is too long for the model's window: documents, answers of tools and pasted texts.
+
+Each is cut to the passages that answer the question best, and says so in its first line; nothing else is changed. An
+answer that the window drops whole would be lost to the model, and a turn that does not fit would fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from chatbot.chat.excerpts import excerpt, question_words
+from chatbot.messages import Message
+from chatbot.models.base import Model
+from chatbot.models.tokens import estimate_text
+
+_EARLIER_SHARE = 8
+"""What earlier messages hold beside words is cut to this part of the window, where the window is too small for all."""
+_LEAST = 48
+"""Tokens below which a cut text says nothing any more."""
+_ENDS = 600
+"""Characters at each end of a long message that stay: the question is before or after what was pasted."""
+_CHUNK = 200_000
+_SHARE_OF_ROOM = 0.97
+"""Estimates differ a little from what the model counts."""
+_TRIES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What was cut: its name, and its tokens before and after."""
+
+    what: str
+    tokens: int
+    kept: int
+
+    def as_json(self) -> dict[str, str | int]:
+        """Return its line in the receipt."""
+        return {"what": self.what, "tokens": self.tokens, "kept": self.kept}
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """Exchanges after cutting, what each takes, and what was cut."""
+
+    exchanges: list[list[Message]]
+    costs: list[int]
+    cuts: tuple[Cut, ...] = ()
+
+
+async def fit(exchanges: Sequence[list[Message]], costs: Sequence[int], room: int, model: Model) -> Fitted:
+    """Cut what is long until the exchanges fit `room` tokens, as far as that can be done.
+
+    First what earlier messages brought along, then whatever is longest in the last exchange.
+    """
+    if sum(costs) <= room or not exchanges:
+        return Fitted(list(exchanges), list(costs))
+    most = await model.context_window() // _EARLIER_SHARE
+    asked = _question(exchanges[-1])
+    earlier = [_cut_all(each, most, [*_question(each), *asked], typed=False) for each in exchanges[:-1]]
+    last = _cut_last(exchanges[-1], costs[-1], room, asked)
+    fitted = [*(each for each, _ in earlier), last[0]]
+    new_costs = [
+        cost if new is old else await model.count_tokens(new)
+        for new, old, cost in zip(fitted, exchanges, costs, strict=True)
+    ]
+    for _ in range(_TRIES):
+        if new_costs[-1] <= room or last[0] is exchanges[-1]:
+            break
+        last = _cut_last(exchanges[-1], costs[-1], int(room * room / new_costs[-1] * _SHARE_OF_ROOM), asked)
+        fitted[-1], new_costs[-1] = last[0], await model.count_tokens(last[0])
+    return Fitted(fitted, new_costs, tuple(cut for _, cuts in [*earlier, last] for cut in cuts))
+
+
+def _question(exchange: Sequence[Message]) -> list[str]:
+    """Return what the user typed, without what was pasted into it."""
+    typed = next((each for each in exchange if each.role == "user" and not each.source), None)
+    return [] if typed is None else ["\n".join(_ends(typed.content))]
+
+
+def _ends(text: str) -> list[str]:
+    return [text] if len(text) <= 2 * _ENDS else [text[:_ENDS], text[-_ENDS:]]
+
+
+def _cut_last(exchange: list[Message], cost: int, room: int, asked: Sequence[str]) -> tuple[list[Message], list[Cut]]:
+    if cost <= room:
+        return exchange, []
+    sizes = [estimate_text(each.content) for each in exchange if _is_long(each, typed=True)]
+    cap = _cap(sizes, int(room * _SHARE_OF_ROOM) - (cost - sum(sizes)))
+    return _cut_all(exchange, cap, asked, typed=True) if cap >= _LEAST else (exchange, [])
+
+
+def _cap(sizes: Iterable[int], room: int) -> int:
+    """Return the most that each may take so that all fit: short ones stay whole, long ones get the same."""
+    sizes = sorted(sizes)
+    for at, size in enumerate(sizes):
+        if size * (len(sizes) - at) > room:
+            return max(0, room // (len(sizes) - at))
+        room -= size
+    return sizes[-1] if sizes else 0
+
+
+def _is_long(message: Message, *, typed: bool) -> bool:
+    return bool(message.source) or message.role == "tool" or (typed and message.role == "user")
+
+
+def _cut_all(
+    exchange: list[Message], most: int, asked: Sequence[str], *, typed: bool
+) -> tuple[list[Message], list[Cut]]:
+    """Cut each long message of an exchange to `most` tokens; the exchange itself where none is longer."""
+    names = {call.id: call.name for message in exchange for call in message.tool_calls}
+    cuts: list[Cut] = []
+    fitted: list[Message] = []
+    for message in exchange:
+        tokens = estimate_text(message.content)
+        if tokens <= most or not _is_long(message, typed=typed):
+            fitted.append(message)
+            continue
+        text = _passages(message, most, tokens, question_words(["\n".join(asked)]))
+        what = message.source or names.get(str(message.tool_call_id), "") or "message"
+        cuts.append(Cut(what, tokens, estimate_text(text)))
+        fitted.append(_with_text(message, text))
+    return (fitted, cuts) if cuts else (exchange, [])
+
+
+def _passages(message: Message, most: int, tokens: int, words: frozenset[str]) -> str:
+    """Return the best passages of a message between what has to stay of it."""
+    before, text, after = _frame(message)
+    label = f"[cut to fit: the best passages of about {tokens:,} tokens]"
+    room = most - estimate_text(f"{before}\n{label}\n{after}")
+    chunks = [("", text[at : at + _CHUNK]) for at in range(0, len(text), _CHUNK)]
+    best = "\n".join(part for _, part in excerpt(chunks, words, max(room, 0), estimate_text))
+    return "\n".join(_lines(before, label, best, after))
+
+
+def _frame(message: Message) -> tuple[str, str, str]:
+    """Split a message into what stays before, what is cut, and what stays behind."""
+    if message.source:
+        mark, name, *body = message.content.split("\n")
+        return f"{mark}\n{name}", "\n".join(body[:-1]), body[-1] if body else ""
+    if message.role == "user" and len(message.content) > 2 * _ENDS:
+        return message.content[:_ENDS], message.content[_ENDS:-_ENDS], message.content[-_ENDS:]
+    return "", message.content, ""
+
+
+def _lines(*parts: str) -> Iterator[str]:
+    return (part for part in parts if part)
+
+
+def _with_text(message: Message, text: str) -> Message:
+    """Return the message with another text; its pictures stay."""
+    return replace(message, content=text, parts=(text, *message.images) if message.parts else ())

@@ -1,0 +1,62 @@
+"""Slash commands that take a reply out of the chat: into the clipboard, or into a file."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+
+from prompt_toolkit.application.current import get_app_session
+
+from chatbot.cli.repl.slash import Slash, needed
+from chatbot.stores.base import TranscriptStore
+from chatbot.stores.errors import InvalidValue
+
+_FENCED = re.compile(r"^(```|~~~)[^\n]*\n(.*?)^\1", re.MULTILINE | re.DOTALL)
+_CODE = "code"
+_READ = 50
+_MOST_COPIED = 74_000
+"""Bytes that terminals take for the clipboard at once."""
+
+
+class TakingSlash(Slash):
+    """Taking replies along."""
+
+    async def do_copy(self, what: str) -> None:
+        """Copy the last reply to the clipboard: /copy, or /copy code for its last block of code.
+
+        The terminal does it (OSC 52), so it works over SSH too; some terminals have to be told to allow it.
+        """
+        if what not in {"", _CODE}:
+            raise InvalidValue("usage: /copy or /copy code")
+        text = await self._reply(only_code=what == _CODE)
+        data = text.encode()
+        if len(data) > _MOST_COPIED:
+            raise InvalidValue(f"the reply has {len(data):,} bytes, too many for a clipboard: use /save FILE")
+        output = get_app_session().output
+        output.write_raw(f"\x1b]52;c;{base64.b64encode(data).decode()}\x07")
+        output.flush()
+        self._screen.say(f"copied {len(text):,} characters", "dim")
+
+    async def do_save(self, text: str) -> None:
+        """Write the last reply to a new file: /save FILE, or /save FILE code for its last block of code."""
+        from chatbot.cli.repl.exporting import create
+
+        name, _, what = needed(text, "/save FILE").rpartition(" ")
+        only_code = bool(name) and what == _CODE
+        reply = await self._reply(only_code=only_code)
+        path = await asyncio.to_thread(create, name if only_code else text, f"{reply}\n".encode())
+        self._screen.say(f"wrote {path}", "dim")
+
+    async def _reply(self, *, only_code: bool) -> str:
+        session = self._session()
+        entries = await session.transcript_read_last(_READ) if session.supports(TranscriptStore) else []
+        said = [entry.content for entry in entries if entry.role == "assistant" and entry.content.strip()]
+        if not said:
+            raise InvalidValue("there is no reply yet")
+        if not only_code:
+            return said[-1]
+        blocks = _FENCED.findall(said[-1])
+        if not blocks:
+            raise InvalidValue("the last reply has no block of code")
+        return str(blocks[-1][1]).rstrip("\n")

@@ -1,0 +1,148 @@
+"""`chatbot setup`: find keys and model servers, choose a model, and write it into the configuration.
+
+Nothing is looked for before the user says yes, and only the environment and addresses on loopback are looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from chatbot.cli.config_editing import Place, file_in_force, set_values
+from chatbot.cli.exits import Exit
+from chatbot.cli.keys import read_key
+from chatbot.cli.models import cells, price
+from chatbot.cli.output import ask_line, is_yes, say, say_json, say_table, waiting, warn
+from chatbot.config import ModelSettings, ProviderSettings, Settings, renamed
+from chatbot.errors import ModelError
+from chatbot.models import open_model
+from chatbot.models.catalog import SUGGESTED, CatalogModel, described, local_model
+from chatbot.models.failures import unknown_provider
+from chatbot.models.gguf import EMBEDDED, PREFIX
+from chatbot.models.keys import store_key
+from chatbot.models.nearby import ModelServer, find_servers
+from chatbot.models.provider import Provider, key_place
+from chatbot.models.weights import SMOLLM2
+from chatbot.providers import OURS, known_providers, provider_of
+from chatbot.stores.errors import InvalidValue
+
+_SCOPE = "keys in the environment, and Ollama, LM Studio, vLLM and llama.cpp on this machine"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A model that can be chosen, where it was found, and what has to be written for it."""
+
+    model: CatalogModel
+    found: str
+    settings: dict[Place, Any]
+
+
+async def run(args: argparse.Namespace) -> Exit:
+    """Find models, let the user choose one, and write it down."""
+    can_ask = sys.stdin.isatty() and sys.stdout.isatty() and not args.json
+    choices = await _found(args, can_ask=can_ask)
+    if args.json and not args.model:
+        say_json([asdict(each.model) | {"found": each.found} for each in choices])
+        return Exit.OK
+    if not (args.model or can_ask):
+        raise InvalidValue("setup needs a terminal, or --model NAME")
+    name = args.model or _chosen(choices)
+    if not name:
+        say("nothing was changed")
+        return Exit.OK
+    known = next((each for each in choices if each.model.name == name), None)
+    path = file_in_force(args.config)
+    set_values(path, {("model", "name"): name, **(known.settings if known else {})})
+    problem = await _usable(args, name, can_ask=can_ask)
+    _report(args, name, path, problem)
+    return Exit.OK
+
+
+async def _found(args: argparse.Namespace, *, can_ask: bool) -> list[Choice]:
+    is_allowed = args.yes or args.at or (can_ask and not args.model and is_yes(f"look for {_SCOPE}?"))
+    if not is_allowed:
+        return _with_keys([])
+    with waiting("asking model servers"):
+        servers = await asyncio.to_thread(find_servers, args.at)
+    own = Settings.read(args.config).combined().providers
+    keyed = [provider for provider in SUGGESTED if key_place(provider, own)]
+    return [*_of_servers(servers), *_with_keys(keyed)]
+
+
+def _of_servers(servers: Sequence[ModelServer]) -> list[Choice]:
+    found = []
+    for server in servers:
+        place = ("providers", server.provider)
+        settings: dict[Place, Any] = {(*place, key): value for key, value in server.settings.items()}
+        for name in server.models:
+            model = replace(local_model(name), tools=None, images=None)
+            found.append(Choice(model, f"{server.title} at {server.api_base}", settings))
+    return found
+
+
+def _with_keys(providers: Sequence[str]) -> list[Choice]:
+    found = [Choice(described(SUGGESTED[each]), f"key in {key_place(each)}", {}) for each in providers]
+    if SMOLLM2.folder() is not None:
+        found.append(Choice(replace(local_model(f"{PREFIX}{EMBEDDED}"), window=8192), "installed; tiny", {}))
+    return found
+
+
+def _chosen(choices: Sequence[Choice]) -> str:
+    """Return the model that the user names by number or by name; empty if none."""
+    head = ("#", "model", "window", "$ per 1M in/out", "tools", "images", "found")
+    if choices:
+        say_table(head, [[str(at), *cells(each.model), each.found] for at, each in enumerate(choices, 1)])
+    else:
+        say(f"nothing was found; name any model, such as {', '.join(SUGGESTED.values())}")
+    default = choices[0].model.name if choices else ""
+    typed = ask_line(f"number or name of a model [{default or 'none'}]: ")
+    if typed.isdecimal():
+        if not 0 < int(typed) <= len(choices):
+            raise InvalidValue(f"there is no number {typed}: nothing was changed")
+        return choices[int(typed) - 1].model.name
+    return typed or default
+
+
+async def _usable(args: argparse.Namespace, name: str, *, can_ask: bool) -> str:
+    """Return why the model cannot be used yet; empty if it can. Asks for a missing key."""
+    config = Settings.read(args.config).combined()
+    provider = provider_of(name)
+    needs_key = provider in SUGGESTED and not key_place(provider, config.providers)
+    if needs_key and can_ask and is_yes(f"{provider} needs a key; store one now?"):
+        store_key(provider, read_key(provider))
+    return await _problem(renamed(config.model, name), config.providers)
+
+
+async def _problem(settings: ModelSettings, providers: Mapping[str, ProviderSettings]) -> str:
+    """Return why the model cannot be called; empty if nothing is known against it. Loads no LiteLLM."""
+    provider = Provider.of(settings, providers)
+    try:
+        if provider.name in OURS:
+            async with open_model(settings, providers) as model:
+                await model.check()
+        elif provider.kind not in known_providers():
+            raise unknown_provider(settings.name)
+        else:
+            provider.check_before_call()
+            provider.address()
+    except ModelError as error:
+        return str(error)
+    return ""
+
+
+def _report(args: argparse.Namespace, name: str, path: Path, problem: str) -> None:
+    if args.json:
+        say_json({"model": name, "file": str(path.resolve()), "problem": problem})
+        return
+    cost = price(described(name))
+    say(f"the model is {name}{f' ($ per 1M tokens: {cost})' if '/' in cost else ''}, written to {path}")
+    if problem:
+        warn(f"it cannot be used yet: {problem}")
+    else:
+        say('now run: chatbot, or chatbot ask "hello"')

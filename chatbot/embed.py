@@ -1,0 +1,328 @@
+"""Memory for an agent of your own, in any framework: `open_memory` is the way in.
+
+    async with open_memory("./data", user="ada") as memory:
+        context = await memory.context(messages)                    # fenced, judged, within a budget
+        reply = ...                                                 # ask any model, with context.added_to(messages)
+        await memory.record(user=question, assistant=reply, context=context)
+
+`context` and `record` run the code of the chat's own turns: the same gate, governor, fence and receipt, and the same
+decision about what is worth keeping. All other operations are those of `Memory`. Imports no LiteLLM, no terminal and no
+network library. Safe to share between tasks, threads and event loops; code without a loop uses `Portal`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from chatbot.chat.dialogue import ASSISTANT, USER, tool_call_line, tool_result_line
+from chatbot.chat.foreign import ChatMessage, asked_in, spoken
+from chatbot.chat.turn_memory import Recalled, TurnMemory
+from chatbot.config import FILE_NAME, AgentSettings, Settings, Table
+from chatbot.hooks.capture import keep_run, mark_milestones
+from chatbot.hooks.plugins import plan_hook
+from chatbot.hooks.tool_run import ToolRun
+from chatbot.memory import Memory, MemorySystem, SessionHandle
+from chatbot.memory.exchanges import exchanges_in
+from chatbot.memory.memorability import Memorability
+from chatbot.memory.namespaces import user_namespace
+from chatbot.memory.record import utc_now
+from chatbot.messages import ToolCall
+from chatbot.runtime import IN_MEMORY, Options, Setup
+from chatbot.stores.access import TOOL_RIGHTS, Clearance
+from chatbot.stores.base import TranscriptStore
+from chatbot.stores.lifecycle import AsyncResource
+from chatbot.stores.observation import Observation
+from chatbot.stores.records import TranscriptEntry
+from chatbot.tools import ToolResult
+
+__all__ = ["AgentMemory", "MemoryContext", "MemoryTool", "Portal", "Recorded", "ToolUse", "open_memory"]
+
+Result = TypeVar("Result")
+_LOOKED_BACK = 20
+"""Entries before new ones in which the question may be that they answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """A tool that was called in the turn: its name, its arguments (JSON, or what becomes JSON), and its answer."""
+
+    name: str
+    arguments: str | Mapping[str, Any]
+    result: str
+    is_error: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryContext:
+    """What memory has to say to some messages. `text` is empty where it has nothing."""
+
+    text: str = ""
+    """The block: data between marks with a nonce, which no stored text can leave."""
+    receipt: Mapping[str, Any] = field(default_factory=dict)
+    """Which memories were considered, with scores, and which were injected or left out, and why."""
+    recalled: Recalled = field(default_factory=Recalled, repr=False)
+
+    @property
+    def memories(self) -> tuple[Observation, ...]:
+        """The memories in the block."""
+        return self.recalled.rows
+
+    def added_to(self, messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """The messages with the block as one of the user's, before the last question: prefixes stay cacheable."""
+        if not self.text:
+            return list(messages)
+        last = max((at for at, each in enumerate(messages) if each.get("role") == USER), default=len(messages))
+        return [*messages[:last], {"role": USER, "content": self.text}, *messages[last:]]
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What was kept of a turn, by id. `exchange` is None for small talk and mere repetition."""
+
+    exchange: str | None = None
+    tools: tuple[str, ...] = ()
+
+
+class MemoryTool:
+    """An operation on memory as a function for a model. Call it with the JSON that the model wrote, or a mapping."""
+
+    def __init__(self, name: str, description: str, parameters: dict[str, Any], box: Any) -> None:
+        self.name = name
+        self.description = description
+        self.parameters = parameters
+        """JSON schema of the arguments."""
+        self._box = box
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The tool as chat completions take it, which LiteLLM hands to every provider."""
+        function = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        return {"type": "function", "function": function}
+
+    async def __call__(self, arguments: str | Mapping[str, Any] = "{}") -> str:
+        """Run it; the text is for the model, also where the call is wrong. What it quotes is framed as data."""
+        written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        [result] = await self._box.run([ToolCall(self.name, self.name, written)])
+        return str(result.content)
+
+
+class AgentMemory(Memory, AsyncResource):
+    """The memory of one agent and one user: every operation of `Memory`, and what a turn does with it."""
+
+    def __init__(self, system: MemorySystem, setup: Setup, *, owns: bool = True) -> None:
+        super().__init__(system.memory(setup.agent).scope)
+        self.system = system
+        """Sessions, and the same memory for other callers."""
+        self._setup = setup
+        self._owns = owns
+
+    async def context(
+        self,
+        messages: Sequence[ChatMessage] | str,
+        *,
+        tokens: int = 2000,
+        rows: int = 5,
+        session: SessionHandle | None = None,
+    ) -> MemoryContext:
+        """What is remembered about the user's last messages: at most `rows` memories in `tokens` tokens.
+
+        Of a `session` that `messages` continue, what the messages show anyway is left out. Writes nothing.
+        """
+        said = asked_in(messages)
+        settings = self._settings(recall_rows=rows, recall_tokens=tokens)
+        turn = TurnMemory(session or self, settings, self._own.clock, session)
+        since = await _shown_since(session, 1 if isinstance(messages, str) else len(messages))
+        recalled = await turn.recall(said, since=since, most_tokens=tokens) if said else Recalled()
+        return MemoryContext(recalled.text, recalled.record, recalled)
+
+    async def record(
+        self,
+        *,
+        user: str,
+        assistant: str,
+        tools: Sequence[ToolUse] = (),
+        context: MemoryContext | None = None,
+        session: SessionHandle | None = None,
+        at: datetime | None = None,
+    ) -> Recorded:
+        """Keep what is worth keeping of a turn, as the chat does. Durable on return.
+
+        `context` is what the prompt held: a reply that only repeats it is not kept, and its memories count as used.
+        With a `session` the turn is also appended to its transcript. `at` is when the user spoke; default: now.
+        """
+        at = at or self._own.clock()
+        memory = session or self
+        turn = TurnMemory(memory, self._settings(), self._own.clock, session)
+        recalled = context.recalled if context else Recalled()
+        results = [_result(each, number) for number, each in enumerate(tools)]
+        if session is not None and session.supports(TranscriptStore):
+            await session.transcript_extend(_entries(at, user, assistant, results))
+        await turn.note_use(recalled)
+        gate = self._setup.exchange_gate()
+        exchange = None if gate is None else await turn.keep(at, user, assistant, recalled, memorability=gate)
+        return Recorded(exchange, tuple(await self._capture(memory, results, gate)))
+
+    async def append(self, session: SessionHandle, entries: Iterable[TranscriptEntry]) -> list[str]:
+        """Append messages of a conversation that is held elsewhere, and record each exchange that they complete.
+
+        Returns the ids of the exchanges that were worth keeping. Durable on return. A reply that goes on after another
+        call replaces the exchange as it was until then.
+        """
+        new = list(entries)
+        before = await session.transcript_read_last(_LOOKED_BACK)
+        await session.transcript_extend(new)
+        gate = self._setup.exchange_gate()
+        if gate is None:
+            return []
+        turn = TurnMemory(session, self._settings(), self._own.clock, session)
+        known = {each.number for each in exchanges_in(list(map(spoken, before)))}
+        kept = []
+        for each in exchanges_in(list(map(spoken, [*before, *new]))):
+            if each.last <= len(before):
+                continue
+            if each.number in known:
+                await turn.take_back(each.at)
+            kept.append(await turn.keep(each.at, each.text, each.reply, Recalled(), memorability=gate))
+        return [each for each in kept if each is not None]
+
+    def tools(self, *, session: SessionHandle | None = None) -> list[MemoryTool]:
+        """The tools of memory for a model, which see what this caller sees and no more than `public` rows."""
+        from chatbot.chat.memory_tools import agent_context, memory_tools, offered_to_models
+        from chatbot.tools import Toolbox
+
+        system = self.system.cleared_for(self._own.clearance, rights=self._own.rights & TOOL_RIGHTS)
+        if session is not None:
+            found = memory_tools(session.for_tools(), session.for_tools().confined(self.system))
+        else:
+            found = offered_to_models(agent_context(system, self._setup.agent))
+        box = Toolbox(found)
+        return [MemoryTool(each.name, each.description, each.parameters, box) for each in box.specs]
+
+    async def session(self, key: str | None = None, *, title: str = "") -> SessionHandle:
+        """The session that you know by `key`, begun if there is none; a new one without a key."""
+        stores = self._setup.agent_settings.memory if self.system.home else (IN_MEMORY,)
+        if key is None:
+            return await self.system.create_session(stores, self._setup.agent, title=title)
+        return await self.system.keyed_session(key, stores, self._setup.agent, title=title)
+
+    def for_user(self, user: str, *, clearance: Clearance = "full") -> AgentMemory:
+        """The same memory for one of your users, closed along with this one. Raises `AccessDenied` from a user's."""
+        namespace = user_namespace(user, self._own.namespace)
+        return AgentMemory(self.system.cleared_for(clearance, namespace=namespace), self._setup, owns=False)
+
+    async def aclose(self) -> None:
+        """Close the memory. May be called twice."""
+        if self._owns:
+            await self.system.aclose()
+
+    def _settings(self, **changes: Any) -> AgentSettings:
+        from msgspec.structs import replace
+
+        return replace(self._setup.agent_settings, **changes)
+
+    async def _capture(self, memory: Memory, results: Sequence[ToolResult], gate: Memorability | None) -> list[str]:
+        plan = plan_hook("capture", self._setup.config.hooks.get("capture"), beside=self._setup.settings.plugins_beside)
+        kept: list[str] = []
+        before: dict[str, str] = {}
+        for result in results if plan.enabled else ():
+            run = ToolRun.of(result)
+            found = await keep_run(memory, run, gate=gate, before=before)
+            if plan.all_settings()["checkpoints"]:
+                await mark_milestones(memory, run, [found] if found else [])
+            kept += [found] if found else []
+        return kept
+
+
+def open_memory(
+    place: Path | str | None,
+    *,
+    identity: str | None = None,
+    user: str | None = None,
+    agent: str = "chat",
+    clearance: Clearance | None = None,
+) -> AgentMemory:
+    """Open the memory in a folder, at the address of a database, or, for None, in this process alone.
+
+    A folder is that of `chatbot --config FOLDER/config.toml`: identities are below it, and a `config.toml` in it is
+    read, if there is one. Each `user` has a memory of their own. Open with `async with`, or call `aclose`. Raises
+    `ConfigError`, `IdentityError` or `InvalidValue`.
+    """
+    flags: Table = {} if identity is None else {"identity": identity}
+    is_address = isinstance(place, str) and "://" in place
+    if is_address:
+        settings = Settings(None, {}, {}, {**flags, "storage": {"url": place}})
+    else:
+        file = Path(place or "").resolve() / FILE_NAME
+        settings = Settings.read(file, flags=flags) if place and file.is_file() else Settings(file, {}, {}, flags)
+    setup = Setup.resolve(Options(identity=identity, agent=agent, settings=settings))
+    namespace = "" if user is None else user_namespace(user)
+    observations = None if place is None else setup.observation_store()
+    system = setup.open_memory(
+        ephemeral=place is None, observations=observations, clearance=clearance, namespace=namespace
+    )
+    return AgentMemory(system, setup)
+
+
+class Portal:
+    """An event loop in a thread, for code without one: `portal.run(memory.recall("tea"))`.
+
+    Everything with `await` can be run through it, so there is no second interface. Open with `with`. Any thread may use
+    it, except the one of its own loop.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="chatbot-portal", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Run a coroutine to its end and return its result. Raises what it raises."""
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError("a portal cannot wait for itself: use await here")
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def close(self) -> None:
+        """End the thread. May be called twice."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+            self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+async def _shown_since(session: SessionHandle | None, messages: int) -> datetime | None:
+    """When the first of the last messages was said in the session."""
+    if session is None or not session.supports(TranscriptStore):
+        return None
+    entries = await session.transcript_read_last(messages)
+    return entries[0].at if entries else None
+
+
+def _result(use: ToolUse, number: int) -> ToolResult:
+    written = use.arguments if isinstance(use.arguments, str) else json.dumps(use.arguments, ensure_ascii=False)
+    return ToolResult(ToolCall(f"call_{number}", use.name, written), use.result, use.is_error)
+
+
+def _entries(at: datetime, user: str, assistant: str, results: Sequence[ToolResult]) -> list[TranscriptEntry]:
+    calls = [tool_call_line([each.call for each in results])] if results else []
+    answers = [tool_result_line(each.call.id, each.content) for each in results]
+    replied = max(utc_now(), at)
+    first = TranscriptEntry(USER, user, at)
+    return [first, *(TranscriptEntry(role, text, replied) for role, text in (*calls, *answers, (ASSISTANT, assistant)))]

@@ -1,0 +1,56 @@
+"""`Memory`: every operation on what is remembered, as one caller sees it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from chatbot.memory.namespaces import may_cross
+from chatbot.memory.people import People
+from chatbot.memory.profile import Profiles
+from chatbot.memory.reading import Reading
+from chatbot.memory.scope import Scope
+from chatbot.memory.summaries import Summaries
+from chatbot.memory.tasks import Tasks
+from chatbot.stores.access import Clearance
+from chatbot.stores.span import Observer
+
+
+class Memory(Profiles, Tasks, Summaries, Reading, People):
+    """Observations, profile, people, tasks, facts and summaries of one agent, session, namespace and clearance.
+
+    `session.memory` and `system.memory(agent)` give one. `SessionHandle` and `MemorySystem` offer the same operations
+    themselves, by inheriting them.
+    """
+
+    __slots__ = ("_own",)
+
+    def __init__(self, scope: Scope) -> None:
+        self._own = scope
+
+    @property
+    def scope(self) -> Scope:
+        """Store, clearance, rights, namespace, agent and session of the caller."""
+        return self._scope()
+
+    @property
+    def observer(self) -> Observer | None:
+        """Who is given spans and counts."""
+        return self._own.observer
+
+    def within(
+        self, *, namespace: str | None = None, across: bool | None = None, clearance: Clearance | None = None
+    ) -> Memory:
+        """The same memory in another namespace, across all of them, or as seen with less clearance.
+
+        Raises `AccessDenied`: only the owner may leave a namespace.
+        """
+        return Memory(self._scope().elsewhere(namespace=namespace, across=across, clearance=clearance))
+
+    def everywhere(self) -> Memory:
+        """The same memory across all namespaces, where the caller may look there; else as it is."""
+        scope = self._scope()
+        return Memory(replace(scope, across=may_cross(scope.principal, scope.rights)))
+
+    def _scope(self) -> Scope:
+        self._own.store.check_open()
+        return self._own

@@ -1,0 +1,180 @@
+"""Routes for agents that run elsewhere: their conversations, a context for their prompts, and memories in bulk."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Body, Path, Query
+from pydantic import Field
+from starlette.responses import PlainTextResponse
+
+from chatbot.chat.foreign import entry_of
+from chatbot.embed import AgentMemory
+from chatbot.memory.writing import Draft
+from chatbot.operations import OPERATIONS
+from chatbot.server.bind import body_of, given_in
+from chatbot.server.dependencies import VisitHere
+from chatbot.server.lists import Page, SessionId
+from chatbot.server.responses import OF_MEMORY
+from chatbot.server.shapes import Given, Memory, Outcome, Shape
+from chatbot.server.values import MOST, Moment, Text, Tokens
+from chatbot.server.visit import Visit
+from chatbot.server.writing import WritingHere
+from chatbot.stores.errors import UnknownObservation
+from chatbot.stores.records import TranscriptEntry
+from chatbot.transfer.memory_export import export_memories, render
+
+router = APIRouter(prefix="/v1")
+_MOST_MESSAGES = 500
+_MOST_DRAFTS = 500
+_Draft = body_of(OPERATIONS["remember"])
+
+
+class HeldMessage(Given):
+    """A message of a conversation that was held elsewhere."""
+
+    role: Literal["user", "assistant", "tool", "system"]
+    """Who said it. What a tool or a system said is kept, and not remembered."""
+    content: Text
+    """What was said."""
+    at: Moment | None = None
+    """When it was said; default: now."""
+
+    def entry(self) -> TranscriptEntry:
+        """The message as an entry of a transcript."""
+        entry = entry_of({"role": self.role, "content": self.content})
+        return entry if self.at is None else TranscriptEntry(entry.role, entry.content, self.at)
+
+
+class HeldMessages(Given):
+    """Messages to append to a session, in their order."""
+
+    messages: list[HeldMessage] = Field(min_length=1, max_length=_MOST_MESSAGES)
+    """The messages; a reply is remembered with the question before it, also one that was sent earlier."""
+
+
+class TakenIn(Shape):
+    """What became of the messages."""
+
+    added: int
+    """How many messages were appended."""
+    remembered: list[str]
+    """The ids of the exchanges that were worth keeping."""
+
+
+class AskedMessage(Given):
+    """A message of a prompt."""
+
+    role: str = Field(max_length=100)
+    """Who says it; memory is asked about what `user` says."""
+    content: Text
+    """What is said."""
+
+
+class ContextAsked(Given):
+    """Messages that a model is about to answer."""
+
+    messages: list[AskedMessage] = Field(min_length=1, max_length=_MOST_MESSAGES)
+    """The messages, the one to be answered last."""
+    tokens: Tokens = 2000
+    """Most tokens of the block."""
+    rows: Annotated[int, Field(ge=1, le=MOST)] = 5
+    """Most memories in the block."""
+    session_id: str | None = Field(None, max_length=100)
+    """The session that the messages continue: what they show anyway is left out."""
+
+
+class ContextShown(Shape):
+    """What is remembered about the messages."""
+
+    text: str
+    """The block for the prompt, as data between marks; empty where nothing is remembered."""
+    receipt: dict[str, Any]
+    """What was considered, injected and left out, with scores and reasons."""
+    memories: list[Memory]
+    """The memories in the block."""
+
+
+class Drafts(Given):
+    """Things to remember."""
+
+    memories: list[_Draft] = Field(min_length=1, max_length=_MOST_DRAFTS)  # type: ignore[valid-type]
+    """The things, in their order."""
+
+
+@router.post("/sessions/{session_id}/messages", summary="Take in messages", tags=["conversation"], responses=OF_MEMORY)
+async def take_in(
+    session_id: SessionId, taken: Annotated[HeldMessages, Body()], visit: VisitHere, writing: WritingHere
+) -> TakenIn:
+    """Append messages of a conversation held elsewhere, and remember the exchanges that are worth it.
+
+    Send an `Idempotency-Key`, so that a request that is sent again appends nothing twice.
+    """
+    if writing.before is not None:
+        ids = [*filter(None, writing.before["ids"].split(","))]
+        return TakenIn(added=len(taken.messages), remembered=ids)
+    session = await visit.session(session_id)
+    session.check("write")
+    kept = await _memory(visit).append(session, [each.entry() for each in taken.messages])
+    writing.note(ids=",".join(kept))
+    return TakenIn(added=len(taken.messages), remembered=kept)
+
+
+@router.post("/context", summary="Get the memory block for a prompt", tags=["memory"], responses=OF_MEMORY)
+async def get_context(asked: Annotated[ContextAsked, Body()], visit: VisitHere) -> ContextShown:
+    """What is remembered about the user's last messages, fenced, judged and within a budget. Writes nothing."""
+    session = None if asked.session_id is None else await visit.session(asked.session_id)
+    messages = [each.model_dump() for each in asked.messages]
+    found = await _memory(visit).context(messages, tokens=asked.tokens, rows=asked.rows, session=session)
+    return ContextShown(
+        text=found.text, receipt=dict(found.receipt), memories=[Memory.of(row) for row in found.memories]
+    )
+
+
+@router.post("/memories/batch", summary="Remember many things", tags=["memory"], responses=OF_MEMORY, status_code=201)
+async def remember_many(drafts: Annotated[Drafts, Body()], visit: VisitHere, writing: WritingHere) -> Page[Outcome]:
+    """In one write, in order. One that is refused is `skipped`, says why, and stops no other."""
+    if writing.before is not None:
+        done = [each.split(" ") for each in writing.before["done"].split(",")]
+        return Page(data=[Outcome(id=id_, outcome=what, reason="", redacted=[], warning="") for id_, what in done])
+    context = visit.context
+    context.memories.scope.check("write")
+    given = [given_in(OPERATIONS["remember"], each) for each in drafts.memories]
+    rows = [Draft(**{"title": "", **each}, source=context.writer) for each in given]
+    kept = await context.memories.remember_all(rows, keep_going=True)
+    writing.note(done=",".join(f"{each.id} {each.outcome}" for each in kept))
+    return Page(data=[Outcome.of(each) for each in kept])
+
+
+@router.get("/memories/by-key/{key}", summary="Get the memory under a key", tags=["memory"], responses=OF_MEMORY)
+async def get_by_key(key: Annotated[str, Path(max_length=100, description="Your key.")], visit: VisitHere) -> Memory:
+    """The current one; `/history` of its id shows those before it."""
+    rows = await visit.memories.every(metadata={"key": key})
+    if not rows:
+        raise UnknownObservation(f"there is no memory under the key {key!r:.80}")
+    return Memory.of(rows[0])
+
+
+@router.get(
+    "/memories/export",
+    summary="Export memories",
+    tags=["memory"],
+    responses={**OF_MEMORY, 200: {"content": {"application/x-ndjson": {}}, "description": "One JSON object a line."}},
+    response_class=PlainTextResponse,
+)
+async def export(
+    visit: VisitHere,
+    after: Annotated[Moment | None, Query(description="Created at or after this time.")] = None,
+    before: Annotated[Moment | None, Query(description="Created before this time.")] = None,
+) -> PlainTextResponse:
+    """Current memories and facts, as `chatbot memory export` writes them and `chatbot import` reads them."""
+    wanted: dict[str, datetime] = {name: at for name, at in (("after", after), ("before", before)) if at is not None}
+    exported = await export_memories(visit.memories, ["public"], **wanted)
+    return PlainTextResponse(render(exported, "jsonl"), media_type="application/x-ndjson")
+
+
+def _memory(visit: Visit) -> AgentMemory:
+    _ = visit.memories  # raises where the agent keeps none
+    system = visit.memory.cleared_for(visit.clearance)
+    return AgentMemory(system, visit.runtime.setup, owns=False)

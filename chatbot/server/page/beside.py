@@ -1,0 +1,24 @@
+"""The sessions beside every page: pinned ones first, then those used last; archived ones are left out."""
+
+from __future__ import annotations
+
+from chatbot.memory import SessionRecord
+from chatbot.server.visit import Visit
+
+_MOST = 40
+
+
+async def beside(visit: Visit) -> list[SessionRecord]:
+    """Return the pinned sessions and the ones used last."""
+    return [
+        *await visit.memory.list_sessions(wanted=_is_pinned, clearance=visit.clearance),
+        *await visit.memory.list_sessions(limit=_MOST, wanted=_is_listed, clearance=visit.clearance),
+    ]
+
+
+def _is_pinned(record: SessionRecord) -> bool:
+    return record.pinned_at is not None and record.archived_at is None
+
+
+def _is_listed(record: SessionRecord) -> bool:
+    return record.pinned_at is None and record.archived_at is None

@@ -1,0 +1,64 @@
+"""What is chosen beside the message box for one session: its model, its persona, and whether memory is used."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from chatbot.chat import ClientRequest
+from chatbot.memory import SessionHandle
+from chatbot.server.visit import Visit
+from chatbot.stores.base import KeyValueStore
+
+KEY = "choices"
+"""The key under which a session keeps them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """Choices of one session; an empty text means that of the identity."""
+
+    model: str = ""
+    persona: str = ""
+    memory: bool = True
+
+    @property
+    def request(self) -> ClientRequest:
+        """How a turn is taken by them."""
+        return ClientRequest(persona=self.persona, recalls=self.memory, keeps=self.memory)
+
+
+async def choices_of(session: SessionHandle) -> Choices:
+    """Return the choices of a session; the default ones where it keeps none that can be read."""
+    kept = await session.kv_get(KEY) if session.supports(KeyValueStore) else None
+    try:
+        table = json.loads(kept or "{}")
+        return Choices(str(table.get("model", "")), str(table.get("persona", "")), table.get("memory") is not False)
+    except (ValueError, AttributeError):
+        return Choices()
+
+
+async def choose(visit: Visit, session: SessionHandle, fields: Mapping[str, str]) -> None:
+    """Keep what a form chose. Only the owner chooses a model. Raises `ModelError` for one that cannot be used."""
+    before = await choices_of(session)
+    after = _chosen(visit, fields, before) if "chosen" in fields else before
+    if after == before or not session.supports(KeyValueStore):
+        return
+    await visit.runtime.model_named(after.model)
+    await session.kv_set(KEY, json.dumps(asdict(after)))
+
+
+async def request_of(visit: Visit, session_id: str) -> ClientRequest:
+    """Return how the next turn is taken, and have its model answer it. A model is not changed while a turn runs."""
+    choices = await choices_of(await visit.session(session_id))
+    chat, model = await visit.chat(session_id), await visit.runtime.model_named(choices.model)
+    if chat.model is not model and not await visit.turns_under_way(session_id):
+        chat.use(model, visit.runtime.tools(chat.session, model))
+    return choices.request
+
+
+def _chosen(visit: Visit, fields: Mapping[str, str], before: Choices) -> Choices:
+    model = fields.get("model", "").strip() if visit.caller.is_owner else before.model
+    own = visit.runtime.model_asked_for
+    return Choices("" if model == own else model, fields.get("persona", "").strip(), "memory" in fields)

@@ -1,0 +1,30 @@
+"""The empty state of a new chat: three things to try, what is remembered, and where it is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from chatbot.server.visit import Visit
+
+_SUGGESTIONS = (
+    "My name is Alex, I live in Graz, and I am learning Italian.",
+    "What do you know about me?",
+    "Remind me to water the plants on Friday.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """What a first visitor is shown; `folder` is empty for callers who may not know it."""
+
+    is_new: bool
+    remembers: bool
+    folder: str
+    suggestions: tuple[str, ...] = _SUGGESTIONS
+
+
+async def welcome(visit: Visit) -> Welcome:
+    """Return the empty state; only a caller without sessions is new."""
+    is_new = not await visit.sessions(limit=1)
+    folder = str(visit.runtime.setup.identity.memory) if visit.caller.is_owner else ""
+    return Welcome(is_new, visit.runtime.remembers, folder)

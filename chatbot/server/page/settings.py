@@ -1,0 +1,162 @@
+"""Settings that people change: model, persona, budget, memory and retention of one identity.
+
+They are written to its `identity.toml`, whose comments stay. A file that would not be valid is not written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+from fastapi import APIRouter, Request, Response
+from tomlkit import TOMLDocument
+
+from chatbot.config import Config
+from chatbot.errors import ChatbotError
+from chatbot.identity import DEFAULT_PERSONA
+from chatbot.server.dependencies import HouseHere
+from chatbot.server.page.routes import Fields, PageRoute, VisitHere
+from chatbot.server.page.sheets import base, goto, sheet
+from chatbot.server.visit import Visit
+from chatbot.stores.errors import AccessDenied, InvalidValue
+from chatbot.stores.files import make_folder, opened
+
+router = APIRouter(route_class=PageRoute, prefix="/i/{identity}/settings")
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One setting of the form: its place in the configuration, its kind (text, number, whole or yes), and its words."""
+
+    place: tuple[str, ...]
+    kind: str
+    label: str
+    hint: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name in the form."""
+        return ".".join(self.place)
+
+    def value(self, config: Config) -> Any:
+        """Return the value in force."""
+        found: Any = config
+        for key in self.place:
+            found = found[key] if isinstance(found, Mapping) else getattr(found, key)
+        return found
+
+    def parsed(self, text: str) -> Any:
+        """Return the value of a text in the form. Raises `InvalidValue`."""
+        if self.kind == "yes":
+            return text == "yes"
+        if self.kind == "text":
+            return text.strip()
+        try:
+            return int(text or 0) if self.kind == "whole" else float(text or 0)
+        except ValueError:
+            raise InvalidValue(f"{self.label}: {text!r:.40} is not a number") from None
+
+
+def _groups(agent: str) -> tuple[tuple[str, tuple[Field, ...]], ...]:
+    """The form: its headings with their settings."""
+    of_agent = ("agents", agent)
+    model = Field(("model", "name"), "text", "Model", "As LiteLLM names it, such as openai/gpt-5 or ollama/llama3.2")
+    per_session = Field(("budget", "session_usd"), "number", "Most US dollars per session", "0: no limit")
+    per_day = Field(("budget", "day_usd"), "number", "Most US dollars per day", "0: no limit")
+    keeps = Field(
+        (*of_agent, "remember_exchanges"),
+        "yes",
+        "Remember conversations",
+        "New messages only; what is remembered stays",
+    )
+    rows = Field((*of_agent, "recall_rows"), "whole", "Most memories in a prompt", "0: recall nothing")
+    ttl = Field(("sessions", "ttl_days"), "number", "Days after its last use until a session is deleted", "0: never")
+    decay = Field(
+        ("maintenance", "decay_per_day"),
+        "number",
+        "Share of its strength that an unused memory loses per day",
+        "0: memories do not fade",
+    )
+    return (
+        ("Model", (model,)),
+        ("Budget", (per_session, per_day)),
+        ("Memory", (keeps, rows)),
+        ("Retention", (ttl, decay)),
+    )
+
+
+@router.get("")
+async def show(request: Request, visit: VisitHere, told: str = "") -> Response:
+    """Show the settings, which only the owner may change."""
+    setup = visit.runtime.setup
+    return sheet(
+        request,
+        "settings.html",
+        visit,
+        here="settings",
+        groups=_groups(visit.runtime.agent),
+        config=visit.runtime.config,
+        persona=setup.identity.persona,
+        description=setup.identity.description,
+        may_change=visit.caller.is_owner,
+        file=setup.identity.file if visit.caller.is_owner else "",
+        folder=setup.identity.memory if visit.caller.is_owner else "",
+        told="Saved. The next message uses the new settings." if told == "saved" else "",
+    )
+
+
+@router.post("")
+async def save(visit: VisitHere, house: HouseHere, fields: Fields) -> Response:
+    """Write the settings that differ from those in force, then open the identity again."""
+    if not visit.caller.is_owner:
+        raise AccessDenied("only the owner may change settings")
+    file = visit.runtime.setup.identity.file
+    before = file.read_text(encoding="utf-8") if file.is_file() else ""
+    document = tomlkit.parse(before)
+    _change(document, visit, fields)
+    await _write(file, before, tomlkit.dumps(document), house, visit)
+    return goto(f"{base(visit)}/settings?told=saved")
+
+
+def _change(document: TOMLDocument, visit: Visit, fields: Mapping[str, str]) -> None:
+    persona = fields.get("persona", "").strip()
+    if persona != visit.runtime.setup.identity.persona:
+        document["persona"] = persona or DEFAULT_PERSONA
+    for _, group in _groups(visit.runtime.agent):
+        for field in group:
+            if field.name in fields and (value := field.parsed(fields[field.name])) != field.value(
+                visit.runtime.config
+            ):
+                _set(document, field.place, value)
+
+
+def _set(document: Any, place: tuple[str, ...], value: Any) -> None:
+    """Set a value, making the tables around it; `model = "name"` is short for a table."""
+    if place == ("model", "name") and not isinstance(document.get("model"), Mapping):
+        document["model"] = value
+        return
+    for key in place[:-1]:
+        document = document.setdefault(key, tomlkit.table())
+    document[place[-1]] = value
+
+
+async def _write(file: Path, before: str, text: str, house: HouseHere, visit: Visit) -> None:
+    """Write the file and open the identity with it; an invalid one is put back as it was. Raises `InvalidValue`."""
+    if text == before:
+        return
+    await asyncio.to_thread(_replace, file, text)
+    try:
+        await house.reopen(visit.identity)
+    except ChatbotError as error:
+        await asyncio.to_thread(_replace, file, before)
+        raise InvalidValue(f"not saved: {error}") from error
+
+
+def _replace(file: Path, text: str) -> None:
+    make_folder(file.parent)
+    with opened(file.parent) as folder:
+        folder.replace(file.name, text.encode())

@@ -1,0 +1,85 @@
+"""Anthropic's memory tool over memories: the commands as Claude calls them, through the SDK's own dispatch."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anthropic.lib.tools import ToolError
+
+from chatbot.adapters.anthropic import MemoryFiles
+from chatbot.embed import AgentMemory, open_memory
+from tests.adapters.poisoned import ATTACKS, assert_inside
+
+pytestmark = pytest.mark.nightly
+
+
+@pytest.fixture
+async def memory(tmp_path: Path) -> AsyncIterator[AgentMemory]:
+    async with open_memory(tmp_path, user="ada") as opened:
+        yield opened
+
+
+async def run(memory: AgentMemory, command: str, **given: Any) -> str:
+    return str(await MemoryFiles(memory).call({"command": command, **given}))
+
+
+async def test_a_file_is_made_read_and_changed(memory: AgentMemory) -> None:
+    path = "/memories/people/anna.md"
+    assert "created" in await run(memory, "create", path=path, file_text="Anna\nlives in Lisbon")
+    assert "     2\tlives in Lisbon" in await run(memory, "view", path=path)
+    await run(memory, "str_replace", path=path, old_str="Lisbon", new_str="Porto")
+    await run(memory, "insert", path=path, insert_line=1, insert_text="<keeps> bees & figs\n")
+    shown = await run(memory, "view", path=path)
+    assert [line.split("\t")[1] for line in shown.splitlines() if "\t" in line] == [
+        "Anna",
+        "<keeps> bees & figs",
+        "lives in Porto",
+    ]
+    assert "Anna" not in await run(memory, "view", path=path, view_range=[3, -1])
+    assert [hit.observation.title for hit in await memory.search("who keeps bees?")] == ["/memories/people/anna.md"]
+    assert path in await run(memory, "view", path="/memories")
+
+
+async def test_files_and_folders_are_renamed_and_deleted(memory: AgentMemory) -> None:
+    for name in ("a/one.md", "a/two.md", "b.md", "d/one.md"):
+        await run(memory, "create", path=f"/memories/{name}", file_text="this is it")
+    await run(memory, "rename", old_path="/memories/a", new_path="/memories/c")
+    assert "this is it" in await run(memory, "view", path="/memories/c/one.md")
+    await run(memory, "delete", path="/memories/c")
+    listed = await run(memory, "view", path="/memories")
+    assert "/memories/b.md" in listed
+    assert "/memories/d/one.md" in listed
+    assert "/memories/c" not in listed
+
+
+@pytest.mark.parametrize(
+    ("command", "given", "error"),
+    [
+        ("view", {"path": "/memories/none"}, "does not exist"),
+        ("view", {"path": "/etc/passwd"}, "must start with /memories"),
+        ("view", {"path": "/memories/../etc"}, "must start with /memories"),
+        ("create", {"path": "/memories/a.md", "file_text": "again"}, "already exists"),
+        ("str_replace", {"path": "/memories/a.md", "old_str": "x", "new_str": "y"}, "did not appear"),
+        ("str_replace", {"path": "/memories/a.md", "old_str": "tea", "new_str": "y"}, "occurs 2 times"),
+        ("insert", {"path": "/memories/a.md", "insert_line": 9, "insert_text": "y"}, "Invalid `insert_line`"),
+        ("delete", {"path": "/memories"}, "Cannot delete"),
+        ("rename", {"old_path": "/memories/none", "new_path": "/memories/b.md"}, "does not exist"),
+    ],
+)
+async def test_a_wrong_command_tells_the_model_what_is_wrong(
+    memory: AgentMemory, command: str, given: dict[str, Any], error: str
+) -> None:
+    await run(memory, "create", path="/memories/a.md", file_text="tea and tea")
+    with pytest.raises(ToolError, match=error):
+        await run(memory, command, **given)
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+async def test_a_poisoned_file_stays_inside_the_fence(memory: AgentMemory, attack: str) -> None:
+    await run(memory, "create", path="/memories/door.md", file_text=attack)
+    try:
+        shown = await run(memory, "view", path="/memories/door.md")
+    except ToolError as error:
+        shown = str(error)
+    assert_inside(shown, attack)

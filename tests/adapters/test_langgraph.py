@@ -1,0 +1,181 @@
+"""The adapters of LangGraph and LangChain, with the packages themselves."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.runnables import RunnableLambda
+from langchain_core.runnables.history import RunnableWithMessageHistory
+from langgraph.store.base import BaseStore, GetOp, PutOp, SearchOp
+from langgraph.store.memory import InMemoryStore
+
+from chatbot.adapters.langchain import MemoryHistory, recalling, tools
+from chatbot.adapters.langgraph import MemoryStore
+from chatbot.embed import AgentMemory, Portal, open_memory
+from tests.adapters.poisoned import ATTACKS, assert_inside
+
+pytestmark = pytest.mark.nightly
+
+
+@pytest.fixture
+def portal() -> Iterator[Portal]:
+    with Portal() as opened:
+        yield opened
+
+
+@pytest.fixture
+def memory(tmp_path: Path, portal: Portal) -> Iterator[AgentMemory]:
+    opened = open_memory(tmp_path, user="ada")
+    yield opened
+    portal.run(opened.aclose())
+
+
+@pytest.fixture(params=["ours", "theirs"])
+def store(request: pytest.FixtureRequest, memory: AgentMemory, portal: Portal) -> BaseStore:
+    """Every test of the contract is also passed by LangGraph's own store, so it asks for nothing of ours."""
+    return MemoryStore(memory, portal) if request.param == "ours" else InMemoryStore()
+
+
+def test_an_item_is_put_changed_and_deleted(store: BaseStore) -> None:
+    store.put(("users", "ada"), "likes", {"food": "figs", "deep": {"a": [1, 2.5, None, True]}})
+    first = store.get(("users", "ada"), "likes")
+    assert first is not None
+    assert (first.key, first.namespace) == ("likes", ("users", "ada"))
+    assert first.value == {"food": "figs", "deep": {"a": [1, 2.5, None, True]}}
+    store.put(("users", "ada"), "likes", {"food": "dates"})
+    second = store.get(("users", "ada"), "likes")
+    assert second is not None
+    assert second.value == {"food": "dates"}
+    assert second.updated_at >= first.updated_at
+    assert store.get(("users", "bob"), "likes") is None
+    assert store.get(("users",), "likes") is None
+    store.delete(("users", "ada"), "likes")
+    assert store.get(("users", "ada"), "likes") is None
+    store.delete(("users", "ada"), "likes")
+
+
+def test_namespaces_are_found_by_prefix(store: BaseStore) -> None:
+    for path in [("users", "ada"), ("users", "ada", "work"), ("users", "bob"), ("users2",), ("docs", "v1")]:
+        store.put(path, "k", {"at": "/".join(path)})
+    assert len(store.search(())) == 5
+    assert {item.namespace for item in store.search(("users",))} == {
+        ("users", "ada"),
+        ("users", "ada", "work"),
+        ("users", "bob"),
+    }
+    assert {item.namespace for item in store.search(("users", "ada"))} == {("users", "ada"), ("users", "ada", "work")}
+    assert store.list_namespaces(prefix=("users",), max_depth=2) == [("users", "ada"), ("users", "bob")]
+    assert store.list_namespaces(suffix=("v1",)) == [("docs", "v1")]
+    assert store.list_namespaces(prefix=("*", "ada")) == [("users", "ada"), ("users", "ada", "work")]
+    assert len(store.list_namespaces(limit=2, offset=1)) == 2
+
+
+@pytest.mark.parametrize(
+    ("wanted", "keys"),
+    [
+        ({"kind": "tea"}, {"a", "b"}),
+        ({"kind": "tea", "stars": 5}, {"b"}),
+        ({"stars": {"$gt": 3}}, {"b", "c"}),
+        ({"stars": {"$gte": 3, "$lt": 5}}, {"a", "c"}),
+        ({"kind": {"$ne": "tea"}}, {"c"}),
+        ({"kind": "juice"}, set()),
+    ],
+)
+def test_items_are_filtered_by_their_values(store: BaseStore, wanted: dict[str, object], keys: set[str]) -> None:
+    for key, kind, stars in [("a", "tea", 3), ("b", "tea", 5), ("c", "coffee", 4)]:
+        store.put(("drinks",), key, {"kind": kind, "stars": stars})
+    assert {item.key for item in store.search(("drinks",), filter=wanted)} == keys
+    assert len(store.search(("drinks",), limit=2)) == 2
+    assert len(store.search(("drinks",), limit=2, offset=2)) == 1
+
+
+async def test_operations_of_a_batch_answer_in_order(store: BaseStore) -> None:
+    results = await store.abatch(
+        [GetOp(("n",), "k"), PutOp(("n",), "other", {"a": 1}), SearchOp(("n",)), GetOp(("n",), "none")]
+    )
+    assert len(results) == 4
+    assert results[1] is None
+    assert results[3] is None
+    assert (await store.aget(("n",), "other")) is not None
+
+
+def test_items_are_searched_by_words(memory: AgentMemory, portal: Portal) -> None:
+    store = MemoryStore(memory, portal)
+    store.put(("users", "ada"), "a", {"text": "Anna keeps bees in Lisbon"})
+    store.put(("users", "ada"), "b", {"text": "The heating is serviced in May"})
+    store.put(("users", "bob"), "c", {"text": "Bees are loud"})
+    found = store.search(("users", "ada"), query="who keeps bees?", limit=1)
+    assert [item.key for item in found] == ["a"]
+    assert found[0].score
+
+
+SAID: list[BaseMessage] = [
+    SystemMessage("Be kind."),
+    HumanMessage("My sister Anna lives in Lisbon."),
+    AIMessage("", tool_calls=[{"name": "look", "args": {"a": 1}, "id": "c"}]),
+    ToolMessage("found", tool_call_id="c"),
+    AIMessage("Noted.", id="m1", additional_kwargs={"x": "y"}),
+]
+
+
+def test_a_history_gives_back_every_message_as_it_was(memory: AgentMemory, portal: Portal) -> None:
+    history = MemoryHistory(memory, portal, "thread")
+    history.add_messages(SAID[:2])
+    history.add_messages(SAID[2:])
+    assert MemoryHistory(memory, portal, "thread").messages == SAID
+    assert asyncio.run(history.aget_messages()) == SAID
+    [exchange] = portal.run(memory.every(types=["exchange"]))
+    assert exchange.user_text == "My sister Anna lives in Lisbon."
+    history.clear()
+    assert history.messages == []
+
+
+@pytest.mark.filterwarnings("ignore:RunnableWithMessageHistory is deprecated")
+def test_a_chain_remembers_across_processes(tmp_path: Path, portal: Portal) -> None:
+    asked: list[list[BaseMessage]] = []
+
+    def say(text: str, session: str, reply: str) -> None:
+        memory = open_memory(tmp_path, user="ada")
+        model = GenericFakeChatModel(messages=iter([AIMessage(reply)]))
+
+        def recall(messages: list[BaseMessage]) -> list[BaseMessage]:
+            return portal.run(recalling(memory)(messages))
+
+        chain = RunnableLambda(recall) | _noting(asked) | model
+        talk = RunnableWithMessageHistory(chain, lambda key: MemoryHistory(memory, portal, key))
+        talk.invoke([HumanMessage(text)], {"configurable": {"session_id": session}})
+        portal.run(memory.aclose())
+
+    say("My sister Anna lives in Lisbon.", "one", "Noted.")
+    say("Where does Anna live?", "two", "In Lisbon.")
+    block, question = asked[1]
+    assert "Anna lives in Lisbon" in str(block.content)
+    assert question.content == "Where does Anna live?"
+
+
+def _noting(asked: list[list[BaseMessage]]) -> RunnableLambda[list[BaseMessage], list[BaseMessage]]:
+    def note(messages: list[BaseMessage]) -> list[BaseMessage]:
+        asked.append(messages)
+        return messages
+
+    return RunnableLambda(note)
+
+
+def test_a_tool_of_memory_answers(memory: AgentMemory, portal: Portal) -> None:
+    portal.run(memory.remember("Anna lives in Lisbon"))
+    found = {tool.name: tool for tool in tools(memory, portal)}
+    assert "Anna lives in Lisbon" in found["memory_search"].invoke({"query": "Anna"})
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_poisoned_memory_stays_inside_the_fence(memory: AgentMemory, portal: Portal, attack: str) -> None:
+    MemoryStore(memory, portal).put(("docs",), "door code", {"text": attack})
+    portal.run(memory.remember("The door code", narrative=attack))
+    *blocks, question = portal.run(recalling(memory)([HumanMessage("What is the door code?")]))
+    assert question.content == "What is the door code?"
+    for block in blocks:
+        assert isinstance(block, HumanMessage)
+        assert_inside(str(block.content), attack)

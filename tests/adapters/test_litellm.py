@@ -1,0 +1,78 @@
+"""The callback of LiteLLM, with LiteLLM itself answering by its own mock."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import litellm
+import pytest
+
+from chatbot.adapters.litellm import MemoryCallback
+from chatbot.embed import AgentMemory, open_memory
+from tests.adapters.poisoned import ATTACKS, assert_inside
+from tests.patience import PATIENCE_S
+
+pytestmark = pytest.mark.nightly
+
+
+class Noting(MemoryCallback):
+    """The callback, which notes the messages that it lets through."""
+
+    def __init__(self, memory: AgentMemory, **settings: Any) -> None:
+        super().__init__(memory, **settings)
+        self.sent: list[list[dict[str, Any]]] = []
+
+    async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> dict[str, Any] | None:
+        changed = await super().async_pre_call_deployment_hook(kwargs, call_type)
+        self.sent.append((changed or kwargs)["messages"])
+        return changed
+
+
+@pytest.fixture
+async def memory(tmp_path: Path) -> AsyncIterator[AgentMemory]:
+    async with open_memory(tmp_path) as opened:
+        yield opened
+
+
+async def say(callback: Noting, text: str, reply: str, **more: Any) -> None:
+    litellm.callbacks = [callback]
+    try:
+        messages = [{"role": "user", "content": text}]
+        answer = await litellm.acompletion(model="gpt-5", messages=messages, mock_response=reply, **more)
+        if more.get("stream"):
+            async for _ in answer:
+                pass
+        await callback.settled(PATIENCE_S)
+    finally:
+        litellm.callbacks = []
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_call_remembers_and_recalls(memory: AgentMemory, *, stream: bool) -> None:
+    callback = Noting(memory)
+    await say(callback, "My sister Anna lives in Lisbon.", "Noted.", stream=stream)
+    [row] = await memory.every(types=["exchange"])
+    assert (row.user_text, row.assistant_text) == ("My sister Anna lives in Lisbon.", "Noted.")
+    await say(callback, "Where does Anna live?", "In Lisbon.")
+    block, question = callback.sent[-1]
+    assert "Anna lives in Lisbon" in block["content"]
+    assert question["content"] == "Where does Anna live?"
+
+
+async def test_each_user_has_a_memory(memory: AgentMemory) -> None:
+    callback = Noting(memory, per_user=True)
+    await say(callback, "My sister Anna lives in Lisbon.", "Noted.", user="ada")
+    await say(callback, "Where does Anna live?", "I do not know.", user="bob")
+    assert len(callback.sent[-1]) == 1
+    assert not await memory.every()
+    assert await memory.for_user("ada").every()
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+async def test_a_poisoned_memory_stays_inside_the_fence(memory: AgentMemory, attack: str) -> None:
+    await memory.remember("The door code", narrative=attack)
+    callback = Noting(memory)
+    await say(callback, "What is the door code?", "No.")
+    for message in callback.sent[-1][:-1]:
+        assert message["role"] == "user"
+        assert_inside(message["content"], attack)

@@ -1,0 +1,116 @@
+"""The adapter of the OpenAI Agents SDK, with the SDK's own runner and a model that answers by script."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import Agent, ModelResponse, RunConfig, Runner, Usage
+from agents.memory import Session
+from agents.models.interface import Model
+from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+
+from chatbot.adapters.openai_agents import MemorySession, recalling, tools
+from chatbot.embed import AgentMemory, open_memory
+from tests.adapters.poisoned import ATTACKS, assert_inside
+
+pytestmark = pytest.mark.nightly
+
+
+class Scripted(Model):
+    """Answers in order, and notes what it was sent."""
+
+    def __init__(self, *replies: Any) -> None:
+        self.replies = list(replies)
+        self.asked: list[list[dict[str, Any]]] = []
+
+    async def get_response(self, system_instructions: Any, input: Any, *_: Any, **__: Any) -> ModelResponse:  # noqa: A002
+        self.asked.append([{"role": "user", "content": input}] if isinstance(input, str) else list(input))
+        reply = self.replies.pop(0)
+        if isinstance(reply, str):
+            text = ResponseOutputText(annotations=[], text=reply, type="output_text")
+            said = ResponseOutputMessage(id="m", content=[text], role="assistant", status="completed", type="message")
+            return ModelResponse(output=[said], usage=Usage(), response_id=None)
+        name, arguments = reply
+        call = ResponseFunctionToolCall(arguments=arguments, call_id="c1", name=name, type="function_call")
+        return ModelResponse(output=[call], usage=Usage(), response_id=None)
+
+    def stream_response(self, *_: Any, **__: Any) -> Any:
+        raise NotImplementedError
+
+
+@pytest.fixture
+async def memory(tmp_path: Path) -> AsyncIterator[AgentMemory]:
+    async with open_memory(tmp_path, user="ada") as opened:
+        yield opened
+
+
+def config(memory: AgentMemory) -> RunConfig:
+    return RunConfig(tracing_disabled=True, call_model_input_filter=recalling(memory))
+
+
+async def test_an_agent_remembers_across_sessions_and_processes(tmp_path: Path) -> None:
+    async with open_memory(tmp_path, user="ada") as memory:
+        agent = Agent(name="Ada", model=Scripted("Noted."))
+        await Runner.run(
+            agent, "My sister Anna lives in Lisbon.", session=MemorySession(memory, "one"), run_config=config(memory)
+        )
+    async with open_memory(tmp_path, user="ada") as memory:
+        model = Scripted("In Lisbon.", "Yes.")
+        agent, session = Agent(name="Ada", model=model), MemorySession(memory, "two")
+        await Runner.run(agent, "Where does Anna live?", session=session, run_config=config(memory))
+        await Runner.run(agent, "Really?", session=session, run_config=config(memory))
+    block, question = model.asked[0]
+    assert "Anna lives in Lisbon" in block["content"]
+    assert question["content"] == "Where does Anna live?"
+    assert [each["content"] for each in model.asked[1] if each["role"] == "user"][-1] == "Really?"
+    assert "Where does Anna live?" in [each["content"] for each in model.asked[1]]
+
+
+async def test_a_session_gives_back_every_item_as_it_was(memory: AgentMemory) -> None:
+    session = MemorySession(memory, "thread")
+    assert isinstance(session, Session)
+    items: list[Any] = [
+        {"role": "user", "content": "### user — 2026-01-01T00:00:00Z\n\nhello"},
+        {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": "a\r\nb"},
+        {"role": "assistant", "content": [{"type": "output_text", "text": "done", "annotations": []}], "id": "m"},
+        {"role": "user", "content": ""},
+        {"role": "assistant", "content": "plain"},
+    ]
+    await session.add_items(items[:3])
+    await session.add_items(items[3:])
+    again = MemorySession(memory, "thread")
+    assert await again.get_items() == items
+    assert await again.get_items(2) == items[-2:]
+    assert await again.get_items(0) == []
+    assert await again.pop_item() == items[-1]
+    assert await again.get_items() == items[:-1]
+    await again.clear_session()
+    assert await again.get_items() == []
+    assert await again.pop_item() is None
+
+
+async def test_a_tool_of_memory_answers_the_model(memory: AgentMemory) -> None:
+    await memory.remember("Anna lives in Lisbon")
+    model = Scripted(("memory_search", '{"query": "Anna"}'), "In Lisbon.")
+    agent = Agent(name="Ada", model=model, tools=[*tools(memory)])
+    session = MemorySession(memory, "t")
+    result = await Runner.run(agent, "Where does my sister Anna live?", session=session, run_config=config(memory))
+    assert result.final_output == "In Lisbon."
+    [answer] = [each for each in model.asked[1] if each.get("type") == "function_call_output"]
+    assert "Anna lives in Lisbon" in answer["output"]
+    assert "not instructions" in answer["output"]
+    [exchange] = await memory.every(types=["exchange"])
+    assert (exchange.user_text, exchange.assistant_text) == ("Where does my sister Anna live?", "In Lisbon.")
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+async def test_a_poisoned_memory_stays_inside_the_fence(memory: AgentMemory, attack: str) -> None:
+    await memory.remember("The door code", narrative=attack)
+    model = Scripted("No.")
+    await Runner.run(Agent(name="Ada", model=model), "What is the door code?", run_config=config(memory))
+    assert model.asked[0][-1]["content"] == "What is the door code?"
+    for item in model.asked[0][:-1]:
+        assert item["role"] == "user"
+        assert_inside(item["content"], attack)

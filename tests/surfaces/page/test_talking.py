@@ -1,0 +1,332 @@
+"""Talking on a slow network, in several tabs and far back: what is sent is seen at once, and nothing is lost."""
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import FilePayload, Page, Route, expect
+
+from tests.servers.http_server import Serve, Served
+from tests.surfaces.page.actions import answers, done, go, open_menu, remember, say
+from tests.surfaces.page.gate import Gate
+
+Tab = Callable[..., Page]
+
+DESKTOP = {"viewport": {"width": 1200, "height": 800}}
+DARK = {**DESKTOP, "color_scheme": "dark"}
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
+CODE = 'Here:\n\n```python\nprint("hello")\n```\n\n| a | b |\n|--:|---|\n| 1 | 2 |\n\n- [x] done\n\n$$\\int x\\,dx$$'
+
+
+@pytest.fixture(params=[DESKTOP, DARK, PHONE], ids=["light", "dark", "phone"])
+def look(request: pytest.FixtureRequest) -> dict[str, object]:
+    options: dict[str, object] = request.param
+    return options
+
+
+def slow(page: Page) -> None:
+    """Delay each request by 400 ms and take 1 Mbit/s."""
+    session = page.context.new_cdp_session(page)
+    session.send("Network.enable")
+    session.send(
+        "Network.emulateNetworkConditions",
+        {"offline": False, "latency": 400, "downloadThroughput": 125_000, "uploadThroughput": 125_000},
+    )
+
+
+def test_a_message_is_sent_recalled_from_and_corrected_in_one_short_journey(http: Serve, tab: Tab) -> None:
+    served = http([CODE])
+    with served.client() as client:
+        remember(client, "The locker at the gym has the number 4711")
+    page = tab(served.url, **DESKTOP)
+    page.goto("/i/ada")
+    say(page, "Which number has the locker at the gym?")
+    expect(answers(page).locator(".code .head span")).to_have_text("python")
+    expect(answers(page).locator(".code .s")).to_have_text('"hello"')
+    expect(answers(page).locator("td.right")).to_have_text("1")
+    expect(answers(page).locator("code").last).to_have_text("$$\\int x\\,dx$$")
+    page.locator(".noted summary").click()
+    row = page.locator(".noted-rows li", has_text="4711")
+    row.get_by_role("button", name="Never recall").click()
+    expect(row).to_contain_text("hidden, and not recalled any more")
+    row.get_by_role("button", name="Undo").click()
+    expect(row.get_by_role("link", name="Correct")).to_be_visible()
+
+
+@pytest.mark.nightly
+def test_on_a_slow_network_a_message_is_seen_at_once_with_its_state(
+    http: Serve, tab: Tab, look: dict[str, object]
+) -> None:
+    page = tab(http().url, **look)
+    page.goto("/i/ada")
+    slow(page)
+    say(page, "first")
+    page.get_by_label("Message", exact=True).fill("second")
+    page.get_by_role("button", name="Send", exact=True).click()
+    expect(page.locator(".pending .question")).to_have_text("second")
+    expect(page.locator(".pending")).to_contain_text("Sending…")
+    expect(page.get_by_label("Message", exact=True)).to_have_value("")
+    expect(answers(page)).to_have_text(["You said: first", "You said: second"])
+    expect(page.locator(".pending")).to_have_count(0)
+
+
+@pytest.mark.nightly
+def test_what_is_typed_while_a_reply_streams_waits_and_can_be_taken_back(http: Serve, tab: Tab, gate: Gate) -> None:
+    page = tab(http([gate.reply("Half of it", " and the rest."), "two", "three"]).url, **DESKTOP)
+    page.goto("/i/ada")
+    say(page, "slowly", wait=False)
+    expect(page.locator("#live .growing")).to_have_text("Half of it")
+    for text in ("next", "never", "last"):
+        say(page, text, wait=False)
+    waiting = page.locator(".exchange.waiting")
+    expect(waiting).to_have_count(3)
+    waiting.nth(1).get_by_role("button", name="Do not send").click()
+    expect(waiting).to_have_count(2)
+    page.reload()
+    expect(waiting.locator(".question")).to_have_text(["next", "last"])
+    gate.open()
+    expect(waiting).to_have_count(0)
+    done(page)
+    expect(page.locator(".question")).to_have_text(["slowly", "next", "last"])
+    expect(answers(page)).to_have_text(["Half of it and the rest.", "two", "three"])
+
+
+@pytest.mark.nightly
+def test_stop_ends_the_reply_and_leaves_what_waits(http: Serve, tab: Tab, gate: Gate) -> None:
+    page = tab(http([gate.reply("Half of it", " and the rest."), "two"]).url, **DESKTOP)
+    page.goto("/i/ada")
+    say(page, "slowly", wait=False)
+    expect(page.locator("#live .growing")).to_have_text("Half of it")
+    say(page, "next", wait=False)
+    page.keyboard.press("Escape")
+    expect(answers(page)).to_have_text(["Half of it", "two"])
+
+
+@pytest.mark.nightly
+def test_a_message_that_could_not_be_sent_stays_and_is_sent_again_once(http: Serve, tab: Tab) -> None:
+    page = tab(http().url, **DESKTOP)
+    page.goto("/i/ada")
+    say(page, "first")
+    lost: list[str] = []
+
+    def answer_lost(route: Route) -> None:
+        """Let the message reach the server, and its answer get lost."""
+        if lost:
+            return route.continue_()
+        lost.append(route.fetch().text())
+        return route.abort()
+
+    page.context.route("**/say", answer_lost)
+    page.get_by_label("Message", exact=True).fill("second")
+    page.get_by_label("Message", exact=True).press("Enter")
+    expect(page.locator(".failed")).to_contain_text("Not sent. The server cannot be reached.")
+    page.get_by_role("button", name="Send again").click()
+    expect(page.locator(".failed")).to_have_count(0)
+    expect(answers(page)).to_have_text(["You said: first", "You said: second"])
+    page.reload()
+    expect(page.locator(".question")).to_have_text(["first", "second"])
+
+
+@pytest.mark.nightly
+def test_a_draft_is_there_again_after_leaving(http: Serve, tab: Tab) -> None:
+    page = tab(http().url, **DESKTOP)
+    page.goto("/i/ada")
+    say(page, "first")
+    box = page.get_by_label("Message", exact=True)
+    box.press_sequentially("half a thou")
+    go(page, "Memory")
+    page.go_back()
+    expect(box).to_have_value("half a thou")
+    page.reload()
+    expect(box).to_have_value("half a thou")
+    box.press_sequentially("ght")
+    box.press("Enter")
+    expect(page.locator(".question").last).to_have_text("half a thought")
+    done(page)
+    page.reload()
+    expect(box).to_have_value("")
+
+
+@pytest.mark.nightly
+def test_two_tabs_show_the_same_conversation(http: Serve, tab: Tab) -> None:
+    page = tab(http().url, **DESKTOP)
+    page.goto("/i/ada")
+    say(page, "first")
+    other = page.context.new_page()
+    other.goto(page.url)
+    say(page, "second")
+    expect(answers(other)).to_have_text(["You said: first", "You said: second"])
+    say(other, "third")
+    expect(answers(page)).to_have_text(["You said: first", "You said: second", "You said: third"])
+
+
+@pytest.fixture
+def long_talk(http: Serve) -> tuple[Served, str]:
+    """A session of 150 messages with their replies."""
+    served = http()
+    with served.client() as client:
+        session = client.post("/v1/sessions", json={"title": "A long talk"}).json()["id"]
+        for number in range(150):
+            text = "a word about a kumquat" if number == 20 else f"question {number}"
+            client.post(f"/v1/sessions/{session}/chat", json={"text": text, "stream": False})
+    return served, session
+
+
+@pytest.mark.nightly
+def test_going_back_keeps_the_place_and_loads_only_what_is_new(
+    long_talk: tuple[Served, str], tab: Tab, look: dict[str, object]
+) -> None:
+    served, session = long_talk
+    page = tab(served.url, **look)
+    page.goto(f"/i/ada/c/{session}")
+    questions = page.locator(".question")
+    expect(questions.last).to_be_in_viewport()
+    assert questions.count() <= 20
+    sizes: list[int] = []
+    page.on("response", lambda answer: sizes.append(len(answer.body())) if "/earlier" in answer.url else None)
+    first = questions.first.inner_text()
+    page.get_by_text(first, exact=True).scroll_into_view_if_needed()
+    place = page.get_by_text(first, exact=True).bounding_box()
+    page.evaluate("document.querySelector('#log > .earlier a').click()")
+    expect(questions.first).not_to_have_text(first)
+    moved = page.get_by_text(first, exact=True).bounding_box()
+    assert place is not None
+    assert moved is not None
+    assert abs(place["y"] - moved["y"]) < 3
+    for number in (100, 60, 0):
+        while not page.get_by_text(f"question {number}", exact=True).count():
+            count = questions.count()
+            page.evaluate("document.querySelector('#log > .earlier a').click()")
+            expect(questions).not_to_have_count(count)
+    expect(questions).to_have_count(150)
+    assert len(set(questions.all_inner_texts())) == 150
+    assert max(sizes) < 80_000
+    expect(page.get_by_role("link", name="Show earlier messages")).to_have_count(0)
+
+
+@pytest.mark.nightly
+def test_a_hit_opens_at_its_message_and_leads_on_to_the_end(
+    long_talk: tuple[Served, str], tab: Tab, look: dict[str, object]
+) -> None:
+    served, _ = long_talk
+    page = tab(served.url, **look)
+    page.goto("/i/ada")
+    go(page, "Sessions")
+    page.get_by_role("searchbox").fill("kumquat")
+    expect(page.get_by_role("status")).to_have_text("1 found")
+    page.locator(".rows").get_by_role("link", name="A long talk").click()
+    expect(page.get_by_text("a word about a kumquat", exact=True)).to_be_in_viewport()
+    assert page.locator(".question").count() < 30
+    page.get_by_role("link", name="Show later messages").click()
+    expect(page.get_by_text("question 40", exact=True)).to_be_attached()
+    page.get_by_role("link", name="Go to the end").click()
+    expect(page.get_by_text("question 149", exact=True)).to_be_in_viewport()
+
+
+@pytest.mark.nightly
+def test_code_and_replies_are_copied_as_they_are(http: Serve, tab: Tab) -> None:
+    page = tab(http([CODE]).url, permissions=["clipboard-read", "clipboard-write"], **DESKTOP)
+    page.goto("/i/ada")
+    say(page, "hello")
+    page.get_by_role("button", name="Copy", exact=True).first.click()
+    assert page.evaluate("navigator.clipboard.readText()") == 'print("hello")\n'
+    page.locator(".copy-reply").click()
+    expect(page.locator(".copy-reply")).to_contain_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == CODE
+    page.get_by_role("link", name="Link").click()
+    expect(page.locator(".link-to")).to_contain_text("Copied")
+    page.goto(page.evaluate("navigator.clipboard.readText()"))
+    expect(page.locator("#here .question")).to_have_text("hello")
+
+
+@pytest.mark.nightly
+def test_the_keys_of_the_list_do_what_it_says(http: Serve, tab: Tab) -> None:
+    page = tab(http().url, **DESKTOP)
+    page.goto("/i/ada")
+    say(page, "first")
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("?")
+    expect(page.get_by_role("heading", name="Keyboard shortcuts")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("heading", name="Keyboard shortcuts")).to_be_hidden()
+    page.keyboard.press("/")
+    expect(page.get_by_label("Message", exact=True)).to_be_focused()
+    page.keyboard.press("ArrowUp")
+    expect(page.get_by_label("Edit your message")).to_have_value("first")
+    page.get_by_role("link", name="Cancel").click()
+    expect(page.locator("#edited")).to_have_count(0)
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("m")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Memory")
+    page.locator("#recent a").focus()
+    page.keyboard.press("F2")
+    page.keyboard.type("Renamed in place")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Renamed in place")
+
+
+@pytest.mark.nightly
+def test_a_session_has_its_own_persona_and_may_go_without_memory(http: Serve, tab: Tab) -> None:
+    served = http()
+    page = tab(served.url, **DESKTOP)
+    page.goto("/i/ada")
+    page.locator(".choices summary").click()
+    page.get_by_label("Persona of this session").fill("You are a pirate.")
+    page.get_by_label("Use memory").uncheck()
+    page.keyboard.press("Escape")
+    say(page, "My locker has the number 4711, and my sister is called Mia.")
+    expect(page.locator(".choices summary")).to_contain_text("other persona · memory off")
+    assert "You are a pirate." in str(served.models["ada"].prompts[-1][0].content)
+    with served.client() as client:
+        assert client.get("/v1/memories").json()["data"] == []
+    say(page, "Still here?")
+    assert "You are a pirate." in str(served.models["ada"].prompts[-1][0].content)
+
+
+@pytest.mark.nightly
+def test_sessions_are_pinned_archived_and_brought_back(http: Serve, tab: Tab, look: dict[str, object]) -> None:
+    page = tab(http().url, **look)
+    for text in ("Chess openings", "Gardening plans"):
+        page.goto("/i/ada")
+        say(page, text)
+    go(page, "Sessions")
+    page.get_by_role("button", name="Pin: Chess openings").click()
+    open_menu(page)
+    expect(page.locator("#recent h3")).to_have_text(["Pinned", "Today"])
+    expect(page.locator("#recent li").first).to_have_text("Chess openings")
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Archive: Gardening plans").click()
+    expect(page.locator(".rows > li > a")).to_have_text(["Chess openings"])
+    page.get_by_role("link", name="Archived").click()
+    expect(page.locator(".rows > li > a")).to_have_text(["Gardening plans"])
+    page.get_by_role("button", name="Restore: Gardening plans").click()
+    expect(page.locator(".rows > li > a")).to_have_count(2)
+
+
+@pytest.mark.nightly
+def test_files_are_chosen_taken_off_dropped_and_shown(http: Serve, tab: Tab) -> None:
+    page = tab(http().url, **DESKTOP)
+    page.goto("/i/ada")
+    chosen: list[FilePayload] = [
+        {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"The locker has the number 4711."},
+        {"name": "other.txt", "mimeType": "text/plain", "buffer": b"Not this one."},
+    ]
+    page.locator("#files").set_input_files(chosen)
+    expect(page.locator("#attached li")).to_have_count(2)
+    page.get_by_role("button", name="Remove other.txt").click()
+    say(page, "What is in it?")
+    expect(page.locator(".files li")).to_have_text(["notes.txt"])
+    with page.expect_download() as download:
+        page.locator(".files a").click()
+    assert download.value.path().read_bytes() == b"The locker has the number 4711."
+    page.evaluate(
+        """() => {
+            const data = new DataTransfer();
+            data.items.add(new File(["dropped text"], "dropped.md", {type: "text/markdown"}));
+            const drop = new DragEvent("drop", {dataTransfer: data, bubbles: true});
+            document.querySelector("#composer").dispatchEvent(drop);
+        }"""
+    )
+    expect(page.locator("#attached li")).to_have_count(1)
+    page.get_by_role("button", name="Send", exact=True).click()
+    expect(page.locator(".files li")).to_have_text(["notes.txt", "dropped.md"])
+    done(page)

@@ -1,0 +1,282 @@
+"""A real model in a minute: keys, models, aliases, settings, personas and setup, each by one command."""
+
+import json
+import threading
+import tomllib
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from keyring.backend import KeyringBackend
+from keyring.backends import fail
+
+from chatbot.config import ModelSettings, ProviderSettings
+from chatbot.errors import AccessDenied, RateLimited
+from chatbot.memory import SessionFilter
+from chatbot.messages import Message
+from chatbot.models import ScriptedModel
+from chatbot.models.gateway import LiteLLMModel
+from chatbot.models.provider import NO_KEY, Provider
+from chatbot.runtime import Runtime
+from tests.command import ok, run
+
+CONFIG = Path(".config/chatbot/config.toml")
+KEYS = Path(".local/share/chatbot/keys.json")
+KEY = "sk-plugh-0123456789"
+
+
+def config() -> dict[str, object]:
+    return tomllib.loads((Path.home() / CONFIG).read_text(encoding="utf-8"))
+
+
+@pytest.fixture(autouse=True)
+def _without_keyring(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("keyring.get_keyring", fail.Keyring)
+
+
+def test_a_key_is_stored_privately_listed_without_its_text_and_removed() -> None:
+    assert ok("keys", "set", "anthropic", stdin=f"{KEY}\n") == "the key of anthropic is stored: keys.json\n"
+    file = Path.home() / KEYS
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert KEY in file.read_text(encoding="utf-8")
+    assert json.loads(ok("keys", "list", "--json")) == [
+        {"provider": "anthropic", "place": "keys.json", "is_stored": True}
+    ]
+    assert KEY not in ok("keys", "list") + ok("config") + ok("models", "list", "--json")
+    done = run("keys", "set", "anthropic", stdin=f"{KEY}\n", ANTHROPIC_API_KEY="sk-other-0123456789")
+    assert "ANTHROPIC_API_KEY is set too and takes priority" in done.stderr
+    assert ok("keys", "remove", "anthropic") == "the key of anthropic is removed\n"
+    assert KEY not in file.read_text(encoding="utf-8")
+    assert run("keys", "remove", "anthropic").returncode == 4
+
+
+class _Keyring(KeyringBackend):
+    """A keyring of the system, in memory."""
+
+    priority = 1
+    kept: ClassVar[dict[tuple[str, str], str]] = {}
+
+    def get_password(self, service: str, username: str) -> str | None:
+        return self.kept.get((service, username))
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        self.kept[service, username] = password
+
+    def delete_password(self, service: str, username: str) -> None:
+        del self.kept[service, username]
+
+
+def test_a_key_is_stored_in_the_keyring_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("keyring.get_keyring", _Keyring)
+    assert ok("keys", "set", "openai", stdin=f"{KEY}\n") == "the key of openai is stored: keyring\n"
+    assert KEY not in (Path.home() / KEYS).read_text(encoding="utf-8")
+    provider = Provider("openai/gpt-5-mini")
+    assert provider.key() == KEY
+    assert KEY in provider.secrets()
+    assert Provider("mistral/mistral-small-latest").key() == NO_KEY
+    ok("keys", "remove", "openai")
+    assert _Keyring.kept == {}
+    assert Provider("openai/gpt-5-mini").key() == NO_KEY
+
+
+def test_a_stored_key_goes_to_its_providers_own_address_alone() -> None:
+    ok("keys", "set", "openai", stdin=f"{KEY}\n")
+    ok("config", "set", "providers.mybox", '{kind = "openai", api_base = "http://127.0.0.1:9/v1"}')
+    assert Provider("openai/gpt-5-mini").key() == KEY
+    elsewhere = {"openai": ProviderSettings(api_base="https://example.org/v1")}
+    assert Provider("openai/gpt-5-mini", elsewhere).key() == NO_KEY
+    own = {"mybox": ProviderSettings(kind="openai", api_base="http://127.0.0.1:9/v1")}
+    assert Provider("mybox/x", own).key() == NO_KEY
+    ok("keys", "set", "mybox", stdin=f"{KEY}-of-mybox\n")
+    assert Provider("mybox/x", own).key() == f"{KEY}-of-mybox"
+    assert Provider("mybox/x", {"mybox": ProviderSettings(kind="openai")}).key() == f"{KEY}-of-mybox"
+
+
+def test_what_is_no_provider_or_no_key_is_refused() -> None:
+    done = run("keys", "set", "antropic", stdin=f"{KEY}\n")
+    assert (done.returncode, "did you mean 'anthropic'" in done.stderr) == (3, True)
+    assert run("keys", "set", "anthropic", stdin="no\n").returncode == 2
+    assert run("keys", "set", "local", stdin=f"{KEY}\n").returncode == 3
+    assert not (Path.home() / KEYS).exists()
+
+
+def test_keys_that_others_may_read_are_not_used() -> None:
+    ok("keys", "set", "openai", stdin=f"{KEY}\n")
+    (Path.home() / KEYS).chmod(0o644)
+    done = run("keys", "list")
+    assert (done.returncode, "chmod 600" in done.stderr) == (5, True)
+
+
+async def test_a_model_without_its_key_is_refused_before_anything_is_loaded_or_sent() -> None:
+    model = LiteLLMModel(ModelSettings(name="openai/gpt-5-mini"))
+    with pytest.raises(AccessDenied, match="run `chatbot keys set openai`, or set OPENAI_API_KEY"):
+        await anext(model.stream([Message("user", "hello")]))
+
+
+async def test_a_failed_call_leaves_no_session_but_what_was_remembered_in_it_does(tmp_path: Path) -> None:
+    Path("config.toml").write_text('[model]\nname = "scripted"\n', encoding="utf-8")
+    async with Runtime(model=ScriptedModel([RateLimited("not now")])) as runtime:
+        for remembers in (False, True):
+            session = await runtime.new_session()
+            assert session is not None
+            with pytest.raises(RateLimited):
+                await runtime.chat(session).turn("hello", lambda _: None)
+            if remembers:
+                await session.remember(title="The heating is serviced in May")
+            assert await runtime.discard_unanswered(session) is not remembers
+            listed = await runtime.memory.choose_sessions(SessionFilter())
+            assert [record.id for record in listed] == ([session.id] if remembers else [])
+
+
+def test_models_are_listed_with_what_can_be_used_and_nothing_that_does_not_chat() -> None:
+    assert not [each for each in json.loads(ok("models", "--json")) if each["provider"] != "local"]
+    rows = json.loads(ok("models", "list", "--json", OPENAI_API_KEY=KEY))
+    names = [each["name"] for each in rows]
+    mini = rows[names.index("openai/gpt-5-mini")]
+    assert (mini["tools"], mini["images"], mini["usable_by"]) == (True, True, "OPENAI_API_KEY")
+    assert mini["window"] > 100_000
+    assert not [name for name in names if "image" in name or "embed" in name or "tts" in name or "dall" in name]
+    everything = json.loads(ok("models", "list", "--all", "--json"))
+    assert len(everything) > 100 > len([each for each in everything if each["usable_by"]])
+    assert len(everything) == len({each["name"] for each in everything})
+
+
+def test_a_setting_is_set_with_comments_kept_and_nothing_invalid_is_written() -> None:
+    path = Path.home() / CONFIG
+    ok("config", "set", "model.name", "scripted")
+    path.write_text("# mine\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
+    path.chmod(0o640)
+    ok("config", "set", "model.max_output_tokens", "77")
+    assert path.read_text(encoding="utf-8").startswith("# mine\n")
+    assert path.stat().st_mode & 0o777 == 0o640
+    before = path.read_bytes()
+    for key, value in (
+        ("model.nam", "x"),
+        ("model.temperature", "9"),
+        ("agents.chat.memory", '["nowhere"]'),
+        ("a b", "1"),
+    ):
+        done = run("config", "set", key, value)
+        assert (done.returncode, path.read_bytes()) == (3, before), key
+    assert config()["model"] == {"name": "scripted", "max_output_tokens": 77}
+    assert ok("ask", "hello") == "You said: hello\n"
+    ok("config", "unset", "model.max_output_tokens")
+    assert config()["model"] == {"name": "scripted"}
+    assert run("config", "unset", "model.seed").returncode == 3
+    assert "CHATBOT_MODEL__NAME overrides it" in run("config", "set", "model.name", "x", CHATBOT_MODEL__NAME="y").stderr
+
+
+def test_memories_stay_where_they_are_when_the_first_setting_is_set() -> None:
+    ok("memory", "add", "The heating is serviced in May")
+    ok("config", "set", "terminal.vi", "true")
+    assert "heating" in ok("memory", "search", "heating")
+
+
+def test_a_trusted_file_stays_trusted_when_its_owner_changes_it() -> None:
+    Path("config.toml").write_text('[model]\nname = "scripted"\n[providers.mybox]\nkind = "openai"\n', encoding="utf-8")
+    ok("config", "trust")
+    ok("config", "set", "providers.mybox.api_base", "http://127.0.0.1:9/v1")
+    assert ok("ask", "hello") == "You said: hello\n"
+    Path("config.toml").write_text('[model]\nname = "scripted"\n', encoding="utf-8")
+    ok("config", "set", "model.seed", "3")
+    assert "run chatbot config trust" in run("config", "set", "model.input_usd_per_million", "1").stderr
+
+
+def test_an_alias_stands_for_a_model_wherever_one_is_named() -> None:
+    ok("models", "alias", "test", "scripted")
+    assert ok("ask", "-m", "test", "hello") == "You said: hello\n"
+    ok("config", "set", "model.name", "test")
+    assert json.loads(ok("ask", "--json", "hello"))["model"] == "scripted"
+    assert "an alias of scripted" in ok("models", "alias", "test")
+    ok("config", "set", "model.name", "scripted")
+    ok("models", "alias", "test", "--remove")
+    assert run("models", "alias", "test").returncode == 5
+    assert run("models", "alias", "a/b", "scripted").returncode == 3
+
+
+def test_an_untrusted_file_names_no_alias_of_a_model_that_it_may_not_name() -> None:
+    Path("config.toml").write_text('[aliases]\nfast = "huggingface/https://example.org/x"\n', encoding="utf-8")
+    done = run("ask", "-m", "fast", "hello")
+    assert (done.returncode, "not trusted: it sets aliases.fast" in done.stderr) == (3, True)
+
+
+def test_a_persona_is_chosen_and_own_ones_are_files() -> None:
+    names = [each["name"] for each in json.loads(ok("personas", "list", "--json"))]
+    assert len(names) >= 5
+    own = Path.home() / ".config/chatbot/personas/pirate.md"
+    own.parent.mkdir(parents=True)
+    own.write_text("Speaks like a pirate.\n\nYou are a pirate.\nArr.\n", encoding="utf-8")
+    assert ok("personas", "show", "pirate") == "You are a pirate. Arr.\n"
+    ok("init", "--name", "sam", "--model", "scripted")
+    ok("personas", "use", "pirate")
+    assert "You are a pirate. Arr." in ok("prompt", "--dry-run", "hello")
+    assert "Clearance of the user" in (Path.home() / ".local/share/chatbot/identities/sam/identity.toml").read_text()
+    done = run("personas", "use", "pirat")
+    assert (done.returncode, "did you mean 'pirate'" in done.stderr) == (3, True)
+
+
+class _Server(BaseHTTPRequestHandler):
+    answers: ClassVar[dict[str, object]] = {}
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        answer = self.answers.get(self.path)
+        data = json.dumps(answer).encode()
+        self.send_response(200 if answer else 404)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), _Server) as http:
+        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        _Server.asked.clear()
+        yield f"http://127.0.0.1:{http.server_port}"
+        http.shutdown()
+        thread.join()
+
+
+def _models(owner: str) -> dict[str, object]:
+    return {"/v1/models": {"data": [{"id": "qwen3", "owned_by": owner}, {"id": "nomic-embed-text", "owned_by": owner}]}}
+
+
+@pytest.mark.parametrize(
+    ("answers", "name", "table"),
+    [
+        ({"/api/tags": {"models": [{"name": "qwen3:4b"}]}}, "ollama_chat/qwen3:4b", {"api_base": "{at}"}),
+        (_models("vllm"), "hosted_vllm/qwen3", {"api_base": "{at}/v1"}),
+        (_models("organization_owner"), "lm_studio/qwen3", {"api_base": "{at}/v1"}),
+        (_models("llamacpp"), "llamacpp/qwen3", {"kind": "openai", "api_base": "{at}/v1"}),
+    ],
+    ids=["Ollama", "vLLM", "LM Studio", "llama.cpp"],
+)
+def test_a_server_on_this_machine_is_found_and_written_down(
+    server: str, answers: dict[str, object], name: str, table: dict[str, str]
+) -> None:
+    _Server.answers = answers
+    [found] = [each["name"] for each in json.loads(ok("setup", "--at", server, "--json")) if "at http" in each["found"]]
+    assert found == name
+    assert not (Path.home() / CONFIG).exists()
+    ok("setup", "--at", server, "--model", name)
+    provider = name.partition("/")[0]
+    written = config()
+    assert written["model"] == {"name": name}
+    assert written["providers"] == {provider: {key: value.format(at=server) for key, value in table.items()}}
+
+
+def test_nothing_is_looked_for_without_a_yes_and_never_beyond_this_machine(server: str) -> None:
+    assert run("setup").returncode == 2
+    ok("setup", "--model", "scripted")
+    ok("models")
+    assert _Server.asked == []
+    done = run("setup", "--at", "http://192.0.2.1:8000", "--json")
+    assert (done.returncode, "not an address on this machine" in done.stderr) == (3, True)
