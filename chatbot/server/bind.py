@@ -14,7 +14,7 @@ from pydantic import Field, create_model
 from chatbot import operation as kinds
 from chatbot.memory.record import LONGEST_TITLE
 from chatbot.operation import LEFT_OUT, REQUIRED, NoSuchPage, Operation, Parameter, Part
-from chatbot.operations import OPERATIONS, Context
+from chatbot.operations import Context
 from chatbot.server import values
 from chatbot.server.dependencies import VisitHere
 from chatbot.server.lists import RANK, Page, gone

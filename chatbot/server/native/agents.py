@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from fastapi import APIRouter, Body, Path, Query
 from pydantic import Field
@@ -23,7 +23,10 @@ from chatbot.server.visit import Visit
 from chatbot.server.writing import WritingHere
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.records import TranscriptEntry
+from chatbot.transfer.importer import Importer
+from chatbot.transfer.items import Report
 from chatbot.transfer.memory_export import export_memories, render
+from chatbot.transfer.sources import MemoriesText
 
 router = APIRouter(prefix="/v1")
 _MOST_MESSAGES = 500
@@ -103,6 +106,31 @@ class Drafts(Given):
     """The things, in their order."""
 
 
+class Exported(Given):
+    """Memories and facts to import."""
+
+    text: str = Field(max_length=100_000_000)
+    """The lines of an export."""
+
+
+class Imported(Shape):
+    """What became of an import."""
+
+    memories: int
+    """How many memories were added."""
+    facts: int
+    """How many facts were added."""
+    already: int
+    """How many were there before."""
+    skipped: int
+    """How many were left out."""
+
+    @classmethod
+    def of(cls, item: Report) -> Self:
+        """Override `Shape`."""
+        return cls(memories=item.memories, facts=item.facts, already=item.already, skipped=len(item.skipped))
+
+
 @router.post("/sessions/{session_id}/messages", summary="Take in messages", tags=["conversation"], responses=OF_MEMORY)
 async def take_in(
     session_id: SessionId, taken: Annotated[HeldMessages, Body()], visit: VisitHere, writing: WritingHere
@@ -172,6 +200,17 @@ async def export(
     wanted: dict[str, datetime] = {name: at for name, at in (("after", after), ("before", before)) if at is not None}
     exported = await export_memories(visit.memories, ["public"], **wanted)
     return PlainTextResponse(render(exported, "jsonl"), media_type="application/x-ndjson")
+
+
+@router.post("/memories/import", summary="Import memories", tags=["memory"], responses=OF_MEMORY)
+async def import_memories(given: Annotated[Exported, Body()], visit: VisitHere) -> Imported:
+    """Import what `/v1/memories/export` gave. Importing the same again adds nothing, and nothing that was purged."""
+    visit.memories.scope.check("write")
+    setup = visit.runtime.setup
+    agents = {name: agent.memory for name, agent in setup.config.agents.items()}
+    importer = Importer(visit.memory.cleared_for(visit.clearance), agent=setup.agent, agents=agents)
+    report = await importer.run(MemoriesText(given.text))
+    return Imported.of(report)
 
 
 def _memory(visit: Visit) -> AgentMemory:
