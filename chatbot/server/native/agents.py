@@ -66,7 +66,7 @@ class TakenIn(Shape):
     """The ids of the exchanges that were worth keeping."""
 
 
-class AskedMessage(Given):
+class PromptMessage(Given):
     """A message of a prompt."""
 
     role: str = Field(max_length=100)
@@ -78,7 +78,7 @@ class AskedMessage(Given):
 class ContextAsked(Given):
     """Messages that a model is about to answer."""
 
-    messages: list[AskedMessage] = Field(min_length=1, max_length=_MOST_MESSAGES)
+    messages: list[PromptMessage] = Field(min_length=1, max_length=_MOST_MESSAGES)
     """The messages, the one to be answered last."""
     tokens: Tokens = 2000
     """Most tokens of the block."""
