@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from fastapi import APIRouter, Body, Path, Query
+from fastapi import APIRouter, Body, Path, Query, Response
 from pydantic import Field
 from starlette.responses import PlainTextResponse
 
@@ -189,7 +189,7 @@ async def get_by_key(key: Annotated[str, Path(max_length=100, description="Your 
     summary="Export memories",
     tags=["memory"],
     responses={**OF_MEMORY, 200: {"content": {"application/x-ndjson": {}}, "description": "One JSON object a line."}},
-    response_class=PlainTextResponse,
+    response_class=Response,
 )
 async def export(
     visit: VisitHere,
