@@ -114,10 +114,10 @@ SCRIPT = (
     ("Hi! I live in Bergen, and I am allergic to peanuts.", "Noted.*scripted ·", 4.0),
     ("/new", "a new session.*a new session", 1.5),
     ("Where do I live?", "in Bergen.*scripted ·.*scripted ·", 4.0),
-    ("/why", "model calls", 9.0),
+    ("/why", "model calls", 14.0),
     ("I moved: I live in Oslo now.", "Oslo it is.*scripted ·", 4.0),
-    ("/memory profile history home", "Bergen.*Oslo|Oslo.*Bergen", 7.0),
-    ("/memory profile", "allergy|allergies", 6.0),
+    ("/memory profile history home", "Bergen.*Oslo|Oslo.*Bergen", 11.0),
+    ("/memory profile", "allergy|allergies", 10.0),
 )
 """What is said in the recording, what is waited for, and how long that is shown."""
 SAID = ["Noted.", "You live in Bergen.", "Oslo it is."]
