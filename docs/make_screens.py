@@ -99,15 +99,19 @@ class Actor:
         for at in range(4, len(line) + 4, 4):
             self._terminal.type(line[at - 4 : at])
             self._terminal.see(f"❯ {re.escape(line[:at].strip())}")
-            self.hold(0.25)
+            self.hold(0.25, typed=line[:at])
         self._terminal.type("\r")
         self._terminal.see(wanted)
         self._terminal.prompt()
         self.hold(seconds)
 
-    def hold(self, seconds: float) -> None:
-        """Show the screen as it is for so long."""
-        self.recording.add(steady_rows(rows_of(self._terminal.screen)), seconds)
+    def hold(self, seconds: float, typed: str = "") -> None:
+        """Show the screen for so long; while something is typed, without the menus that come and go below it."""
+        rows = steady_rows(rows_of(self._terminal.screen))
+        if typed:
+            prompt = max(at for at, row in enumerate(rows) if row and row[0][0].startswith("❯"))
+            rows = (*rows[:prompt], ((f"❯ {typed}", ""),))
+        self.recording.add(rows, seconds)
 
 
 SCRIPT = (
