@@ -673,9 +673,9 @@ def _of_one_provider(layers: _Layers) -> Table:
 def _without_aliases(layer: Table, known: Table) -> Table:
     """Return the layer with the models' own names in place of aliases."""
     named = {
-        section: {**layer[section], key: known[layer[section][key]]}
+        section: {**layer[section], key: known[name]}
         for section, key in NAMED_BY.items()
-        if _table(layer, section).get(key) in known
+        if isinstance(name := _table(layer, section).get(key), str) and name in known
     }
     return {**layer, **named}
 
