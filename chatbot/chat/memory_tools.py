@@ -181,11 +181,11 @@ class OtherTools(Tool):
 
     def __init__(self, tools: Sequence[OperationTool]) -> None:
         self._tools = {tool.spec.name: tool for tool in tools}
-        listed = " ".join(f"{tool.signature}: {tool.spec.description}" for tool in tools)
+        listed = "\n".join(f"{tool.signature}: {tool.spec.description}" for tool in tools)
         properties = {"tool": _STRING, "arguments": {"type": "object"}}
         self.spec = ToolSpec(
             MORE_TOOLS,
-            f"Calls one of: {listed}",
+            f"More of memory: calls one of these.\n{listed}",
             {"type": "object", "properties": properties, "required": ["tool"]},
         )
 

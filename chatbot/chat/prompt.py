@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from chatbot.chat.fit import Cut, fit
 from chatbot.chat.tool_names import is_own_memory_tool
@@ -112,7 +112,7 @@ async def build_prompt(
             "or lower max_output_tokens in [model]"
         )
     shown = exchanges[first:]
-    files = sum([await model.count_tokens([each]) for exchange in shown for each in exchange if each.source])
+    files = sum([await _attached_tokens(model, each) for exchange in shown for each in exchange])
     last, earlier = _with_block(shown[-1], texts["memory"]), shown[:-1]
     if earlier:
         earlier[-1] = _with_block(earlier[-1], texts["earlier memory"])
@@ -135,6 +135,15 @@ async def build_prompt(
         dropped=tuple(dropped),
         cut=fitted.cuts,
     )
+
+
+async def _attached_tokens(model: Model, message: Message) -> int:
+    """Return what the text of a file, or the pictures of a message, take."""
+    if message.source:
+        return await model.count_tokens([message])
+    if not message.images:
+        return 0
+    return await model.count_tokens([message]) - await model.count_tokens([replace(message, parts=())])
 
 
 def _with_block(exchange: list[Message], block: list[Message]) -> list[Message]:

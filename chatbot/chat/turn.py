@@ -16,7 +16,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from chatbot.attachments.links import readable, with_links
+from chatbot.attachments.links import readable, split, with_links
 from chatbot.chat.attached import Attached, inlined
 from chatbot.chat.calls import Calls
 from chatbot.chat.client import NO_CLIENT, ClientRequest
@@ -31,7 +31,6 @@ from chatbot.chat.dialogue import (
     unanswered,
     without_answers,
 )
-from chatbot.chat.episode import summarize_episode
 from chatbot.chat.events import (
     CHOOSE,
     EXCHANGE,
@@ -56,10 +55,13 @@ from chatbot.chat.window import Window
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ModelError, without_folders
 from chatbot.memory import SessionHandle
+from chatbot.memory.episode import summarize_episode
 from chatbot.memory.memorability import Memorability
+from chatbot.memory.recall import Recalled as Hit
 from chatbot.memory.redaction import redact
 from chatbot.messages import Delta, ReasoningDelta, TextDelta, ToolCall, ToolSpec
 from chatbot.models.base import Model
+from chatbot.models.rerank import Reranker
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.records import TranscriptEntry
@@ -89,6 +91,8 @@ class Rules:
     settings: AgentSettings
     budget: BudgetSettings
     max_output_tokens: int
+    candidates: int = 50
+    """How many memories a reranker ranks."""
 
 
 @dataclass(slots=True)
@@ -104,6 +108,7 @@ class Conversation:
     clock: Callable[[], datetime]
     window: Window
     memory: TurnMemory | None
+    reranker: Reranker | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +173,7 @@ class Turn:
         self._tools = conversation.tools
         self._window = conversation.window
         self._memory = conversation.memory
+        self._reranker = conversation.reranker
         self._publisher = conversation.publisher
         self._clock = conversation.clock
         self._receipt = receipt
@@ -199,8 +205,13 @@ class Turn:
 
     @property
     def _text(self) -> str:
-        """What the user said, with the names of attachments: for titles, memory and hooks."""
+        """What the user said, with the names of attachments: for memory and hooks."""
         return readable(self._entry)
+
+    @property
+    def _typed(self) -> str:
+        """What the user said; the names of attachments where that is all. It is what titles are made of."""
+        return split(self._entry)[0] or self._text
 
     async def run(self) -> Receipt:
         """Run the turn. Raises `ModelError` or `BudgetExceeded`; the session then holds an `error` entry."""
@@ -451,11 +462,33 @@ class Turn:
         choose = self._publisher.find(CHOOSE)
         try:
             return await self._memory.recall(
-                event.said, since=event.since, most_tokens=event.most_tokens, choose=choose
+                event.said,
+                since=event.since,
+                most_tokens=event.most_tokens,
+                choose=choose,
+                rank=self._ranked if self._reranker is not None and not self._is_dry_run else None,
+                candidates=self._rules.candidates,
             )
         except StoreError as error:
             self._notice(f"memory cannot be searched, so this turn goes without it: {error}")
             return None
+
+    async def _ranked(self, question: str, hits: Sequence[Hit]) -> Sequence[Hit]:
+        """Rank what is recalled by the reranker; as it is, where that fails, which is reported.
+
+        Only public memories are sent; others stay behind those.
+        """
+        sent = [each for each in hits if each.observation is not None and each.observation.sensitivity == "public"]
+        if self._reranker is None or len(sent) < 2:
+            return hits
+        texts = [each.observation.text() for each in sent if each.observation is not None]
+        try:
+            scores = await self._calls.rerank(self._reranker, question, texts)
+        except (ModelError, BudgetExceeded) as error:
+            self._notice(f"memories are ranked without {self._reranker.name}: {error}")
+            return hits
+        best = sorted(range(len(sent)), key=lambda number: -scores[number])
+        return [*(sent[number] for number in best), *(each for each in hits if each not in sent)]
 
     async def _prompt_extras(self, recalled: Recalled) -> PromptExtras:
         summary = ""
@@ -547,7 +580,7 @@ class Turn:
             return
         try:
             if self._may_title():
-                await self._title(title_of(redact(self._text)[0]))
+                await self._title(title_of(redact(self._typed)[0]))
             await self._session.receipt_append(self._receipt.as_json())
         except StoreError as error:
             self._notice(f"the receipt of this turn could not be saved: {error}")
@@ -555,7 +588,7 @@ class Turn:
     def _may_title(self) -> bool:
         """Return whether the session has no title yet, or one made of a greeting."""
         title = "" if self._session is None else self._session.record.title
-        return not title or (title == self._window.greeting and not is_greeting(self._text))
+        return not title or (title == self._window.greeting and not is_greeting(self._typed))
 
     async def _title(self, title: str) -> None:
         """Give the session that title, unless it got another one meanwhile."""
@@ -569,12 +602,12 @@ class Turn:
         """Ask the model for a title, where the settings say so; where that fails, the title is made by rule."""
         if not (self._rules.settings.title_by_model and self._receipt.finish == "stop" and self._may_title()):
             return
-        if self._session is None or is_greeting(self._text):
+        if self._session is None or is_greeting(self._typed):
             return
         self._emit(Phase("looking for a title"))
         try:
             reply = await self._calls.ask(
-                "title", title_request(self._text, self._receipt.reply), reply_tokens=REPLY_TOKENS
+                "title", title_request(self._typed, self._receipt.reply), reply_tokens=REPLY_TOKENS
             )
             await self._title(title_in(redact(reply)[0]))
         except (ModelError, BudgetExceeded, StoreError) as error:

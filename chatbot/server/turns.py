@@ -18,6 +18,8 @@ from chatbot.memory import SessionHandle
 from chatbot.memory.record import utc_now
 from chatbot.messages import TextDelta, ToolCall
 from chatbot.server.feed import Feed
+from chatbot.server.stops import Stops
+from chatbot.stores.backend import Backend
 from chatbot.stores.errors import StoreError
 from chatbot.stores.lifecycle import AsyncResource
 from chatbot.stores.records import TranscriptEntry, parse_time
@@ -171,6 +173,17 @@ class Turns(AsyncResource):
     def __init__(self) -> None:
         self._running: dict[RunningTurn, tuple[str, str]] = {}
         self._begun: deque[tuple[tuple[str, str], RunningTurn]] = deque(maxlen=_REMEMBERED)
+        self._stops: dict[str, Stops] = {}
+
+    def elsewhere(self, identity: str, backend: Backend) -> Stops:
+        """Return the requests between servers for that identity, which `backend` keeps."""
+        if identity not in self._stops:
+            self._stops[identity] = Stops(
+                backend,
+                lambda session_id: self.stop((identity, session_id)),
+                lambda: any(place[0] == identity for place in self._running.values()),
+            )
+        return self._stops[identity]
 
     def begin(self, place: tuple[str, str], chat: Chat, saying: Saying, *, then: Then | None = None) -> RunningTurn:
         """Begin a turn of the session at `place`: its identity and its id. Turns of one session take their order."""
@@ -202,6 +215,8 @@ class Turns(AsyncResource):
     async def aclose(self) -> None:
         """Stop all turns, and return when each has put its session in order."""
         await cancelled(turn.task for turn in self._running)
+        while self._stops:
+            await self._stops.popitem()[1].aclose()
 
 
 async def cancelled(tasks: Iterable[asyncio.Task[None]]) -> int:

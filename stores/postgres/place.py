@@ -1,4 +1,4 @@
-"""Lines, documents and leases as rows. Blocking.
+"""Lines, documents, leases and blobs as rows. Blocking.
 
 A session's place is gone with its session: whatever is written there raises `MissingFolder`, for the same statement
 looks for the session and holds it.
@@ -12,11 +12,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from chatbot.stores.backend import Document, Lease, Lines, Mark, Pen, Place, Reading, Record
+from chatbot.stores.backend import Blobs, Document, Lease, Lines, Mark, Pen, Place, Reading, Record
 from chatbot.stores.errors import InvalidValue, MissingFolder, UnsafePath
 from chatbot.stores.home import Address
 from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.postgres import statements
+from chatbot.stores.postgres.blobs import PostgresBlobs
 from chatbot.stores.postgres.database import Begun, Database
 from chatbot.stores.postgres.leases import Leases
 
@@ -47,6 +48,10 @@ class PostgresPlace(Place):
     def lease(self, name: str) -> Lease:
         """See `Place`."""
         return PostgresLease(self, _checked(name))
+
+    def blobs(self, name: str) -> Blobs:
+        """See `Place`."""
+        return PostgresBlobs(self, _checked(name))
 
     def rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         """Run a statement that may be run twice; see `Database.rows`."""

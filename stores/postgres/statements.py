@@ -83,6 +83,14 @@ UPDATE chatbot.document SET name = %(aside)s
 WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s AND value IS NOT NULL
 """
 
+SIZES_OF_BLOBS = """
+SELECT name, octet_length(value) FROM chatbot.document
+WHERE identity = %(identity)s AND session = %(session)s AND starts_with(name, %(kind)s) AND value IS NOT NULL
+"""
+DROP_BLOB = """
+DELETE FROM chatbot.document WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s
+"""
+
 _TAKE_LEASE = """
 INSERT INTO chatbot.lease AS l (identity, session, name, holder, until)
 SELECT %(identity)s, %(session)s, %(name)s, %(holder)s, clock_timestamp() + make_interval(secs => %(ttl)s) FROM there
@@ -216,6 +224,35 @@ DROP_EVENTS = "DELETE FROM chatbot.event WHERE identity = %(identity)s"
 MOVE_JOURNAL = """
 UPDATE chatbot.head SET generation = %(generation)s, next = %(next)s
 WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s
+"""
+
+PREPARE_SHELF = """
+INSERT INTO chatbot.document (identity, session, name, version) VALUES (%(identity)s, '', %(name)s, 0)
+ON CONFLICT (identity, session, name) DO NOTHING
+"""
+SHELF_STAMP = """
+SELECT version FROM chatbot.document
+WHERE identity = %(identity)s AND session = '' AND name = %(name)s AND value IS NOT NULL
+"""
+SHELF_LIST = """
+SELECT value FROM chatbot.document
+WHERE identity = %(identity)s AND session = '' AND name = %(name)s AND value IS NOT NULL
+"""
+LOCK_SHELF = """
+SELECT version FROM chatbot.document WHERE identity = %(identity)s AND session = '' AND name = %(name)s FOR UPDATE
+"""
+CLEAR_LIST = "DELETE FROM chatbot.document WHERE identity = %(identity)s AND session = '' AND name = %(name)s"
+CLEAR_PIECES = "DELETE FROM chatbot.piece WHERE identity = %(identity)s AND shelf = %(shelf)s"
+PIECE_NAMES = "SELECT name FROM chatbot.piece WHERE identity = %(identity)s AND shelf = %(shelf)s"
+READ_PIECE = """
+SELECT data FROM chatbot.piece WHERE identity = %(identity)s AND shelf = %(shelf)s AND name = %(piece)s
+"""
+PUT_PIECE = """
+INSERT INTO chatbot.piece AS p (identity, shelf, name, data) VALUES (%(identity)s, %(shelf)s, %(piece)s, %(data)s)
+ON CONFLICT (identity, shelf, name) DO UPDATE SET data = excluded.data WHERE p.identity = %(identity)s
+"""
+DROP_PIECES = """
+DELETE FROM chatbot.piece WHERE identity = %(identity)s AND shelf = %(shelf)s AND name = ANY(%(pieces)s)
 """
 
 IS_THERE = """

@@ -1,0 +1,89 @@
+"""Files in a message at the terminal, and what the user is asked about a call: in this process, with typed keys."""
+
+from pathlib import Path
+
+import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
+
+from chatbot.cli.repl.attaching import Pasted, attached
+from chatbot.cli.repl.commands import Commands
+from chatbot.cli.repl.completing import SlashCompleter
+from chatbot.cli.repl.consent import Consent
+from chatbot.messages import ToolCall
+from chatbot.stores.errors import InvalidValue
+from tests import command
+
+
+@pytest.fixture(autouse=True)
+def _files() -> None:
+    for name in ("notes.txt", "my notes.txt", "deep/er.md"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(f"this is {name}", encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("typed", "said", "names"),
+    [
+        ("what is @notes.txt?", "what is notes.txt?", ["notes.txt"]),
+        ("@deep/er.md, and @notes.txt.", "er.md, and notes.txt.", ["er.md", "notes.txt"]),
+        ('see @"my notes.txt" please', "see my notes.txt please", ["my notes.txt"]),
+        ("ask @bob or me@example.org", "ask @bob or me@example.org", []),
+        ("@~/notes.txt", "notes.txt", ["notes.txt"]),
+    ],
+)
+def test_a_typed_name_attaches_its_file(typed: str, said: str, names: list[str]) -> None:
+    text, files = attached(typed, Pasted())
+    assert (text, [file.name for file in files]) == (said, names)
+
+
+def test_what_was_pasted_names_no_file() -> None:
+    pasted = Pasted()
+    pasted.note("please read @notes.txt now")
+    assert attached("please read @notes.txt now", pasted) == ("please read @notes.txt now", [])
+    assert [file.name for file in attached("read @deep/er.md", pasted)[1]] == ["er.md"]
+
+
+def test_a_path_that_leads_nowhere_is_an_error() -> None:
+    with pytest.raises(InvalidValue, match=r"there is no file 'deep/none.md'"):
+        attached("@deep/none.md", Pasted())
+
+
+async def test_tab_completes_a_path_behind_an_at_sign() -> None:
+    completer = SlashCompleter(Commands, None)  # type: ignore[arg-type] # no command is completed
+    typed = Document("what is in @deep/")
+    found = [each.text async for each in completer.get_completions_async(typed, CompleteEvent())]
+    assert found == ["er.md"]
+
+
+async def test_a_call_is_allowed_once_or_for_this_session_or_denied() -> None:
+    read, write = ToolCall("a", "files_read", "{}"), ToolCall("b", "files_write", "{}")
+    consent = Consent()
+    consent.session = "one"
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+
+        async def ask(call: ToolCall, typed: str) -> str:
+            keys.send_text(typed)
+            return await consent(call)
+
+        assert await ask(read, "y\r") == "once"
+        assert await ask(read, "\r") == "denied"
+        assert await ask(read, "nonsense\r") == "denied"
+        assert await ask(read, "s\r") == "session"
+        assert await consent(read) == "session"  # it is not asked again
+        assert await ask(write, "n\r") == "denied"
+        consent.session = "two"
+        assert await ask(read, "n\r") == "denied"
+
+
+def test_ask_attaches_files_and_standard_input_names_none() -> None:
+    command.project('[model]\nname = "scripted"\n')
+    assert "notes.txt, above" in command.ok("ask", "-a", "notes.txt", "what?")
+    assert "above" not in command.ok("ask", "--new", stdin="what is @notes.txt?")
+    assert "attached: notes.txt · text/plain · 17 bytes · 17 characters" in command.ok("why", "1", "--session", "what?")
+    done = command.run("ask", "-a", "nowhere.txt", "what?")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "chatbot: there is no file 'nowhere.txt'\n"
