@@ -140,6 +140,7 @@ HARMLESS: Forms = {
         **_all("dimensions batch weight"),
         **_all("api_key api_base", _nothing),
     },
+    "rerank": {"model": _is_model, **_all("candidates")},
     "profiles": {"search": _PROFILE, "recent": _PROFILE, "inject": _PROFILE},
     "extraction": {
         "model": _is_model,

@@ -131,6 +131,17 @@ class EmbeddingSettings(Section, frozen=True):
     """Price of a million tokens; default: LiteLLM's table."""
 
 
+class RerankSettings(Section, frozen=True):
+    """`[rerank]`: a second ranking of what a turn recalls, by a reranking model."""
+
+    model: str = ""
+    """A LiteLLM reranking model, such as `cohere/rerank-v3.5`; empty: none."""
+    candidates: AtLeastOne = 50
+    """How many memories it ranks."""
+    usd_per_call: Amount | None = None
+    """Price of a call; default: LiteLLM's table. A limit in dollars needs it."""
+
+
 class ProfileSettings(Section, frozen=True):
     """`[profiles.<name>]`: weights of a ranking; None keeps the default in `chatbot.memory.scoring`."""
 
@@ -398,6 +409,7 @@ class Config(Section, frozen=True):
     hooks: dict[str, Table] = {}
     """`[hooks.<name>]`: `enabled`, `priority`, `timeout_s` and own settings, checked by the hook."""
     embedding: EmbeddingSettings = EmbeddingSettings()
+    rerank: RerankSettings = RerankSettings()
     profiles: ProfilesSettings = ProfilesSettings()
     extraction: ExtractionSettings = ExtractionSettings()
     storage: StorageSettings = StorageSettings()

@@ -24,6 +24,8 @@ class Embedder(AsyncResource):
 
     name: str
     """The model's stable id, such as `local/minilm` or `openai/text-embedding-3-small`."""
+    server: str = ""
+    """Address or host of the provider, where there is one and it is known."""
     batch: int = 32
     """Texts of one call."""
     sends_away: bool = True

@@ -149,6 +149,12 @@ def is_own_address(provider: str, address: str) -> bool:
     return any(host == each or host.endswith(f".{each}") for each in own if each)
 
 
+def home_of(provider: str) -> str:
+    """The host that a provider is called at, unless an address is set; empty where it has many, or is not known."""
+    like = urlsplit(str(_openai_like().get(provider, {}).get("base_url", ""))).hostname or ""
+    return next((host for host in (*_HOSTS.get(provider, ()), like) if host.startswith("api.")), "")
+
+
 @cache
 def _openai_like() -> Mapping[str, Mapping[str, Any]]:
     return _json("llms/openai_like/providers.json")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -67,6 +67,8 @@ def _without(text: str, secret: str, mark: str) -> str:
 
 def redact_all(value: Value) -> tuple[Value, tuple[str, ...]]:
     """Redact every text in mappings, lists and texts, including keys of mappings."""
+    if not _may_hold_any("\n".join(_texts_in(value))):
+        return value, ()
     kinds: list[str] = []
 
     def clean(part: Any) -> Any:
@@ -79,6 +81,22 @@ def redact_all(value: Value) -> tuple[Value, tuple[str, ...]]:
         return type(part)(map(clean, part)) if isinstance(part, list | tuple) else part
 
     return clean(value), tuple(dict.fromkeys(kinds))
+
+
+def _may_hold_any(text: str) -> bool:
+    """False where `redact` finds nothing in any line; one look at all texts of a value costs less than one at each."""
+    return "://" in text or _INVISIBLE.search(text) is not None or bool(candidates(text.lower()))
+
+
+def _texts_in(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for pair in value.items():
+            yield from _texts_in(pair)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts_in(each)
 
 
 def without_secrets(text: str, secrets: Iterable[str] = ()) -> str:

@@ -308,6 +308,7 @@ class Runtime(AsyncResource):
         from chatbot.chat.ledger import Ledger
         from chatbot.hooks.hooks import Hooks
         from chatbot.models import open_model
+        from chatbot.models.rerank import open_reranker
         from chatbot.tools.mcp import McpServers
 
         options = options or Options()
@@ -323,6 +324,7 @@ class Runtime(AsyncResource):
         telemetry = options.telemetry or self._telemetry
         self._observer = telemetry.observer if telemetry else None
         self.model = model or open_model(self.config.model, self.config.providers)
+        self._reranker = open_reranker(self.config.rerank, self.config.providers)
         self.model_asked_for = model.name if model else self.setup.config.model.name
         """The name of the model, with the folders of a model file."""
         self.memory = self.setup.open_memory(
@@ -375,6 +377,13 @@ class Runtime(AsyncResource):
         self.model.warm()
         if self._uses_servers:
             self._servers.begin()
+
+    async def ready(self) -> None:
+        """Wait until a turn needs to load nothing more and the servers of tools have started, or have failed to."""
+        self.warm()
+        await self.model.ready()
+        if self._uses_servers:
+            await self._servers.tools()
 
     def memories(self) -> Memory:
         """Return the memory for a caller without a session. Raises `ConfigError` where the agent keeps nothing."""
@@ -437,6 +446,7 @@ class Runtime(AsyncResource):
             settings=self.setup.agent_settings,
             budget=self.config.budget,
             max_output_tokens=self.config.model.max_output_tokens,
+            candidates=self.config.rerank.candidates,
         )
         return Chat(
             model=self.model,
@@ -447,6 +457,7 @@ class Runtime(AsyncResource):
             publisher=self.hooks,
             clock=self._clock,
             observer=self._observer,
+            reranker=self._reranker,
         )
 
     def _tell(self, event: MemoryEvent) -> None:
@@ -602,8 +613,9 @@ class Runtime(AsyncResource):
             await self._servers.aclose()
         finally:
             await self.memory.aclose()
-            for model in (self.model, *self._former, *self._others.values()):
-                await model.aclose()
+            for model in (self.model, *self._former, *self._others.values(), self._reranker):
+                if model is not None:
+                    await model.aclose()
             if self._telemetry is not None:
                 await self._telemetry.aclose()
 

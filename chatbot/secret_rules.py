@@ -207,7 +207,7 @@ class Rule:
         )
 
 
-def candidates(lowered: str) -> Iterable[Rule]:
+def candidates(lowered: str) -> Sequence[Rule]:
     """The rules that may find something in a text, given in lower case.
 
     Most need a word of sixteen characters, which few sentences hold: those are spared the search for their keywords.

@@ -1,6 +1,8 @@
-"""Makes the captured screens in `docs/screens`: `uv run python docs/make_screens.py`.
+"""Makes the captured screens in `docs/screens`: `uv run python docs/make_screens.py [FOLDER]`.
 
-Each is a real process in a real pseudo-terminal of 80 columns, in an empty home, with the model `scripted`.
+Each is a real process in a real pseudo-terminal of 80 columns, in an empty home, with the model `scripted`. Ids, dates
+and durations are replaced, so that a test can compare two runs. `chat.svg` is a picture, `demo.svg` a recording of a
+minute, and `demo.txt` the same as text.
 """
 
 from __future__ import annotations
@@ -13,15 +15,19 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
-SCREENS = ROOT / "docs" / "screens"
+SCREENS = Path(sys.argv[1]).absolute() if len(sys.argv) > 1 else ROOT / "docs" / "screens"
 REPLIES = [
     "Then **sencha** is for the morning:\n\n1. warm the pot\n2. 70 °C, never boiling\n3. one minute",
     "It is number 4711, and the tea of the day is *gyokuro* (玉露).",
     "Of course.",
 ]
-sys.path.insert(0, str(ROOT))
+LINES = 30
+"""Of the recording."""
+sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
+from terminal_pictures import Recording, Row, animation, picture, rows_of  # noqa: E402 - beside this script
 
 
 @contextmanager
@@ -39,12 +45,104 @@ def home() -> Iterator[Path]:
         yield Path(folder)
 
 
+_ID = re.compile(r"\b01[0-9a-f]{6}-[0-9a-f]{4}(?:-7[0-9a-f]{3}(?:-[0-9a-f]{4}(?:-[0-9a-f]{12})?)?)?")
+_SAMPLE_ID = "01a2b3c4-d5e6-7f80-9a1b-2c3d4e5f6a7b"
+_VARYING = (
+    (re.compile(r"\b20\d\d-\d\d-\d\dT[\d:.]{15}Z"), "2026-01-01T12:00:00.000000Z"),
+    (re.compile(r"\b20\d\d-\d\d-\d\d\b"), "2026-01-01"),
+    (re.compile(r"\b\d\d:\d\d UTC\b"), "12:00 UTC"),
+    (re.compile(r"\b\d+\.\d s\b"), "0.2 s"),
+    (re.compile(r"\b\d+\.\d{3} s\b"), "0.020 s"),
+    (re.compile(r"\b\d min ago\b"), "just now"),
+    (re.compile(r"(caches +)[\d,]+"), r"\g<1>27,200"),
+    (re.compile(r"(\.cache/chatbot/)[0-9a-f]+"), r"\g<1>5ec77d91708c7eaf"),
+)
+
+
+def steady(text: str) -> str:
+    """The text with a sample in place of what differs between two runs."""
+    text = _ID.sub(lambda found: _SAMPLE_ID[: len(found[0])], text)
+    for pattern, sample in _VARYING:
+        text = pattern.sub(sample, text)
+    return text
+
+
 def save(name: str, text: str, folder: Path) -> None:
-    text = text.replace(str(folder), "/home/sam")
+    text = steady(text.replace(str(folder), "/home/sam"))
     SCREENS.mkdir(exist_ok=True)
     (SCREENS / f"{name}.txt").write_text(
         "\n".join(line.rstrip() for line in text.splitlines()) + "\n", encoding="utf-8"
     )
+
+
+def folded(text: str, folder: Path) -> str:
+    """The text as a terminal breaks its lines, once all that varies is replaced: it might be broken in the middle."""
+    lines = steady(text.replace(str(folder), "/home/sam")).splitlines()
+    return "\n".join(line[at : at + 80] for line in lines for at in range(0, max(len(line), 1), 80))
+
+
+def steady_rows(rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    """The same for rows of a screen."""
+    return tuple(tuple((steady(text), style) for text, style in row) for row in rows)
+
+
+class Actor:
+    """Someone at a terminal whose screen is recorded: a moment for each word typed, and time to read what comes."""
+
+    def __init__(self, terminal: Any) -> None:
+        self.recording = Recording()
+        self._terminal = terminal
+
+    def say(self, line: str, wanted: str, seconds: float) -> None:
+        """Type a line, send it, and look at what comes."""
+        self._terminal.prompt()
+        for at in range(4, len(line) + 4, 4):
+            self._terminal.type(line[at - 4 : at])
+            self._terminal.see(f"❯ {re.escape(line[:at].strip())}")
+            self.hold(0.25)
+        self._terminal.type("\r")
+        self._terminal.see(wanted)
+        self._terminal.prompt()
+        self.hold(seconds)
+
+    def hold(self, seconds: float) -> None:
+        """Show the screen as it is for so long."""
+        self.recording.add(steady_rows(rows_of(self._terminal.screen)), seconds)
+
+
+SCRIPT = (
+    ("Hi! I live in Bergen, and I am allergic to peanuts.", "Noted.*scripted ·", 4.0),
+    ("/new", "a new session.*a new session", 1.5),
+    ("Where do I live?", "in Bergen.*scripted ·.*scripted ·", 4.0),
+    ("/why", "model calls", 9.0),
+    ("I moved: I live in Oslo now.", "Oslo it is.*scripted ·", 4.0),
+    ("/memory profile history home", "Bergen.*Oslo|Oslo.*Bergen", 7.0),
+    ("/memory profile", "allergy|allergies", 6.0),
+)
+"""What is said in the recording, what is waited for, and how long that is shown."""
+SAID = ["Noted.", "You live in Bergen.", "Oslo it is."]
+
+
+def record(terminal: Any) -> Recording:
+    """Play the script at a terminal, and return the recording of it."""
+    actor = Actor(terminal)
+    terminal.prompt()
+    actor.hold(2.0)
+    for line, wanted, seconds in SCRIPT:
+        actor.say(line, wanted, seconds)
+    return actor.recording
+
+
+def make_demo(folder: Path) -> None:
+    """The recording, as SVG and as text."""
+    from tests.terminal import COLUMNS, Terminal
+
+    terminal = Terminal("--new", "-m", "scripted", CHATBOT_MODEL__SCRIPT=json.dumps(SAID), CHATBOT_EMBEDDING__MODEL="")
+    recording = record(terminal)
+    save("demo", terminal.text, folder)
+    terminal.leave()
+    terminal.close()
+    (SCREENS / "demo.svg").write_text(animation(recording, COLUMNS, LINES), encoding="utf-8")
 
 
 def main() -> None:
@@ -57,7 +155,8 @@ def main() -> None:
         except AssertionError:
             if name != "doctor":
                 raise
-        save(name, f"$ chatbot {' '.join(arguments)}\n{terminal.text}", folder)
+        text = terminal.text if not name.startswith("doctor") else folded(terminal.printed.replace("\r", ""), folder)
+        save(name, f"$ chatbot {' '.join(arguments)}\n{text}", folder)
         terminal.close()
 
     with home() as folder:
@@ -72,6 +171,7 @@ def main() -> None:
         chat.see("玉露.*scripted ·")
         chat.prompt()
         save("chat", chat.text, folder)
+        (SCREENS / "chat.svg").write_text(picture(steady_rows(rows_of(chat.screen)), COLUMNS), encoding="utf-8")
         begin = len(chat.text)
         for number, (line, wanted) in enumerate(
             [
@@ -107,6 +207,8 @@ def main() -> None:
         (session / "transcript.md").chmod(0o644)
         run("doctor", "doctor")
         run("doctor-fix", "doctor", "--fix")
+    with home() as folder:
+        make_demo(folder)
     for path in sorted(SCREENS.glob("*.txt")):
         from prompt_toolkit.utils import get_cwidth
 

@@ -1,6 +1,7 @@
-"""Makes the pictures of the page that stand beside this file: light, dark, and as wide as a telephone.
+"""Makes the pictures of the page beside this file: light, dark, and as wide as a telephone; or compares them.
 
-    uv run python docs/screenshots.py
+    uv run python docs/screenshots.py            # make them
+    uv run python docs/screenshots.py --check    # exit 1 if one differs in more than 2 % of its pixels
 
 It serves a made-up identity from a folder of its own, with replies that are written down here.
 """
@@ -8,7 +9,9 @@ It serves a made-up identity from a folder of its own, with replies that are wri
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
+import sys
 import tempfile
 import threading
 import time
@@ -16,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from chatbot.models import ScriptedModel
 from chatbot.models.base import Price
@@ -28,7 +31,8 @@ from chatbot.server.serve import server_of
 
 HERE = Path(__file__).parent
 REPLIES = (
-    "Noted: the workshop is on **Friday at ten**, in the small room.",
+    "In `docs/durability.md`, in the part about power cuts.",
+    "*Liebe Kim, am Freitag um zehn sprechen wir über das Gedächtnis. Kommst du?*",
     """Here is a plan that leaves time for questions.
 
 1. **Why memory at all?** With the story of the lost locker.
@@ -43,21 +47,78 @@ Sam prefers short slides, so I would keep the first part to four.""",
 - print the receipt of one turn, as a handout
 
 > The best demonstration is the one where the audience breaks something, and nothing is lost.""",
+    """Here it is, with its result:
+
+```python
+def moving_average(values: list[float], width: int = 3) -> list[float]:
+    \"\"\"Return the mean of each window.\"\"\"
+    sums = [sum(values[i : i + width]) for i in range(len(values) - width + 1)]
+    return [total / width for total in sums]  # one per window
+```
+
+| Input | Width | Result |
+|:------|:-----:|-------:|
+| 1 2 3 4 | 2 | 1.50 2.50 3.50 |
+| 1 2 3 | 3 | 2.00 |
+
+- [x] handles short lists
+- [ ] handles gaps""",
 )
+MOST_DIFFERENT = 0.02
+"""The share of the pixels of a picture that may differ: times such as "1 minute ago" do."""
+_COMPARE = """async ([one, other]) => {
+  const pixels = async (source) => {
+    const image = await createImageBitmap(await (await fetch(source)).blob());
+    const context = new OffscreenCanvas(image.width, image.height).getContext("2d");
+    context.drawImage(image, 0, 0);
+    return context.getImageData(0, 0, image.width, image.height).data;
+  };
+  const [a, b] = [await pixels(one), await pixels(other)];
+  if (a.length !== b.length) return 1;
+  let different = 0;
+  for (let i = 0; i < a.length; i += 4) {
+    if (Math.abs(a[i] - b[i]) + Math.abs(a[i + 1] - b[i + 1]) + Math.abs(a[i + 2] - b[i + 2]) > 48) different++;
+  }
+  return different / (a.length / 4);
+}"""
 
 
-def main() -> None:
-    """Make all of them."""
+def main() -> int:
+    """Make all of them, or compare them with those that are there; return the exit code."""
+    checks = "--check" in sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder, serving(Path(folder)) as url, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=_chromium(), args=["--no-sandbox", "--disable-gpu"])
-        addresses = prepare(browser, url)
-        shoot(browser, addresses["chat"], "page-chat.png")
-        shoot(browser, addresses["why"], "page-why.png", open_first=True)
-        shoot(browser, addresses["memory"], "page-memory-dark.png", dark=True, open_first=True)
-        shoot(browser, addresses["one"], "page-history-dark.png", dark=True)
-        shoot(browser, addresses["chat"], "page-phone.png", width=390, height=844)
-        shoot(browser, addresses["memory"], "page-phone-dark.png", width=390, height=844, dark=True)
+        made = dict(pictures(browser, prepare(browser, url)))
+        different = [name for name, data in made.items() if checks and _difference(browser, HERE / name, data)]
         browser.close()
+    if not checks:
+        for name, data in made.items():
+            (HERE / name).write_bytes(data)
+    for name in different:
+        sys.stderr.write(f"{name} differs from the page: run docs/screenshots.py\n")
+    return 1 if different else 0
+
+
+def pictures(browser: Browser, addresses: dict[str, str]) -> Iterator[tuple[str, bytes]]:
+    """Each picture by its file's name."""
+    yield "page-chat.png", shoot(browser, addresses["chat"])
+    yield "page-recalled-dark.png", shoot(browser, addresses["chat"], dark=True, opens=".noted summary")
+    yield "page-why.png", shoot(browser, addresses["why"], opens="details.score summary")
+    yield "page-memory-dark.png", shoot(browser, addresses["memory"], dark=True)
+    yield "page-start.png", shoot(browser, addresses["start"])
+    yield "page-phone.png", shoot(browser, addresses["chat"], width=390, height=844)
+    yield "page-phone-dark.png", shoot(browser, addresses["memory"], width=390, height=844, dark=True)
+
+
+def _difference(browser: Browser, file: Path, data: bytes) -> bool:
+    """Whether the picture in the file is another one."""
+    if not file.exists():
+        return True
+    page = browser.new_page()
+    both = [f"data:image/png;base64,{base64.b64encode(each).decode()}" for each in (file.read_bytes(), data)]
+    share: float = page.evaluate(_COMPARE, both)
+    page.close()
+    return share > MOST_DIFFERENT
 
 
 @contextmanager
@@ -104,61 +165,54 @@ def _runtime(options: Options, price: Price) -> Runtime:
 
 
 def prepare(browser: Browser, url: str) -> dict[str, str]:
-    """Talk a little, and tell where everything is."""
+    """Talk a little, and return where everything is."""
     page = browser.new_page()
     for first in ("Where did I leave the notes on durability?", "Translate the invitation for Kim"):
-        page.goto(f"{url}/i/grace" if first.startswith("Where") else f"{url}/i/ada")
+        page.goto(f"{url}/i/ada")
         _say(page, first)
     page.goto(f"{url}/i/ada")
     for text in (
         "Help me plan the workshop on Friday. What does Sam prefer?",
         "And what do I have to do before?",
+        "Show me a moving average in Python",
     ):
         _say(page, text)
     chat = page.url
     page.get_by_role("link", name="Why").first.click()
     page.wait_for_url("**/why*")
     why = page.url
-    page.goto(f"{url}/i/ada/memory?q=workshop+on+Friday")
-    memory = page.url
-    page.get_by_role("link", name="The workshop is on Friday at ten").first.click()
-    page.wait_for_url("**/memory/*")
-    one = page.url
     page.close()
-    return {"chat": chat, "why": why, "memory": memory, "one": one}
+    return {"chat": chat, "why": why, "memory": f"{url}/i/ada/memory", "start": f"{url}/i/grace"}
 
 
-def _say(page: object, text: str) -> None:
-    box = page.get_by_label("Message")  # type: ignore[attr-defined]
+def _say(page: Page, text: str) -> None:
+    box = page.get_by_label("Message", exact=True)
     box.fill(text)
     box.press("Enter")
-    page.wait_for_url("**/c/*")  # type: ignore[attr-defined]
-    page.get_by_text(text).first.wait_for()  # type: ignore[attr-defined]
-    page.locator("#stop").wait_for(state="detached")  # type: ignore[attr-defined]
+    page.wait_for_url("**/c/*")
+    page.get_by_text(text).first.wait_for()
+    for state in (".pending", "#live"):
+        page.locator(state).first.wait_for(state="detached")
 
 
 def shoot(
-    browser: Browser,
-    address: str,
-    name: str,
-    *,
-    width: int = 1120,
-    height: int = 900,
-    dark: bool = False,
-    open_first: bool = False,
-) -> None:
-    """One picture."""
+    browser: Browser, address: str, *, width: int = 1120, height: int = 800, dark: bool = False, opens: str = ""
+) -> bytes:
+    """One picture, after what `opens` selects last was opened."""
     context = browser.new_context(
         viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light", has_touch=width < 500
     )
     page = context.new_page()
     page.goto(address)
-    if open_first:
-        page.locator("details.score summary").first.click()
+    if opens:
+        page.locator(opens).last.click()
+        page.locator(".noted-rows .row, details[open]").first.wait_for()
     page.mouse.move(0, 0)
     page.evaluate("document.activeElement.blur()")
-    page.screenshot(path=HERE / name)
+    page.wait_for_load_state("networkidle")
+    data = page.screenshot()
     context.close()
+    return data
 
 
 def _chromium() -> str | None:
@@ -166,4 +220,4 @@ def _chromium() -> str | None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -49,9 +49,11 @@ from chatbot.stores.spans import (
 _WORD = re.compile(r"[a-z]+")
 DIGIT, NUMERIC, CLOCK = "0", "0/0", "0:00"
 """Marks among a text's words for a digit, for two digits joined as in dates, and for a time of day."""
+_NAMED_TIMES = ("noon", "midnight", "mitternacht", "minuit")
+_ANY_DIGIT, _ASCII_DIGIT = re.compile(r"\d"), re.compile("[0-9]")
 _SHAPES = {
     NUMERIC: re.compile(r"\d[-/.]\d"),
-    CLOCK: re.compile(r"\d(?::\d\d|\s?[ap]\.?m|\s?h\d\d|\s?uhr)|noon|midnight|mitternacht|minuit"),
+    CLOCK: re.compile(rf"\d(?::\d\d|\s?[ap]\.?m|\s?h\d\d|\s?uhr)|\b(?:{'|'.join(_NAMED_TIMES)})\b"),
 }
 
 _MONTH = rf"(?P<month>{either(MONTHS)})\.?"
@@ -79,10 +81,19 @@ def words_of(plain: str) -> set[str]:
     words = set(_WORD.findall(plain))
     if "hier" in words and (words.isdisjoint(FRENCH) or not words.isdisjoint(GERMAN)):
         words.remove("hier")
-    if any(digit in plain for digit in "0123456789"):
-        words.add(DIGIT)
-    words.update(name for name, shape in _SHAPES.items() if shape.search(plain))
+    if _ANY_DIGIT.search(plain):
+        words.update(name for name, shape in _SHAPES.items() if shape.search(plain))
+        if plain.isascii() or _ASCII_DIGIT.search(plain):
+            words.add(DIGIT)
+    elif not words.isdisjoint(_NAMED_TIMES):
+        words.add(CLOCK)
     return words
+
+
+def rules_for(plain: str) -> list[Rule]:
+    """Return the rules of the forms whose words the text has, in order."""
+    words = words_of(plain) & _NEEDED
+    return [form.rule for form in FORMS if not any(map(words.isdisjoint, form.needed))] if words else []
 
 
 def _iso(part: Part, _: date) -> list[str]:
@@ -381,3 +392,4 @@ FORMS = [
     ),
 ]
 """Rules in order: text matched by one is not read by the next."""
+_NEEDED = frozenset[str]().union(*(words for form in FORMS for words in form.needed))

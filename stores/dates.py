@@ -15,7 +15,7 @@ import unicodedata
 from datetime import datetime
 
 from chatbot.stores.chinese_dates import HINT, chinese_dates
-from chatbot.stores.date_forms import FORMS, words_of
+from chatbot.stores.date_forms import rules_for
 from chatbot.stores.spans import day_terms, named_dates
 
 _LONGEST = 5_000
@@ -30,8 +30,7 @@ def date_terms(text: str, at: datetime, *, exact: bool = False) -> list[str]:
     """
     text = text[:_LONGEST]
     plain = _plain(text)
-    words = words_of(plain)
-    rules = [form.rule for form in FORMS if not any(map(words.isdisjoint, form.needed))]
+    rules = rules_for(plain)
     found = list(named_dates(rules, plain, at.date())) if rules else []
     if not text.isascii() and HINT.search(text):
         found += chinese_dates(text, at.date())

@@ -36,7 +36,7 @@ from chatbot.stores.errors import (
     StoreError,
     UnknownObservation,
 )
-from chatbot.stores.fields import MERGED, MOST_COUNTED, Form, Id, check_id, declared, having, read, written
+from chatbot.stores.fields import MERGED, MOST_COUNTED, Form, Id, check_id, declared, having, read, writer
 from chatbot.stores.observation import (
     CONTENT,
     FIELDS,
@@ -167,10 +167,11 @@ class Event:
             line["triple"] = self.triple.as_json()
         if self.fields:
             line["set"] = dict(self.fields)
-        return line | written(self, _DETAILS)
+        return line | _written(self)
 
 
 _DETAILS = {name: each for name, each in declared(Event).items() if each.form is not None and name != "kind"}
+_written = writer(_DETAILS)
 """The fields of an event that are written under their own names."""
 
 

@@ -21,7 +21,8 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from datetime import datetime
-from operator import attrgetter
+from itertools import compress
+from operator import attrgetter, is_not
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from chatbot.stores.errors import InvalidValue
@@ -180,26 +181,36 @@ def checker(found: Fields) -> Callable[[object], None]:
 
     It raises `InvalidValue`.
     """
-    checks = [(each.name, each.default, each.form.check) for each in found.values() if each.form is not None]
-    values_of = attrgetter(*(name for name, *_ in checks))
+    checks = [(each, each.form.check) for each in found.values() if each.form is not None]
+    values_of = attrgetter(*(each.name for each, _ in checks))
+    defaults = [each.default for each, _ in checks]
 
     def check(record: object) -> None:
-        for value, (name, default, check) in zip(values_of(record), checks, strict=True):
-            if value is not default and (kept := check(value, name)) is not value:
-                object.__setattr__(record, name, kept)
+        values = values_of(record)
+        given = compress(zip(values, checks, strict=True), map(is_not, values, defaults))  # few of many fields
+        for value, (each, check) in given:
+            if (kept := check(value, each.name)) is not value:
+                object.__setattr__(record, each.name, kept)
 
     return check
 
 
-def written(record: object, found: Fields) -> dict[str, Any]:
-    """The fields that differ from their defaults, in the form in which they are written."""
-    line = {}
-    for name, form, default, _ in found.values():
-        value = getattr(record, name)
-        if value is not default and value != default:
-            write = form.write if form else None
-            line[name] = value if write is None or value is None else write(value)
-    return line
+def writer(found: Fields) -> Callable[[object], dict[str, Any]]:
+    """Return the function from a record to the fields that differ from their defaults, as they are written."""
+    listed = [(each.name, each.default, each.form.write if each.form else None) for each in found.values()]
+    values_of = attrgetter(*found)
+    defaults = [each.default for each in found.values()]
+
+    def written(record: object) -> dict[str, Any]:
+        values = values_of(record)
+        given = compress(zip(values, listed, strict=True), map(is_not, values, defaults))
+        return {
+            name: value if write is None or value is None else write(value)
+            for value, (name, default, write) in given
+            if value != default
+        }
+
+    return written
 
 
 def read(line: Mapping[str, Any], found: Fields, *, partial: bool = False) -> dict[str, Any]:

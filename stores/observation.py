@@ -38,7 +38,7 @@ from chatbot.stores.fields import (
     fold,
     having,
     read,
-    written,
+    writer,
 )
 from chatbot.stores.records import format_time
 
@@ -222,7 +222,7 @@ class Observation(Content[tuple[str, ...]], Row):
 
     def as_json(self) -> dict[str, Any]:
         """The fields that differ from their defaults, in the form in which they are written."""
-        return written(self, FIELDS)
+        return _written(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +244,7 @@ class Triple(Row):
 
     def as_json(self) -> dict[str, Any]:
         """The fields that differ from their defaults, in the form in which they are written."""
-        return written(self, TRIPLE_FIELDS)
+        return _written_triple(self)
 
 
 FIELDS = declared(Observation)
@@ -256,6 +256,7 @@ _spoken = attrgetter(*SPOKEN)
 GUARDED = ("visibility", "sensitivity", "min_clearance")
 TRIPLE_FIELDS = declared(Triple)
 _check, _check_triple = checker(FIELDS), checker(TRIPLE_FIELDS)
+_written, _written_triple = writer(FIELDS), writer(TRIPLE_FIELDS)
 WRITTEN_DEFAULTS = {each.name: each.written_default for each in FIELDS.values()}
 """What a field that is not written stands for."""
 _PUTS = tuple(getattr(Observation, name).__set__ for name in FIELDS)

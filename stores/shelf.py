@@ -34,8 +34,11 @@ class Hands(Protocol):
         Without `durable` a power cut may lose or damage it.
         """
 
-    def publish(self, value: Any) -> Hashable:
-        """Replace the list by a JSON value, atomically and durably, and return the new `stamp`."""
+    def publish(self, value: Any, *, durable: bool = True) -> Hashable:
+        """Replace the list by a JSON value, atomically, and return the new `stamp`.
+
+        Without `durable` a power cut may bring the former list back, or lose both.
+        """
 
     def remove(self, names: Collection[str]) -> None:
         """Erase pieces; a missing one is no error."""

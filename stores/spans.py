@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, timedelta
+from functools import lru_cache
 
 Part = dict[str, str]
 """The groups of a match, by name."""
@@ -32,7 +33,12 @@ def named_dates(rules: Sequence[Rule], text: str, today: date) -> Iterator[list[
 
 def day_terms(day: date) -> list[str]:
     """Return the terms of a day and of its week, month and year."""
-    return [f"day:{day.isoformat()}", week_term(day), *month_terms(day.year, day.month)]
+    return list(_day_terms(day))
+
+
+@lru_cache(maxsize=1024)
+def _day_terms(day: date) -> tuple[str, ...]:
+    return (f"day:{day.isoformat()}", week_term(day), *month_terms(day.year, day.month))
 
 
 def week_term(day: date) -> str:

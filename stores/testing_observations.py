@@ -867,7 +867,8 @@ def _many(count: int) -> tuple[list[Observation], list[list[float]], list[list[f
 
 
 def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
-    return sum(map(mul, one, other)) / math.hypot(*one) / math.hypot(*other)
+    product: float = sum(map(mul, one, other))
+    return product / math.hypot(*one) / math.hypot(*other)
 
 
 def keeps_vectors(store: ObservationStore) -> bool:

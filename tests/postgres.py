@@ -22,6 +22,8 @@ from chatbot.stores.postgres.database import Database
 from chatbot.stores.postgres.leases import Leases
 from chatbot.stores.postgres.log import PostgresLog
 from chatbot.stores.postgres.migration import migrate
+from chatbot.stores.postgres.place import PostgresPlace
+from chatbot.stores.postgres.shelf import PostgresShelf
 
 OWN = "CHATBOT_TEST_POSTGRES"
 SERVER = "TEST_POSTGRES_AS_SERVER"
@@ -57,6 +59,24 @@ def open_backend(folder: Path) -> PostgresBackend:
 def open_log(folder: Path) -> PostgresLog:
     """The log that stands for a folder."""
     return PostgresLog(address(folder))
+
+
+def open_shelf(folder: Path) -> PostgresShelf:
+    """The shelf that stands for a folder; its right to make pieces lapses soon."""
+    where = address(folder)
+    database = Database.of(where.url)
+    Leases.of(database).lapses_after_s = LAPSES_AFTER_S
+    return PostgresShelf(PostgresPlace(where, database), "kit")
+
+
+def fresh_database(name: str) -> str:
+    """The URL of a database of its own with empty tables, for the role of servers."""
+    with psycopg.connect(owner_url(), autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE template0 STRATEGY FILE_COPY")
+    owner = owner_url().replace("/postgres?", f"/{name}?")
+    migrate(owner, role=ROLE)
+    return owner.replace("//postgres@", f"//{ROLE}@")
 
 
 def owner_url() -> str:

@@ -43,6 +43,7 @@ PLUGINS = {
 }
 NEED_TRUST = {
     *("model.input_usd_per_million", "model.output_usd_per_million", "embedding.usd_per_million"),
+    "rerank.usd_per_call",
     *("extraction.input_usd_per_million", "extraction.output_usd_per_million"),
     *(f"mcp.servers.{FREE}.{each.name}" for each in fields(McpServerSettings)),
     *(f"providers.{FREE}.{each.name}" for each in fields(ProviderSettings)),
@@ -197,7 +198,9 @@ def test_no_value_hides_behind_another_of_the_same_name() -> None:
 
 
 @pytest.mark.parametrize("name", MODELS_WITH_A_PLACE)
-@pytest.mark.parametrize("place", [("model", "name"), ("extraction", "model"), ("embedding", "model")])
+@pytest.mark.parametrize(
+    "place", [("model", "name"), ("extraction", "model"), ("embedding", "model"), ("rerank", "model")]
+)
 def test_no_name_of_a_model_that_was_found_leads_elsewhere(place: tuple[str, ...], name: str) -> None:
     assert needing_trust(nested(place, name)) == {".".join(place): name}
 

@@ -317,7 +317,7 @@ def test_the_shipped_file_shows_the_defaults() -> None:
     assert _without(shown.model, without_default) == _without(Config().model, without_default)
     for name, changes in to_builtins(shown.profiles).items():
         assert tuned(PROFILES[name], changes) == PROFILES[name]
-    priced = {"embedding": {"usd_per_million"}, "extraction": prices}
+    priced = {"embedding": {"usd_per_million"}, "extraction": prices, "rerank": {"usd_per_call"}}
     for name, without in priced.items():
         assert _without(getattr(shown, name), without) == _without(getattr(Config(), name), without)
     others = {"model", "memory", "hooks", "profiles", *priced}

@@ -7,8 +7,8 @@ agent = create_agent(model, tools(memory))
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from langchain_core.chat_history import BaseChatMessageHistory
 from langchain_core.messages import (
@@ -66,7 +66,7 @@ class MemoryHistory(BaseChatMessageHistory):
 
 def recalling(
     memory: AgentMemory, *, tokens: int = 2000, rows: int = 5
-) -> Callable[[Sequence[BaseMessage]], Awaitable[list[BaseMessage]]]:
+) -> Callable[[Sequence[BaseMessage]], Coroutine[Any, Any, list[BaseMessage]]]:
     """A step that adds the memory block before the last question, for a `pre_model_hook` or a chain."""
 
     async def add(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
@@ -97,5 +97,4 @@ def _tool(tool: MemoryTool, portal: Portal) -> StructuredTool:
 
 
 def _openai(message: BaseMessage) -> dict[str, Any]:
-    found = convert_to_openai_messages(message)
-    return dict(cast("dict[str, Any]", found))  # a list only for a list
+    return dict(convert_to_openai_messages(message))

@@ -9,7 +9,9 @@ LITELLM_TELEMETRY=False keeps it from reporting its use.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from litellm.integrations.custom_logger import CustomLogger
@@ -29,12 +31,14 @@ class MemoryCallback(CustomLogger):
         self._per_user = per_user
         self._tokens = tokens
         self._rows = rows
+        self._calls: dict[str, asyncio.Future[None]] = {}
 
     async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> dict[str, Any] | None:
         """Add the memory block before the last question."""
         messages = kwargs.get("messages")
         if str(getattr(call_type, "value", call_type)) not in _CHAT or not messages or _is_told(messages):
             return None
+        self._calls.setdefault(str(kwargs.get("litellm_call_id")), asyncio.get_running_loop().create_future())
         context = await self._of(kwargs).context(messages, tokens=self._tokens, rows=self._rows)
         return {**kwargs, "messages": context.added_to(messages)}
 
@@ -46,13 +50,36 @@ class MemoryCallback(CustomLogger):
         end_time: Any,  # noqa: ARG002 - LiteLLM passes it
     ) -> None:
         """Keep what is worth keeping of the exchange; a reply that only calls tools waits for the next one."""
-        whole = kwargs.get("async_complete_streaming_response") or response_obj
-        choices = getattr(whole, "choices", None) or []
+        if str(kwargs.get("litellm_call_id")) not in self._calls:
+            return  # another callback's: LiteLLM goes on calling those that were replaced
+        try:
+            await self._record(kwargs, kwargs.get("async_complete_streaming_response") or response_obj, start_time)
+        finally:
+            self._settle(kwargs)
+
+    async def async_log_failure_event(self, kwargs: dict[str, Any], *_: Any, **__: Any) -> None:
+        """Record nothing."""
+        self._settle(kwargs)
+
+    async def settled(self, timeout_s: float = 10.0) -> None:
+        """Wait until the calls so far are recorded, for LiteLLM reports them in the background. Raises `TimeoutError`.
+
+        Await it before the memory is closed.
+        """
+        async with asyncio.timeout(timeout_s):
+            await asyncio.gather(*self._calls.values())
+
+    async def _record(self, kwargs: Mapping[str, Any], response: Any, at: datetime) -> None:
+        choices = getattr(response, "choices", None) or []
         reply = getattr(choices[0], "message", None) if choices else None
         asked = [text_of(each.get("content")) for each in kwargs.get("messages") or () if each.get("role") == "user"]
         asked = [each for each in asked if not is_block(each)]
         if reply is not None and reply.content and asked:
-            await self._of(kwargs).record(user=asked[-1], assistant=reply.content, at=start_time.astimezone())
+            await self._of(kwargs).record(user=asked[-1], assistant=reply.content, at=at.astimezone())
+
+    def _settle(self, kwargs: Mapping[str, Any]) -> None:
+        if (waiting := self._calls.pop(str(kwargs.get("litellm_call_id")), None)) and not waiting.done():
+            waiting.set_result(None)
 
     def _of(self, kwargs: Mapping[str, Any]) -> AgentMemory:
         user = kwargs.get("user") or (kwargs.get("optional_params") or {}).get("user")

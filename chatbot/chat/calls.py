@@ -16,15 +16,17 @@ from datetime import datetime
 from typing import Any, Literal
 
 from chatbot.chat.budget import Limit, limits_of, reply_within
-from chatbot.chat.ledger import Amount, Ledger, Reservation
+from chatbot.chat.ledger import Amount, Decide, Ledger, Reservation
 from chatbot.chat.reply import Reply
 from chatbot.chat.usage import Bill, Call, bill_of, calls_in
 from chatbot.config import BudgetSettings
 from chatbot.errors import BudgetExceeded, ContextTooLong, ModelError, ModelTimeout, RequestRefused
 from chatbot.memory import SessionHandle
 from chatbot.memory.record import utc_now
-from chatbot.messages import CallOptions, Delta, Finished, Message, TextDelta, ToolSpec
+from chatbot.messages import CallOptions, Delta, Finished, Message, TextDelta, ToolSpec, Usage
 from chatbot.models.base import Model
+from chatbot.models.rerank import Reranker
+from chatbot.models.tokens import estimate_text
 from chatbot.stores.errors import StoreError
 from chatbot.stores.observation import Observation
 from chatbot.stores.records import format_time
@@ -32,7 +34,7 @@ from chatbot.stores.span import Span, observed, present_observer, span
 
 logger = logging.getLogger(__name__)
 
-Purpose = Literal["chat", "title", "answer", "extract", "reconcile", "summarize", "doctor"]
+Purpose = Literal["chat", "title", "answer", "extract", "reconcile", "summarize", "doctor", "rerank"]
 
 _LONGEST_REPLY = 200_000
 """Characters after which `ask` breaks off a reply that does not end."""
@@ -113,7 +115,8 @@ class Calls:
         most, reservation = await self._reserve(purpose, prompt_tokens, reply_tokens or self._reply_tokens)
         reply, began = Reply(), time.monotonic()
         with observed(self._observer):
-            work = span("call", operation="chat", model=self.model.name, purpose=purpose, max_tokens=most)
+            model = {"model": self.model.name, "server": self.model.server}
+            work = span("call", operation="chat", purpose=purpose, max_tokens=most, **model)
         try:
             stream = self.model.stream(
                 messages, tools=tools, max_output_tokens=most, json_schema=schema, options=options
@@ -178,6 +181,31 @@ class Calls:
         calls, self.made = self.made, []
         await self._session.receipt_append(line | {"calls": [call.as_json() for call in calls]})
 
+    async def rerank(self, reranker: Reranker, question: str, texts: Sequence[str]) -> list[float]:
+        """Return how well each text answers the question, by one call, purpose `rerank`.
+
+        Raises `BudgetExceeded` before the call, and the model's `ModelError`.
+        """
+        tokens, price = sum(map(estimate_text, (question, *texts))), reranker.usd_per_call
+
+        def decide(day: Bill, session: Bill) -> Amount:
+            for limit in self._limits(day, session):
+                needed = tokens if limit.unit == "tokens" else price
+                if needed is None or needed > limit.left:
+                    raise limit.refusal()
+            return Amount(tokens, price or 0.0)
+
+        reservation = await self._reservation("rerank", decide) if self._limits(Bill(), Bill()) else None
+        began = time.monotonic()
+        try:
+            with observed(self._observer), span("call", operation="rerank", model=reranker.name, purpose="rerank"):
+                found = await reranker.rank(question, texts)
+        except BaseException:
+            await asyncio.shield(self._settle(reservation))
+            raise
+        await self._billed("rerank", reranker.name, found.usage, began, reservation)
+        return found.scores
+
     async def _whole(self, stream: AsyncGenerator[Delta, None]) -> str:
         text = ""
         try:
@@ -211,13 +239,17 @@ class Calls:
             cost = 0.0 if price is None else prompt_tokens * price.input_usd + most * price.output_usd
             return Amount(prompt_tokens + most, cost)
 
+        reservation = await self._reservation(purpose, decide)
+        return most, reservation
+
+    async def _reservation(self, purpose: Purpose, decide: Decide) -> Reservation:
+        """Reserve what `decide` returns. Raises what it raises, and `BudgetExceeded` where that cannot be written."""
         now, spent = self.clock(), await self._spent_in_session()
         try:
             session_id = "" if self._session is None else self._session.id
-            reservation = await self._ledger.reserve(session_id, decide, purpose=purpose, at=now, spent=spent)
+            return await self._ledger.reserve(session_id, decide, purpose=purpose, at=now, spent=spent)
         except StoreError as error:
             raise BudgetExceeded(f"the budget cannot be checked, so the call was not made: {error}") from error
-        return most, reservation
 
     def _limits(self, day: Bill, session: Bill) -> list[Limit]:
         own = self._own_budget
@@ -232,10 +264,14 @@ class Calls:
     async def _bill(
         self, purpose: Purpose, prompt_tokens: int, reply: Reply, began: float, reservation: Reservation | None
     ) -> None:
-        seconds = time.monotonic() - began
         usage = reply.finished.usage if reply.finished else await self.model.usage_of(prompt_tokens, reply.written)
+        await self._billed(purpose, self.model.name, usage, began, reservation)
+
+    async def _billed(
+        self, purpose: Purpose, model: str, usage: Usage, began: float, reservation: Reservation | None
+    ) -> None:
         session = "" if self._session is None else self._session.id
-        call = Call(self.clock(), session, purpose, self.model.name, usage, seconds)
+        call = Call(self.clock(), session, purpose, model, usage, time.monotonic() - began)
         self.made.append(call)
         await self._settle(reservation, call)
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from chatbot.chat.client import NO_CLIENT, ClientRequest
 from chatbot.chat.dialogue import USER
-from chatbot.chat.episode import summarize_episode, take_back_episode
 from chatbot.chat.events import Alone, Publisher
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.prompt import PromptBundle
@@ -21,8 +20,10 @@ from chatbot.chat.turn_memory import TurnMemory
 from chatbot.chat.usage import Bill, bill_of, calls_in
 from chatbot.chat.window import Window
 from chatbot.memory import SessionHandle
+from chatbot.memory.episode import summarize_episode, take_back_episode
 from chatbot.memory.record import new_id, utc_now
 from chatbot.models.base import Model
+from chatbot.models.rerank import Reranker
 from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import InvalidValue, StoreError, UnsupportedOperation
 from chatbot.stores.loops import LoopsLock
@@ -61,6 +62,7 @@ class Chat:
         publisher: Publisher | None = None,
         clock: Callable[[], datetime] = utc_now,
         observer: Observer | None = None,
+        reranker: Reranker | None = None,
     ) -> None:
         self._conversation = Conversation(
             model,
@@ -72,6 +74,7 @@ class Chat:
             clock,
             Window(rules.settings.window_entries),
             TurnMemory.of(session, rules.settings, clock),
+            reranker,
         )
         self._order = LoopsLock() if session is None else session.turn_order
         self._order_here = LoopsLock() if session is None else session.turn_order.here

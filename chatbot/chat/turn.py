@@ -31,7 +31,6 @@ from chatbot.chat.dialogue import (
     unanswered,
     without_answers,
 )
-from chatbot.chat.episode import summarize_episode
 from chatbot.chat.events import (
     CHOOSE,
     EXCHANGE,
@@ -56,10 +55,13 @@ from chatbot.chat.window import Window
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ModelError, without_folders
 from chatbot.memory import SessionHandle
+from chatbot.memory.episode import summarize_episode
 from chatbot.memory.memorability import Memorability
+from chatbot.memory.recall import Recalled as Hit
 from chatbot.memory.redaction import redact
 from chatbot.messages import Delta, ReasoningDelta, TextDelta, ToolCall, ToolSpec
 from chatbot.models.base import Model
+from chatbot.models.rerank import Reranker
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.records import TranscriptEntry
@@ -89,6 +91,8 @@ class Rules:
     settings: AgentSettings
     budget: BudgetSettings
     max_output_tokens: int
+    candidates: int = 50
+    """How many memories a reranker ranks."""
 
 
 @dataclass(slots=True)
@@ -104,6 +108,7 @@ class Conversation:
     clock: Callable[[], datetime]
     window: Window
     memory: TurnMemory | None
+    reranker: Reranker | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +173,7 @@ class Turn:
         self._tools = conversation.tools
         self._window = conversation.window
         self._memory = conversation.memory
+        self._reranker = conversation.reranker
         self._publisher = conversation.publisher
         self._clock = conversation.clock
         self._receipt = receipt
@@ -456,11 +462,33 @@ class Turn:
         choose = self._publisher.find(CHOOSE)
         try:
             return await self._memory.recall(
-                event.said, since=event.since, most_tokens=event.most_tokens, choose=choose
+                event.said,
+                since=event.since,
+                most_tokens=event.most_tokens,
+                choose=choose,
+                rank=self._ranked if self._reranker is not None and not self._is_dry_run else None,
+                candidates=self._rules.candidates,
             )
         except StoreError as error:
             self._notice(f"memory cannot be searched, so this turn goes without it: {error}")
             return None
+
+    async def _ranked(self, question: str, hits: Sequence[Hit]) -> Sequence[Hit]:
+        """Rank what is recalled by the reranker; as it is, where that fails, which is reported.
+
+        Only public memories are sent; others stay behind those.
+        """
+        sent = [each for each in hits if each.observation is not None and each.observation.sensitivity == "public"]
+        if self._reranker is None or len(sent) < 2:
+            return hits
+        texts = [each.observation.text() for each in sent if each.observation is not None]
+        try:
+            scores = await self._calls.rerank(self._reranker, question, texts)
+        except (ModelError, BudgetExceeded) as error:
+            self._notice(f"memories are ranked without {self._reranker.name}: {error}")
+            return hits
+        best = sorted(range(len(sent)), key=lambda number: -scores[number])
+        return [*(sent[number] for number in best), *(each for each in hits if each not in sent)]
 
     async def _prompt_extras(self, recalled: Recalled) -> PromptExtras:
         summary = ""

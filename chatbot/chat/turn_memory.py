@@ -38,6 +38,8 @@ _NEAR = 20
 _DEFAULT = Memorability()
 Choose = Callable[[SessionHandle, Sequence[Hit], int, datetime], Awaitable[Sequence[Hit]]]
 """Picks at most so many of a session's hits for a prompt of now."""
+Rank = Callable[[str, Sequence[Hit]], Awaitable[Sequence[Hit]]]
+"""Ranks hits by a question again."""
 _TASKS_SHOWN = 3
 _LASTING: tuple[Type, ...] = ("decision", "preference", "identity")
 _CLOSE = 2
@@ -144,24 +146,36 @@ class TurnMemory:
         return cls(session, settings, clock, session)
 
     async def recall(
-        self, said: Sequence[str], *, since: datetime | None, most_tokens: int, choose: Choose | None = None
+        self,
+        said: Sequence[str],
+        *,
+        since: datetime | None,
+        most_tokens: int,
+        choose: Choose | None = None,
+        rank: Rank | None = None,
+        candidates: int = 0,
     ) -> Recalled:
         """Recall rows about the user's last messages; `said` ends with the one to be answered.
 
         Rows that the window shows from `since` on are left out, and so are rows that the last block shows whole, for
         the model still sees them. In the first turn of a session open tasks come first, in places of their own, and
         titles of lasting rows come last, as far as the settings ask for them.
-        `choose` picks among twice as many hits as there are places; without it the best are taken.
+        `rank` ranks that many `candidates` again. `choose` picks among twice as many hits as there are places; without
+        it the best are taken.
         """
         if not self._settings.recall_rows:
             return Recalled()
         most = self._settings.recall_rows
         await self._drop_outdated()
         exclude = {*await self._shown(since), *await self._own_summaries(), *self.before.whole}
-        recollection = await self._recollection(said, most if choose is None else 2 * most, exclude)
+        places = most if choose is None else 2 * most
+        recollection = await self._recollection(said, max(places, candidates) if rank else places, exclude)
         hits = recollection.hits
+        if rank is not None and said:
+            hits = tuple(await rank(said[-1], hits))[:places]
         if choose is not None and self._transcript is not None:
             hits = tuple(await choose(self._transcript, hits, most, self._clock()))
+        if choose is not None or rank is not None:
             hits = tuple(sorted(hits, key=lambda each: each.changed_at is not None and not each.row.dated))
         rows = [(each.observation, each.score) for each in hits if each.observation is not None]
         index: Sequence[Observation] = ()

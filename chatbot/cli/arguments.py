@@ -475,8 +475,9 @@ def _add_storage(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     storage = _command(
         commands,
         "storage",
-        "create the tables of a database",
+        "create tables of a database; copy an identity",
         "storage migrate --url postgresql://owner@db.example.org/chatbot --role chatbot_server",
+        "storage copy identities/ada/memory env:DATABASE_URL",
     )
     actions = storage.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
     migrate = add_action(actions, "migrate", "create or update the tables of [storage] url", "storage migrate")
@@ -485,6 +486,16 @@ def _add_storage(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     migrate.add_argument("--role", metavar="NAME", default="", help="role that servers use: let it use the tables")
     migrate.add_argument("--citus", action="store_true", help="print how Citus distributes the tables, change nothing")
+    copy = add_action(
+        actions,
+        "copy",
+        "copy an identity between files and a database",
+        "storage copy identities/ada/memory env:DATABASE_URL",
+        "storage copy 'postgresql://db.example.org/chatbot#ada' backup/ada",
+    )
+    where = "memory folder, or URL with #identity, or env:VARIABLE"
+    copy.add_argument("source", metavar="FROM", help=where)
+    copy.add_argument("target", metavar="TO", help="the same; what is there already is compared, and never deleted")
 
 
 def _add_usage(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

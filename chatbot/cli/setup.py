@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,17 @@ from chatbot.cli.exits import Exit
 from chatbot.cli.keys import read_key
 from chatbot.cli.models import cells, price
 from chatbot.cli.output import ask_line, is_yes, say, say_json, say_table, waiting, warn
-from chatbot.config import Settings, renamed
+from chatbot.config import ModelSettings, ProviderSettings, Settings, renamed
 from chatbot.errors import ModelError
 from chatbot.models import open_model
 from chatbot.models.catalog import SUGGESTED, CatalogModel, described, local_model
+from chatbot.models.failures import unknown_provider
 from chatbot.models.gguf import EMBEDDED, PREFIX
 from chatbot.models.keys import store_key
 from chatbot.models.nearby import ModelServer, find_servers
-from chatbot.models.provider import key_place
+from chatbot.models.provider import Provider, key_place
 from chatbot.models.weights import SMOLLM2
-from chatbot.providers import provider_of
+from chatbot.providers import OURS, known_providers, provider_of
 from chatbot.stores.errors import InvalidValue
 
 _SCOPE = "keys in the environment, and Ollama, LM Studio, vLLM and llama.cpp on this machine"
@@ -115,11 +116,23 @@ async def _usable(args: argparse.Namespace, name: str, *, can_ask: bool) -> str:
     needs_key = provider in SUGGESTED and not key_place(provider, config.providers)
     if needs_key and can_ask and is_yes(f"{provider} needs a key; store one now?"):
         store_key(provider, read_key(provider))
-    async with open_model(renamed(config.model, name), config.providers) as model:
-        try:
-            await model.check()
-        except ModelError as error:
-            return str(error)
+    return await _problem(renamed(config.model, name), config.providers)
+
+
+async def _problem(settings: ModelSettings, providers: Mapping[str, ProviderSettings]) -> str:
+    """Return why the model cannot be called; empty if nothing is known against it. Loads no LiteLLM."""
+    provider = Provider.of(settings, providers)
+    try:
+        if provider.name in OURS:
+            async with open_model(settings, providers) as model:
+                await model.check()
+        elif provider.kind not in known_providers():
+            raise unknown_provider(settings.name)
+        else:
+            provider.check_before_call()
+            provider.address()
+    except ModelError as error:
+        return str(error)
     return ""
 
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from dataclasses import asdict
+from pathlib import Path
 
 from chatbot.cli.exits import Exit
-from chatbot.cli.output import say, say_json
-from chatbot.config import from_variable
+from chatbot.cli.output import progress, say, say_json
+from chatbot.config import Config, from_variable
 from chatbot.errors import ConfigError
 from chatbot.runtime import Options, Setup
 from chatbot.stores.backends import distribution_of_tables, migrate
-from chatbot.stores.home import Address, parse_address
+from chatbot.stores.home import Address, Home, parse_address, parse_home
 
 
 async def run(args: argparse.Namespace) -> Exit:
-    """Create or update the tables, or print how Citus should distribute them."""
+    """Create or update the tables, print how Citus should distribute them, or copy an identity."""
+    if args.action == "copy":
+        return await _copy(args)
     if args.citus:
         say("\n".join(distribution_of_tables()))
         return Exit.OK
@@ -28,6 +32,29 @@ async def run(args: argparse.Namespace) -> Exit:
     if args.role:
         say(f"{args.role} may use them")
     return Exit.OK
+
+
+async def _copy(args: argparse.Namespace) -> Exit:
+    from chatbot.transfer.storage_copy import copy_storage
+
+    source, target = (_home(text, args.identity) for text in (args.source, args.target))
+
+    with progress("copying") as tell:
+        done = await copy_storage(source, target, tell)
+    if args.json:
+        say_json({"from": str(source), "to": str(target), **asdict(done)})
+        return Exit.OK
+    say(
+        f"copied {done.sessions:,} sessions, {done.events:,} changes of memory and {done.lines:,} other lines; "
+        f"{done.unchanged:,} were there already. Both say the same: {done.digest}"
+    )
+    return Exit.OK
+
+
+def _home(text: str, identity: str | None) -> Home:
+    home = parse_home(from_variable(text, "the storage"))
+    is_named = isinstance(home, Path) or "#" in text
+    return home if is_named or not isinstance(home, Address) else home.of(identity or Config().identity)
 
 
 def _address(args: argparse.Namespace) -> Address:

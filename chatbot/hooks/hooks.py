@@ -22,6 +22,7 @@ from chatbot.hooks.bus import Bus, Subscription
 from chatbot.hooks.failures import Failures
 from chatbot.hooks.hook import Capabilities, Hook, HookContext
 from chatbot.hooks.plugins import HookPlan, planned_hooks
+from chatbot.hooks.requests import Retrieve, Update, answered
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.record import utc_now
 from chatbot.memory.scope import MemoryEvent
@@ -80,11 +81,16 @@ class Hooks(Publisher, AsyncResource):
         self._sessions: dict[str, tuple[SessionHandle, datetime]] = {}
 
     async def publish(self, event: Any, step: Step | None = None) -> Sequence[object]:
-        """Call the hooks and the turn's own step, and return their answers. Raises nothing."""
+        """Call the hooks and the turn's own step, and return their answers. Raises nothing.
+
+        A request to memory is answered by memory alone; hooks hear of what it did as of any other operation.
+        """
         with observed(self._observer):
             if self._hooks is None:
                 for name, why in self._open():
                     await self.bus.note_failure(name, _Making(), why)
+            if isinstance(event, Retrieve | Update):
+                return [await answered(event)]
             return await self.bus.publish(event, step)
 
     def find(self, capability: str) -> Any | None:

@@ -14,14 +14,14 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from chatbot.chat.dialogue import ASSISTANT, USER
-from chatbot.chat.episode import READ_AT_ONCE
 from chatbot.chat.events import SESSION_END, TURN_END, SessionEnd, TurnEnd
-from chatbot.chat.forgotten import without_forgotten
 from chatbot.hooks.capture import can_write
 from chatbot.hooks.episode import SUMMARY
 from chatbot.hooks.hook import Hook, HookContext, PerSession
 from chatbot.memory import SessionHandle
+from chatbot.memory.episode import READ_AT_ONCE
 from chatbot.memory.exchanges import without_blocks
+from chatbot.memory.forgotten import without_forgotten
 from chatbot.memory.redaction import redact
 from chatbot.memory.telling import closes, is_decision, is_open, is_small_talk, tells
 from chatbot.stores.access import SENSITIVITIES

@@ -25,12 +25,14 @@ _MOST_ENTRIES = 100
 TEMPLATES = [
     types.ResourceTemplate(
         name="session",
+        title="Session",
         uri_template="chatbot://sessions/{id}",
         description=f"The end of what was said in a session: {FRAME}.",
         mime_type=JSON,
     ),
     types.ResourceTemplate(
         name="memory",
+        title="Memory",
         uri_template="chatbot://memories/{id}",
         description=f"One remembered thing in full: {FRAME}.",
         mime_type=JSON,

@@ -1,4 +1,4 @@
-"""What a client of the MCP server can do: the tools and resources of one agent of one identity.
+"""What a client of the MCP server can do: the tools, resources and prompts of one agent of one identity.
 
 Each request is seen with the least of two clearances: that of the start, and that of whoever asks. A call is a model's:
 it may read and write, and nothing that whoever asks may not.
@@ -18,10 +18,12 @@ from mcp.server import Server, ServerRequestContext
 
 from chatbot.chat.memory_tools import FRAME, agent_context, agent_tools
 from chatbot.errors import ToolError
+from chatbot.mcp.answers import answer_schema
 from chatbot.mcp.errors import code_of, told
+from chatbot.mcp.prompts import PROMPTS, Prompts
 from chatbot.mcp.resources import JSON, TEMPLATES, Resources
 from chatbot.memory import MemorySystem
-from chatbot.operation import Table
+from chatbot.operation import Operation, Table
 from chatbot.operations import OPERATIONS
 from chatbot.server.callers import Caller
 from chatbot.stores.access import TOOL_RIGHTS
@@ -50,6 +52,7 @@ def server_for(memory: MemorySystem, agent: str, table: Table = OPERATIONS) -> S
     surface = _Surface(memory, agent, table)
     return Server(
         "chatbot",
+        title="Memory",
         version=version("chatbot-runtime"),
         instructions=INSTRUCTIONS,
         on_list_tools=surface.list_tools,
@@ -57,6 +60,9 @@ def server_for(memory: MemorySystem, agent: str, table: Table = OPERATIONS) -> S
         on_list_resources=surface.list_resources,
         on_list_resource_templates=surface.list_templates,
         on_read_resource=surface.read_resource,
+        on_list_prompts=surface.list_prompts,
+        on_get_prompt=surface.get_prompt,
+        on_completion=surface.complete,
     )
 
 
@@ -67,6 +73,7 @@ class _Seen:
         context = agent_context(memory, agent)
         self.tools = {tool.spec.name: tool for tool in agent_tools(context, table)}
         self.resources = Resources(context, self.tools)
+        self.prompts = Prompts(context, self.tools)
 
     async def answer(self, name: str, arguments: dict[str, Any]) -> str:
         if name not in self.tools:
@@ -82,6 +89,7 @@ class _Surface:
     def __init__(self, memory: MemorySystem, agent: str, table: Table) -> None:
         self._memory = memory
         self._table = table
+        self._operations = {each.tool: each for each in table if each.tool}
         self._agent = agent
         self._seen: OrderedDict[Caller | None, _Seen] = OrderedDict()
 
@@ -96,15 +104,17 @@ class _Surface:
         return self._seen[caller]
 
     async def list_tools(self, context: Context, _: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_listed(tool) for tool in self._for(context).tools.values()])
+        tools = self._for(context).tools
+        return types.ListToolsResult(tools=[_listed(tool, self._operations[name]) for name, tool in tools.items()])
 
     async def call_tool(self, context: Context, asked: types.CallToolRequestParams) -> types.CallToolResult:
         """The answer of the tool; what went wrong is an answer too, which the model can read."""
         try:
-            text, is_error = await self._for(context).answer(asked.name, asked.arguments or {}), False
+            text = await self._for(context).answer(asked.name, asked.arguments or {})
         except Exception as error:  # noqa: BLE001 - the boundary: whatever it is, the client hears no more than `told`
-            text, is_error = json.dumps({"error": told(error)}, ensure_ascii=False), True
-        return types.CallToolResult(content=[types.TextContent(text=text)], is_error=is_error)
+            text = json.dumps({"error": told(error)}, ensure_ascii=False)
+            return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
+        return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=json.loads(text))
 
     async def list_resources(
         self, context: Context, asked: types.PaginatedRequestParams | None
@@ -122,17 +132,28 @@ class _Surface:
         contents = types.TextResourceContents(uri=asked.uri, mime_type=JSON, text=text)
         return types.ReadResourceResult(contents=[contents])
 
+    async def list_prompts(self, _: Context, __: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
+        return types.ListPromptsResult(prompts=PROMPTS)
+
+    async def get_prompt(self, context: Context, asked: types.GetPromptRequestParams) -> types.GetPromptResult:
+        return await _or_refused(self._for(context).prompts.get(asked.name, asked.arguments or {}))
+
+    async def complete(self, context: Context, asked: types.CompleteRequestParams) -> types.CompleteResult:
+        return types.CompleteResult(completion=await _or_refused(self._for(context).prompts.complete(asked)))
+
 
 def _memory_for(memory: MemorySystem, caller: Caller | None) -> MemorySystem:
     return memory.cleared_for(rights=TOOL_RIGHTS) if caller is None else caller.memory_of(memory, TOOL_RIGHTS)
 
 
-def _listed(tool: Tool) -> types.Tool:
+def _listed(tool: Tool, operation: Operation) -> types.Tool:
     effect = tool.effect
     return types.Tool(
         name=tool.spec.name,
+        title=operation.summary,
         description=tool.spec.description,
         input_schema=tool.spec.parameters,
+        output_schema=answer_schema(operation),
         annotations=types.ToolAnnotations(
             read_only_hint=effect.reads_only,
             destructive_hint=effect.destroys,

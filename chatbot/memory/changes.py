@@ -359,7 +359,24 @@ def _replaces(old: Clause, new: Clause, *, own: bool) -> bool:
         return new.changes
     if old.verb != new.verb or old.verb not in _ONE_AT_A_TIME or not old.said or not new.said:
         return False
+    if not new.changes and _kind_of(old.text).isdisjoint(_kind_of(new.text)):
+        return False  # where a thing is and how old it is are both so
     return len(old.said & new.said) < max(len(old.said), len(new.said))
+
+
+_TELLS = {
+    "place": re.compile(r"\b(?:in|at|on|behind|under|near|above|below|next to|from)\b", re.IGNORECASE),
+    "number": re.compile(
+        r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|noon|midnight|half|quarter)\b",
+        re.IGNORECASE,
+    ),
+    "doer": re.compile(r"\bby\b", re.IGNORECASE),
+}
+
+
+def _kind_of(text: str) -> frozenset[str]:
+    """The kinds of things that a clause tells: a place, a number, who does it; else something of its own."""
+    return frozenset(kind for kind, found in _TELLS.items() if found.search(text)) or frozenset({"other"})
 
 
 def _is_near(old: Clause, new: Clause, *, own: bool) -> bool:

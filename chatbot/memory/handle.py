@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from chatbot.errors import SessionError
 from chatbot.memory.catalog import SessionCatalog
+from chatbot.memory.episode import SUMMARY_KEYS, summarize_episode
 from chatbot.memory.memory import Memory
 from chatbot.memory.record import SessionRecord
 from chatbot.memory.scope import Caller, Scope
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from chatbot.memory.system import MemorySystem
 
 WORKING_MEMORY = "working_memory"
-SUMMARY_KEYS = ("episode_summary", "episode_told")
-"""The keys of summaries of a transcript; they are made anew where they are missing."""
 _TURN_RIGHTS: frozenset[Right] = frozenset({"read", "write", "erase"})
 _NOTED_FOR = timedelta(minutes=1)
 
@@ -187,6 +186,14 @@ class SessionHandle(Memory, spans=False):
         """How many entries are still known, archived ones included; where roles are named, how many of those."""
         self.check("read")
         return await self._keeper(TranscriptStore).transcript_count(self._ref, roles)
+
+    async def summarize_episode(self) -> str:
+        """The transcript in at most 24 lines, chosen by rule: decisions, open items, what is rare. Writes nothing.
+
+        Empty where nothing was said, or the session keeps no key-value entries.
+        """
+        self.check("read")
+        return await summarize_episode(self, self._clock(), save=False)
 
     async def transcript_stamp(self) -> str:
         """What differs whenever the transcript has changed; empty where only reading it would tell."""

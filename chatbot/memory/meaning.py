@@ -310,7 +310,8 @@ class Meaning(AsyncResource):
         return found
 
     def _span(self) -> Span:
-        return span("call", operation="embeddings", model=self._embedder.name, purpose="embed")
+        model = {"model": self._embedder.name, "server": self._embedder.server}
+        return span("call", operation="embeddings", purpose="embed", **model)
 
     def _everything(self) -> View:
         asked = frozenset({"public"} if self._embedder.sends_away else SENSITIVITIES)

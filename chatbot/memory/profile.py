@@ -11,9 +11,10 @@ became known. `as_of` asks for what was true at a time, `known_at` for what was 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from chatbot.memory.profile_lines import (
     CATEGORY,
@@ -154,7 +155,11 @@ class Profiles(Writing, Scoped):
         rows = await scope.rows(wanted, view=scope.view(SENSITIVITIES), order="updated")
         old = next((row for row in rows if row.principal == scope.principal), None)
         metadata = {**(draft.pop("metadata", None) or {}), OWN_KEY: key}
-        given = Draft(title=title, metadata=metadata, **{_place(old, metadata): old.id if old else None}, **draft)
+        given = Draft(title=title, metadata=metadata, **draft)
+        if old is not None and all(old.metadata.get(name, value) == value for name, value in metadata.items()):
+            given = replace(given, supersedes=old.id)
+        elif old is not None:  # rows of different metadata do not supersede each other
+            given = replace(given, forgets=old.id)
         [kept] = await keep(scope, [given])
         return kept
 
@@ -170,12 +175,6 @@ class Profiles(Writing, Scoped):
         if not found:
             raise _unknown(slot)
         return found
-
-
-def _place(old: Observation | None, metadata: Mapping[str, Any]) -> Literal["supersedes", "forgets"]:
-    """How a row takes the place of another: rows of different metadata do not supersede each other."""
-    is_alike = old is None or all(old.metadata.get(name, value) == value for name, value in metadata.items())
-    return "supersedes" if is_alike else "forgets"
 
 
 def _slot_name(slot: str) -> str:

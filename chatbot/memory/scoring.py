@@ -208,9 +208,10 @@ def scored(
     weights = tuple(getattr(profile, name) for name in _WEIGHED)
     rows = []
     for each, candidate in found.rows.items():
-        own, dated = raises[each], found.dated.get(each, 0.0)
+        own, dated = raises[each], found.dated.get(each, 0.0) if found.dated else 0.0
         evidence = scale * (own.lexical + spread * own.spill) + DATED * dated
-        evidence += meaning_weight * windows.get(each, 0.0)
+        if windows:
+            evidence += meaning_weight * windows.get(each, 0.0)
         weighed = (
             saturated(evidence + scale * spread * own.session),
             recency(candidate, profile, now) if profile.recency else 0.0,  # what counts nothing is not computed

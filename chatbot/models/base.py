@@ -31,6 +31,8 @@ class Model(AsyncResource):
     """Name in receipts and bills, shown to guests: the configured name, without folders of files."""
     supports_tools: bool = True
     """True if the model supports tools."""
+    server: str = ""
+    """Address or host of the provider, where there is one and it is known."""
     disclosure: Disclosure = Disclosure()
     """Limits on memories sent to the provider."""
 
@@ -42,6 +44,10 @@ class Model(AsyncResource):
     def loading(self) -> str:
         """What has to be loaded before the next call, such as a library; empty if nothing has to."""
         return ""
+
+    async def ready(self) -> None:
+        """Wait until a call needs to load nothing more. Never raises: what is wrong is told by the first call."""
+        self.warm()
 
     async def check(self) -> None:
         """Raise the `ModelError` that a call is sure to raise, as far as that is known without calling anyone."""

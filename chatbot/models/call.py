@@ -92,6 +92,6 @@ def _steady(stream: Any) -> Any:
     It begins to iterate over the client's stream anew for each, and that of OpenAI's client makes a generator for it.
     """
     source = getattr(stream, "completion_stream", None)
-    if hasattr(source, "__anext__") and inspect.isasyncgenfunction(type(source).__aiter__):
+    if hasattr(source, "__anext__") and inspect.isasyncgenfunction(getattr(type(source), "__aiter__", None)):
         stream.completion_stream = _Steady(source)
     return stream

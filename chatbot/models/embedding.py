@@ -78,6 +78,7 @@ class LiteLLMEmbedder(Embedder):
     ) -> None:
         self.name = settings.model
         self.provider = Provider.of(settings, providers)
+        self.server = self.provider.server()
         self.batch = settings.batch
         self._settings = settings
         self._first_pause_s = first_pause_s

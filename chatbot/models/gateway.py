@@ -46,6 +46,7 @@ class LiteLLMModel(Model):
     ) -> None:
         self.name = settings.name
         self.provider = Provider.of(settings, providers)
+        self.server = self.provider.server()
         self.disclosure = self.provider.disclosure
         self._settings = settings
         self._first_pause_s = first_pause_s
@@ -60,6 +61,10 @@ class LiteLLMModel(Model):
     def loading(self) -> str:
         """LiteLLM, until it is imported."""
         return "" if late.is_loaded() else "LiteLLM"
+
+    async def ready(self) -> None:
+        """See `Model`: LiteLLM is imported, and the client that it calls providers with."""
+        await late.loaded()
 
     async def check(self) -> None:
         """Raise an error if the provider is unknown or its key is missing."""

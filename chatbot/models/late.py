@@ -14,6 +14,7 @@ import os
 import sys
 import threading
 from concurrent.futures import Future
+from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from types import ModuleType
 from typing import Any
@@ -62,6 +63,13 @@ async def litellm() -> ModuleType:
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         raise ProviderFailed(f"litellm cannot be imported ({reason}): reinstall chatbot-runtime") from error
+
+
+async def loaded() -> None:
+    """Wait until the module is imported, and the client that providers are called with. Never raises."""
+    with suppress(ProviderFailed):
+        await litellm()
+        await asyncio.to_thread(importlib.import_module, _CLIENT)
 
 
 class _ImportThread(threading.Thread, MetaPathFinder):

@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import PurePath
 from types import ModuleType
 from typing import Any
 
 from chatbot.config import ModelSettings, ProviderSettings
+from chatbot.errors import ChatbotError
 from chatbot.messages import CallOptions, Message, ToolSpec
 from chatbot.models import late
 from chatbot.models.base import JsonMode, Price
@@ -41,6 +43,13 @@ class LocalModel(LiteLLMModel):
     def loading(self) -> str:
         """LiteLLM or the weights, until they are loaded."""
         return super().loading or ("" if self._engine.is_loaded else self.name)
+
+    async def ready(self) -> None:
+        """See `Model`: the weights are loaded, too."""
+        self.warm()
+        await super().ready()
+        with suppress(ChatbotError):
+            await self._engine.window()
 
     async def check(self) -> None:
         """Raise an error if the weights or the engine are missing."""

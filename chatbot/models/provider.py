@@ -31,6 +31,7 @@ from chatbot.providers import (
     WITH_KEY,
     WITH_LOGIN,
     WITHOUT_ADDRESS,
+    home_of,
     is_own_address,
     known_providers,
     nearest_to,
@@ -136,6 +137,13 @@ class Provider:
                 raise UnknownModel(f"{self.model} needs an address: set api_base in {self._place}, or {variable}")
             return os.environ[variable]
         return ""
+
+    def server(self) -> str:
+        """The address or host that is called, as far as it is known; for telemetry, so it raises nothing."""
+        try:
+            return self.address() or home_of(self.kind)
+        except UnknownModel:
+            return ""
 
     def headers(self) -> dict[str, str]:
         """The headers to send. Raises `AccessDenied` for a variable that is not set."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from itertools import combinations
 from typing import Annotated, Any, get_args, get_origin
 
 from fastapi import APIRouter, Body, Path, Query
@@ -14,7 +14,7 @@ from pydantic import Field, create_model
 from chatbot import operation as kinds
 from chatbot.memory.record import LONGEST_TITLE
 from chatbot.operation import LEFT_OUT, REQUIRED, NoSuchPage, Operation, Parameter, Part
-from chatbot.operations import OPERATIONS, Context
+from chatbot.operations import Context
 from chatbot.server import values
 from chatbot.server.dependencies import VisitHere
 from chatbot.server.lists import RANK, Page, gone
@@ -60,29 +60,37 @@ _IN_BODY = {
     kinds.Share: values.Share,
     kinds.Tokens: values.Tokens,
 }
+
+
+def _none_of(*schemas: dict[str, Any]) -> dict[str, Any]:
+    """None of the schemas. `not` this says at least one, and generated clients do not make a class of each."""
+    return {"allOf": [{"not": each} for each in schemas]}
+
+
+def _given(*names: str) -> dict[str, Any]:
+    return {"required": [*names], "properties": {name: {"type": "string"} for name in names}}
+
+
 _SOMETHING = {
-    "anyOf": [
+    "not": _none_of(
         *({"required": [name], "properties": {name: {"pattern": values.VISIBLE}}} for name in ("title", "narrative")),
         {"required": ["facts"], "properties": {"facts": {"contains": {"pattern": values.VISIBLE}}}},
-    ]
+    )
 }
-_ONE_WAY = {
-    "oneOf": [
-        {"required": [name], "properties": {name: {"type": "string"}}} for name in ("session_id", "person", "source")
-    ]
-}
+_WAYS = ("session_id", "person", "source")
+_ONE_WAY = {"not": {"anyOf": [_none_of(*map(_given, _WAYS)), *(_given(*each) for each in combinations(_WAYS, 2))]}}
 _RULES: dict[str, dict[str, Any]] = {"Draft": _SOMETHING, "PurgeTarget": _ONE_WAY}
 """What else the document says of a body: rules over several of its fields, which the operation checks."""
 
 
-def router_of(operations: Iterable[Operation]) -> APIRouter:
-    """Return the routes of all operations that have one."""
-    return _bound(tuple(each for each in operations if each.http))[0]
+_bodies: dict[tuple[str, frozenset[str]], type[Given]] = {}
+"""Models of bodies by name and fields: FastAPI would rename two of one name."""
 
 
-def body_of(name: str) -> type[Given]:
-    """Return the model of the body of that name, for routes that take several of them."""
-    return _bound(tuple(each for each in OPERATIONS if each.http))[1][name]
+def body_of(operation: Operation) -> type[Given]:
+    """The model of an operation's body, for routes that take several of them."""
+    path = operation.http.split()[1]
+    return _body(operation, {name: each for name, each in operation.at("http").items() if f"{{{name}}}" not in path})
 
 
 def given_in(operation: Operation, body: Given) -> dict[str, Any]:
@@ -91,17 +99,17 @@ def given_in(operation: Operation, body: Given) -> dict[str, Any]:
     return {offered[name].name: _checked(offered[name], value) for name, value in _said(body, offered).items()}
 
 
-@lru_cache(maxsize=2)  # making the models of all bodies takes as long as the rest of a server
-def _bound(operations: tuple[Operation, ...]) -> tuple[APIRouter, dict[str, type[Given]]]:
+def router_of(operations: Iterable[Operation]) -> APIRouter:
+    """Return the routes of all operations that have one."""
     router = APIRouter()
-    bodies: dict[str, type[Given]] = {}
-    for operation in sorted(operations, key=lambda each: "{" in each.http):
+    routed = (operation for operation in operations if operation.http)
+    for operation in sorted(routed, key=lambda each: "{" in each.http):
         method, path = operation.http.split()
         is_of_sessions = path.startswith(_SESSIONS)
         shown = _Shown.of(operation)
         router.add_api_route(
             path,
-            _endpoint(operation, shown, bodies),
+            _endpoint(operation, shown),
             methods=[method],
             name=operation.name,
             summary=operation.summary,
@@ -111,7 +119,7 @@ def _bound(operations: tuple[Operation, ...]) -> tuple[APIRouter, dict[str, type
             response_model=shown.model,
             status_code=204 if shown.model is None else 201 if method == "POST" and operation.effect == "adds" else 200,
         )
-    return router, bodies
+    return router
 
 
 class _Shown:
@@ -158,7 +166,7 @@ def _takes_one(operation: Operation) -> bool:
     return any(each.is_list and f"{{{name}}}" in operation.http for name, each in operation.at("http").items())
 
 
-def _endpoint(operation: Operation, shown: _Shown, bodies: dict[str, type[Given]]) -> Callable[..., Any]:
+def _endpoint(operation: Operation, shown: _Shown) -> Callable[..., Any]:
     method, path = operation.http.split()
     offered = operation.at("http")
     in_path = {name: each for name, each in offered.items() if f"{{{name}}}" in path}
@@ -187,7 +195,7 @@ def _endpoint(operation: Operation, shown: _Shown, bodies: dict[str, type[Given]
     parameters = [_parameter("visit", VisitHere), *([_parameter("writing", WritingHere)] if writes else [])]
     parameters += [_parameter(name, _in_path(each)) for name, each in in_path.items()]
     if in_body:
-        model = _body(operation, in_body, bodies)
+        model = _body(operation, in_body)
         is_optional = operation.effect == "adds" and not any(_is_needed(each) for each in in_body.values())
         kind = Annotated[model | None, Body()] if is_optional else Annotated[model, Body()]
         parameters.append(_parameter("body", kind, None if is_optional else REQUIRED))
@@ -225,18 +233,19 @@ def _in_query(name: str, parameter: Parameter) -> inspect.Parameter:
     return _parameter(name, Annotated[kind | None if default is None else kind, described], default)
 
 
-def _body(operation: Operation, parameters: dict[str, Parameter], bodies: dict[str, type[Given]]) -> type[Given]:
+def _body(operation: Operation, parameters: dict[str, Parameter]) -> type[Given]:
     """The model of a body; operations that name the same share it."""
     name, _, words = operation.body.partition(": ")
     name = name or re.sub("(?:^|_)(.)", lambda match: match[1].upper(), operation.name)
-    if name not in bodies:
+    place = name, frozenset(parameters)
+    if place not in _bodies:
         fields: dict[str, Any] = {key: _field(operation, each) for key, each in parameters.items()}
         model = create_model(name, __base__=Given, **fields)
         model.__doc__ = words or _sentence(operation.summary)
         model.model_config["json_schema_extra"] = _RULES.get(name, {})
         model.model_rebuild(force=True)
-        bodies[name] = model
-    return bodies[name]
+        _bodies[place] = model
+    return _bodies[place]
 
 
 def _field(operation: Operation, parameter: Parameter) -> tuple[Any, Any]:

@@ -111,6 +111,16 @@ class House(AsyncResource):
         if former is not None:
             await former.aclose()
 
+    async def warm(self) -> None:
+        """Get the usual identity ready, so that its first turn is as fast as the second.
+
+        One that cannot be opened is told of in the log, and to whoever asks for it.
+        """
+        try:
+            await (await self.runtime(self.setup.identity.name)).ready()
+        except (ChatbotError, StoreError) as error:
+            logger.warning("%s cannot be made ready: %s", self.setup.identity.name, error)
+
     async def aclose(self) -> None:
         """Stop the turns under way, then close every identity. May be called twice."""
         await cancelled({*self.at_work, *filter(None, [self._tidying])})

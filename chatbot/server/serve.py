@@ -14,13 +14,16 @@ _FAREWELL_S = 10
 
 
 async def serve(house: House, *, ready: Callable[[str], None] = lambda _: None) -> None:
-    """Listen on the configured address and pass it to `ready`. Stops cleanly on SIGTERM and Ctrl-C.
+    """Listen on the configured address, and pass it to `ready` once a turn needs to load nothing more.
+
+    Whoever calls before that waits. Stops cleanly on SIGTERM and Ctrl-C.
 
     Raises `ConfigError` if the address is not available, or other machines can reach it and no token exists.
     """
     settings = house.settings
     check_doors(settings.host, house.tokens)
     with listening(settings.host, settings.port) as sock:
+        await house.warm()
         ready(address_of(settings.host, sock))
         await server_of(house).serve(sockets=[sock])
 

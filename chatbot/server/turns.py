@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -17,6 +18,8 @@ from chatbot.memory import SessionHandle
 from chatbot.memory.record import utc_now
 from chatbot.messages import TextDelta, ToolCall
 from chatbot.server.feed import Feed
+from chatbot.server.stops import Stops
+from chatbot.stores.backend import Backend
 from chatbot.stores.errors import StoreError
 from chatbot.stores.lifecycle import AsyncResource
 from chatbot.stores.records import TranscriptEntry, parse_time
@@ -26,6 +29,7 @@ logger = logging.getLogger(__name__)
 _GONE = "this message was undone meanwhile: it is not sent again"
 _ENTRIES = 64
 _ROUNDED_S = 0.001
+_REMEMBERED = 64
 
 
 Then = Callable[[Sequence[Event]], Awaitable[None]]
@@ -168,11 +172,24 @@ class Turns(AsyncResource):
 
     def __init__(self) -> None:
         self._running: dict[RunningTurn, tuple[str, str]] = {}
+        self._begun: deque[tuple[tuple[str, str], RunningTurn]] = deque(maxlen=_REMEMBERED)
+        self._stops: dict[str, Stops] = {}
+
+    def elsewhere(self, identity: str, backend: Backend) -> Stops:
+        """Return the requests between servers for that identity, which `backend` keeps."""
+        if identity not in self._stops:
+            self._stops[identity] = Stops(
+                backend,
+                lambda session_id: self.stop((identity, session_id)),
+                lambda: any(place[0] == identity for place in self._running.values()),
+            )
+        return self._stops[identity]
 
     def begin(self, place: tuple[str, str], chat: Chat, saying: Saying, *, then: Then | None = None) -> RunningTurn:
         """Begin a turn of the session at `place`: its identity and its id. Turns of one session take their order."""
         turn = RunningTurn(chat, saying, then=then)
         self._running[turn] = place
+        self._begun.append((place, turn))
         turn.task.add_done_callback(lambda _: self._running.pop(turn, None))
         return turn
 
@@ -180,17 +197,26 @@ class Turns(AsyncResource):
         """The turns of that session that have not ended, in their order."""
         return [turn for turn, where in self._running.items() if where == place]
 
+    def lately(self, place: tuple[str, str]) -> list[RunningTurn]:
+        """The turns of that session that began last, ended ones too, for a listener that comes just too late."""
+        return [turn for where, turn in self._begun if where == place]
+
     def of_identity(self, identity: str) -> list[RunningTurn]:
         """The turns of all sessions of an identity that have not ended."""
         return [turn for turn, where in self._running.items() if where[0] == identity]
 
     async def stop(self, place: tuple[str, str]) -> int:
         """Stop the turns of that session; how many there were. On return each has put the session in order."""
-        return await cancelled(turn.task for turn in self.under_way(place))
+        stopped = self.under_way(place)
+        for each in [each for each in self._begun if each[0] == place]:
+            self._begun.remove(each)
+        return await cancelled(turn.task for turn in stopped)
 
     async def aclose(self) -> None:
         """Stop all turns, and return when each has put its session in order."""
         await cancelled(turn.task for turn in self._running)
+        while self._stops:
+            await self._stops.popitem()[1].aclose()
 
 
 async def cancelled(tasks: Iterable[asyncio.Task[None]]) -> int:

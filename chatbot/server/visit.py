@@ -20,6 +20,7 @@ from chatbot.operations import Context
 from chatbot.runtime import Runtime
 from chatbot.server.callers import Caller
 from chatbot.server.chats import Chats
+from chatbot.server.stops import Stops
 from chatbot.server.turns import KeptTurn, RunningTurn, Saying, Then, Turns
 from chatbot.stores.access import Clearance, check_may, least_clearance
 from chatbot.stores.errors import UnsupportedOperation
@@ -156,6 +157,7 @@ class Visit:
         """Start a turn in a session. It continues to its end without listeners."""
         chat = await self.chat(session_id)
         said = Saying(text, attachments, max_output_tokens, client)
+        await self._elsewhere.listen()
         return self.turns.begin((self.identity, session_id), chat, said, then=then)
 
     async def kept_turn(self, session_id: str, turn: str) -> KeptTurn:
@@ -175,6 +177,13 @@ class Visit:
         return self.turns.under_way((self.identity, session_id))
 
     async def stop(self, session_id: str) -> int:
-        """Stop the turns of a session; return how many. The text so far is kept. Raises like `session`."""
+        """Stop the turns of a session, here or in another server; return how many. Raises like `session`.
+
+        The text so far is kept.
+        """
         (await self.session(session_id)).check("chat")
-        return await self.turns.stop((self.identity, session_id))
+        return await self.turns.stop((self.identity, session_id)) or await self._elsewhere.ask(session_id)
+
+    @property
+    def _elsewhere(self) -> Stops:
+        return self.turns.elsewhere(self.identity, self.runtime.memory.backend)

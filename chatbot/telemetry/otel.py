@@ -14,6 +14,7 @@ from contextvars import Token
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 from opentelemetry import trace
 from opentelemetry.context import Context, attach, detach
@@ -22,7 +23,7 @@ from opentelemetry.trace import SpanKind, StatusCode, Tracer
 from opentelemetry.util.types import AttributeValue
 
 from chatbot.messages import Usage
-from chatbot.providers import SCRIPTED
+from chatbot.providers import provider_of
 from chatbot.stores.span import Observer, Span
 from chatbot.telemetry.sizes import Sizes
 
@@ -34,6 +35,20 @@ _PURPOSE = "chatbot.purpose"
 _DONE = "chatbot.operation"
 _ROWS = "chatbot.rows"
 
+_PROVIDERS = {
+    "azure": "azure.ai.openai",
+    "azure_ai": "azure.ai.inference",
+    "azure_text": "azure.ai.openai",
+    "bedrock": "aws.bedrock",
+    "cohere_chat": "cohere",
+    "gemini": "gcp.gemini",
+    "mistral": "mistral_ai",
+    "vertex_ai": "gcp.vertex_ai",
+    "watsonx": "ibm.watsonx.ai",
+    "watsonx_text": "ibm.watsonx.ai",
+    "xai": "x_ai",
+}
+"""The conventions' names of providers, where LiteLLM has another."""
 _CALL_S = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 """Buckets as the conventions for generative AI have them."""
 _TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576)
@@ -64,7 +79,14 @@ _KINDS = {
     "call": _Kind(
         "{operation} {model}",
         "calls",
-        {"operation": _OPERATION, "provider": _PROVIDER, "model": _MODEL, "purpose": _PURPOSE},
+        {
+            "operation": _OPERATION,
+            "provider": _PROVIDER,
+            "model": _MODEL,
+            "purpose": _PURPOSE,
+            "host": "server.address",
+            "port": "server.port",
+        },
         {
             "max_tokens": "gen_ai.request.max_tokens",
             "first_chunk": "gen_ai.response.time_to_first_chunk",
@@ -83,7 +105,7 @@ _KINDS = {
         "tools",
         {"tool": "gen_ai.tool.name"},
         {"call": "gen_ai.tool.call.id"},
-        {_OPERATION: "execute_tool"},
+        {_OPERATION: "execute_tool", "gen_ai.tool.type": "function"},
     ),
     "hook": _Kind("hook {hook}", "hooks", {"hook": "chatbot.hook.name"}, {"topic": "chatbot.topic"}),
     "memory": _Kind("memory {operation}", "operations", {"operation": _DONE}),
@@ -147,8 +169,7 @@ class OtelObserver(Observer):
         """Begin a span, and the time of its metric."""
         known = _KINDS[kind]
         if kind == "call":
-            provider = provider_of(labels["model"])
-            labels = {**labels, "provider": provider, "model": _bare(labels["model"], provider)}
+            labels = {**labels, **_named(labels["model"]), **_server_at(labels.get("server", ""))}
         span = self._tracer.start_span(known.title.format_map(labels), kind=known.role, attributes=dict(known.fixed))
         work = _OtelSpan(known, span, getattr(self._instruments, known.metric))
         work.note(**labels)
@@ -164,7 +185,7 @@ class OtelObserver(Observer):
         elif what == "maintained":
             instruments.maintained.add(amount, {"chatbot.deed": labels["deed"]})
         elif what == "storage_retries":
-            instruments.storage_retries.add(amount, {"error.type": labels["cause"]})
+            instruments.storage_retries.add(amount, {_ERROR: labels["cause"]})
         else:
             self._add_rows(what, int(amount), {_DONE: labels["operation"]})
 
@@ -178,10 +199,10 @@ class OtelObserver(Observer):
         self._sizes.remove(memory)
 
     def _add_call(self, model: str, purpose: str, usage: Usage) -> None:
-        provider = provider_of(model)
-        labels = {_MODEL: _bare(model, provider), _PURPOSE: purpose}
+        named = _named(model)
+        labels = {_MODEL: named["model"], _PURPOSE: purpose}
         operation = "embeddings" if purpose == "embed" else "chat"
-        of_tokens = {**labels, _PROVIDER: provider, _OPERATION: operation}
+        of_tokens = {**labels, _PROVIDER: named["provider"], _OPERATION: operation}
         tokens = self._instruments.tokens
         tokens.record(usage.input_tokens, {**of_tokens, "gen_ai.token.type": "input"})
         tokens.record(usage.output_tokens, {**of_tokens, "gen_ai.token.type": "output"})
@@ -250,12 +271,19 @@ class _OtelSpan(Span):
         self.end()
 
 
-def provider_of(model: str) -> str:
-    """Return the provider, as far as LiteLLM's name of a model gives it."""
-    provider, slash, _ = model.partition("/")
-    return provider if slash or model == SCRIPTED else "litellm"
+def _named(model: str) -> dict[str, str]:
+    """The provider by the conventions' name for it, and the model without the provider's, as dashboards know both."""
+    provider = provider_of(model)
+    return {"provider": _PROVIDERS.get(provider, provider) or "litellm", "model": model.removeprefix(f"{provider}/")}
 
 
-def _bare(model: str, provider: str) -> str:
-    """Return the model's name without its provider's, by which dashboards know it."""
-    return model.removeprefix(f"{provider}/")
+def _server_at(address: str) -> dict[str, str | int]:
+    """Host and port of an address, which may be a host alone."""
+    if not address:
+        return {}
+    try:
+        parts = urlsplit(address if "//" in address else f"https://{address}")
+        port = parts.port or (80 if parts.scheme == "http" else 443)
+    except ValueError:
+        return {}
+    return {"host": parts.hostname or "", "port": port}

@@ -114,9 +114,9 @@ class _FolderHands:
         """See `Hands`."""
         self._folder.replace(name, data, durable=durable)
 
-    def publish(self, value: Any) -> Stamp | None:
+    def publish(self, value: Any, *, durable: bool = True) -> Stamp | None:
         """See `Hands`."""
-        self._folder.replace(NAME, json.dumps(value).encode())
+        self._folder.replace(NAME, json.dumps(value).encode(), durable=durable)
         return self._folder.stamp(NAME)
 
     def remove(self, names: Collection[str]) -> None:

@@ -111,6 +111,7 @@ class Keeper:
         self._bodies: OrderedDict[int, Observation] = OrderedDict()
         self._is_open = False
         self._is_closed = False
+        self._is_steady = False
         self._rest = _resting(WeakMethod(self.rest))
         self._snapshot_lines = 0
         self._shelf = shelf
@@ -174,7 +175,12 @@ class Keeper:
     def candidates(self, view: View, question: Question, wanted: Filter) -> Candidates:
         """See `ObservationStore`."""
         with self._lock:
-            return without_waiting(gathered(_AtOnce(self), view, question, wanted))
+            self._catch_up()
+            self._is_steady = True  # one answer to all of its questions, and one look at the files
+            try:
+                return without_waiting(gathered(_AtOnce(self), view, question, wanted))
+            finally:
+                self._is_steady = False
 
     def frequencies(self, view: View, terms: Sequence[str]) -> dict[str, int]:
         """See `ObservationStore`."""
@@ -510,6 +516,8 @@ class Keeper:
         return True
 
     def _catch_up(self) -> None:
+        if self._is_steady:
+            return
         if self._is_closed:
             raise Closed("the store of observations is closed")
         OPEN.used(id(self), self._rest)
@@ -609,7 +617,7 @@ class Keeper:
             raise InvalidValue(f"the id {row.id} is used twice: the first row stands")
         number = self._table.add(row, place)
         self._keep_body(number, row)
-        self.search.note(number)
+        self.search.note(number, row)
         for each in implied(event):
             self._fold_change(each, place)
 
@@ -639,7 +647,7 @@ class Keeper:
                 before = self._row(number)
                 after = applied(before, event)
                 self._table.change(before, after)
-                self.search.note(number)
+                self.search.note(number, after)
                 self._keep_body(number, after)
             self._table.note_line(number, place)
 

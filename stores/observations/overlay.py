@@ -42,10 +42,14 @@ class Text(NamedTuple):
 
 
 class Overlay:
-    """From a term to its postings, packed as numbers; a row is replaced as a whole, and dropped without a trace."""
+    """From a term to its postings, packed as numbers; a row is replaced as a whole, and dropped without a trace.
+
+    Postings are listed when a term is first asked for: what goes to a segment before that costs nothing here.
+    """
 
     def __init__(self) -> None:
         self._postings: dict[str, array[int]] = {}
+        self._unlisted: set[int] = set()
         self.texts: dict[int, Text] = {}
         """What is here, by row."""
 
@@ -68,15 +72,16 @@ class Overlay:
         if row in self.texts:
             self.drop((row,))
         self.texts[row] = text
-        self._list(row, text)
+        self._unlisted.add(row)
 
     def drop(self, rows: Collection[int]) -> None:
         """Forget these rows, where they are here."""
-        gone = {row: self.texts.pop(row) for row in rows if row in self.texts}
+        there = {row: self.texts.pop(row) for row in rows if row in self.texts}
+        gone = {row: text for row, text in there.items() if row not in self._unlisted}
+        self._unlisted.difference_update(there)
         if 4 * len(gone) > len(self.texts):
             self._postings = {}
-            for row, text in self.texts.items():
-                self._list(row, text)
+            self._unlisted.update(self.texts)
             return
         for term in {term for text in gone.values() for counts in text.fields.values() for term in counts}:
             left = array("Q", [each for each in self._postings[term] if each >> ROW not in gone])
@@ -87,6 +92,10 @@ class Overlay:
 
     def packed(self, term: str) -> bytes:
         """The postings of a term: native 64-bit numbers, those of a row by field."""
+        if self._unlisted:
+            for row in sorted(self._unlisted):
+                self._list(row, self.texts[row])
+            self._unlisted.clear()
         found = self._postings.get(term)
         return b"" if found is None else found.tobytes()
 

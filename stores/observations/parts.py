@@ -19,7 +19,6 @@ from chatbot.stores.shelf import Hands, Shelf
 
 logger = logging.getLogger(__name__)
 
-MAX_ROWS = 1 << 14
 _ATTEMPTS = 3
 
 
@@ -49,10 +48,12 @@ P = TypeVar("P", bound=Part)
 class Parts(Generic[P]):
     """The parts that count, as they were when `refresh` was last called. Guarded by its owner's lock."""
 
-    def __init__(self, shelf: Shelf, layout: str, make: Callable[[str, str, Arrays], P]) -> None:
+    def __init__(self, shelf: Shelf, layout: str, make: Callable[[str, str, Arrays], P], most: int) -> None:
+        """Parts of at most so many rows, about: a part is written again as a whole when one of them is erased."""
         self._shelf = shelf
         self._layout = layout
         self._make = make
+        self._most = most
         self._stamp: Hashable | None = None
         self.all: Sequence[P] = ()
 
@@ -88,31 +89,35 @@ class Parts(Generic[P]):
         `used` says how many rows of each part still count: one that is of little use goes.
         """
         count, total = len(self.all), added
-        while count and len(self.all[count - 1]) <= 2 * total and total + len(self.all[count - 1]) <= MAX_ROWS:
+        while count and len(self.all[count - 1]) <= 2 * total and total + len(self.all[count - 1]) <= self._most:
             count -= 1
             total += len(self.all[count])
         kept, taken = [], [*self.all[count:]]
         for part in self.all[:count]:
-            if 2 * used[part] <= len(part) and total + used[part] <= MAX_ROWS:
+            if 2 * used[part] <= len(part) and total + used[part] <= self._most:
                 total += used[part]
                 taken.append(part)
             else:
                 kept.append(part)
         return kept, taken
 
-    def publish(self, hands: Hands, parts: Sequence[P | Packed]) -> None:
-        """Let these count and no others, in this order; durable on return, when no byte of the others is left."""
+    def publish(self, hands: Hands, parts: Sequence[P | Packed], *, durable: bool = True) -> None:
+        """Let these count and no others, in this order.
+
+        Where it is `durable`, no byte of the others is left on return, and none comes back after a power cut.
+        """
         if [*parts] == [*self.all] and len(self._shelf.names()) == len(parts):
             return
         listed = []
         for part in parts:
             name = f"part-{secrets.token_hex(8)}" if isinstance(part, Packed) else part.name
             if isinstance(part, Packed):
-                hands.put(name, part.data, durable=True)
+                hands.put(name, part.data, durable=durable)
             listed.append((name, part.digest))
-        stamp = hands.publish({"format": self._layout, "parts": listed})
+        stamp = hands.publish({"format": self._layout, "parts": listed}, durable=durable)
         hands.remove({*self._shelf.names()} - {name for name, _ in listed})
-        hands.sync()
+        if durable:
+            hands.sync()
         self._adopt(stamp, listed)
 
     def _listed(self) -> list[tuple[str, str]]:

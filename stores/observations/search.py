@@ -40,6 +40,8 @@ _AT_ONCE = 128
 """Rows that are read while the lock is held, when the index is built again."""
 _PUT_AT_MOST = 4 * FLUSH_ROWS
 """More missing rows than this are written into the index before they are searched."""
+_MOST_HELD = 1 << 13
+"""Rows that are kept until they are put; what comes while so many wait is read again."""
 _PAUSE_S = 0.0001
 """Between two rows of a batch, so that a search need not wait until Python takes the interpreter from us."""
 
@@ -64,14 +66,15 @@ class Search:
         self._row_of = row_of
         self._is_replaced = is_replaced
         self._index: TextIndex | None = None
-        self._stale: set[int] = set()
+        self._stale: dict[int, Observation | None] = {}
+        """The rows to be put; of some the row itself, which need not be read then."""
         self._is_whole = False
         self.progress: Progress | None = None
 
-    def note(self, number: int) -> None:
-        """The row is new, or its text changed."""
+    def note(self, number: int, row: Observation | None = None) -> None:
+        """The row is new, or its text changed. `row` is as it is now, where it is at hand."""
         if self._index is not None:
-            self._stale.add(number)
+            self._stale[number] = row if len(self._stale) < _MOST_HELD else None
 
     def ranked(self, terms: Sequence[str], visible: Visible, limit: int, wanted: Ints | None) -> Ranked:
         """The best of the visible rows that hold any of the terms, of those that are `wanted` where that is given."""
@@ -92,7 +95,8 @@ class Search:
         if not index.is_kept:
             self._shelf.clear()
         index.erase(numbers)
-        self._stale.difference_update(numbers)
+        for number in numbers:
+            self._stale.pop(number, None)
 
     def rebuild(self, progress: Progress | None) -> None:
         """Throw the index away and write it again, however small it is."""
@@ -178,8 +182,8 @@ class Search:
             self._is_whole = False
         if not self._is_whole:
             self._fill(index)
-        for number in self._stale:
-            self._put(index, number)
+        for number, row in self._stale.items():
+            self._put(index, number, row)
         self._stale.clear()
         return index
 
@@ -235,8 +239,9 @@ class Search:
         """False once rows were erased: what was read may be among them, for that was without the journal's lock."""
         return not self._is_replaced() and self._index is index
 
-    def _put(self, index: TextIndex, number: int) -> None:
-        index.put(number, self._versions()[number], _document(self._row_of(number)))
+    def _put(self, index: TextIndex, number: int, row: Observation | None = None) -> None:
+        version = self._versions()[number]
+        index.put(number, version, _document(row if row is not None and version else self._row_of(number)))
 
     def _documents(self, plan: Plan) -> Iterator[tuple[int, int, Document]]:
         for begin in range(plan.start, plan.end, _AT_ONCE):

@@ -18,6 +18,7 @@ from chatbot.stores.observations.segments import FORMAT, MANY, DamagedSegment, D
 from chatbot.stores.shelf import Shelf
 
 LAYOUT = f"sessions {FORMAT}"
+MOST_SESSIONS = 1 << 10
 _FIELD = FIELDS[0]
 """The one field that is used."""
 
@@ -57,7 +58,7 @@ class Spoken:
     """Guarded by its owner's lock. Raises a `StoreError` or `OSError` where nothing can be kept."""
 
     def __init__(self, shelf: Shelf) -> None:
-        self._parts = Parts(shelf, LAYOUT, SessionPart)
+        self._parts = Parts(shelf, LAYOUT, SessionPart, MOST_SESSIONS)
         self._known: Sequence[SessionPart] = ()
         self._last: dict[str, SessionPart] = {}
 
@@ -75,7 +76,7 @@ class Spoken:
             made = self._without_damage(
                 lambda: _packed([(part, used[part]) for part in taken if part in self._parts.all], rows)
             )
-            self._parts.publish(hands, [*(part for part in kept if part in self._parts.all), made])
+            self._parts.publish(hands, [*(part for part in kept if part in self._parts.all), made], durable=False)
 
     def forget(self, is_gone: Callable[[str], bool]) -> None:
         """When this returns, nothing is left of these sessions in any file."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,11 @@ class LoggedObservations(ObservationStore):
         root = Path(cache).expanduser() if cache else None
         self._cache = Cache(home, root)
         self._keeper = Keeper(
-            self.open_log(home), self._cache, self.open_shelf, max_observations=max_observations, ttl_days=ttl_days
+            self.open_log(home),
+            self._cache,
+            partial(self.open_shelf, home),
+            max_observations=max_observations,
+            ttl_days=ttl_days,
         )
         self._commits: GroupCommit[Request] = GroupCommit(self._keeper.commit, self._keeper.compact)
         self._indexing: GroupCommit[None] = GroupCommit(lambda _: self._keeper.index())
@@ -64,7 +69,7 @@ class LoggedObservations(ObservationStore):
     def open_log(self, home: Any) -> Log:
         """Return the log of the identity whose memory folder, or address in a database, is `home`."""
 
-    def open_shelf(self, name: str) -> Shelf:
+    def open_shelf(self, home: Any, name: str) -> Shelf:  # noqa: ARG002 - for engines that keep their own
         """Return the shelf of that name for what is made of the log: a folder in the cache of this machine."""
         return FolderShelf.of(self._cache, name)
 

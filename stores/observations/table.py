@@ -490,11 +490,11 @@ class Table:
     def _values(self, name: str, numbers: Sequence[int]) -> list[Any]:
         """A field of `Match` for each of the rows."""
         if name == "session_id":
-            return [self.sessions[self.session_of[number]] for number in numbers]
+            return list(map(self.sessions.__getitem__, map(self.session_of.__getitem__, numbers)))
         if name == "importance":
-            return [self._rank(number) for number in numbers]
-        kept, value = getattr(self, name), COLUMNS[name].value
-        return [kept[number] if value is None else value(kept[number]) for number in numbers]
+            return list(map(self._rank, numbers))
+        kept, value = map(getattr(self, name).__getitem__, numbers), COLUMNS[name].value
+        return list(kept if value is None else map(value, kept))
 
     def beside(self, number: int, visible: Visible, reach: int) -> dict[int, int] | None:
         """The visible rows next to one in its session, with how far off they are; None for a row without a session."""

@@ -27,6 +27,7 @@ from chatbot.stores.vectors import Vector, check_model, cosines
 
 NAME = "meaning"
 _LAYOUT = "vectors 2"
+_MOST_ROWS = 1 << 12
 _MOST_DIMENSIONS = 1 << 16
 _LONGEST_NAME = 456
 
@@ -65,7 +66,7 @@ class Vectors:
 
     def __init__(self, shelf: Shelf) -> None:
         self._shelf = shelf
-        self._parts = Parts(shelf, _LAYOUT, VectorPart)
+        self._parts = Parts(shelf, _LAYOUT, VectorPart, _MOST_ROWS)
         self._known: Sequence[VectorPart] = ()
         self._gather()
 

@@ -70,7 +70,7 @@ def migrate(url: str, *, role: str = "") -> list[str]:
     raise AssertionError("unreachable")
 
 
-TABLES = ("session", "message", "key_value", "head", "line", "document", "lease", "event")
+TABLES = ("session", "message", "key_value", "head", "line", "document", "lease", "event", "piece")
 """Every table that has rows of identities, and is distributed by them."""
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 
 from chatbot.stores.flaws import Flaw
 from chatbot.stores.home import Address
 from chatbot.stores.log import Log
 from chatbot.stores.observations.store import LoggedObservations
+from chatbot.stores.postgres.database import Database
 from chatbot.stores.postgres.log import PostgresLog
+from chatbot.stores.postgres.place import PostgresPlace
+from chatbot.stores.postgres.shelf import PostgresShelf
+from chatbot.stores.shelf import Shelf
 
 
 class PostgresObservations(LoggedObservations):
@@ -16,11 +21,22 @@ class PostgresObservations(LoggedObservations):
 
     def __init__(self, home: Address, *, max_observations: int = 0, ttl_days: float = 0, cache: str = "") -> None:
         self._address = home
+        self._place = PostgresPlace(home, Database.of(home.url))
+        self._leave = weakref.finalize(self, self._place.database.leave)
         super().__init__(home, max_observations=max_observations, ttl_days=ttl_days, cache=cache)
 
     def open_log(self, home: Address) -> Log:
         """See `LoggedObservations`."""
         return PostgresLog(home)
+
+    def open_shelf(self, name: str) -> Shelf:
+        """See `LoggedObservations`: servers share what is made of the log."""
+        return PostgresShelf(self._place, name)
+
+    async def aclose(self) -> None:
+        """See `Store`."""
+        await super().aclose()
+        await asyncio.to_thread(self._leave)
 
     async def examine(self, *, verify: bool = False) -> list[Flaw]:
         """See `Store`: every line of the log."""

@@ -226,6 +226,35 @@ UPDATE chatbot.head SET generation = %(generation)s, next = %(next)s
 WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s
 """
 
+PREPARE_SHELF = """
+INSERT INTO chatbot.document (identity, session, name, version) VALUES (%(identity)s, '', %(name)s, 0)
+ON CONFLICT (identity, session, name) DO NOTHING
+"""
+SHELF_STAMP = """
+SELECT version FROM chatbot.document
+WHERE identity = %(identity)s AND session = '' AND name = %(name)s AND value IS NOT NULL
+"""
+SHELF_LIST = """
+SELECT value FROM chatbot.document
+WHERE identity = %(identity)s AND session = '' AND name = %(name)s AND value IS NOT NULL
+"""
+LOCK_SHELF = """
+SELECT version FROM chatbot.document WHERE identity = %(identity)s AND session = '' AND name = %(name)s FOR UPDATE
+"""
+CLEAR_LIST = "DELETE FROM chatbot.document WHERE identity = %(identity)s AND session = '' AND name = %(name)s"
+CLEAR_PIECES = "DELETE FROM chatbot.piece WHERE identity = %(identity)s AND shelf = %(shelf)s"
+PIECE_NAMES = "SELECT name FROM chatbot.piece WHERE identity = %(identity)s AND shelf = %(shelf)s"
+READ_PIECE = """
+SELECT data FROM chatbot.piece WHERE identity = %(identity)s AND shelf = %(shelf)s AND name = %(piece)s
+"""
+PUT_PIECE = """
+INSERT INTO chatbot.piece AS p (identity, shelf, name, data) VALUES (%(identity)s, %(shelf)s, %(piece)s, %(data)s)
+ON CONFLICT (identity, shelf, name) DO UPDATE SET data = excluded.data WHERE p.identity = %(identity)s
+"""
+DROP_PIECES = """
+DELETE FROM chatbot.piece WHERE identity = %(identity)s AND shelf = %(shelf)s AND name = ANY(%(pieces)s)
+"""
+
 IS_THERE = """
 SELECT 1 WHERE EXISTS (SELECT 1 FROM chatbot.session WHERE identity = %(identity)s)
     OR EXISTS (SELECT 1 FROM chatbot.head WHERE identity = %(identity)s)

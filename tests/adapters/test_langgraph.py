@@ -140,7 +140,11 @@ def test_a_chain_remembers_across_processes(tmp_path: Path, portal: Portal) -> N
     def say(text: str, session: str, reply: str) -> None:
         memory = open_memory(tmp_path, user="ada")
         model = GenericFakeChatModel(messages=iter([AIMessage(reply)]))
-        chain = RunnableLambda(lambda messages: portal.run(recalling(memory)(messages))) | _noting(asked) | model
+
+        def recall(messages: list[BaseMessage]) -> list[BaseMessage]:
+            return portal.run(recalling(memory)(messages))
+
+        chain = RunnableLambda(recall) | _noting(asked) | model
         talk = RunnableWithMessageHistory(chain, lambda key: MemoryHistory(memory, portal, key))
         talk.invoke([HumanMessage(text)], {"configurable": {"session_id": session}})
         portal.run(memory.aclose())

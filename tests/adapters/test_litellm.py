@@ -1,6 +1,5 @@
 """The callback of LiteLLM, with LiteLLM itself answering by its own mock."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,21 +16,16 @@ pytestmark = pytest.mark.nightly
 
 
 class Noting(MemoryCallback):
-    """The callback, which notes the messages that it lets through, and when it has recorded."""
+    """The callback, which notes the messages that it lets through."""
 
     def __init__(self, memory: AgentMemory, **settings: Any) -> None:
         super().__init__(memory, **settings)
         self.sent: list[list[dict[str, Any]]] = []
-        self.recorded = asyncio.Event()
 
     async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> dict[str, Any] | None:
         changed = await super().async_pre_call_deployment_hook(kwargs, call_type)
         self.sent.append((changed or kwargs)["messages"])
         return changed
-
-    async def async_log_success_event(self, *arguments: Any, **named: Any) -> None:
-        await super().async_log_success_event(*arguments, **named)
-        self.recorded.set()
 
 
 @pytest.fixture
@@ -41,7 +35,6 @@ async def memory(tmp_path: Path) -> AsyncIterator[AgentMemory]:
 
 
 async def say(callback: Noting, text: str, reply: str, **more: Any) -> None:
-    callback.recorded.clear()
     litellm.callbacks = [callback]
     try:
         messages = [{"role": "user", "content": text}]
@@ -49,7 +42,7 @@ async def say(callback: Noting, text: str, reply: str, **more: Any) -> None:
         if more.get("stream"):
             async for _ in answer:
                 pass
-        await asyncio.wait_for(callback.recorded.wait(), PATIENCE_S)
+        await callback.settled(PATIENCE_S)
     finally:
         litellm.callbacks = []
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from chatbot.chat import Chat
-from chatbot.chat.episode import KEY, MODEL_KEY, summarize_episode
-from chatbot.chat.forgotten import without_forgotten
 from chatbot.memory import SessionHandle
+from chatbot.memory.episode import KEY, MODEL_KEY, summarize_episode
+from chatbot.memory.forgotten import without_forgotten
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Runtime
 from chatbot.stores.access import SENSITIVITIES

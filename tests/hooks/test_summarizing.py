@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.chat.episode import Episode, ModelSummary, keep_model_summary, kept_episode, summarize_episode
 from chatbot.hooks.extraction.summaries import SessionSummary, entries_left, summarize_by_model, summarize_left
 from chatbot.hooks.hook import uncancelled
 from chatbot.memory import SessionHandle
+from chatbot.memory.episode import Episode, ModelSummary, keep_model_summary, kept_episode, summarize_episode
 from chatbot.models import ScriptedModel
 from chatbot.stores.records import TranscriptEntry
 from tests.hooks.conftest import calls_of, model_at

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from chatbot.chat import Chat
-from chatbot.chat.episode import ModelSummary, keep_model_summary, kept_episode, kept_model_summary, summarize_episode
 from chatbot.memory import SessionHandle
+from chatbot.memory.episode import ModelSummary, keep_model_summary, kept_episode, kept_model_summary, summarize_episode
 from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime

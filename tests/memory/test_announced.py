@@ -33,3 +33,8 @@ def test_a_change_that_is_announced_outdates_what_was_said(first: str, later: st
 @pytest.mark.parametrize(("first", "later"), HOLDING)
 def test_what_is_said_of_another_or_besides_outdates_nothing(first: str, later: str) -> None:
     assert not announces([later], [first])
+
+
+@pytest.mark.parametrize("later", ["The boiler is ten years old.", "The boiler is serviced by Ann."])
+def test_two_things_that_are_told_of_one_are_both_so(later: str) -> None:
+    assert not changes(statement("The boiler is in the cellar."), statement(later))

@@ -132,6 +132,7 @@ SESSIONS: dict[str, tuple[str, str, Do]] = {
     "transcript_read_last": ("read", "read", lambda p: p.session.transcript_read_last()),
     "transcript_read_all": ("read", "read", lambda p: p.session.transcript_read_all()),
     "transcript_count": ("read", "read", lambda p: p.session.transcript_count()),
+    "summarize_episode": ("read", "read", lambda p: p.session.summarize_episode()),
     "transcript_stamp": ("", "", lambda p: p.session.transcript_stamp()),
     "transcript_drop_last": ("write", "curate", lambda p: p.session.transcript_drop_last(1)),
     "transcript_clear": ("write", "curate", lambda p: p.session.transcript_clear()),
@@ -153,6 +154,7 @@ SESSIONS: dict[str, tuple[str, str, Do]] = {
 
 SYSTEM: dict[str, tuple[str, str, Do]] = {
     "create_session": ("chat", "chat", lambda p: p.memory.create_session(STORES, "chat")),
+    "keyed_session": ("chat", "chat", lambda p: p.memory.keyed_session("k", ["in_memory"], "chat")),
     "load_session": ("", "", lambda p: p.memory.load_session(p.session.id, any_agent=True)),
     "list_sessions": ("read", "read", lambda p: p.memory.list_sessions()),
     "choose_sessions": ("read", "read", lambda p: p.memory.choose_sessions(SessionFilter())),

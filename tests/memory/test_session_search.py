@@ -19,7 +19,7 @@ from chatbot.stores.cache import Cache
 from chatbot.stores.errors import StoreError
 from chatbot.stores.observations.folder_shelf import FolderShelf
 from chatbot.stores.observations.parts import Parts
-from chatbot.stores.observations.spoken import LAYOUT, SessionPart
+from chatbot.stores.observations.spoken import LAYOUT, MOST_SESSIONS, SessionPart
 from chatbot.stores.session_terms import SessionTerms, version_of
 
 STORES = ["basic_session", "observations"]
@@ -290,6 +290,6 @@ def _caches() -> list[Path]:
 
 
 def _ids(cache: Path) -> set[str]:
-    parts = Parts(FolderShelf(cache), LAYOUT, SessionPart)
+    parts = Parts(FolderShelf(cache), LAYOUT, SessionPart, MOST_SESSIONS)
     parts.refresh()
     return {session for part in parts.all for session in part.ids}

@@ -92,7 +92,13 @@ def _openai(pieces: list[str]) -> list[str]:
 
 
 def _anthropic(pieces: list[str]) -> list[str]:
-    message = {"id": "x", "type": "message", "role": "assistant", "model": "claude-sonnet-4-5", "content": []}
+    message: dict[str, Any] = {
+        "id": "x",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-sonnet-4-5",
+        "content": [],
+    }
     message |= {"stop_reason": None, "stop_sequence": None, "usage": {"input_tokens": 20, "output_tokens": 1}}
     events: list[dict[str, Any]] = [
         {"type": "message_start", "message": message},

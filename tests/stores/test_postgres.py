@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from chatbot.stores.postgres.observations import PostgresObservations
 from chatbot.stores.postgres.sessions_store import PostgresSessionStore
@@ -10,7 +11,8 @@ from chatbot.stores.session_record import SessionRecord
 from chatbot.stores.testing import OTHER, SESSION, START, KeyValueStoreContract, TranscriptStoreContract
 from chatbot.stores.testing_backend import BackendContract
 from chatbot.stores.testing_log import LogContract
-from chatbot.stores.testing_observations import ObservationStoreContract
+from chatbot.stores.testing_observations import ObservationStoreContract, observation_machine
+from chatbot.stores.testing_shelf import ShelfContract
 from tests.patience import PATIENCE_S
 from tests.postgres import address, open_backend, postgres
 
@@ -26,6 +28,11 @@ class TestPostgresBackend(BackendContract):
 
 class TestPostgresLog(LogContract):
     opener = "tests.postgres:open_log"
+    erasure = "logical"
+
+
+class TestPostgresShelf(ShelfContract):
+    opener = "tests.postgres:open_shelf"
     erasure = "logical"
 
 
@@ -58,3 +65,7 @@ def begun(folder: Path) -> None:
 
 def open_observations(home: Path, **caps: float) -> PostgresObservations:
     return PostgresObservations(address(home), cache=str(home / "cache"), **caps)  # type: ignore[arg-type]
+
+
+TestPostgresHistories = observation_machine(open_observations).TestCase
+TestPostgresHistories.settings = settings(max_examples=5, stateful_step_count=30, deadline=None)

@@ -22,13 +22,19 @@ from chatbot.memory import MemorySystem
 from chatbot.operations import OPERATIONS, Context
 from chatbot.stores.access import Clearance
 from chatbot.stores.errors import StoreError
+from chatbot.stores.home import Address, parse_address
 from chatbot.stores.records import read_time
 from tests.command import run
 from tests.patience import PATIENCE_S
 from tests.servers.http_server import serving
 
-MEMORY = Path("identities/ada/memory")
 AGENT = "chat"
+
+
+def home() -> Path | Address:
+    """Where the memory of `ada` is kept: in the current folder, or in the database that the environment names."""
+    url = os.environ.get("CHATBOT_STORAGE__URL")
+    return parse_address(url).of("ada") if url else Path("identities/ada/memory")
 
 
 class Refusal(Exception):
@@ -324,7 +330,7 @@ async def door(name: str, clearance: Clearance = "full") -> AsyncIterator[Door]:
     if not identity.exists() or name == "cli":
         identity.write_text(f'clearance = "{clearance if name == "cli" else "full"}"\n', encoding="utf-8")
     if name == "library":
-        async with MemorySystem(MEMORY, clearance=clearance) as system:
+        async with MemorySystem(home(), clearance=clearance) as system:
             yield Library(system)
     elif name == "cli":
         yield Cli()
@@ -343,7 +349,7 @@ async def door(name: str, clearance: Clearance = "full") -> AsyncIterator[Door]:
 @asynccontextmanager
 async def _owner() -> AsyncIterator[Library]:
     """Whose memory it is, who does beside a door what that has no way for."""
-    async with MemorySystem(MEMORY) as system:
+    async with MemorySystem(home()) as system:
         yield Library(system)
 
 

@@ -18,12 +18,13 @@ import httpx
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
-from mcp.types import INTERNAL_ERROR, INVALID_PARAMS
+from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, PromptReference, ResourceTemplateReference
 
 import chatbot.errors
 import chatbot.stores.errors
 from chatbot.chat.memory_tools import FRAME, agent_context, agent_tools
 from chatbot.mcp.errors import UNTOLD, code_of, told
+from chatbot.mcp.surface import server_for
 from chatbot.memory import MemorySystem
 from chatbot.server.tokens import Tokens
 from chatbot.stores.access import Clearance
@@ -102,6 +103,7 @@ async def call(client: Client, name: str, **arguments: Any) -> dict[str, Any]:
     answer: dict[str, Any] = json.loads(block.text)
     assert result.is_error == ("error" in answer)
     assert result.is_error or answer["about"] == FRAME
+    assert result.structured_content == (None if result.is_error else answer)  # the client checks it by its schema
     return answer
 
 
@@ -195,12 +197,43 @@ async def test_the_tools_are_those_of_the_chat_and_say_what_they_do() -> None:
         assert destroying == {"memory_forget", "memory_profile_reject", "memory_supersede", "task_update"}
         assert reading == hints.keys() - destroying - adding
         assert all(hint and hint.open_world_hint is False for hint in hints.values())
+        assert all(tool.title and tool.output_schema for tool in listed)
         assert all(hint and hint.idempotent_hint is (name not in adding) for name, hint in hints.items())
         said = client.instructions or ""
         assert said.index("memory_search") < said.index("memory_timeline") < said.index("memory_get")
         assert FRAME in said
         templates = (await client.list_resource_templates()).resource_templates
         assert [each.uri_template for each in templates] == ["chatbot://sessions/{id}", "chatbot://memories/{id}"]
+
+
+async def test_prompts_put_memory_before_the_model_and_what_is_typed_is_completed() -> None:
+    async with MemorySystem(MEMORY) as memory:
+        session = await memory.create_session(STORES, "chat", title="About Oslo")
+        await session.transcript_append("user", "I moved to Oslo in March")
+        row = await session.remember("Sam lives in Oslo", people=["Sam"])
+        async with Client(server_for(memory, "chat")) as client:
+            prompts = {prompt.name: prompt for prompt in (await client.list_prompts()).prompts}
+            assert all(prompt.title and prompt.arguments for prompt in prompts.values())
+            for name, given, known in (
+                ("recall", {"topic": "Oslo"}, "Sam lives in Oslo"),
+                ("continue", {"session": session.id}, "I moved to Oslo in March"),
+            ):
+                [message] = (await client.get_prompt(name, given)).messages
+                assert message.role == "user"
+                assert known in message.content.text  # type: ignore[union-attr]
+                assert FRAME in message.content.text  # type: ignore[union-attr]
+            for reference, name, typed, found in (
+                (PromptReference(name="recall"), "topic", "sa", "Sam"),
+                (PromptReference(name="continue"), "session", "oslo", session.id),
+                (ResourceTemplateReference(uri="chatbot://sessions/{id}"), "id", session.id[:13], session.id),
+                (ResourceTemplateReference(uri="chatbot://memories/{id}"), "id", "lives", row.id),
+            ):
+                for value, values in ((typed, [found]), ("zzz", [])):
+                    completed = await client.complete(reference, {"name": name, "value": value})
+                    assert completed.completion.values == values
+            for name, given in (("recal", {"topic": "x"}), ("recall", {}), ("continue", {"session": NO_ID})):
+                with pytest.raises(MCPError):
+                    await client.get_prompt(name, given)
 
 
 HOSTILE_CALLS: list[tuple[str, dict[str, Any], str]] = [

@@ -9,7 +9,17 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from keyring.backend import KeyringBackend
+from keyring.backends import fail
 
+from chatbot.config import ModelSettings, ProviderSettings
+from chatbot.errors import AccessDenied, RateLimited
+from chatbot.memory import SessionFilter
+from chatbot.messages import Message
+from chatbot.models import ScriptedModel
+from chatbot.models.gateway import LiteLLMModel
+from chatbot.models.provider import NO_KEY, Provider
+from chatbot.runtime import Runtime
 from tests.command import ok, run
 
 CONFIG = Path(".config/chatbot/config.toml")
@@ -23,11 +33,7 @@ def config() -> dict[str, object]:
 
 @pytest.fixture(autouse=True)
 def _without_keyring(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
-    import keyring
-    from keyring.backends import fail
-
-    keyring.set_keyring(fail.Keyring())
+    monkeypatch.setattr("keyring.get_keyring", fail.Keyring)
 
 
 def test_a_key_is_stored_privately_listed_without_its_text_and_removed() -> None:
@@ -46,6 +52,48 @@ def test_a_key_is_stored_privately_listed_without_its_text_and_removed() -> None
     assert run("keys", "remove", "anthropic").returncode == 4
 
 
+class _Keyring(KeyringBackend):
+    """A keyring of the system, in memory."""
+
+    priority = 1
+    kept: ClassVar[dict[tuple[str, str], str]] = {}
+
+    def get_password(self, service: str, username: str) -> str | None:
+        return self.kept.get((service, username))
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        self.kept[service, username] = password
+
+    def delete_password(self, service: str, username: str) -> None:
+        del self.kept[service, username]
+
+
+def test_a_key_is_stored_in_the_keyring_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("keyring.get_keyring", _Keyring)
+    assert ok("keys", "set", "openai", stdin=f"{KEY}\n") == "the key of openai is stored: keyring\n"
+    assert KEY not in (Path.home() / KEYS).read_text(encoding="utf-8")
+    provider = Provider("openai/gpt-5-mini")
+    assert provider.key() == KEY
+    assert KEY in provider.secrets()
+    assert Provider("mistral/mistral-small-latest").key() == NO_KEY
+    ok("keys", "remove", "openai")
+    assert _Keyring.kept == {}
+    assert Provider("openai/gpt-5-mini").key() == NO_KEY
+
+
+def test_a_stored_key_goes_to_its_providers_own_address_alone() -> None:
+    ok("keys", "set", "openai", stdin=f"{KEY}\n")
+    ok("config", "set", "providers.mybox", '{kind = "openai", api_base = "http://127.0.0.1:9/v1"}')
+    assert Provider("openai/gpt-5-mini").key() == KEY
+    elsewhere = {"openai": ProviderSettings(api_base="https://example.org/v1")}
+    assert Provider("openai/gpt-5-mini", elsewhere).key() == NO_KEY
+    own = {"mybox": ProviderSettings(kind="openai", api_base="http://127.0.0.1:9/v1")}
+    assert Provider("mybox/x", own).key() == NO_KEY
+    ok("keys", "set", "mybox", stdin=f"{KEY}-of-mybox\n")
+    assert Provider("mybox/x", own).key() == f"{KEY}-of-mybox"
+    assert Provider("mybox/x", {"mybox": ProviderSettings(kind="openai")}).key() == f"{KEY}-of-mybox"
+
+
 def test_what_is_no_provider_or_no_key_is_refused() -> None:
     done = run("keys", "set", "antropic", stdin=f"{KEY}\n")
     assert (done.returncode, "did you mean 'anthropic'" in done.stderr) == (3, True)
@@ -61,11 +109,25 @@ def test_keys_that_others_may_read_are_not_used() -> None:
     assert (done.returncode, "chmod 600" in done.stderr) == (5, True)
 
 
-def test_a_model_without_its_key_is_refused_before_anything_is_sent_and_leaves_no_session() -> None:
-    done = run("ask", "-m", "openai/gpt-5-mini", "hello")
-    assert done.returncode == 5
-    assert "openai/gpt-5-mini needs a key: run `chatbot keys set openai`, or set OPENAI_API_KEY" in done.stderr
-    assert json.loads(ok("sessions", "list", "--json")) == []
+async def test_a_model_without_its_key_is_refused_before_anything_is_loaded_or_sent() -> None:
+    model = LiteLLMModel(ModelSettings(name="openai/gpt-5-mini"))
+    with pytest.raises(AccessDenied, match="run `chatbot keys set openai`, or set OPENAI_API_KEY"):
+        await anext(model.stream([Message("user", "hello")]))
+
+
+async def test_a_failed_call_leaves_no_session_but_what_was_remembered_in_it_does(tmp_path: Path) -> None:
+    Path("config.toml").write_text('[model]\nname = "scripted"\n', encoding="utf-8")
+    async with Runtime(model=ScriptedModel([RateLimited("not now")])) as runtime:
+        for remembers in (False, True):
+            session = await runtime.new_session()
+            assert session is not None
+            with pytest.raises(RateLimited):
+                await runtime.chat(session).turn("hello", lambda _: None)
+            if remembers:
+                await session.remember(title="The heating is serviced in May")
+            assert await runtime.discard_unanswered(session) is not remembers
+            listed = await runtime.memory.choose_sessions(SessionFilter())
+            assert [record.id for record in listed] == ([session.id] if remembers else [])
 
 
 def test_models_are_listed_with_what_can_be_used_and_nothing_that_does_not_chat() -> None:

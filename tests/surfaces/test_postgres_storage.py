@@ -8,6 +8,8 @@ from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.runtime import Options, Runtime
 from chatbot.server.house import House
+from chatbot.stores.home import parse_address
+from chatbot.transfer.storage_copy import copy_storage
 from tests.command import ok, project, run
 from tests.postgres import address, owner_url, postgres
 
@@ -79,3 +81,45 @@ def test_migrating_is_a_command(name: str) -> None:
     assert "create_distributed_table('chatbot.session', 'identity')" in ok("storage", "migrate", "--citus")
     Path("config.toml").write_text("")
     assert "memories are kept in files, which need no tables" in run("storage", "migrate").stderr
+
+
+async def test_a_copy_to_a_database_and_back_says_the_same(name: str, tmp_path: Path, postgres: str) -> None:
+    where = f"{postgres}#{name}"
+    async with MemorySystem(tmp_path / "one") as memory:
+        for number in range(3):
+            session = await memory.create_session(["basic_session", "observations"], "chat", title=f"no {number} \0")
+            await session.transcript_append("user", f"I keep {number} bees \0 in the garden")
+            await session.kv_set("hives", str(number))
+        kept = await memory.memories("chat").remember("Ada keeps bees in the garden")
+        await memory.memories("chat").confirm(kept.id)
+    first = await copy_storage(tmp_path / "one", parse_address(where))
+    assert (first.sessions, first.events, first.unchanged) == (3, 2, 0)
+    again = await copy_storage(tmp_path / "one", parse_address(where))
+    assert (again.sessions, again.events, again.unchanged) == (0, 0, 5)
+    back = await copy_storage(parse_address(where), tmp_path / "two")
+    assert first.digest == again.digest == back.digest
+    async with MemorySystem(where) as there, MemorySystem(tmp_path / "two") as here:
+        found = [await each.memories("chat").search("bees") for each in (there, here)]
+        assert [hit.observation for hit in found[0]] == [hit.observation for hit in found[1]] != []
+        assert [each.title for each in await there.list_sessions()] == [
+            each.title for each in await here.list_sessions()
+        ]
+        await here.memories("chat").remember("Something else")
+        await there.memories("chat").remember("And something other")
+    with pytest.raises(ConfigError, match="the target remembers something else than the source"):
+        await copy_storage(parse_address(where), tmp_path / "two")
+
+
+async def test_a_copy_goes_on_where_it_was_broken_off(name: str, tmp_path: Path, postgres: str) -> None:
+    target = parse_address(f"{postgres}#{name}")
+    async with MemorySystem(tmp_path / "one") as memory:
+        for number in range(3):
+            await memory.create_session(["basic_session"], "chat", title=str(number))
+
+    def breaking(done: int, _: int) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        await copy_storage(tmp_path / "one", target, breaking)
+    assert (await copy_storage(tmp_path / "one", target)).sessions == 1

@@ -83,6 +83,7 @@ COMMANDS: dict[str, tuple[int, str]] = {
     "stores": (0, "stores"),
     "storage": (2, "storage"),
     "storage migrate": (0, "storage migrate --citus"),
+    "storage copy": (0, "storage copy identities/ada/memory copied"),
     "models": (0, "models --json"),
     "models list": (0, "models list"),
     "models alias": (5, "models alias fast"),

@@ -13,7 +13,7 @@ from chatbot.messages import ToolCall, Usage
 from chatbot.models import Price, ScriptedModel
 from chatbot.models.scripted import Reply
 from chatbot.stores.access import SENSITIVITIES
-from chatbot.stores.span import observed
+from chatbot.stores.span import count, observed
 from tests.telemetry.conftest import Talking, Watched, value_in
 
 TURNS = "chatbot_turn_duration_seconds_count"
@@ -148,6 +148,7 @@ async def test_the_docs_show_every_metric_that_there_is(watched: Watched, talkin
         await runtime.chat(session).turn(MOVED)
         with observed(watched.telemetry.observer):
             await runtime.ledger.add(Call(utc_now(), "", "extract", "own/model", Usage(7, 3), 0.1))
+            count("storage_retries", cause="DeadlockDetected")
         await runtime.memory.maintain(runtime.setup.policy)
         text = await asyncio.to_thread(watched.text)
     told = {line.split()[2].removesuffix("_total") for line in text.splitlines() if line.startswith("# TYPE")}

@@ -120,6 +120,8 @@ async def test_a_call_of_a_model_tells_what_it_took(watched: Watched, talking: T
         "gen_ai.provider.name": "openai",
         "gen_ai.request.model": "says",
         "gen_ai.request.max_tokens": 1024,
+        "server.address": "127.0.0.1",
+        "server.port": int(openai_url.rpartition(":")[2].partition("/")[0]),
         "gen_ai.response.model": told["gen_ai.response.model"],
         "gen_ai.response.finish_reasons": ("stop",),
         "gen_ai.usage.input_tokens": 120,

@@ -15,20 +15,20 @@ from typing import Any
 from chatbot.chat.calls import Calls
 from chatbot.chat.dialogue import ASSISTANT, USER
 from chatbot.chat.disguises import visible
-from chatbot.chat.episode import (
+from chatbot.chat.fence import barred, fenced
+from chatbot.chat.role_marks import without_role_marks
+from chatbot.chat.rules import rule_against
+from chatbot.errors import ChatbotError
+from chatbot.hooks.extraction.structured import object_in, without_wrapping
+from chatbot.memory import SessionHandle
+from chatbot.memory.episode import (
     READ_AT_ONCE,
     ModelSummary,
     keep_model_summary,
     kept_episode,
     kept_model_summary,
 )
-from chatbot.chat.fence import barred, fenced
-from chatbot.chat.forgotten import without_forgotten
-from chatbot.chat.role_marks import without_role_marks
-from chatbot.chat.rules import rule_against
-from chatbot.errors import ChatbotError
-from chatbot.hooks.extraction.structured import object_in, without_wrapping
-from chatbot.memory import SessionHandle
+from chatbot.memory.forgotten import without_forgotten
 from chatbot.memory.redaction import redact
 from chatbot.messages import Message
 from chatbot.stores.records import TranscriptEntry

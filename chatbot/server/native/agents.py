@@ -16,7 +16,7 @@ from chatbot.operations import OPERATIONS
 from chatbot.server.bind import body_of, given_in
 from chatbot.server.dependencies import VisitHere
 from chatbot.server.lists import Page, SessionId
-from chatbot.server.responses import OF_IDENTITY, OF_MEMORY
+from chatbot.server.responses import OF_MEMORY
 from chatbot.server.shapes import Given, Memory, Outcome, Shape
 from chatbot.server.values import MOST, Moment, Text, Tokens
 from chatbot.server.visit import Visit
@@ -28,7 +28,7 @@ from chatbot.transfer.memory_export import export_memories, render
 router = APIRouter(prefix="/v1")
 _MOST_MESSAGES = 500
 _MOST_DRAFTS = 500
-_Draft = body_of("Draft")
+_Draft = body_of(OPERATIONS["remember"])
 
 
 class HeldMessage(Given):
@@ -139,6 +139,7 @@ async def remember_many(drafts: Annotated[Drafts, Body()], visit: VisitHere, wri
         done = [each.split(" ") for each in writing.before["done"].split(",")]
         return Page(data=[Outcome(id=id_, outcome=what, reason="", redacted=[], warning="") for id_, what in done])
     context = visit.context
+    context.memories.scope.check("write")
     given = [given_in(OPERATIONS["remember"], each) for each in drafts.memories]
     rows = [Draft(**{"title": "", **each}, source=context.writer) for each in given]
     kept = await context.memories.remember_all(rows, keep_going=True)
@@ -159,7 +160,7 @@ async def get_by_key(key: Annotated[str, Path(max_length=100, description="Your 
     "/memories/export",
     summary="Export memories",
     tags=["memory"],
-    responses={**OF_IDENTITY, 200: {"content": {"application/x-ndjson": {}}, "description": "One JSON object a line."}},
+    responses={**OF_MEMORY, 200: {"content": {"application/x-ndjson": {}}, "description": "One JSON object a line."}},
     response_class=PlainTextResponse,
 )
 async def export(

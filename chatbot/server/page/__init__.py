@@ -8,6 +8,7 @@ from chatbot.server.doors import LOGIN
 from chatbot.server.page import (
     chat,
     cost,
+    files,
     login,
     memories,
     memory,
@@ -28,6 +29,21 @@ OPEN_PATHS = frozenset({LOGIN, f"{FOLDER}/"})
 
 def add_page(app: APIRouter) -> None:
     """Serve the page at `/`. Its routes are not part of the documented API."""
-    for part in (login, chat, saying, sessions, memories, memory, tasks, people, profile, why, cost, noted, settings):
+    for part in (
+        login,
+        chat,
+        saying,
+        sessions,
+        memories,
+        memory,
+        tasks,
+        people,
+        profile,
+        why,
+        cost,
+        noted,
+        settings,
+        files,
+    ):
         app.include_router(part.router, include_in_schema=False)
     app.mount(FOLDER, Assets(), name="assets")

@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query, Request, Response
 from markupsafe import Markup
 
 from chatbot import operations
+from chatbot.attachments.links import split
 from chatbot.chat import Event, Notice, ToolFinished, ToolStarted
 from chatbot.errors import ChatbotError
 from chatbot.messages import TextDelta
@@ -119,21 +120,23 @@ async def since(visit: VisitHere, session_id: SessionId, after: Time = "") -> Re
 @router.get("/c/{session_id}/stream")
 async def listen(visit: VisitHere, session_id: SessionId, turn: Time = "") -> Response:
     """The reply under way, from its beginning on, in pieces of HTML; the last of them is the exchange as it is kept."""
-    turns = await visit.turns_under_way(session_id)
+    await visit.turns_under_way(session_id)  # raises where the session is hidden from the caller
+    turns = visit.turns.lately((visit.identity, session_id))
     running = next((each for each in turns if talk.name_of(each) == turn), None)
     return sse.EventStream(_pieces(visit, session_id, turn, running))
 
 
 async def _pieces(visit: Visit, session_id: str, name: str, turn: RunningTurn | None) -> AsyncGenerator[bytes, None]:
-    problem, at = "", ""
+    problem, at, text = "", "", ""
     if turn is not None:
+        text = turn.text
         async for piece_ in _growing(turn):
             yield piece_
         problem, at = await _result(visit, turn)
-    yield sse.event(await _done(visit, session_id, name, problem, at), "done")
+    yield sse.event(await _done(visit, session_id, name, problem, (at, text)), "done")
 
 
-async def _done(visit: Visit, session_id: str, name: str, problem: str, at: str) -> Markup:
+async def _done(visit: Visit, session_id: str, name: str, problem: str, said: tuple[str, str]) -> Markup:
     """Render the exchange of a turn that has ended, and the other parts of the page that a turn changes."""
     session = await visit.session(session_id)
     part = await talk.the_end(session)
@@ -147,16 +150,18 @@ async def _done(visit: Visit, session_id: str, name: str, problem: str, at: str)
         session=session.record,
         session_id=session_id,
         beside=await beside(visit),
-        exchange=_exchange_of(part.exchanges, name, at),
+        exchange=_exchange_of(part.exchanges, name, *said),
         following=waiting[0] if waiting else None,
         problem=problem,
     )
 
 
-def _exchange_of(told: list[Exchange], turn: str, at: str) -> Exchange | None:
-    """Return the exchange of that time, or the first one since the turn began."""
-    of_turn = [each for each in told if each.at == at] or [each for each in told if turn and each.at >= turn]
-    return of_turn[0] if of_turn else (told[-1] if told else None)
+def _exchange_of(told: list[Exchange], turn: str, at: str, text: str) -> Exchange | None:
+    """Return the exchange of that time; for a turn that failed, the first since it began, with its text if possible."""
+    later = [each for each in told if turn and each.at >= turn]
+    same = [each for each in later if each.question == split(text)[0]]
+    of_turn = [each for each in told if each.at == at] or same or later or told[-1:]
+    return of_turn[0] if of_turn else None
 
 
 async def _growing(turn: RunningTurn) -> AsyncGenerator[bytes, None]:

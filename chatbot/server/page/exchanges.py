@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from chatbot.attachments.links import Link, split
 from chatbot.chat.dialogue import ASSISTANT, TOOL, TOOL_CALL, USER
 from chatbot.stores.records import TranscriptEntry, format_time
 
@@ -24,6 +25,8 @@ class Exchange:
     answers: list[Answer] = field(default_factory=list)
     receipt: dict[str, Any] | None = None
     """What the turn recalled and remembered, where that is known."""
+    files: tuple[Link, ...] = ()
+    """Files and pictures of the message."""
     turn: str = ""
     """The name of the turn that writes it now; empty for one that is complete."""
 
@@ -58,8 +61,8 @@ def exchanges(entries: Iterable[TranscriptEntry]) -> list[Exchange]:
     found: list[Exchange] = []
     for entry in entries:
         if entry.role == USER or not found:
-            asked = entry.content if entry.role == USER else None
-            found.append(Exchange(format_time(entry.at), entry.at, asked))
+            asked, files = split(entry.content) if entry.role == USER else (None, ())
+            found.append(Exchange(format_time(entry.at), entry.at, asked, files=files))
         if entry.role != USER:
             found[-1].answers.append(_answer(entry))
     return found

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fastapi import APIRouter, Request, Response
 
 from chatbot import operations
+from chatbot.attachments.links import split, with_links
+from chatbot.attachments.read import Upload
 from chatbot.errors import ChatbotError
 from chatbot.server.page import talk
 from chatbot.server.page.choices import choose, request_of
-from chatbot.server.page.exchanges import Exchange, position
+from chatbot.server.page.exchanges import position
+from chatbot.server.page.files import FILE_FIELD, files_in
 from chatbot.server.page.routes import Fields, PageRoute, SessionId, VisitHere
 from chatbot.server.page.sheets import base, fragment, goto, is_part
 from chatbot.server.turns import RunningTurn
@@ -22,27 +27,27 @@ router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
 @router.post("/say")
 async def say_first(visit: VisitHere, fields: Fields) -> Response:
     """Begin a session with a message."""
-    text = _message(fields)
+    text, files = _message(fields), files_in(fields)
     session = await visit.new_session()
     try:
         await choose(visit, session, fields)
     except ChatbotError:  # such as a model that is not there
         await visit.forget_new(session)
         raise
-    return await _said(visit, session.id, text)
+    return await _said(visit, session.id, text, files)
 
 
 @router.post("/c/{session_id}/say")
 async def say(request: Request, visit: VisitHere, session_id: SessionId, fields: Fields) -> Response:
     """Send a message; while another is being answered it waits. The turn continues even if the browser leaves."""
-    text = _message(fields)
+    text, files = _message(fields), files_in(fields)
     await choose(visit, await visit.session(session_id), fields)
     if not is_part(request):
-        return await _said(visit, session_id, text)
-    turn = await _begun(visit, session_id, text)
+        return await _said(visit, session_id, text, files)
+    turn = await _begun(visit, session_id, text, files)
     waiting = len(await visit.turns_under_way(session_id)) > 1
-    exchange = Exchange("", turn.begun_at, text, turn=talk.name_of(turn))
-    return fragment("said.html", visit, session_id=session_id, exchanges=[exchange], waiting=waiting)
+    told = [talk.waiting(turn)]
+    return fragment("said.html", visit, session_id=session_id, exchanges=told, waiting=waiting)
 
 
 @router.post("/c/{session_id}/stop")
@@ -72,6 +77,7 @@ async def edit(visit: VisitHere, session_id: SessionId, fields: Fields) -> Respo
     session = await visit.session(session_id)
     entries = await session.transcript_read_all()
     at = _position(entries, fields)
+    text = with_links(text, split(entries[at].content)[1])
     if any(entry.role == "user" for entry in entries[at + 1 :]):
         fork = await _fork(visit, session_id, fields, keep_message=False)
         return await _said(visit, fork, text)
@@ -116,7 +122,7 @@ async def delete(visit: VisitHere, session_id: SessionId, fields: Fields) -> Res
 
 def _message(fields: Fields) -> str:
     text = fields.get("text", "")
-    if not check_text(text, "the message").strip():
+    if not check_text(text, "the message").strip() and not any(name.startswith(FILE_FIELD) for name in fields):
         raise InvalidValue("the message is empty")
     return text
 
@@ -128,13 +134,14 @@ def _position(entries: list[TranscriptEntry], fields: Fields) -> int:
     return at
 
 
-async def _said(visit: Visit, session_id: str, text: str) -> Response:
-    await _begun(visit, session_id, text)
+async def _said(visit: Visit, session_id: str, text: str, files: Sequence[Upload] = ()) -> Response:
+    await _begun(visit, session_id, text, files)
     return _to(visit, session_id)
 
 
-async def _begun(visit: Visit, session_id: str, text: str) -> RunningTurn:
-    return await visit.begin_turn(session_id, text, client=await request_of(visit, session_id))
+async def _begun(visit: Visit, session_id: str, text: str, files: Sequence[Upload]) -> RunningTurn:
+    client = await request_of(visit, session_id)
+    return await visit.begin_turn(session_id, text, attachments=files, client=client)
 
 
 async def _take_back(visit: Visit, session_id: str) -> list[TranscriptEntry]:

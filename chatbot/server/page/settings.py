@@ -145,15 +145,15 @@ def _set(document: Any, place: tuple[str, ...], value: Any) -> None:
 
 
 async def _write(file: Path, before: str, text: str, house: HouseHere, visit: Visit) -> None:
-    """Write the file and open the identity with it; an invalid one is put back as it was. Raises its error."""
+    """Write the file and open the identity with it; an invalid one is put back as it was. Raises `InvalidValue`."""
     if text == before:
         return
     await asyncio.to_thread(_replace, file, text)
     try:
         await house.reopen(visit.identity)
-    except ChatbotError:
+    except ChatbotError as error:
         await asyncio.to_thread(_replace, file, before)
-        raise
+        raise InvalidValue(f"not saved: {error}") from error
 
 
 def _replace(file: Path, text: str) -> None:

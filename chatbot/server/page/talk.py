@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from chatbot.attachments.links import split
 from chatbot.chat.dialogue import USER
 from chatbot.memory import SessionHandle
 from chatbot.server.page.exchanges import Exchange, exchanges, with_receipts
@@ -78,10 +79,21 @@ async def under_way(visit: Visit, session_id: str, told: list[Exchange]) -> None
     """Mark the exchange that is being answered, and add messages that wait, as they are not written down yet."""
     turns = await visit.turns_under_way(session_id)
     for number, turn in enumerate(turns):
-        if number == 0 and told and told[-1].moment >= turn.begun_at and told[-1].question == turn.text:
+        if number == 0 and told and _is_of(told[-1], turn):
             told[-1].turn = name_of(turn)
             continue
-        told.append(Exchange("", turn.begun_at, turn.text, turn=name_of(turn)))
+        told.append(waiting(turn))
+
+
+def waiting(turn: RunningTurn) -> Exchange:
+    """Return the exchange of a turn whose message is not written down yet."""
+    text, files = split(turn.text)
+    return Exchange("", turn.begun_at, text, files=files, turn=name_of(turn))
+
+
+def _is_of(exchange: Exchange, turn: RunningTurn) -> bool:
+    """Whether a message that was written down is that of the turn; its files are named in the transcript alone."""
+    return exchange.moment >= turn.begun_at and exchange.question == split(turn.text)[0]
 
 
 def name_of(turn: RunningTurn) -> str:

@@ -86,11 +86,20 @@ CREATE TABLE chatbot.event (
 ) PARTITION BY HASH (identity);
 COMMENT ON TABLE chatbot.event IS 'Events of memory, as in observations.jsonl; start counts the bytes before the line.';
 
+CREATE TABLE chatbot.piece (
+    identity text NOT NULL,
+    shelf text NOT NULL,
+    name text NOT NULL,
+    data bytea NOT NULL,
+    PRIMARY KEY (identity, shelf, name)
+) PARTITION BY HASH (identity);
+COMMENT ON TABLE chatbot.piece IS 'Text indexes and vectors, as arrays with checksums: caches that servers share.';
+
 DO $$
 DECLARE
     parent text;
 BEGIN
-    FOREACH parent IN ARRAY ARRAY['session', 'message', 'key_value', 'head', 'line', 'document', 'lease', 'event'] LOOP
+    FOREACH parent IN ARRAY ARRAY['session', 'message', 'key_value', 'head', 'line', 'document', 'lease', 'event', 'piece'] LOOP
         FOR part IN 0..7 LOOP
             EXECUTE format(
                 'CREATE TABLE chatbot.%I PARTITION OF chatbot.%I FOR VALUES WITH (MODULUS 8, REMAINDER %s)',

@@ -34,11 +34,13 @@ _SCHEMA = (
 class SqliteObservations(LoggedObservations):
     """Keeps observations in `observations.sqlite`."""
 
+    home: Path
+
     def open_log(self, home: Path) -> Log:
         return SqliteLog(home)
 
-    def open_shelf(self, name: str) -> Shelf:
-        return SqliteShelf(self.home / name)
+    def open_shelf(self, home: Path, name: str) -> Shelf:
+        return SqliteShelf(home / name)
 
 
 class SqliteLog(Log):

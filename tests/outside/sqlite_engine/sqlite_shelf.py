@@ -105,7 +105,7 @@ class SqliteHands:
     def put(self, name: str, data: bytes, *, durable: bool = False) -> None:
         self._database.execute("INSERT OR REPLACE INTO pieces VALUES (?, ?)", (name, data))
 
-    def publish(self, value: Any) -> int:
+    def publish(self, value: Any, *, durable: bool = True) -> int:
         stamp = secrets.randbits(62)
         self._database.execute("DELETE FROM list")
         self._database.execute("INSERT INTO list VALUES (?, ?)", (stamp, json.dumps(value)))

@@ -76,6 +76,7 @@ def test_the_keyboard_is_enough(served: Served, tab: Tab) -> None:
     page.keyboard.press("Shift+Enter")
     page.keyboard.type("second line")
     page.keyboard.press("Enter")
+    page.wait_for_url("**/c/*")
     expect(page.locator(".question")).to_have_text("first line\nsecond line")
     expect(page.locator("#live")).to_have_count(0)
     expect(page.get_by_label("Message", exact=True)).to_be_focused()

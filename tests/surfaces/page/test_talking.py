@@ -1,9 +1,9 @@
 """Talking on a slow network, in several tabs and far back: what is sent is seen at once, and nothing is lost."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import FilePayload, Page, Route, expect
 
 from tests.servers.http_server import Serve, Served
 from tests.surfaces.page.actions import answers, done, go, open_menu, remember, say
@@ -71,7 +71,7 @@ def test_on_a_slow_network_a_message_is_seen_at_once_with_its_state(
 
 @pytest.mark.nightly
 def test_what_is_typed_while_a_reply_streams_waits_and_can_be_taken_back(http: Serve, tab: Tab, gate: Gate) -> None:
-    page = tab(http([gate.reply("Half of it", " and the rest.")]).url, **DESKTOP)
+    page = tab(http([gate.reply("Half of it", " and the rest."), "two", "three"]).url, **DESKTOP)
     page.goto("/i/ada")
     say(page, "slowly", wait=False)
     expect(page.locator("#live .growing")).to_have_text("Half of it")
@@ -87,18 +87,18 @@ def test_what_is_typed_while_a_reply_streams_waits_and_can_be_taken_back(http: S
     expect(waiting).to_have_count(0)
     done(page)
     expect(page.locator(".question")).to_have_text(["slowly", "next", "last"])
-    expect(answers(page)).to_have_text(["Half of it and the rest.", "You said: next", "You said: last"])
+    expect(answers(page)).to_have_text(["Half of it and the rest.", "two", "three"])
 
 
 @pytest.mark.nightly
 def test_stop_ends_the_reply_and_leaves_what_waits(http: Serve, tab: Tab, gate: Gate) -> None:
-    page = tab(http([gate.reply("Half of it", " and the rest.")]).url, **DESKTOP)
+    page = tab(http([gate.reply("Half of it", " and the rest."), "two"]).url, **DESKTOP)
     page.goto("/i/ada")
     say(page, "slowly", wait=False)
     expect(page.locator("#live .growing")).to_have_text("Half of it")
     say(page, "next", wait=False)
     page.keyboard.press("Escape")
-    expect(answers(page)).to_have_text(["Half of it", "You said: next"])
+    expect(answers(page)).to_have_text(["Half of it", "two"])
 
 
 @pytest.mark.nightly
@@ -160,7 +160,7 @@ def test_two_tabs_show_the_same_conversation(http: Serve, tab: Tab) -> None:
 
 
 @pytest.fixture
-def long_talk(http: Serve) -> Iterator[tuple[Served, str]]:
+def long_talk(http: Serve) -> tuple[Served, str]:
     """A session of 150 messages with their replies."""
     served = http()
     with served.client() as client:
@@ -168,7 +168,7 @@ def long_talk(http: Serve) -> Iterator[tuple[Served, str]]:
         for number in range(150):
             text = "a word about a kumquat" if number == 20 else f"question {number}"
             client.post(f"/v1/sessions/{session}/chat", json={"text": text, "stream": False})
-    yield served, session
+    return served, session
 
 
 @pytest.mark.nightly
@@ -300,3 +300,33 @@ def test_sessions_are_pinned_archived_and_brought_back(http: Serve, tab: Tab, lo
     expect(page.locator(".rows > li > a")).to_have_text(["Gardening plans"])
     page.get_by_role("button", name="Restore: Gardening plans").click()
     expect(page.locator(".rows > li > a")).to_have_count(2)
+
+
+@pytest.mark.nightly
+def test_files_are_chosen_taken_off_dropped_and_shown(http: Serve, tab: Tab) -> None:
+    page = tab(http().url, **DESKTOP)
+    page.goto("/i/ada")
+    chosen: list[FilePayload] = [
+        {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"The locker has the number 4711."},
+        {"name": "other.txt", "mimeType": "text/plain", "buffer": b"Not this one."},
+    ]
+    page.locator("#files").set_input_files(chosen)
+    expect(page.locator("#attached li")).to_have_count(2)
+    page.get_by_role("button", name="Remove other.txt").click()
+    say(page, "What is in it?")
+    expect(page.locator(".files li")).to_have_text(["notes.txt"])
+    with page.expect_download() as download:
+        page.locator(".files a").click()
+    assert download.value.path().read_bytes() == b"The locker has the number 4711."
+    page.evaluate(
+        """() => {
+            const data = new DataTransfer();
+            data.items.add(new File(["dropped text"], "dropped.md", {type: "text/markdown"}));
+            const drop = new DragEvent("drop", {dataTransfer: data, bubbles: true});
+            document.querySelector("#composer").dispatchEvent(drop);
+        }"""
+    )
+    expect(page.locator("#attached li")).to_have_count(1)
+    page.get_by_role("button", name="Send", exact=True).click()
+    expect(page.locator(".files li")).to_have_text(["notes.txt", "dropped.md"])
+    done(page)

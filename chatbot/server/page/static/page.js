@@ -46,6 +46,55 @@
     if (text) localStorage.setItem(draftName(), text); else localStorage.removeItem(draftName());
   }
 
+  // Files travel as data: URLs in hidden fields of the form, under the names that they have.
+  async function attach(files) {
+    for (const file of files) {
+      const url = await new Promise((resolve) => {
+        const reader = new FileReader();
+        reader.addEventListener("load", () => resolve(reader.result));
+        reader.addEventListener("error", () => resolve(""));
+        reader.readAsDataURL(file);
+      });
+      const list = at("attached");
+      if (!list) return;
+      if (!url) { told(`${file.name} cannot be read.`); continue; }
+      const item = document.createElement("li");
+      const name = document.createElement("span");
+      const field = document.createElement("input");
+      const remove = document.createElement("button");
+      name.textContent = file.name;
+      field.type = "hidden";
+      field.name = `file:${list.childElementCount}:${file.name}`;
+      field.value = url;
+      remove.type = "button";
+      remove.textContent = "✕";
+      remove.setAttribute("aria-label", `Remove ${file.name}`);
+      remove.addEventListener("click", () => { item.remove(); needText(); at("text").focus(); });
+      item.append(name, field, remove);
+      list.append(item);
+      needText();
+    }
+    at("text")?.focus();
+  }
+  const hasFiles = () => Boolean(at("attached")?.childElementCount);
+  const needText = () => { at("text").required = !hasFiles(); };
+
+  document.addEventListener("change", (event) => {
+    if (event.target.id === "files") { attach([...event.target.files]); event.target.value = ""; }
+  });
+  document.addEventListener("paste", (event) => {
+    const files = [...(event.clipboardData?.files ?? [])];
+    if (files.length && at("attached")) { event.preventDefault(); attach(files); }
+  });
+  for (const kind of ["dragover", "dragleave", "drop"]) {
+    document.addEventListener(kind, (event) => {
+      if (!at("composer") || !event.dataTransfer?.types.includes("Files")) return;
+      event.preventDefault();
+      at("composer").classList.toggle("dropping", kind === "dragover");
+      if (kind === "drop") attach([...event.dataTransfer.files]);
+    });
+  }
+
   // Messages are shown at once and sent in order. One that could not be sent stays, with a button that sends it again:
   // its key lets the server recognize a message that did arrive.
   const outbox = [];
@@ -73,9 +122,12 @@
 
   function send(form) {
     const box = at("text");
-    if (!box.value.trim()) return;
-    outbox.push({ form, body: new URLSearchParams(new FormData(form)), key: newKey(), article: pendingOf(box.value) });
+    if (!box.value.trim() && !hasFiles()) return;
+    const shown = [box.value, ...[...at("attached").querySelectorAll("span")].map((each) => each.textContent)].filter(Boolean).join("\n");
+    outbox.push({ form, body: new URLSearchParams(new FormData(form)), key: newKey(), shown, article: pendingOf(shown) });
     box.value = "";
+    at("attached").replaceChildren();
+    needText();
     keepDraft();
     sendNext();
   }
@@ -112,7 +164,7 @@
     again.textContent = "Send again";
     again.addEventListener("click", () => {
       item.article.remove();
-      item.article = pendingOf(item.body.get("text"));
+      item.article = pendingOf(item.shown);
       outbox.push(item);
       sendNext();
     });
@@ -121,7 +173,14 @@
   }
 
   // What another tab, another device or the terminal has said meanwhile.
+  let isCatchingUp = false;
   async function catchUp() {
+    if (isCatchingUp) return;
+    isCatchingUp = true;
+    try { await addWhatIsNew(); } finally { isCatchingUp = false; }
+  }
+
+  async function addWhatIsNew() {
     const log = at("log");
     if (!log?.dataset.session || at("live") || isSending || document.querySelector(".pending, #edit")) return;
     const last = [...log.querySelectorAll("[data-at]")].pop();
@@ -129,7 +188,9 @@
     const place = at("composer").action.replace(/\/say$/, "");
     const answer = await fetch(`${place}/since?after=${encodeURIComponent(last.dataset.at)}`, { headers: { "HX-Request": "true" } }).catch(() => null);
     const html = answer?.ok ? await answer.text() : "";
-    if (!html.trim() || at("live") || isSending) return;
+    if (!answer?.ok || at("live") || isSending) return;
+    for (const each of log.querySelectorAll(".waiting")) each.remove();
+    if (!html.trim()) return;
     const wasAtEnd = isAtEnd();
     htmx.swap("#log", html, { swapStyle: "beforeend", swapDelay: 0, settleDelay: 0 });
     if (wasAtEnd) toEnd();
@@ -151,7 +212,10 @@
   function rename(element) {
     const box = document.createElement("input");
     const title = element.textContent.trim();
+    let hasEnded = false;
     const end = (keeps) => {
+      if (hasEnded) return;
+      hasEnded = true;  // taking the box away makes it lose the focus, too
       box.replaceWith(element);
       if (keeps && box.value.trim() !== title) {
         htmx.ajax("POST", `${document.querySelector(".places a").getAttribute("href")}/c/${element.dataset.rename}/rename`, { values: { title: box.value }, target: "body", swap: "innerHTML" });
@@ -164,7 +228,7 @@
     box.addEventListener("keydown", (event) => {
       if (event.key === "Enter" || event.key === "Escape") { event.preventDefault(); event.stopPropagation(); end(event.key === "Enter"); }
     });
-    box.addEventListener("blur", () => { if (box.isConnected) end(false); });
+    box.addEventListener("blur", () => end(false));
     element.replaceWith(box);
     box.select();
   }
@@ -189,7 +253,7 @@
   document.addEventListener("submit", (event) => {
     if (event.target.id !== "composer") return;
     if (event.target.hasAttribute("hx-post")) { event.preventDefault(); event.stopImmediatePropagation(); send(event.target); }
-    else if (at("text").value.trim()) { pendingOf(at("text").value); localStorage.removeItem(draftName()); }
+    else if (at("text").value.trim() || hasFiles()) { pendingOf(at("text").value); localStorage.removeItem(draftName()); }
   }, true);
 
   const SHORTCUTS = {

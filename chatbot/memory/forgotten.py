@@ -6,20 +6,22 @@ The transcript itself belongs to its session and is left as it is.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from chatbot.chat.dialogue import USER
-from chatbot.memory import SessionHandle
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.records import TranscriptEntry, format_time
+
+if TYPE_CHECKING:
+    from chatbot.memory.handle import SessionHandle
 
 
 async def without_forgotten(session: SessionHandle, entries: Sequence[TranscriptEntry]) -> list[TranscriptEntry]:
     """Return the entries, from the first question on, without exchanges whose rows were forgotten or erased."""
     if not entries or not session.supports(ObservationStore):
         return list(entries)
-    asked = {format_time(entry.at) for entry in entries if entry.role == USER}
+    asked = {format_time(entry.at) for entry in entries if entry.role == "user"}
     remembered = await session.remembered_since(min(entry.at for entry in entries))
     kept = {each: at for each, at in remembered.items() if at in asked}
     gone = {kept[each] for each in await _gone(session, kept)}
@@ -45,7 +47,7 @@ async def _is_kept(session: SessionHandle, observation_id: str) -> bool:
 def _without(entries: Sequence[TranscriptEntry], gone: Collection[str]) -> Iterator[TranscriptEntry]:
     hidden = True
     for entry in entries:
-        if entry.role == USER:
+        if entry.role == "user":
             hidden = format_time(entry.at) in gone
         if not hidden:
             yield entry

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.chat.episode import KEY, Episode, summarize_episode
 from chatbot.memory import MemorySystem
+from chatbot.memory.episode import KEY, Episode, summarize_episode
 from chatbot.stores.records import TranscriptEntry
 
 START = datetime(2026, 1, 2, tzinfo=UTC)

@@ -12,20 +12,22 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from chatbot.chat.dialogue import ASSISTANT, USER
-from chatbot.chat.forgotten import without_forgotten
-from chatbot.memory import SessionHandle
 from chatbot.memory.exchanges import without_blocks
-from chatbot.memory.handle import SUMMARY_KEYS
+from chatbot.memory.forgotten import without_forgotten
 from chatbot.memory.redaction import redact
+from chatbot.memory.session_filter import MESSAGES
 from chatbot.memory.telling import is_decision, is_open, is_small_talk, rarity, tells
 from chatbot.stores.base import KeyValueStore
 from chatbot.stores.records import TranscriptEntry, format_time, parse_time
 from chatbot.stores.span import span
 
-KEY, MODEL_KEY = SUMMARY_KEYS
+if TYPE_CHECKING:
+    from chatbot.memory.handle import SessionHandle
+
+KEY, MODEL_KEY = SUMMARY_KEYS = ("episode_summary", "episode_told")
+"""The keys of summaries of a transcript; they are made anew where they are missing."""
 _MOST_LINES = 24
 _LONGEST_LINE = 160
 _READ_CHARACTERS = 20_000
@@ -155,7 +157,7 @@ def _loaded(kept: str | None) -> Any:
 
 
 def _line(entry: TranscriptEntry) -> str:
-    if entry.role not in {USER, ASSISTANT}:
+    if entry.role not in MESSAGES:
         return ""
     text, _ = redact(without_blocks(entry.content)[:_READ_CHARACTERS])
     sentences = [sentence.strip() for sentence in _SENTENCE.split(text) if sentence.strip()]

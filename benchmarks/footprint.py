@@ -1,0 +1,119 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["chatbot-runtime[embeddings]"]
+#
+# [tool.uv.sources]
+# chatbot-runtime = { path = ".." }
+# ///
+"""What the default recall takes, the local encoder included: CPU for a question, and memory of a process that asks.
+
+    uv run benchmarks/footprint.py --rows 10000
+
+The rows are written and embedded by one process; another one opens the memory, asks the first question, and then as
+many different ones as `--questions` says. The goals at 10,000 rows: 30 ms of CPU in the median, 150 MB at most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from chatbot.memory import MemorySystem
+from chatbot.memory.writing import Draft
+from chatbot.models.local_encoder import LocalEmbedder
+
+AGENT = "footprint"
+_WHO = ["My neighbour", "The plumber", "Aunt Vera", "Our landlord", "The vet", "Grandpa", "A colleague", "The coach"]
+_DID = ["repaired", "sold", "lost", "painted", "borrowed", "forgot", "recommended", "cleaned", "hid", "broke"]
+_WHAT = [
+    "bicycle",
+    "oven",
+    "kayak",
+    "telescope",
+    "passport",
+    "violin",
+    "lantern",
+    "quilt",
+    "printer",
+    "boiler",
+    "canoe",
+    "stamp album",
+]
+_WHERE = [
+    "in the cellar",
+    "at the lake",
+    "near the station",
+    "in Porto",
+    "behind the church",
+    "at work",
+    "on the balcony",
+]
+_WHEN = ["in spring", "last summer", "before the wedding", "on a Sunday", "during the storm", "after lunch"]
+
+
+def opened(folder: Path) -> MemorySystem:
+    settings = {"observations": {"cache": str(folder / "cache")}}
+    return MemorySystem(folder / "memory", settings=settings, embedder=LocalEmbedder())
+
+
+async def write(folder: Path, rows: int) -> None:
+    """Remember that many rows, four in a session's worth of words, and embed them all."""
+    chance = random.Random(6)
+    parts = (_WHO, _DID, _WHAT, _WHERE, _WHEN)
+    async with opened(folder) as memory:
+        said = ["{} {} the {} {} {}, number {}.".format(*map(chance.choice, parts), number) for number in range(rows)]
+        await memory.memories(AGENT).remember_all(Draft(title=text) for text in said)
+        await memory.memories(AGENT).reindex(embed=True)
+
+
+async def ask(folder: Path, questions: int) -> None:
+    """Print what the first question takes, what others take, and the most memory that was used."""
+    chance = random.Random(7)
+    async with opened(folder) as memory:
+        memories = memory.memories(AGENT)
+        began = time.process_time()
+        await memories.recall("Who mended the stove?")
+        first = time.process_time() - began
+        taken = []
+        for _ in range(questions):
+            text = f"What became of the {chance.choice(_WHAT)} {chance.choice(_WHERE)} {chance.choice(_WHEN)}?"
+            began = time.process_time()
+            await memories.recall(text)
+            taken.append(time.process_time() - began)
+        missing = (await memories.vector_stats()).missing
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    p95 = statistics.quantiles(taken, n=20)[-1]
+    print(
+        f"first question {1e3 * first:.0f} ms of CPU, then {1e3 * statistics.median(taken):.1f} ms in the median, ",
+        end="",
+    )
+    print(f"{1e3 * p95:.1f} ms at p95; {most:.0f} MB at most; {missing} rows without a vector")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=10_000)
+    parser.add_argument("--questions", type=int, default=50)
+    parser.add_argument("--ask-in", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.ask_in:
+        asyncio.run(ask(given.ask_in, given.questions))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(write(Path(folder), given.rows))
+        asking = [sys.executable, __file__, "--ask-in", folder, "--questions", str(given.questions)]
+        subprocess.run(asking, check=True)
+
+
+if __name__ == "__main__":
+    main()

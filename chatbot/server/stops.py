@@ -1,0 +1,105 @@
+"""Requests to stop a turn that another server runs: lines of the identity, which servers with running turns read.
+
+The lease of the turn says whether anyone runs one. A request is seen within half a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from uuid import uuid4
+
+from chatbot.memory.record import utc_now
+from chatbot.stores.backend import Backend, Lease, Mark
+from chatbot.stores.errors import StoreError
+from chatbot.stores.records import format_time
+
+logger = logging.getLogger(__name__)
+
+_LINES = "stops"
+_LOOK_EVERY_S = 0.5
+_LINGER_S = 5.0
+"""How long to go on looking after a turn may have begun."""
+_PATIENCE_S = 15.0
+"""Longest wait for another server to stop."""
+_MOST = 200
+_KNOWN_FOR = timedelta(hours=1)
+
+
+class Stops:
+    """The requests for one identity. `stop` stops the turns of a session here, `is_busy` says whether any run here."""
+
+    def __init__(self, backend: Backend, stop: Callable[[str], Awaitable[int]], is_busy: Callable[[], bool]) -> None:
+        self._backend = backend
+        self._lines = backend.lines(_LINES)
+        self._stop = stop
+        self._is_busy = is_busy
+        self._mark: Mark | None = None
+        self._seen: set[str] = set()
+        self._wanted_until = 0.0
+        self._task: asyncio.Task[None] | None = None
+        self._beginning = asyncio.Lock()
+
+    async def listen(self) -> None:
+        """Look out for requests from now on, for as long as a turn runs here."""
+        async with self._beginning:
+            self._wanted_until = time.monotonic() + _LINGER_S
+            if self._task is None or self._task.done():
+                await asyncio.to_thread(self._new)
+                self._task = asyncio.create_task(self._watch(), name="stops")
+
+    async def ask(self, session_id: str) -> int:
+        """Stop a turn of the session that another server runs; 1 where there was one and it has ended, else 0."""
+        lease = self._backend.place_of(self._backend.sessions.ref(session_id)).lease("turn")
+        if await asyncio.to_thread(_is_free, lease):
+            return 0
+        await asyncio.to_thread(self._write, session_id, utc_now())
+        give_up = time.monotonic() + _PATIENCE_S
+        while not await asyncio.to_thread(_is_free, lease):
+            if time.monotonic() > give_up:
+                return 0
+            await asyncio.sleep(_LOOK_EVERY_S / 4)
+        return 1
+
+    async def aclose(self) -> None:
+        """Look out no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _watch(self) -> None:
+        while self._is_busy() or time.monotonic() < self._wanted_until:
+            await asyncio.sleep(_LOOK_EVERY_S)
+            try:
+                for session_id in await asyncio.to_thread(self._new):
+                    await self._stop(session_id)
+            except StoreError as error:
+                logger.warning("requests of other servers to stop a turn cannot be read: %s", error)
+
+    def _new(self) -> list[str]:
+        sessions = []
+        while (reading := self._lines.since(self._mark)).records:
+            self._mark = reading.mark
+            for record in reading.records:
+                if record["id"] not in self._seen:
+                    self._seen.add(record["id"])
+                    sessions.append(str(record["session"]))
+        self._mark = reading.mark
+        return sessions
+
+    def _write(self, session_id: str, now: datetime) -> None:
+        since = format_time(now - _KNOWN_FOR)
+        with self._lines.alone() as pen:
+            pen.append([{"id": str(uuid4()), "session": session_id, "at": format_time(now)}])
+            if sum(1 for _ in self._lines.newest_first()) > _MOST:
+                pen.rewrite(lambda record: record if record["at"] >= since else None)
+
+
+def _is_free(lease: Lease) -> bool:
+    if not lease.take():
+        return False
+    lease.release()
+    return True

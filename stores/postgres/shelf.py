@@ -1,0 +1,134 @@
+"""A shelf as rows: pieces in `chatbot.piece`, the list as a document, so that servers share indexes and vectors."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from chatbot.stores.errors import MissingFolder
+from chatbot.stores.postgres import statements
+from chatbot.stores.postgres.database import Begun
+from chatbot.stores.postgres.place import PostgresLease, PostgresPlace, new_generation
+from chatbot.stores.shelf import Hands, Piece, Shelf
+
+_WAIT_S = 60.0
+_PAUSE_S = 0.1
+
+
+class PostgresShelf(Shelf):
+    """The shelf of that name of an identity."""
+
+    def __init__(self, place: PostgresPlace, shelf: str) -> None:
+        self._place = place
+        self._shelf = shelf
+        self._document = f".shelf.{shelf}"
+        """A name that no document of a place can have."""
+        self.name = f"{place.name} {shelf}"
+
+    def prepare(self) -> None:
+        """See `Shelf`."""
+        self._place.rows(statements.PREPARE_SHELF, name=self._document)
+
+    def stamp(self) -> int | None:
+        """See `Shelf`."""
+        return next((version for (version,) in self._rows(statements.SHELF_STAMP)), None)
+
+    def listed(self) -> Any:
+        """See `Shelf`."""
+        return next((json.loads(bytes(value)) for (value,) in self._rows(statements.SHELF_LIST)), None)
+
+    def names(self) -> Collection[str]:
+        """See `Shelf`."""
+        return [name for (name,) in self._rows(statements.PIECE_NAMES)]
+
+    @contextmanager
+    def opened(self, name: str) -> Iterator[Piece]:
+        """See `Shelf`. The whole piece is read."""
+        rows = self._place.rows(statements.READ_PIECE, shelf=self._shelf, piece=name)
+        if not rows:
+            raise FileNotFoundError(f"{self.name} holds no {name}")
+        yield _PostgresPiece(bytes(rows[0][0]))
+
+    @contextmanager
+    def alone(self) -> Iterator[Hands]:
+        """See `Shelf`. One transaction: it is given up as a whole where anything fails."""
+        place = self._place
+        with place.database.transaction(place.identity, statements.LOCK_SHELF, name=self._document) as transaction:
+            if not transaction.first:
+                raise MissingFolder(f"{self.name} is not there")
+            yield _PostgresHands(transaction, self._shelf, self._document)
+
+    def making(self, *, wait: bool) -> ExitStack | None:
+        """See `Shelf`."""
+        right, queue = (PostgresLease(self._place, f".{kind}.{self._shelf}") for kind in ("making", "waiting"))
+        with ExitStack() as held:
+            if not right.take():
+                if not wait or not queue.take():
+                    return None
+                with ExitStack() as queued:
+                    queued.callback(queue.release)
+                    if not _taken_in_time(right):
+                        return None
+            held.callback(right.release)
+            return held.pop_all()
+
+    def clear(self) -> None:
+        """See `Shelf`."""
+        place = self._place
+        with place.database.transaction(place.identity, statements.CLEAR_LIST, name=self._document) as transaction:
+            transaction.run(statements.CLEAR_PIECES, shelf=self._shelf)
+
+    def _rows(self, statement: str) -> list[tuple[Any, ...]]:
+        return self._place.rows(statement, name=self._document, shelf=self._shelf)
+
+
+class _PostgresHands:
+    """The transaction. See `Hands`."""
+
+    def __init__(self, transaction: Begun, shelf: str, document: str) -> None:
+        self._transaction = transaction
+        self._shelf = shelf
+        self._document = document
+
+    def put(self, name: str, data: bytes, *, durable: bool = False) -> None:  # noqa: ARG002 - all is durable
+        """See `Hands`."""
+        self._transaction.run(statements.PUT_PIECE, shelf=self._shelf, piece=name, data=data)
+
+    def publish(self, value: Any) -> int:
+        """See `Hands`."""
+        stamp = new_generation()
+        listed = {"value": json.dumps(value).encode(), "version": stamp}
+        self._transaction.run(statements.WRITE_DOCUMENT, session="", name=self._document, **listed)
+        return stamp
+
+    def remove(self, names: Collection[str]) -> None:
+        """See `Hands`."""
+        if names:
+            self._transaction.run(statements.DROP_PIECES, shelf=self._shelf, pieces=list(names))
+
+    def sync(self) -> None:
+        """See `Hands`: the transaction does it."""
+
+
+class _PostgresPiece:
+    """The bytes of a piece. See `Piece`."""
+
+    def __init__(self, data: bytes) -> None:
+        self.size = len(data)
+        self._data = data
+
+    def read(self, begin: int, end: int) -> bytes:
+        """See `Piece`."""
+        return self._data[begin:end]
+
+
+def _taken_in_time(right: PostgresLease) -> bool:
+    give_up = time.monotonic() + _WAIT_S
+    while not right.take():
+        if time.monotonic() > give_up:
+            return False
+        time.sleep(_PAUSE_S)
+    return True

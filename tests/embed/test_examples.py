@@ -1,0 +1,126 @@
+"""Each example of docs/examples runs, with a stand-in for the model."""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+TOLD = "My sister Anna lives in Lisbon."
+ASKED = "Where does my sister live?"
+
+
+def example(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_example_is_run_here() -> None:
+    text = Path(__file__).read_text(encoding="utf-8")
+    assert [path.stem for path in EXAMPLES.glob("*.py") if f'example("{path.stem}")' not in text] == []
+
+
+async def test_plain(tmp_path: Path) -> None:
+    plain = example("plain")
+    await plain.turn(str(tmp_path), "ada", TOLD, plain.echo)
+    assert "Anna lives in Lisbon" in await plain.turn(str(tmp_path), "ada", ASKED, plain.echo)
+
+
+def test_without_a_loop(tmp_path: Path) -> None:
+    assert "Anna lives in Lisbon" in example("without_a_loop").main(str(tmp_path))
+
+
+@pytest.mark.nightly
+async def test_with_openai_agents(tmp_path: Path) -> None:
+    from tests.adapters.test_openai_agents import Scripted
+
+    turn = example("with_openai_agents").turn
+    await turn(str(tmp_path), "one", TOLD, Scripted("Noted."))
+    model = Scripted("In Lisbon.")
+    assert await turn(str(tmp_path), "two", ASKED, model) == "In Lisbon."
+    assert "Anna lives in Lisbon" in model.asked[0][0]["content"]
+
+
+@pytest.mark.nightly
+def test_with_langchain(tmp_path: Path) -> None:
+    from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+    from langchain_core.messages import AIMessage
+
+    langchain = example("with_langchain")
+    asked: list[Any] = []
+
+    class Noting(GenericFakeChatModel):
+        def _generate(self, messages: Any, *rest: Any, **options: Any) -> Any:
+            asked.append(messages)
+            return super()._generate(messages, *rest, **options)
+
+    model = Noting(messages=iter([AIMessage("Noted."), AIMessage("In Lisbon.")]))
+    langchain.turn(str(tmp_path), "one", TOLD, model)
+    assert langchain.turn(str(tmp_path), "two", ASKED, model) == "In Lisbon."
+    assert "Anna lives in Lisbon" in asked[1][0].content
+    assert langchain.preference(str(tmp_path)) == {"text": "Ada likes figs with goat cheese"}
+
+
+@pytest.mark.nightly
+async def test_with_pydantic_ai(tmp_path: Path) -> None:
+    from pydantic_ai.models.function import FunctionModel
+
+    from tests.adapters.test_pydantic_ai import Asked
+
+    turn = example("with_pydantic_ai").turn
+    asked = Asked("Noted.", "In Lisbon.")
+    await turn(str(tmp_path), TOLD, FunctionModel(asked.answer))
+    assert await turn(str(tmp_path), ASKED, FunctionModel(asked.answer)) == "In Lisbon."
+    assert "Anna lives in Lisbon" in asked.prompts[1][0]
+
+
+@pytest.mark.nightly
+async def test_with_litellm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    import litellm
+
+    turn = example("with_litellm").turn
+    try:
+        await turn(str(tmp_path), TOLD, model="gpt-5-mini", mock_response="Noted.")
+        assert await turn(str(tmp_path), ASKED, model="gpt-5-mini", mock_response="In Lisbon.") == "In Lisbon."
+    finally:
+        litellm.callbacks = []
+    from chatbot.embed import open_memory
+
+    async with open_memory(tmp_path, user="ada") as memory:
+        [told, *_] = (await memory.list_observations(types=["exchange"], ascending=True)).rows
+        assert told.user_text == TOLD
+
+
+@pytest.mark.nightly
+async def test_with_anthropic(tmp_path: Path) -> None:
+    import json
+
+    import anthropic
+    import httpx2
+
+    command = {"command": "create", "path": "/memories/anna.md", "file_text": TOLD}
+    replies: list[dict[str, Any]] = [
+        {"type": "tool_use", "id": "t1", "name": "memory", "input": command},
+        {"type": "text", "text": "Noted."},
+    ]
+    sent: list[Any] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        sent.append(json.loads(request.content))
+        block = replies.pop(0)
+        stop = "tool_use" if block["type"] == "tool_use" else "end_turn"
+        usage = {"input_tokens": 1, "output_tokens": 1}
+        message = {"id": "m", "type": "message", "role": "assistant", "model": "claude", "stop_sequence": None}
+        return httpx2.Response(200, json={**message, "content": [block], "stop_reason": stop, "usage": usage})
+
+    transport = httpx2.MockTransport(answer)
+    async with anthropic.AsyncAnthropic(api_key="none", http_client=httpx2.AsyncClient(transport=transport)) as client:
+        assert await example("with_anthropic").turn(str(tmp_path), "Remember that.", client) == "Noted."
+    assert sent[0]["tools"] == [{"type": "memory_20250818", "name": "memory"}]
+    assert "created" in json.dumps(sent[1]["messages"][-1])

@@ -1,0 +1,108 @@
+"""Two servers in front of one storage, files or a database: each takes any request."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from chatbot.messages import TextDelta
+from chatbot.models.scripted import ScriptedModel
+from chatbot.runtime import Options, Runtime
+from chatbot.server.callers import OWNER
+from chatbot.server.house import House
+from chatbot.server.turns import RunningTurn, TurnStopped
+from chatbot.server.visit import Visit
+from tests.command import project
+from tests.postgres import postgres
+
+__all__ = ["postgres"]
+
+DAY = "[budget]\nday_tokens = 4000\n"
+WORDS = "word " * 2000
+
+
+@pytest.fixture(params=["files", "postgres"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The configuration of a storage in a project of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CHATBOT_CONFIG", str(tmp_path / "config.toml"))
+    monkeypatch.setenv("CHATBOT_IDENTITY", address_of(tmp_path))
+    text = '[embedding]\nmodel = ""\n'
+    if request.param == "postgres":
+        text += f'[storage]\nurl = "{request.getfixturevalue("postgres")}"\n'
+    project(text, address_of(tmp_path))
+    return text
+
+
+def address_of(folder: Path) -> str:
+    return f"t{abs(hash(str(folder))):x}"
+
+
+@asynccontextmanager
+async def serving(*replies: str, delay_s: float = 0.0) -> AsyncIterator[Visit]:
+    """A server, entered by its owner."""
+
+    def opened(options: Options) -> Runtime:
+        return Runtime(options, model=ScriptedModel(replies, delay_s=delay_s))
+
+    async with House(Options(), open_runtime=opened) as house:
+        yield await house.visit(OWNER)
+
+
+async def test_a_turn_is_stopped_by_another_server(storage: str) -> None:
+    async with serving(WORDS, delay_s=0.005) as one, serving() as other:
+        session = await one.new_session()
+        assert await other.stop(session.id) == 0
+        turn = await one.begin_turn(session.id, "talk to me")
+        await _speaking(turn)
+        assert await other.stop(session.id) == 1
+        with pytest.raises(TurnStopped):
+            await turn.ended()
+        entries = await (await other.session(session.id)).transcript_read_all()
+        assert [each.role for each in entries] == ["user", "assistant"]
+        assert entries[1].content.startswith("word")
+        turn = await one.begin_turn(session.id, "and again")  # the request was for the turn before
+        await _speaking(turn)
+        assert not turn.task.done()
+
+
+async def test_turns_of_two_servers_take_their_order(storage: str) -> None:
+    async with serving(delay_s=0.002) as one, serving(delay_s=0.002) as other:
+        session = await one.new_session()
+        turns = [await visit.begin_turn(session.id, f"text {n}") for n in range(3) for visit in (one, other)]
+        for turn in turns:
+            await turn.ended()
+        entries = await (await one.session(session.id)).transcript_read_all()
+    assert [each.role for each in entries] == ["user", "assistant"] * 6
+    assert all(b.content == f"You said: {a.content}" for a, b in zip(entries[::2], entries[1::2], strict=True))
+
+
+async def test_two_servers_pass_no_budget_together(storage: str) -> None:
+    Path("config.toml").write_text(storage + DAY)
+    async with serving(delay_s=0.002) as one, serving(delay_s=0.002) as other:
+        sessions = [await visit.new_session() for visit in (one, other) for _ in range(3)]
+        turns = [await (one if n % 2 else other).begin_turn(each.id, "hi") for n, each in enumerate(sessions)]
+        ended = await asyncio.gather(*(turn.ended() for turn in turns), return_exceptions=True)
+        spent = await one.runtime.ledger.total()
+    assert 0 < spent.input_tokens + spent.output_tokens <= 4000
+    assert any(isinstance(each, Exception) for each in ended)
+
+
+async def test_each_server_lists_and_finds_what_the_other_was_told(storage: str) -> None:
+    async with serving() as one, serving() as other:
+        session = await one.new_session("Bees")
+        await (await one.begin_turn(session.id, "I keep bees in the garden")).ended()
+        assert [each.title for each in await other.memory.list_sessions()] == ["Bees"]
+        assert len(await other.memories.search("bees")) == 1
+        turn = await other.begin_turn(session.id, "What do I keep?")
+        assert "What do I keep?" in (await turn.ended()).reply
+        assert len(await (await one.session(session.id)).transcript_read_all()) == 4
+
+
+async def _speaking(turn: RunningTurn) -> None:
+    """Wait for the first word."""
+    async for event in turn.events():
+        if isinstance(event, TextDelta):
+            return

@@ -1,0 +1,133 @@
+"""Forms of the page, sent as a browser sends them, without a browser."""
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+
+from chatbot.server.page.code import highlighted
+from chatbot.server.page.markdown import rendered
+from tests.servers.http_server import Served, serving
+
+FILE = Path("identities/ada/identity.toml")
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    with serving() as served:
+        yield served
+
+
+@pytest.fixture
+def client(served: Served) -> Iterator[httpx.Client]:
+    with served.client() as client:
+        client.follow_redirects = True
+        yield client
+
+
+def titles(html: str) -> list[str]:
+    return re.findall(r'class="row-title"[^>]*><bdi>(.*?)</bdi>', html)
+
+
+def test_settings_are_written_to_the_identity_keep_its_comments_and_hold_at_once(client: httpx.Client) -> None:
+    FILE.write_text('# mine\npersona = "You are ada."\n')
+    page = client.get("/i/ada/settings")
+    assert "You are ada." in page.text
+    form = {
+        "persona": "You are brief.",
+        "budget.day_usd": "2.5",
+        "agents.chat.recall_rows": "3",
+        "model.name": "scripted",
+    }
+    saved = client.post("/i/ada/settings", data=form)
+    assert "Saved." in saved.text
+    assert FILE.read_text().startswith("# mine\n")
+    assert 'value="2.5"' in saved.text
+    assert "You are brief." in saved.text
+
+
+def test_settings_that_are_invalid_change_nothing(client: httpx.Client) -> None:
+    FILE.write_text('# mine\npersona = "You are ada."\n')
+    for name, value in (("budget.day_usd", "-1"), ("maintenance.decay_per_day", "7"), ("agents.chat.recall_rows", "x")):
+        assert client.post("/i/ada/settings", data={"persona": "Other", name: value}).status_code in {409, 422}, name
+        assert FILE.read_text() == '# mine\npersona = "You are ada."\n'
+    assert client.get("/i/ada").is_success
+
+
+def test_memories_are_added_filtered_hidden_together_and_brought_back(client: httpx.Client) -> None:
+    for title, tags in (("Tea is at four", "home, tea"), ("The gym opens at six", "sports")):
+        assert "Added." in client.post("/i/ada/memory", data={"title": title, "tags": tags, "people": "Sam"}).text
+    assert "remembered already" in client.post("/i/ada/memory", data={"title": "Tea is at four"}).text
+    assert titles(client.get("/i/ada/memory", params={"tag": "tea"}).text) == ["Tea is at four"]
+    today = datetime.now(UTC).astimezone().date()
+    tomorrow = (today + timedelta(days=1)).isoformat()
+    assert titles(client.get("/i/ada/memory", params={"since": tomorrow}).text) == []
+    assert len(titles(client.get("/i/ada/memory", params={"since": str(today), "person": "Sam"}).text)) == 2
+    assert client.get("/i/ada/memory", params={"since": "yesterday"}).status_code == 422
+    listed = client.get("/i/ada/memory")
+    assert ">Today</h2>" in listed.text
+    ids = re.findall(r'name="(id:[0-9a-f-]+)"', listed.text)
+    hidden = client.post("/i/ada/memory/hide", data=dict.fromkeys(ids, "1"))
+    assert titles(hidden.text) == []
+    assert "2 memories are hidden" in hidden.text
+    assert len(titles(client.post("/i/ada/memory/restore", data=dict.fromkeys(ids, "1")).text)) == 2
+    assert client.post("/i/ada/memory/hide", data={"none": "1"}).status_code == 422
+
+
+def test_a_session_is_pinned_archived_and_listed_accordingly(client: httpx.Client) -> None:
+    first, second = (client.post("/v1/sessions", json={"title": title}).json()["id"] for title in ("One", "Two"))
+    pinned = client.post(f"/i/ada/c/{first}/pin", data={"pinned": "yes"}).text
+    assert pinned.index(">Pinned</h3>") < pinned.index(">One<") < pinned.index(">Today</h3>") < pinned.index(">Two<")
+    client.post(f"/i/ada/c/{second}/archive", data={"archived": "yes"})
+    assert "Two" not in client.get("/i/ada/sessions").text
+    assert "Two" in client.get("/i/ada/sessions?archived=1").text
+    client.post(f"/i/ada/c/{second}/archive", data={"archived": "no"})
+    assert "Two" in client.get("/i/ada/sessions").text
+
+
+def test_a_part_of_a_conversation_holds_whole_exchanges_and_says_what_comes_before(
+    served: Served, client: httpx.Client
+) -> None:
+    session = client.post("/v1/sessions", json={}).json()["id"]
+    for number in range(45):
+        client.post(f"/v1/sessions/{session}/chat", json={"text": f"q{number}", "stream": False})
+    asked = re.compile(r'class="question"[^>]*>(.*?)</div>')
+    page = client.get(f"/i/ada/c/{session}").text
+    seen = asked.findall(page)
+    while found := re.search(r'hx-get="([^"]*/earlier[^"]*)"', page):
+        page = client.get(found[1].replace("&amp;", "&"), headers={"HX-Request": "true"}).text
+        assert "<html" not in page
+        seen = asked.findall(page) + seen
+    assert seen == [f"q{number}" for number in range(45)]
+    at = client.get(f"/v1/sessions/{session}/messages", params={"limit": 1}).json()["data"][0]["at"]
+    since = client.get(f"/i/ada/c/{session}/since", params={"after": at}, headers={"HX-Request": "true"}).text
+    assert at
+    assert "<html" not in since
+
+
+@pytest.mark.parametrize(
+    ("text", "html"),
+    [
+        ("- [ ] a\n- [x] b", '<span class="box">☐</span> a'),
+        ("$$\\int x^2\\,dx$$", "<code>$$\\int x^2\\,dx$$</code>"),
+        ("\\(a_b_c\\)", "<code>\\(a_b_c\\)</code>"),
+        ("|a|b|\n|--:|:-:|\n|1|2|", '<td class="right">1</td>\n<td class="center">2</td>'),
+        ("```python\nx = 1\n```", '<span>python</span><button type="button" class="copy">Copy</button>'),
+        ("\\*plain\\*", "<p>*plain*</p>"),
+        ("C:\\(x", "C:\\(x"),
+    ],
+)
+def test_replies_keep_what_their_writer_meant(text: str, html: str) -> None:
+    assert html in rendered(text)
+
+
+def test_code_is_coloured_escaped_and_complete() -> None:
+    code = 'if x < 1:\n    print("<b>")  # &\n'
+    html = highlighted(code, "python")
+    assert '<span class="k">if</span>' in html
+    assert "<b>" not in html
+    assert highlighted(code, "no-such-language") == "if x &lt; 1:\n    print(&quot;&lt;b&gt;&quot;)  # &amp;\n"
+    assert "span" not in highlighted("x = 1\n" * 10_000, "python")

@@ -1,0 +1,85 @@
+"""Models are told of in the words of the published conventions for generative AI, as their own package has them."""
+
+from typing import Any
+
+import pytest
+from msgspec import convert
+from opentelemetry.semconv._incubating.attributes import gen_ai_attributes as published
+from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
+from opentelemetry.semconv.attributes import error_attributes, server_attributes
+
+from chatbot.config import ModelSettings
+from chatbot.messages import ToolCall
+from chatbot.models import ScriptedModel
+from chatbot.models.gateway import LiteLLMModel
+from tests.telemetry.conftest import Talking, Watched
+
+pytest_plugins = ["tests.servers.openai_server"]
+pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
+
+DEPRECATED = {"GEN_AI_SYSTEM", "GEN_AI_PROMPT", "GEN_AI_COMPLETION"}
+NAMES = {
+    str(name)
+    for module in (published, server_attributes, error_attributes)
+    for key, name in vars(module).items()
+    if key.isupper() and isinstance(name, str) and key not in DEPRECATED
+}
+METRICS = {value for key, value in vars(gen_ai_metrics).items() if key.startswith("GEN_AI_CLIENT")}
+REQUIRED = {
+    "chat": {"gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model", "server.address", "server.port"},
+    "invoke_agent": {"gen_ai.operation.name", "gen_ai.agent.name", "gen_ai.conversation.id"},
+    "execute_tool": {"gen_ai.operation.name", "gen_ai.tool.name", "gen_ai.tool.call.id", "gen_ai.tool.type"},
+}
+
+
+def _own(attributes: Any) -> set[str]:
+    return {name for name in attributes or {} if not name.startswith("chatbot.")}
+
+
+async def test_spans_have_the_names_and_what_the_conventions_require(
+    watched: Watched, talking: Talking, openai_url: str
+) -> None:
+    model = convert({"name": "openai/says", "api_base": openai_url, "api_key": "sk-test"}, ModelSettings)
+    async with talking(LiteLLMModel(model)) as (runtime, session):
+        await runtime.chat(session).turn("hello")
+    asks = ScriptedModel([ToolCall("1", "session_search", "{}"), "Done."])
+    async with talking(asks, identity="bob") as (runtime, session):
+        await runtime.chat(session).turn("hello again")
+    seen = set()
+    for span in watched.spans:
+        assert _own(span.attributes) <= NAMES, span.name
+        operation = (span.attributes or {}).get("gen_ai.operation.name")
+        provider = (span.attributes or {}).get("gen_ai.provider.name")
+        if operation and provider != "scripted":
+            assert REQUIRED[str(operation)] <= _own(span.attributes), span.name
+            seen.add(operation)
+    assert seen == REQUIRED.keys()
+
+
+async def test_metrics_have_the_names_of_the_conventions(watched: Watched, talking: Talking) -> None:
+    async with talking(ScriptedModel(["Fine."])) as (runtime, session):
+        await runtime.chat(session).turn("hello")
+    as_read = {name.replace(".", "_") for name in METRICS}
+    told = {line.split()[2] for line in watched.text().splitlines() if line.startswith("# TYPE gen_ai")}
+    assert told
+    assert {name.removesuffix("_seconds") for name in told} <= as_read
+
+
+@pytest.mark.parametrize(
+    ("name", "provider", "bare"),
+    [
+        ("openai/gpt-5", "openai", "gpt-5"),
+        ("gpt-4o", "openai", "gpt-4o"),
+        ("bedrock/anthropic.claude", "aws.bedrock", "anthropic.claude"),
+        ("gemini/gemini-2.5-pro", "gcp.gemini", "gemini-2.5-pro"),
+        ("mistral/large", "mistral_ai", "large"),
+        ("xai/grok", "x_ai", "grok"),
+    ],
+)
+def test_providers_have_the_names_of_the_conventions(watched: Watched, name: str, provider: str, bare: str) -> None:
+    assert provider in {each.value for each in published.GenAiProviderNameValues}
+    observer = watched.telemetry.observer
+    observer.begin("call", {"operation": "chat", "model": name, "purpose": "chat"}).end()
+    [span] = watched.spans
+    assert span.attributes
+    assert (span.attributes["gen_ai.provider.name"], span.attributes["gen_ai.request.model"]) == (provider, bare)
