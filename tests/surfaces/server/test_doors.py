@@ -186,12 +186,6 @@ def _unique(body: Json) -> Json:
     return body | ({"title": f"{body['title']} {uuid.uuid4()}"} if "title" in body else {})
 
 
-def _new_key(client: httpx.Client, ids: Any) -> str:
-    key = str(ids["key"])
-    client.put(f"/v1/memories/by-key/{key}", json={"title": f"plugh {key}"}).raise_for_status()
-    return key
-
-
 _MAKERS: dict[str, Callable[[httpx.Client, Any], str]] = {
     "session_id": _new_session,
     "memory_id": _new("/v1/memories", {"title": "The secret word is plugh"}),
