@@ -708,3 +708,16 @@ def test_without_colour_there_is_none(start: Start, monkeypatch: pytest.MonkeyPa
     chat.leave()
     coloured = re.search(rb"\x1b\[(?:[0-9;]*;)?(?:[349][0-7]|[34]8;[25][0-9;]*)m", chat.raw)
     assert (coloured is None) == bool(no_color)
+
+
+def test_a_file_that_is_typed_is_attached_and_one_that_is_pasted_is_not(start: Start) -> None:
+    Path("notes.txt").write_text("the bicycle is blue", encoding="utf-8")
+    chat = start(replies=["one", "two"])
+    chat.say("see @notes.txt")
+    chat.see("one")
+    chat.type("\x1b[200~read @notes.txt\x1b[201~\r")
+    chat.see("two")
+    chat.leave()
+    typed, _, pasted, _ = [content for _, content in _said()]
+    assert re.fullmatch(r"see notes\.txt\n\n\[notes\.txt\]\(attachments/[0-9a-f]{32}\.txt\)", typed)
+    assert pasted == "read @notes.txt"
