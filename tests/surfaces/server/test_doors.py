@@ -60,6 +60,7 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("POST", "/v1/memories"): {"title": "something else"},
     ("POST", "/v1/memories/batch"): {"memories": [{"title": "yet another"}]},
     ("GET", "/v1/memories/export"): None,
+    ("POST", "/v1/memories/import"): {"text": '{"kind": "memories", "format": 1}'},
     ("GET", "/v1/memories/by-key/{key}"): None,
     ("PUT", "/v1/memories/by-key/{key}"): {"title": "under a key"},
     ("GET", "/v1/memories/search"): None,
