@@ -92,6 +92,18 @@ class _MemoriesFile(Source):
         yield memory_export.read(_read_text(self.path))
 
 
+class MemoriesText(Source):
+    """The text of an export of memories, such as the body of a request."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(Path("text"), memory_export.KIND)
+        self._text = text
+
+    def items(self) -> Iterator[Item | BundleSession | MemoryExport]:
+        """Yield all the memories as one item."""
+        yield memory_export.read(self._text)
+
+
 class _JsonFiles(Source):
     """Lists of conversations or facts, in one file or in several files of a zip."""
 

@@ -43,5 +43,5 @@ def _try(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     kept = remember.sync(client=client, body=models.Draft(title="Anna lives in Lisbon"))
     assert kept.outcome == "added"
     context = importlib.import_module("chatbot_client.api.memory.get_context")
-    asked = models.ContextAsked(messages=[models.AskedMessage(role="user", content="Where does Anna live?")])
+    asked = models.ContextAsked(messages=[models.PromptMessage(role="user", content="Where does Anna live?")])
     assert "Anna lives in Lisbon" in context.sync(client=client, body=asked).text

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from fastapi import APIRouter, Body, Path, Query
+from fastapi import APIRouter, Body, Path, Query, Response
 from pydantic import Field
 from starlette.responses import PlainTextResponse
 
@@ -23,7 +23,10 @@ from chatbot.server.visit import Visit
 from chatbot.server.writing import WritingHere
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.records import TranscriptEntry
+from chatbot.transfer.importer import Importer
+from chatbot.transfer.items import Report
 from chatbot.transfer.memory_export import export_memories, render
+from chatbot.transfer.sources import MemoriesText
 
 router = APIRouter(prefix="/v1")
 _MOST_MESSAGES = 500
@@ -63,7 +66,7 @@ class TakenIn(Shape):
     """The ids of the exchanges that were worth keeping."""
 
 
-class AskedMessage(Given):
+class PromptMessage(Given):
     """A message of a prompt."""
 
     role: str = Field(max_length=100)
@@ -75,7 +78,7 @@ class AskedMessage(Given):
 class ContextAsked(Given):
     """Messages that a model is about to answer."""
 
-    messages: list[AskedMessage] = Field(min_length=1, max_length=_MOST_MESSAGES)
+    messages: list[PromptMessage] = Field(min_length=1, max_length=_MOST_MESSAGES)
     """The messages, the one to be answered last."""
     tokens: Tokens = 2000
     """Most tokens of the block."""
@@ -101,6 +104,31 @@ class Drafts(Given):
 
     memories: list[_Draft] = Field(min_length=1, max_length=_MOST_DRAFTS)  # type: ignore[valid-type]
     """The things, in their order."""
+
+
+class Exported(Given):
+    """Memories and facts to import."""
+
+    text: str = Field(max_length=100_000_000)
+    """The lines of an export."""
+
+
+class Imported(Shape):
+    """What became of an import."""
+
+    memories: int
+    """How many memories were added."""
+    facts: int
+    """How many facts were added."""
+    already: int
+    """How many were there before."""
+    skipped: int
+    """How many were left out."""
+
+    @classmethod
+    def of(cls, item: Report) -> Self:
+        """Override `Shape`."""
+        return cls(memories=item.memories, facts=item.facts, already=item.already, skipped=len(item.skipped))
 
 
 @router.post("/sessions/{session_id}/messages", summary="Take in messages", tags=["conversation"], responses=OF_MEMORY)
@@ -161,7 +189,7 @@ async def get_by_key(key: Annotated[str, Path(max_length=100, description="Your 
     summary="Export memories",
     tags=["memory"],
     responses={**OF_MEMORY, 200: {"content": {"application/x-ndjson": {}}, "description": "One JSON object a line."}},
-    response_class=PlainTextResponse,
+    response_class=Response,
 )
 async def export(
     visit: VisitHere,
@@ -172,6 +200,17 @@ async def export(
     wanted: dict[str, datetime] = {name: at for name, at in (("after", after), ("before", before)) if at is not None}
     exported = await export_memories(visit.memories, ["public"], **wanted)
     return PlainTextResponse(render(exported, "jsonl"), media_type="application/x-ndjson")
+
+
+@router.post("/memories/import", summary="Import memories", tags=["memory"], responses=OF_MEMORY)
+async def import_memories(given: Annotated[Exported, Body()], visit: VisitHere) -> Imported:
+    """Import what `/v1/memories/export` gave. Importing the same again adds nothing, and nothing that was purged."""
+    visit.memories.scope.check("write")
+    setup = visit.runtime.setup
+    agents = {name: agent.memory for name, agent in setup.config.agents.items()}
+    importer = Importer(visit.memory.cleared_for(visit.clearance), agent=setup.agent, agents=agents)
+    report = await importer.run(MemoriesText(given.text))
+    return Imported.of(report)
 
 
 def _memory(visit: Visit) -> AgentMemory:

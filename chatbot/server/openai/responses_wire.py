@@ -172,7 +172,7 @@ class FunctionTool(FunctionSpec):
     """What kind of tool it is."""
 
 
-class NamedTool(Lenient):
+class ResponsesNamedTool(Lenient):
     """The tool to call."""
 
     type: Literal["function"]
@@ -181,14 +181,14 @@ class NamedTool(Lenient):
     """Its name."""
 
 
-class AllowedTools(Lenient):
+class ResponsesAllowedTools(Lenient):
     """A choice among some of the tools."""
 
     type: Literal["allowed_tools"]
     """What kind of choice it is."""
     mode: Literal["auto", "required"]
     """Whether one must be called."""
-    tools: list[NamedTool] = Field(min_length=1)
+    tools: list[ResponsesNamedTool] = Field(min_length=1)
     """Which ones."""
 
 
@@ -244,7 +244,7 @@ class AskedResponse(Asking):
         Annotated[list[FunctionTool], Field(max_length=128)] | None, _only_kinds("function", what="tools")
     ] = None
     """Functions that the model may call, and you run."""
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | AllowedTools | None = None
+    tool_choice: Literal["none", "auto", "required"] | ResponsesNamedTool | ResponsesAllowedTools | None = None
     """Whether the model may or must call any of `tools`, or which."""
     text: TextSettings | None = None
     """What the text looks like."""
@@ -301,9 +301,9 @@ class AskedResponse(Asking):
     def _chosen(self) -> tuple[tuple[ToolSpec, ...], Any]:
         tools = tuple(tool.as_spec() for tool in self.tools or ())
         choice = self.tool_choice
-        if isinstance(choice, NamedTool):
+        if isinstance(choice, ResponsesNamedTool):
             return chosen(choice, tools, [choice.name], "")
-        if isinstance(choice, AllowedTools):
+        if isinstance(choice, ResponsesAllowedTools):
             return chosen(choice, tools, [tool.name for tool in choice.tools], choice.mode)
         return chosen(choice, tools, [], "")
 

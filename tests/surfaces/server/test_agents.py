@@ -122,13 +122,20 @@ def test_a_key_of_ones_own_holds_one_memory_with_its_history(served: Served) -> 
         assert len(client.get("/v1/memories").json()["data"]) == 2
 
 
-def test_memories_are_exported_as_an_import_reads_them(served: Served) -> None:
+def test_memories_move_from_one_identity_to_another(served: Served) -> None:
     with served.client() as client:
         _post(client, "/v1/memories", {"title": "Anna lives in Lisbon"})
         _post(client, "/v1/memories", {"title": "the code is 1234", "sensitivity": "private"})
-        exported = read(client.get("/v1/memories/export").text)
+        text = client.get("/v1/memories/export").text
+        exported = read(text)
         assert [row.title for row in exported.observations] == ["Anna lives in Lisbon"]
         assert not exported.broken
+        assert _post(client, "/v1/memories/import", {"text": text})["already"] == 1
+        elsewhere = "/v1/memories/import?identity=grace"
+        assert _post(client, elsewhere, {"text": text}) == {"memories": 1, "facts": 0, "already": 0, "skipped": 0}
+        assert _post(client, elsewhere, {"text": text})["memories"] == 0
+        assert len(client.get("/v1/memories?identity=grace").json()["data"]) == 1
+        assert _post(client, elsewhere, {"text": "no\nexport"})["skipped"] > 0
 
 
 def test_a_poisoned_memory_stays_inside_the_fence(served: Served) -> None:

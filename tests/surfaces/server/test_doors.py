@@ -60,6 +60,7 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("POST", "/v1/memories"): {"title": "something else"},
     ("POST", "/v1/memories/batch"): {"memories": [{"title": "yet another"}]},
     ("GET", "/v1/memories/export"): None,
+    ("POST", "/v1/memories/import"): {"text": '{"kind": "memories", "format": 1}'},
     ("GET", "/v1/memories/by-key/{key}"): None,
     ("PUT", "/v1/memories/by-key/{key}"): {"title": "under a key"},
     ("GET", "/v1/memories/search"): None,
@@ -184,12 +185,6 @@ def _new(path: str, body: Json) -> Callable[[httpx.Client, Any], str]:
 
 def _unique(body: Json) -> Json:
     return body | ({"title": f"{body['title']} {uuid.uuid4()}"} if "title" in body else {})
-
-
-def _new_key(client: httpx.Client, ids: Any) -> str:
-    key = str(ids["key"])
-    client.put(f"/v1/memories/by-key/{key}", json={"title": f"plugh {key}"}).raise_for_status()
-    return key
 
 
 _MAKERS: dict[str, Callable[[httpx.Client, Any], str]] = {

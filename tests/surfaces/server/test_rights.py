@@ -64,6 +64,7 @@ NEEDS: dict[Route, tuple[str, str]] = {
     ("POST", "/v1/memories"): ("write", "write"),
     ("POST", "/v1/memories/batch"): ("write", "write"),
     ("GET", "/v1/memories/export"): ("read", "read"),
+    ("POST", "/v1/memories/import"): ("write", "write"),
     ("GET", "/v1/memories/by-key/{key}"): ("read", "read"),
     ("PUT", "/v1/memories/by-key/{key}"): ("write", "write"),
     ("GET", "/v1/memories/search"): ("read", "read"),
@@ -124,6 +125,7 @@ NEEDS: dict[Route, tuple[str, str]] = {
 BESIDE: dict[Route, set[str]] = {
     ("POST", "/v1/sessions/{session_id}/messages"): {"read"},
     ("PUT", "/v1/memories/by-key/{key}"): {"read"},
+    ("POST", "/v1/memories/import"): {"read"},
     ("GET", "/v1/users"): {"read"},
     ("GET", "/v1/sessions/{session_id}/deletion"): {"read"},
     ("POST", "/v1/memories/purge"): {"read"},
@@ -153,6 +155,7 @@ BODIES: dict[Route, Json] = {
     ("POST", "/v1/sessions/{session_id}/chat"): {"text": "hello", "stream": False},
     ("POST", "/v1/memories"): {"title": "something else"},
     ("POST", "/v1/memories/purge"): {"person": "nobody"},
+    ("POST", "/v1/memories/import"): {"text": '{"kind": "memories", "format": 1}'},
     ("POST", "/v1/memories/batch"): {"memories": [{"title": "yet another"}]},
     ("PUT", "/v1/memories/by-key/{key}"): {"title": "under a key"},
     ("POST", "/v1/sessions/{session_id}/messages"): {"messages": [{"role": "user", "content": "hello"}]},
