@@ -31,24 +31,10 @@ from chatbot.stores.postgres.sessions_store import PostgresSessionStore
 from chatbot.stores.records import TranscriptEntry
 from chatbot.stores.session_record import SessionRecord
 
-WORDS = [
-    "garden",
-    "bees",
-    "honey",
-    "window",
-    "river",
-    "paper",
-    "train",
-    "music",
-    "coffee",
-    "winter",
-    "table",
-    "letter",
-    "number",
-    "yard",
-    "lamp",
-    "boat",
-]
+WORDS = (
+    "garden", "bees", "honey", "window", "river", "paper", "train", "music",
+    "coffee", "winter", "table", "letter", "number", "yard", "lamp", "boat",
+)  # fmt: skip
 SESSIONS = 1_000
 Ask = Callable[[int], Awaitable[object]]
 
@@ -150,8 +136,8 @@ async def _recall(address: Address, bare: psycopg.Connection[Any], rows: int, ro
 
 def _langgraph(url: str) -> Ask | None:
     try:
-        from langgraph.checkpoint.base import empty_checkpoint
-        from langgraph.checkpoint.postgres import PostgresSaver
+        from langgraph.checkpoint.base import empty_checkpoint  # type: ignore[import-not-found,unused-ignore]
+        from langgraph.checkpoint.postgres import PostgresSaver  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
         return None
     connection: Any = psycopg.connect(url, autocommit=True, row_factory=dict_row)

@@ -116,3 +116,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("this system lets not even root mount a file system")
     yield disk
     subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """The URL of a real PostgreSQL, begun for the first test that asks for it."""
+    from tests.postgres import running
+
+    yield from running()

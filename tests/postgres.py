@@ -14,7 +14,6 @@ from pathlib import Path
 from urllib.parse import quote
 
 import psycopg
-import pytest
 
 from chatbot.stores.home import Address
 from chatbot.stores.postgres.backend import PostgresBackend
@@ -32,9 +31,8 @@ ROLE = "chatbot_server"
 LAPSES_AFTER_S = 1.0
 
 
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
-    """The URL of a database with our tables, for a role that owns nothing."""
+def running() -> Iterator[str]:
+    """The URL of a database with our tables, for a role that owns nothing; the fixture `postgres`."""
     owner = os.environ.get(OWN) or _started()
     with _one_at_a_time():
         url = _prepared(owner)

@@ -14,9 +14,7 @@ from chatbot.stores.testing_log import LogContract
 from chatbot.stores.testing_observations import ObservationStoreContract, observation_machine
 from chatbot.stores.testing_shelf import ShelfContract
 from tests.patience import PATIENCE_S
-from tests.postgres import address, open_backend, postgres
-
-__all__ = ["postgres"]
+from tests.postgres import address, open_backend
 
 pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("postgres")]
 

@@ -26,9 +26,7 @@ from chatbot.stores.postgres.backend import PostgresBackend
 from chatbot.stores.postgres.migration import migrate
 from chatbot.stores.testing_processes import start
 from tests.patience import PATIENCE_S
-from tests.postgres import open_backend, postgres
-
-__all__ = ["postgres"]
+from tests.postgres import open_backend
 
 pytestmark = pytest.mark.nightly
 WRITERS = 4

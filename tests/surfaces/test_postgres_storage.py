@@ -11,9 +11,7 @@ from chatbot.server.house import House
 from chatbot.stores.home import parse_address
 from chatbot.transfer.storage_copy import copy_storage
 from tests.command import ok, project, run
-from tests.postgres import address, owner_url, postgres
-
-__all__ = ["postgres"]
+from tests.postgres import address, owner_url
 
 pytestmark = pytest.mark.usefixtures("postgres")
 

@@ -15,9 +15,6 @@ from chatbot.server.house import House
 from chatbot.server.turns import RunningTurn, TurnStopped
 from chatbot.server.visit import Visit
 from tests.command import project
-from tests.postgres import postgres
-
-__all__ = ["postgres"]
 
 DAY = "[budget]\nday_tokens = 4000\n"
 WORDS = "word " * 2000
