@@ -60,6 +60,10 @@ _VARYING = (
 )
 
 
+_BAR = re.compile(r"(checking\s+━+\s+[\d:]+)+\s*")
+"""Shown only where the machine is slow."""
+
+
 def steady(text: str) -> str:
     """The text with a sample in place of what differs between two runs."""
     text = _ID.sub(lambda found: _SAMPLE_ID[: len(found[0])], text)
@@ -78,7 +82,8 @@ def save(name: str, text: str, folder: Path) -> None:
 
 def folded(text: str, folder: Path) -> str:
     """The text as a terminal breaks its lines, once all that varies is replaced: it might be broken in the middle."""
-    lines = steady(text.replace(str(folder), "/home/sam")).splitlines()
+    text = _BAR.sub("", text.replace(str(folder), "/home/sam"))
+    lines = steady(text).splitlines()
     return "\n".join(line[at : at + 80] for line in lines for at in range(0, max(len(line), 1), 80))
 
 
