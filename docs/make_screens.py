@@ -50,6 +50,7 @@ _SAMPLE_ID = "01a2b3c4-d5e6-7f80-9a1b-2c3d4e5f6a7b"
 _VARYING = (
     (re.compile(r"\b20\d\d-\d\d-\d\dT[\d:.]{15}Z"), "2026-01-01T12:00:00.000000Z"),
     (re.compile(r"\b20\d\d-\d\d-\d\d\b"), "2026-01-01"),
+    (re.compile(r"^\d\.\d\d(?=   )", re.MULTILINE), "0.50"),  # a score, which falls with time
     (re.compile(r"damaged-\d{8}T\d{12}"), "damaged-20260101T120000000000"),
     (re.compile(r"\b\d\d:\d\d UTC\b"), "12:00 UTC"),
     (re.compile(r"\b\d+\.\d s\b"), "0.2 s"),
