@@ -54,7 +54,7 @@ _VARYING = (
     (re.compile(r"damaged-\d{8}T\d{12}"), "damaged-20260101T120000000000"),
     (re.compile(r"\b\d\d:\d\d UTC\b"), "12:00 UTC"),
     (re.compile(r"\b\d+\.\d s\b"), "0.2 s"),
-    (re.compile(r"\b\d+\.\d{3} s\b"), "0.020 s"),
+    (re.compile(r"\b\d+\.\d{2,} s\b"), "0.020 s"),
     (re.compile(r"\b\d min ago\b"), "just now"),
     (re.compile(r"(caches +)[\d,]+"), r"\g<1>27,200"),
     (re.compile(r"(\.cache/chatbot/)[0-9a-f]+"), r"\g<1>5ec77d91708c7eaf"),
