@@ -165,6 +165,7 @@ async def answered(trial: Trial, fill: Fill, model: Model, calls: Calls, run: Ru
         answer=trial.query.answer,
         model=model.name,
         context_tokens=estimate_text(context),
+        context=context,
         prompt=prompt,
         reply=reply,
         usage={"input": call.usage.input_tokens, "output": call.usage.output_tokens, "usd": call.usage.cost_usd},
@@ -282,15 +283,23 @@ async def _budget(ledger: Ledger, cap_usd: float) -> BudgetSettings:
 
 
 def report(run: Run) -> str:
-    """One line for each way and budget: questions, accuracy, context tokens, and right answers per 1,000 of these."""
-    rows: defaultdict[tuple[str, int], list[tuple[bool, int]]] = defaultdict(list)
+    """One line for each way and budget: questions, accuracy, context tokens, and right answers per 1,000 of these.
+
+    "told" is the share of questions whose context holds every word of the right answer, whatever the model made of it.
+    """
+    rows: defaultdict[tuple[str, int], list[tuple[bool, bool, int]]] = defaultdict(list)
     for (each, way, budget), verdict in run.verdicts.items():
-        rows[way, budget].append((verdict["right"], run.answers[each, way, budget]["context_tokens"]))
-    lines = [f"{'way':8} {'budget':>7} {'asked':>6} {'right':>6} {'tokens':>8} {'right per 1k tokens':>20}"]
+        asked = run.answers[each, way, budget]
+        wanted = set(terms(asked["answer"]))
+        is_told = bool(wanted) and wanted <= set(terms(asked["context"]))
+        rows[way, budget].append((verdict["right"], is_told, asked["context_tokens"]))
+    lines = [f"{'way':8} {'budget':>7} {'asked':>6} {'right':>6} {'told':>6} {'tokens':>8} {'right per 1k tokens':>20}"]
     for (way, budget), found in sorted(rows.items(), key=lambda each: (each[0][1], WAYS.index(each[0][0]))):
-        right, tokens = (statistics.fmean(each) for each in zip(*found, strict=True))
+        right, is_told, tokens = (statistics.fmean(each) for each in zip(*found, strict=True))
         per_token = f"{1000 * right / tokens:.3f}" if tokens else "–"
-        lines.append(f"{way:8} {budget or '–':>7} {len(found):6} {right:6.3f} {tokens:8.0f} {per_token:>20}")
+        lines.append(
+            f"{way:8} {budget or '–':>7} {len(found):6} {right:6.3f} {is_told:6.3f} {tokens:8.0f} {per_token:>20}"
+        )
     return "\n".join(lines)
 
 

@@ -87,7 +87,7 @@ class AgentsSdk:
     name = "Agents SDK SQLiteSession"
 
     async def open(self, folder: Path) -> None:
-        from agents import SQLiteSession  # type: ignore[import-not-found]
+        from agents import SQLiteSession
 
         self._open: Callable[[str], Any] = lambda session_id: SQLiteSession(session_id, folder / "agents.db")
         self.made = 0
@@ -123,7 +123,7 @@ class LangGraph:
 
     async def open(self, folder: Path) -> None:
         from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver  # type: ignore[import-not-found]
-        from langgraph.graph import START, MessagesState, StateGraph  # type: ignore[import-not-found]
+        from langgraph.graph import START, MessagesState, StateGraph
 
         self._saver = AsyncSqliteSaver.from_conn_string(str(folder / "graph.db"))
         graph: Any = StateGraph(MessagesState)

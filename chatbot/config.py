@@ -105,6 +105,8 @@ class ModelSettings(Section, frozen=True):
     """Longest wait for the first chunk, and between chunks."""
     retries: Annotated[int, Meta(ge=0, le=10)] = 2
     """Retries after a transient failure, if no part of the reply has arrived."""
+    keep_warm_s: Annotated[float, Meta(ge=0, le=86_400)] = 0.0
+    """Seconds for which a helper process keeps LiteLLM loaded after a command, so the next starts fast; 0: none."""
     input_usd_per_million: Amount | None = None
     """Price of a million input tokens; default: LiteLLM's table."""
     output_usd_per_million: Amount | None = None
@@ -671,9 +673,9 @@ def _of_one_provider(layers: _Layers) -> Table:
 def _without_aliases(layer: Table, known: Table) -> Table:
     """Return the layer with the models' own names in place of aliases."""
     named = {
-        section: {**layer[section], key: known[layer[section][key]]}
+        section: {**layer[section], key: known[name]}
         for section, key in NAMED_BY.items()
-        if _table(layer, section).get(key) in known
+        if isinstance(name := _table(layer, section).get(key), str) and name in known
     }
     return {**layer, **named}
 

@@ -99,25 +99,29 @@ class Actor:
         for at in range(4, len(line) + 4, 4):
             self._terminal.type(line[at - 4 : at])
             self._terminal.see(f"❯ {re.escape(line[:at].strip())}")
-            self.hold(0.25)
+            self.hold(0.25, typed=line[:at])
         self._terminal.type("\r")
         self._terminal.see(wanted)
         self._terminal.prompt()
         self.hold(seconds)
 
-    def hold(self, seconds: float) -> None:
-        """Show the screen as it is for so long."""
-        self.recording.add(steady_rows(rows_of(self._terminal.screen)), seconds)
+    def hold(self, seconds: float, typed: str = "") -> None:
+        """Show the screen for so long; while something is typed, without the menus that come and go below it."""
+        rows = steady_rows(rows_of(self._terminal.screen))
+        if typed:
+            prompt = max(at for at, row in enumerate(rows) if row and row[0][0].startswith("❯"))
+            rows = (*rows[:prompt], ((f"❯ {typed}", ""),))
+        self.recording.add(rows, seconds)
 
 
 SCRIPT = (
     ("Hi! I live in Bergen, and I am allergic to peanuts.", "Noted.*scripted ·", 4.0),
     ("/new", "a new session.*a new session", 1.5),
     ("Where do I live?", "in Bergen.*scripted ·.*scripted ·", 4.0),
-    ("/why", "model calls", 9.0),
+    ("/why", "model calls", 14.0),
     ("I moved: I live in Oslo now.", "Oslo it is.*scripted ·", 4.0),
-    ("/memory profile history home", "Bergen.*Oslo|Oslo.*Bergen", 7.0),
-    ("/memory profile", "allergy|allergies", 6.0),
+    ("/memory profile history home", "Bergen.*Oslo|Oslo.*Bergen", 11.0),
+    ("/memory profile", "allergy|allergies", 10.0),
 )
 """What is said in the recording, what is waited for, and how long that is shown."""
 SAID = ["Noted.", "You live in Bergen.", "Oslo it is."]

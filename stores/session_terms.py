@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, TypeVar
 from chatbot.stores.cache import Cache
 from chatbot.stores.errors import MissingFolder, StoreError
 from chatbot.stores.home import Home
-from chatbot.stores.observations.folder_shelf import FolderShelf
 
 if TYPE_CHECKING:
     from chatbot.stores.observations.spoken import Spoken
@@ -101,6 +100,7 @@ class SessionTerms:
             return None
 
     def _opened(self) -> Spoken:
+        from chatbot.stores.observations.folder_shelf import FolderShelf
         from chatbot.stores.observations.spoken import Spoken
 
         assert self._cache is not None  # noqa: S101 - who has none does not ask

@@ -320,7 +320,7 @@ def test_the_shipped_file_shows_the_defaults() -> None:
     priced = {"embedding": {"usd_per_million"}, "extraction": prices, "rerank": {"usd_per_call"}}
     for name, without in priced.items():
         assert _without(getattr(shown, name), without) == _without(getattr(Config(), name), without)
-    others = {"model", "memory", "hooks", "profiles", *priced}
+    others = {"model", "memory", "hooks", "profiles", "aliases", *priced}  # of aliases one is shown, and none is set
     assert _without(shown, others) == _without(Config(), others)
     for store in ("basic_session", "in_memory"):
         defaults = {name: setting.default for name, setting in settings_of(load(store)).items()}

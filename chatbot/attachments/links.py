@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from chatbot.attachments.kinds import is_image, media_of
@@ -68,8 +68,3 @@ def readable(content: str) -> str:
     """Return a message with the names of its attachments alone: for titles, for memory, and to search by."""
     text, links = split(content)
     return "\n".join(filter(None, [text, *(f"[{link.name}]" for link in links)]))
-
-
-def blobs_in(contents: Sequence[str]) -> frozenset[str]:
-    """Return the blobs that these messages name anywhere."""
-    return frozenset(name for content in contents for name, _ in re.findall(_BLOB, content))

@@ -6,6 +6,7 @@ message, for models that can see; others are told that it is there.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 from collections.abc import Callable, Sequence
@@ -17,6 +18,7 @@ from chatbot.chat.fence import fenced
 from chatbot.memory import SessionHandle
 from chatbot.messages import Image, Message
 from chatbot.models.base import Model
+from chatbot.models.tokens import estimate_text
 from chatbot.stores.backend import Blobs
 from chatbot.stores.errors import StoreError
 from chatbot.stores.in_memory_backend import MemoryBlobs
@@ -84,6 +86,7 @@ class Attached:
                 notes.append(f"[{link.name}]")
             else:
                 documents.append(_document(link.name, data.decode("utf-8", "replace")))
+                await asyncio.to_thread(estimate_text, documents[-1].content)  # the prompt counts it, and it is kept
                 notes.append(f"[{link.name}, above]")
         said = "\n".join(filter(None, [text, *notes]))
         return [*documents, replace(message, content=said, parts=(said, *pictures) if pictures else ())]

@@ -6,8 +6,10 @@ answer that the window drops whole would be lost to the model, and a turn that d
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from chatbot.chat.excerpts import excerpt, question_words
 from chatbot.messages import Message
@@ -51,14 +53,18 @@ class Fitted:
 async def fit(exchanges: Sequence[list[Message]], costs: Sequence[int], room: int, model: Model) -> Fitted:
     """Cut what is long until the exchanges fit `room` tokens, as far as that can be done.
 
-    First what earlier messages brought along, then whatever is longest in the last exchange.
+    First what earlier messages brought along, then whatever is longest in the last exchange. Done in a thread: a long
+    document takes seconds.
     """
     if sum(costs) <= room or not exchanges:
         return Fitted(list(exchanges), list(costs))
     most = await model.context_window() // _EARLIER_SHARE
     asked = _question(exchanges[-1])
-    earlier = [_cut_all(each, most, [*_question(each), *asked], typed=False) for each in exchanges[:-1]]
-    last = _cut_last(exchanges[-1], costs[-1], room, asked)
+    earlier = [
+        await asyncio.to_thread(_cut_all, each, most, [*_question(each), *asked], typed=False)
+        for each in exchanges[:-1]
+    ]
+    last = await asyncio.to_thread(_cut_last, exchanges[-1], costs[-1], room, asked)
     fitted = [*(each for each, _ in earlier), last[0]]
     new_costs = [
         cost if new is old else await model.count_tokens(new)
@@ -67,7 +73,8 @@ async def fit(exchanges: Sequence[list[Message]], costs: Sequence[int], room: in
     for _ in range(_TRIES):
         if new_costs[-1] <= room or last[0] is exchanges[-1]:
             break
-        last = _cut_last(exchanges[-1], costs[-1], int(room * room / new_costs[-1] * _SHARE_OF_ROOM), asked)
+        less = int(room * room / new_costs[-1] * _SHARE_OF_ROOM)
+        last = await asyncio.to_thread(_cut_last, exchanges[-1], costs[-1], less, asked)
         fitted[-1], new_costs[-1] = last[0], await model.count_tokens(last[0])
     return Fitted(fitted, new_costs, tuple(cut for _, cuts in [*earlier, last] for cut in cuts))
 
@@ -123,6 +130,7 @@ def _cut_all(
     return (fitted, cuts) if cuts else (exchange, [])
 
 
+@lru_cache(maxsize=16)
 def _passages(message: Message, most: int, tokens: int, words: frozenset[str]) -> str:
     """Return the best passages of a message between what has to stay of it."""
     before, text, after = _frame(message)

@@ -476,7 +476,7 @@ def _add_storage(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         commands,
         "storage",
         "create tables of a database; copy an identity",
-        "storage migrate --url postgresql://owner@db.example.org/chatbot --role chatbot_server",
+        "storage migrate --url postgresql://owner@db/chatbot --role server",
         "storage copy identities/ada/memory env:DATABASE_URL",
     )
     actions = storage.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)

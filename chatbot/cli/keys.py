@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from collections.abc import Mapping
 from getpass import getpass
 
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import say, say_json, say_table, warn
-from chatbot.config import Settings
+from chatbot.config import ProviderSettings, Settings
 from chatbot.errors import ConfigError
 from chatbot.models.keys import remove_key, store_key, stored_keys
 from chatbot.models.provider import key_place
@@ -23,7 +25,7 @@ async def run(args: argparse.Namespace) -> Exit:
     if args.action == "list":
         return _list(args)
     own = Settings.read(args.config).combined().providers
-    check_provider(args.provider, own)
+    _check_provider(args.provider, own)
     if args.action == "remove":
         return _remove(args)
     place = store_key(args.provider, read_key(args.provider))
@@ -37,11 +39,11 @@ async def run(args: argparse.Namespace) -> Exit:
     return Exit.OK
 
 
-def check_provider(name: str, own: object) -> None:
+def _check_provider(name: str, own: Mapping[str, ProviderSettings]) -> None:
     """Raise `ConfigError` for a name that is no provider, or one that takes no key."""
     if name in OURS:
         raise ConfigError(f"{name} runs on this machine and takes no key")
-    if name not in known_providers() and name not in own:  # type: ignore[operator]
+    if name not in known_providers() and name not in own:
         raise ConfigError(f"no provider is called {name!r}{nearest_to(name)}")
 
 
@@ -80,6 +82,4 @@ def _list(args: argparse.Namespace) -> Exit:
 
 
 def _in_environment(provider: str) -> bool:
-    import os
-
     return any(os.environ.get(variable) for variable in variables_of(provider))

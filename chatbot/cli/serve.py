@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import logging
 import sys
 from importlib.util import find_spec
 
 from chatbot.cli.exits import Exit
-from chatbot.cli.output import say
+from chatbot.cli.output import say, warn
 from chatbot.errors import ConfigError
 from chatbot.runtime import Options
+from chatbot.server.tokens import Tokens
 
 _NEEDED = ("fastapi", "markdown_it", "nh3", "uvicorn")
 
@@ -33,8 +35,26 @@ async def run(args: argparse.Namespace) -> Exit:
         namespace=args.namespace,
     )
     async with House(options) as house:
+        await asyncio.to_thread(ask_once, house.tokens)
         await serve(house, ready=lambda address: say(f"{address} (Ctrl-C stops)"))
     return Exit.OK
+
+
+def ask_once(tokens: Tokens) -> None:
+    """Ask the owner whether tokens of an earlier release remember; without a terminal, say how to decide it."""
+    labels = ", ".join(token.label for token in tokens.undecided())
+    if not labels:
+        return None
+    if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+        return warn(
+            f"these tokens are of an earlier release, and clients of OpenAI are not remembered with them: {labels}. "
+            "Run `chatbot serve` in a terminal to decide it, or make new ones with `chatbot token add --memory on`"
+        )
+    warn(f"tokens of an earlier release: {labels}. Shall clients of OpenAI that use them be remembered? [y/N]")
+    try:
+        tokens.decide("on" if sys.stdin.readline().strip().lower() in {"y", "yes"} else "off")
+    except OSError as error:
+        warn(f"that could not be kept, so it will be asked again: {error}")
 
 
 def check_extra() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import shutil
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from chatbot.chat import Bill
 from chatbot.chat.ledger import Ledger
@@ -24,14 +26,25 @@ async def run(args: argparse.Namespace) -> Exit:
         return Exit.OK
     async with setup.open_memory() as memory:
         session = await memory.load_session((await memory.find_session(args.session)).id, any_agent=True)
-        bill = bill_of(calls_in(await session.records()))
+        records = await session.records()
+        bill, attached = bill_of(calls_in(records)), _attached(await session.attachments(), records)
     if args.json:
-        say_json(bill.as_json())
+        say_json(bill.as_json() | ({"attachments": attached} if attached else {}))
     elif not bill.calls:
         say("No model calls yet")
     else:
         show_bill(bill)
+        if attached:
+            say("attachments: {files} files, {bytes:,} bytes kept, {tokens:,} tokens of prompts".format_map(attached))
     return Exit.OK
+
+
+def _attached(kept: Mapping[str, int], receipts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Files that a session keeps, and what they took of its prompts, each turn counted once; empty without any."""
+    if not kept:
+        return {}
+    tokens = sum(receipt.get("tokens", {}).get("attachments", 0) for receipt in receipts)
+    return {"files": len(kept), "bytes": sum(kept.values()), "tokens": tokens}
 
 
 async def _over_time(setup: Setup, args: argparse.Namespace) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from mcp import types
 
-from chatbot.chat.memory_tools import FRAME, brief
+from chatbot.chat.memory_tools import FRAME
 from chatbot.errors import ToolError
 from chatbot.operations import Context
 from chatbot.stores.errors import did_you_mean
@@ -91,7 +91,7 @@ class Prompts:
 
     async def _memories(self, typed: str) -> list[str]:
         page = await self._context.memories.list_observations(order="created", limit=_LOOKED_AT)
-        return [row.id for row in page.rows if _fits(typed, row.id, str(brief(row)["title"]))]
+        return [row.id for row in page.rows if _fits(typed, row.id, str(row.brief()["title"]))]
 
 
 def _fits(typed: str, own_id: str, title: str | None) -> bool:

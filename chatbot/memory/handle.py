@@ -306,18 +306,21 @@ class SessionHandle(Memory, spans=False):
     async def attachments(self) -> dict[str, int]:
         """Return the sizes of the session's attachments in bytes, by name."""
         self.check("read")
-        return await asyncio.to_thread(self._catalog.blobs(self._ref).sizes)
+        return await self._attachments()
 
     async def drop_unnamed_attachments(self) -> int:
         """Erase attachments that no message names any more; returns how many. Durable on return."""
         self.check("write")
-        if not (names := await self.attachments()):
+        if not (names := await self._attachments()):
             return 0
-        said = [entry.content for entry in await self.transcript_read_all()]
+        said = [entry.content for entry in await self._keeper(TranscriptStore).transcript_read_all(self._ref)]
         blobs = self._catalog.blobs(self._ref)
         unnamed = [name for name in names if not any(name in content for content in said)]
         await asyncio.to_thread(lambda: [blobs.drop(name) for name in unnamed])
         return len(unnamed)
+
+    async def _attachments(self) -> dict[str, int]:
+        return await asyncio.to_thread(self._catalog.blobs(self._ref).sizes)
 
     async def copy_to(self, other: SessionRef, *, entries: int | None = None) -> None:
         """Write everything that the session's stores keep into a session that is being made.

@@ -238,7 +238,7 @@ class MemorySystem(Closable, Memory):
         self._caller.check("chat")
         origin = f"key:{one_line(key, 'the key')}"
         async with self._keyed_order:
-            known = await self.list_sessions(agent_id, wanted=lambda record: record.origin == origin)
+            known = await self._find_open(lambda record: (record.agent_id, record.origin) == (agent_id, origin), None)
             if known:
                 return await self.load_session(known[-1].id, agent_id)
             names = tuple(_names(store_types))

@@ -21,7 +21,7 @@ from typing import Any
 
 from chatbot.errors import ProviderFailed
 
-_SETTINGS = {
+SETTINGS = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
     "LITELLM_MODE": "PRODUCTION",
@@ -48,6 +48,11 @@ def begin(*, with_client: bool = False) -> Future[ModuleType]:
             _under_way.set_running_or_notify_cancel()  # a cancelled waiter must not cancel the import
             _ImportThread(_under_way, with_client=with_client).start()
         return _under_way
+
+
+def has_begun() -> bool:
+    """Return whether the module is imported here, or is being so."""
+    return _under_way is not None
 
 
 def is_loaded() -> bool:
@@ -112,7 +117,7 @@ class _ImportThread(threading.Thread, MetaPathFinder):
 
 
 def _load() -> ModuleType:
-    for name, value in _SETTINGS.items():
+    for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     module = importlib.import_module("litellm")
     _silence(module)

@@ -45,12 +45,18 @@ _KINDS = re.compile(
 
 def estimate_text(text: str) -> int:
     """The tokens of a text, at a guess that is rather too high than too low."""
-    return _estimated(text) if len(text) > _LONGEST_KEPT else _remembered(text)
+    return _remembered_long(text) if len(text) > _LONGEST_KEPT else _remembered(text)
 
 
 @lru_cache(maxsize=2048)
 def _remembered(text: str) -> int:
     """Cached estimate for text that the next prompt contains again."""
+    return _estimated(text)
+
+
+@lru_cache(maxsize=8)
+def _remembered_long(text: str) -> int:
+    """Cached estimate for long text, such as an attached document, which each prompt counts several times."""
     return _estimated(text)
 
 

@@ -13,7 +13,7 @@ import json
 import re
 import secrets
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -58,11 +58,15 @@ class Token:
     """Memory of users named in its requests: one each, or the token's."""
     memory: Remembers = "off"
     """Whether calls of clients of OpenAI are remembered that name no session."""
+    has_chosen: bool = True
+    """False for a token of an earlier release, which could not choose that."""
 
     def as_json(self) -> dict[str, Any]:
         """The token as the file holds it."""
         lists = {"identities": list(self.identities), "rights": [each for each in RIGHTS if each in self.rights]}
-        return asdict(self) | lists | {"created_at": format_time(self.created_at)}
+        told = asdict(self) | lists | {"created_at": format_time(self.created_at)}
+        del told["has_chosen"]
+        return told if self.has_chosen else {name: value for name, value in told.items() if name != "memory"}
 
     def caller(self) -> Caller:
         """Return the caller of this token."""
@@ -148,6 +152,19 @@ class Tokens:
         self._change(lambda tokens: _with(tokens, token))
         return text, token
 
+    def undecided(self) -> tuple[Token, ...]:
+        """Those of an earlier release, of which nobody has said whether they remember."""
+        return tuple(token for token in self.all() if not (token.has_chosen or token.metrics))
+
+    def decide(self, memory: Remembers) -> None:
+        """Let all that are undecided remember, or not. Durable on return."""
+        self._change(
+            lambda tokens: tuple(
+                each if each.has_chosen or each.metrics else replace(each, memory=memory, has_chosen=True)
+                for each in tokens
+            )
+        )
+
     def revoke(self, text: str) -> Token:
         """Take the token back whose id or label that is. Raises `UnknownToken` where none is, or several."""
         revoked: list[Token] = []
@@ -232,4 +249,5 @@ def _parse_token(written: dict[str, Any]) -> Token:
         namespace=check_namespace(written.get("namespace", "")),
         users=users,
         memory=memory,
+        has_chosen="memory" in written,
     )

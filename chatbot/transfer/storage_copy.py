@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from chatbot.errors import ConfigError
 from chatbot.memory.receipt_lines import LINES as RECEIPTS
-from chatbot.stores.backend import Backend, Document, Place
+from chatbot.stores.backend import ATTACHMENTS, Backend, Document, Place
 from chatbot.stores.backends import open_backend
 from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import MissingFolder, StoreError
@@ -165,10 +165,22 @@ async def _copy_session(record: SessionRecord, source: _End, target: _End) -> No
         for entry in told.values:
             await target.store.kv_set(draft, entry)
         await asyncio.to_thread(lambda: target.backend.place_of(draft).lines(RECEIPTS).append(told.receipts))
+        await asyncio.to_thread(
+            _copy_attachments,
+            source.backend.place_of(source.backend.sessions.ref(record.id)),
+            target.backend.place_of(draft),
+        )
         await asyncio.to_thread(sessions.publish, record)
     except BaseException:
         await asyncio.to_thread(sessions.abandon, record.id)
         raise
+
+
+def _copy_attachments(source: Place, target: Place) -> None:
+    blobs = source.blobs(ATTACHMENTS)
+    for name in blobs.sizes():
+        if (data := blobs.read(name)) is not None:
+            target.blobs(ATTACHMENTS).put(data, name[32:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +191,8 @@ class _Session:
     entries: Sequence[TranscriptEntry]
     values: Sequence[KeyValue]
     receipts: Sequence[Mapping[str, Any]]
+    attachments: Sequence[str]
+    """Their names, which are digests of their content."""
 
     def said(self) -> Iterator[Mapping[str, Any]]:
         """Yield it as records, to be compared. When a session was last used is not compared."""
@@ -188,13 +202,15 @@ class _Session:
         for value in self.values:
             yield {"key": value.key, "value": value.value, "at": format_time(value.at)}
         yield from self.receipts
+        yield from ({"attachment": name} for name in self.attachments)
 
 
 async def _session(record: SessionRecord, end: _End) -> _Session:
     ref: SessionRef = end.backend.sessions.ref(record.id)
     entries, values = await end.store.transcript_read_all(ref), await end.store.kv_entries(ref)
     receipts = await asyncio.to_thread(lambda: end.backend.place_of(ref).lines(RECEIPTS).all())
-    return _Session(record, entries, values, receipts)
+    attachments = await asyncio.to_thread(lambda: end.backend.place_of(ref).blobs(ATTACHMENTS).sizes())
+    return _Session(record, entries, values, receipts, [*attachments])
 
 
 async def _checked(source: _End, target: _End) -> str:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
+from chatbot.stores.errors import MissingFolder
 from chatbot.stores.observations.arrays import Arrays, Damaged
 from chatbot.stores.shelf import Hands, Shelf
 
@@ -68,6 +69,13 @@ class Parts(Generic[P]):
                 break
         return True
 
+    def is_all_there_is(self) -> bool:
+        """False where the shelf holds something else: a damaged part, or one that a killed process left."""
+        try:
+            return {*self._shelf.names()} == {part.name for part in self.all}
+        except MissingFolder:
+            return not self.all
+
     def drop(self, part: P, why: Exception) -> None:
         """Do without a part that turned out to be damaged, unless another list was published meanwhile."""
         if not self.refresh():
@@ -106,7 +114,7 @@ class Parts(Generic[P]):
 
         Where it is `durable`, no byte of the others is left on return, and none comes back after a power cut.
         """
-        if [*parts] == [*self.all] and len(self._shelf.names()) == len(parts):
+        if [*parts] == [*self.all] and self.is_all_there_is():
             return
         listed = []
         for part in parts:

@@ -50,7 +50,7 @@ Ints = NDArray[Any]
 LENGTH_OF = np.array(LENGTHS, "f8")
 
 
-class DamagedSegment(Exception):
+class DamagedSegment(Damaged):
     """A segment does not hold what was written into it."""
 
     def __init__(self, entry: Entry, error: Exception) -> None:

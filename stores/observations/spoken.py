@@ -81,7 +81,7 @@ class Spoken:
     def forget(self, is_gone: Callable[[str], bool]) -> None:
         """When this returns, nothing is left of these sessions in any file."""
         self._catch_up()
-        if not any(is_gone(each) for part in self._known for each in part.ids):
+        if self._parts.is_all_there_is() and not any(is_gone(each) for part in self._known for each in part.ids):
             return
         with self._parts.changing() as hands:
             self._catch_up()

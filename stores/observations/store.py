@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +57,7 @@ class LoggedObservations(ObservationStore):
         self._keeper = Keeper(
             self.open_log(home),
             self._cache,
-            partial(self.open_shelf, home),
+            self.open_shelf,
             max_observations=max_observations,
             ttl_days=ttl_days,
         )
@@ -69,7 +68,7 @@ class LoggedObservations(ObservationStore):
     def open_log(self, home: Any) -> Log:
         """Return the log of the identity whose memory folder, or address in a database, is `home`."""
 
-    def open_shelf(self, home: Any, name: str) -> Shelf:  # noqa: ARG002 - for engines that keep their own
+    def open_shelf(self, name: str) -> Shelf:
         """Return the shelf of that name for what is made of the log: a folder in the cache of this machine."""
         return FolderShelf.of(self._cache, name)
 

@@ -97,7 +97,7 @@ class _PostgresHands:
         """See `Hands`."""
         self._transaction.run(statements.PUT_PIECE, shelf=self._shelf, piece=name, data=data)
 
-    def publish(self, value: Any) -> int:
+    def publish(self, value: Any, *, durable: bool = True) -> int:  # noqa: ARG002 - a transaction is
         """See `Hands`."""
         stamp = new_generation()
         listed = {"value": json.dumps(value).encode(), "version": stamp}

@@ -18,6 +18,7 @@ from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
 from chatbot.models.tokens import estimate
+from chatbot.operations import OPERATIONS
 from chatbot.stores.access import Clearance, Sensitivity
 from chatbot.tools import Toolbox
 from tests.effort import examples
@@ -202,9 +203,7 @@ async def test_a_short_schema_reaches_every_argument_of_the_whole_one(
             [listed] = re.findall(rf"\b{tool.spec.name}\((.*?)\): ", others.spec.description)
             words = re.findall(r"\w+", re.sub(r"\([^)]*\)", "", listed))
             assert {*words} == {*wholes[tool.spec.name]["properties"]}
-    assert {tool.spec.name for tool in tools} == wholes.keys() - {
-        *("memory_list", "memory_confirm", "memory_profile", "memory_profile_set")
-    }
+    assert [tool.spec.name for tool in tools] == [each.tool for each in OPERATIONS if each.tool and each.model]
 
 
 async def test_a_model_finds_writes_corrects_and_forgets_by_what_prompts_describe(

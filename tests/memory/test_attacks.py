@@ -1,5 +1,6 @@
 """What a second attack on the memory found: each way in stays closed."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,11 @@ async def test_nobody_leaves_a_namespace_by_going_further_in() -> None:
         team = system.cleared_for("full", rights=rights, principal="token:1", namespace="team")  # type: ignore[arg-type]
         inner = team.cleared_for(namespace="team/sub")
         assert inner.principal == "token:1"
-        for into in (lambda: inner.cleared_for(namespace=""), lambda: inner.memories().within(across=True)):
+        ways: list[Callable[[], object]] = [
+            lambda: inner.cleared_for(namespace=""),
+            lambda: inner.memories().within(across=True),
+        ]
+        for into in ways:
             with pytest.raises(AccessDenied):
                 into()
         with pytest.raises(AccessDenied):

@@ -135,6 +135,11 @@ SESSIONS: dict[str, tuple[str, str, Do]] = {
     "summarize_episode": ("read", "read", lambda p: p.session.summarize_episode()),
     "transcript_stamp": ("", "", lambda p: p.session.transcript_stamp()),
     "transcript_drop_last": ("write", "curate", lambda p: p.session.transcript_drop_last(1)),
+    "attach": ("write", "curate", lambda p: p.session.attach([(b"x", ".txt")])),
+    "attachment": ("read", "read", lambda p: p.session.attachment(f"{'0' * 32}.txt")),
+    "attachments": ("read", "read", lambda p: p.session.attachments()),
+    "drop_unnamed_attachments": ("write", "curate", lambda p: p.session.drop_unnamed_attachments()),
+    "pin": ("write", "curate", lambda p: p.session.pin()),
     "transcript_clear": ("write", "curate", lambda p: p.session.transcript_clear()),
     "rename": ("write", "curate", lambda p: p.session.rename("Wells")),
     "entitle": ("write", "curate", lambda p: p.session.entitle("Wells")),
@@ -335,7 +340,7 @@ async def test_a_tool_call_may_never_do_more_than_read_and_write_nor_more_than_i
 async def test_nobody_but_the_owner_leaves_a_namespace() -> None:
     async with MemorySystem(None) as system:
         alice = system.cleared_for(namespace="user:alice")
-        for leave in (
+        ways: list[Callable[[], object]] = [
             lambda: alice.cleared_for(namespace=""),
             lambda: alice.cleared_for(namespace="user:bob"),
             lambda: alice.cleared_for(principal=OWNER),
@@ -344,7 +349,8 @@ async def test_nobody_but_the_owner_leaves_a_namespace() -> None:
             lambda: alice.within(across=True),
             lambda: system.cleared_for(principal=ACTOR).cleared_for(namespace="user:alice"),
             lambda: system.cleared_for(principal=ACTOR).within(namespace="user:alice"),
-        ):
+        ]
+        for leave in ways:
             with pytest.raises(AccessDenied):
                 leave()
         assert alice.within(namespace="user:alice/drafts").scope.namespace == "user:alice/drafts"

@@ -254,6 +254,25 @@ def test_what_was_kept_of_other_terms_is_thrown_away(tmp_path: Path) -> None:
     assert known.look(["🦒"]) == {"a": (version_of("-"), (2,))}
 
 
+def test_a_byte_that_changed_in_any_chunk_costs_sessions_and_no_search(tmp_path: Path) -> None:
+    def opened() -> SessionTerms:
+        return SessionTerms(Cache(tmp_path / "memory", tmp_path / "cache"))
+
+    spoken = {f"session {number}": {f"word{n}": 1 for n in range(number, number + 90)} for number in range(60)}
+    rows = [(session, "-", counts) for session, counts in spoken.items()]
+    expected = {session: (version_of("-"), (counts.get("word70", 0),)) for session, counts in spoken.items()}
+    for share in range(0, 100, 7):
+        opened().put(rows)
+        [path] = (tmp_path / "cache").glob("*/spoken/part-*")
+        data = bytearray(path.read_bytes())
+        data[share * len(data) // 100] ^= 0x41
+        path.write_bytes(data)
+        known = opened()
+        assert known.look(["word70"]) in ({}, expected)
+        known.forget(["session 3"])
+        assert all(b"session 3\n" not in each.read_bytes() for each in path.parent.glob("part-*"))
+
+
 def test_an_emoji_is_marked_in_the_line() -> None:
     line, ranges = snippet("my 🦜🦜 pet 🇩🇪!", set(terms("🦜 🇩🇪")))
     assert [line[begin:end] for begin, end in ranges] == ["🦜🦜", "🇩🇪"]

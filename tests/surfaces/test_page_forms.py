@@ -92,7 +92,7 @@ def test_a_part_of_a_conversation_holds_whole_exchanges_and_says_what_comes_befo
     served: Served, client: httpx.Client
 ) -> None:
     session = client.post("/v1/sessions", json={}).json()["id"]
-    for number in range(45):
+    for number in range(23):
         client.post(f"/v1/sessions/{session}/chat", json={"text": f"q{number}", "stream": False})
     asked = re.compile(r'class="question"[^>]*>(.*?)</div>')
     page = client.get(f"/i/ada/c/{session}").text
@@ -101,7 +101,7 @@ def test_a_part_of_a_conversation_holds_whole_exchanges_and_says_what_comes_befo
         page = client.get(found[1].replace("&amp;", "&"), headers={"HX-Request": "true"}).text
         assert "<html" not in page
         seen = asked.findall(page) + seen
-    assert seen == [f"q{number}" for number in range(45)]
+    assert seen == [f"q{number}" for number in range(23)]
     at = client.get(f"/v1/sessions/{session}/messages", params={"limit": 1}).json()["data"][0]["at"]
     since = client.get(f"/i/ada/c/{session}/since", params={"after": at}, headers={"HX-Request": "true"}).text
     assert at
@@ -131,3 +131,35 @@ def test_code_is_coloured_escaped_and_complete() -> None:
     assert "<b>" not in html
     assert highlighted(code, "no-such-language") == "if x &lt; 1:\n    print(&quot;&lt;b&gt;&quot;)  # &amp;\n"
     assert "span" not in highlighted("x = 1\n" * 10_000, "python")
+
+
+@pytest.mark.nightly  # it imports LiteLLM
+def test_a_model_that_cannot_be_used_is_refused_and_leaves_no_session(client: httpx.Client) -> None:
+    chosen = {"text": "hello", "chosen": "1", "model": "no-such-provider/model", "memory": "1"}
+    answer = client.post("/i/ada/say", data=chosen)
+    assert answer.is_error
+    assert "no-such-provider" in answer.text
+    assert client.get("/v1/sessions").json()["data"] == []
+
+
+def test_a_message_with_a_file_names_it_and_an_edit_keeps_it(client: httpx.Client) -> None:
+    sent = {"text": "look", "file:0:notes.txt": "data:text/plain;base64,VGhlIGxvY2tlciBpcyA0NzEx"}
+    page = client.post("/i/ada/say", data=sent)
+    session = str(page.url).rpartition("/")[2]
+    client.get(f"/i/ada/c/{session}/stream").read()
+    shown = client.get(f"/i/ada/c/{session}").text
+    assert "<bdi>notes.txt</bdi>" in shown
+    [place] = re.findall(r'href="(/i/ada/c/[^"]*/file/[^"]*)"', shown)
+    got = client.get(place)
+    assert got.text == "The locker is 4711"
+    assert "sandbox" in got.headers["content-security-policy"]
+    assert got.headers["content-disposition"] == "attachment"
+    assert client.get(place.rpartition("/")[0] + "/" + "0" * 32).status_code == 404
+    at = client.get(f"/v1/sessions/{session}/messages").json()["data"][0]["at"]
+    client.post(f"/i/ada/c/{session}/edit", data={"at": at, "text": "look again"})
+    client.get(f"/i/ada/c/{session}/stream").read()
+    shown = client.get(f"/i/ada/c/{session}").text
+    assert "look again" in shown
+    assert "<bdi>notes.txt</bdi>" in shown
+    assert client.post("/i/ada/say", data={"text": " "}).status_code == 422
+    assert client.post("/i/ada/say", data={"text": "x", "file:0:a": "https://example.test/a"}).status_code == 422

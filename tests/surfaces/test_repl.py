@@ -271,6 +271,30 @@ def test_a_reply_is_copied_and_saved(start: Start) -> None:
     assert Path("out.py").read_text(encoding="utf-8") == "print(1)\n"
 
 
+def test_a_model_and_a_persona_are_chosen_in_the_chat_which_goes_on_with_them(start: Start) -> None:
+    chat = start()
+    chat.say("/setup")
+    chat.see(r"look for keys in the environment.*\[y/N\]")
+    chat.type("n\r")
+    chat.see("number or name of a model")
+    chat.type("local/smollm2-135m\r")
+    chat.see("the model is local/smollm2-135m.*ada · local/smollm2-135m · /help")
+    chat.say("/personas use tutor")
+    chat.see("ada is now tutor.*ada · local/smollm2-135m · /help")
+    chat.say("/keys")
+    chat.see("chatbot keys set PROVIDER stores one")
+    chat.say("/models")
+    chat.see("usable by.*--find also asks")
+    chat.prompt()
+    chat.type("/model \t")
+    chat.see("scripted")
+    assert "dall-e" not in chat.text
+    chat.type(CTRL_C)
+    chat.leave()
+    assert 'name = "local/smollm2-135m"' in Path("config.toml").read_text(encoding="utf-8")
+    assert "patient tutor" in Path("identities/ada/identity.toml").read_text(encoding="utf-8")
+
+
 def test_the_keys_of_vi_move_in_the_line(start: Start) -> None:
     ok("config", "set", "terminal.vi", "true")
     chat = start()
@@ -684,3 +708,16 @@ def test_without_colour_there_is_none(start: Start, monkeypatch: pytest.MonkeyPa
     chat.leave()
     coloured = re.search(rb"\x1b\[(?:[0-9;]*;)?(?:[349][0-7]|[34]8;[25][0-9;]*)m", chat.raw)
     assert (coloured is None) == bool(no_color)
+
+
+def test_a_file_that_is_typed_is_attached_and_one_that_is_pasted_is_not(start: Start) -> None:
+    Path("notes.txt").write_text("the bicycle is blue", encoding="utf-8")
+    chat = start(replies=["one", "two"])
+    chat.say("see @notes.txt")
+    chat.see("one")
+    chat.type("\x1b[200~read @notes.txt\x1b[201~\r")
+    chat.see("two")
+    chat.leave()
+    typed, _, pasted, _ = [content for _, content in _said()]
+    assert re.fullmatch(r"see notes\.txt\n\n\[notes\.txt\]\(attachments/[0-9a-f]{32}\.txt\)", typed)
+    assert pasted == "read @notes.txt"

@@ -39,8 +39,8 @@ class SqliteObservations(LoggedObservations):
     def open_log(self, home: Path) -> Log:
         return SqliteLog(home)
 
-    def open_shelf(self, home: Path, name: str) -> Shelf:
-        return SqliteShelf(home / name)
+    def open_shelf(self, name: str) -> Shelf:
+        return SqliteShelf(self.home / name)
 
 
 class SqliteLog(Log):

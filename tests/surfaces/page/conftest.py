@@ -36,6 +36,18 @@ _EXPECTED = (
 """A page that says what went wrong has such a status, a lost connection has none, and a browser mentions both."""
 
 
+_SHORT = "test_a_message_is_sent_recalled_from_and_corrected_in_one_short_journey"
+"""The one test with a browser that always runs; it takes seconds, and all of them minutes."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the tests with a browser to the night."""
+    for item in items:
+        if "tab" in getattr(item, "fixturenames", ()) and item.name != _SHORT:
+            item.add_marker(pytest.mark.nightly)
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Headless Chromium. As long as it is there an event loop runs, and no other module can run one of its own."""

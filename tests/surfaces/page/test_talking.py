@@ -52,7 +52,6 @@ def test_a_message_is_sent_recalled_from_and_corrected_in_one_short_journey(http
     expect(row.get_by_role("link", name="Correct")).to_be_visible()
 
 
-@pytest.mark.nightly
 def test_on_a_slow_network_a_message_is_seen_at_once_with_its_state(
     http: Serve, tab: Tab, look: dict[str, object]
 ) -> None:
@@ -69,7 +68,6 @@ def test_on_a_slow_network_a_message_is_seen_at_once_with_its_state(
     expect(page.locator(".pending")).to_have_count(0)
 
 
-@pytest.mark.nightly
 def test_what_is_typed_while_a_reply_streams_waits_and_can_be_taken_back(http: Serve, tab: Tab, gate: Gate) -> None:
     page = tab(http([gate.reply("Half of it", " and the rest."), "two", "three"]).url, **DESKTOP)
     page.goto("/i/ada")
@@ -90,7 +88,6 @@ def test_what_is_typed_while_a_reply_streams_waits_and_can_be_taken_back(http: S
     expect(answers(page)).to_have_text(["Half of it and the rest.", "two", "three"])
 
 
-@pytest.mark.nightly
 def test_stop_ends_the_reply_and_leaves_what_waits(http: Serve, tab: Tab, gate: Gate) -> None:
     page = tab(http([gate.reply("Half of it", " and the rest."), "two"]).url, **DESKTOP)
     page.goto("/i/ada")
@@ -101,7 +98,6 @@ def test_stop_ends_the_reply_and_leaves_what_waits(http: Serve, tab: Tab, gate: 
     expect(answers(page)).to_have_text(["Half of it", "two"])
 
 
-@pytest.mark.nightly
 def test_a_message_that_could_not_be_sent_stays_and_is_sent_again_once(http: Serve, tab: Tab) -> None:
     page = tab(http().url, **DESKTOP)
     page.goto("/i/ada")
@@ -126,7 +122,6 @@ def test_a_message_that_could_not_be_sent_stays_and_is_sent_again_once(http: Ser
     expect(page.locator(".question")).to_have_text(["first", "second"])
 
 
-@pytest.mark.nightly
 def test_a_draft_is_there_again_after_leaving(http: Serve, tab: Tab) -> None:
     page = tab(http().url, **DESKTOP)
     page.goto("/i/ada")
@@ -146,7 +141,6 @@ def test_a_draft_is_there_again_after_leaving(http: Serve, tab: Tab) -> None:
     expect(box).to_have_value("")
 
 
-@pytest.mark.nightly
 def test_two_tabs_show_the_same_conversation(http: Serve, tab: Tab) -> None:
     page = tab(http().url, **DESKTOP)
     page.goto("/i/ada")
@@ -171,7 +165,6 @@ def long_talk(http: Serve) -> tuple[Served, str]:
     return served, session
 
 
-@pytest.mark.nightly
 def test_going_back_keeps_the_place_and_loads_only_what_is_new(
     long_talk: tuple[Served, str], tab: Tab, look: dict[str, object]
 ) -> None:
@@ -203,7 +196,6 @@ def test_going_back_keeps_the_place_and_loads_only_what_is_new(
     expect(page.get_by_role("link", name="Show earlier messages")).to_have_count(0)
 
 
-@pytest.mark.nightly
 def test_a_hit_opens_at_its_message_and_leads_on_to_the_end(
     long_talk: tuple[Served, str], tab: Tab, look: dict[str, object]
 ) -> None:
@@ -222,7 +214,6 @@ def test_a_hit_opens_at_its_message_and_leads_on_to_the_end(
     expect(page.get_by_text("question 149", exact=True)).to_be_in_viewport()
 
 
-@pytest.mark.nightly
 def test_code_and_replies_are_copied_as_they_are(http: Serve, tab: Tab) -> None:
     page = tab(http([CODE]).url, permissions=["clipboard-read", "clipboard-write"], **DESKTOP)
     page.goto("/i/ada")
@@ -238,7 +229,6 @@ def test_code_and_replies_are_copied_as_they_are(http: Serve, tab: Tab) -> None:
     expect(page.locator("#here .question")).to_have_text("hello")
 
 
-@pytest.mark.nightly
 def test_the_keys_of_the_list_do_what_it_says(http: Serve, tab: Tab) -> None:
     page = tab(http().url, **DESKTOP)
     page.goto("/i/ada")
@@ -264,7 +254,6 @@ def test_the_keys_of_the_list_do_what_it_says(http: Serve, tab: Tab) -> None:
     expect(page.get_by_role("heading", level=1)).to_have_text("Renamed in place")
 
 
-@pytest.mark.nightly
 def test_a_session_has_its_own_persona_and_may_go_without_memory(http: Serve, tab: Tab) -> None:
     served = http()
     page = tab(served.url, **DESKTOP)
@@ -282,7 +271,6 @@ def test_a_session_has_its_own_persona_and_may_go_without_memory(http: Serve, ta
     assert "You are a pirate." in str(served.models["ada"].prompts[-1][0].content)
 
 
-@pytest.mark.nightly
 def test_sessions_are_pinned_archived_and_brought_back(http: Serve, tab: Tab, look: dict[str, object]) -> None:
     page = tab(http().url, **look)
     for text in ("Chess openings", "Gardening plans"):
@@ -302,7 +290,6 @@ def test_sessions_are_pinned_archived_and_brought_back(http: Serve, tab: Tab, lo
     expect(page.locator(".rows > li > a")).to_have_count(2)
 
 
-@pytest.mark.nightly
 def test_files_are_chosen_taken_off_dropped_and_shown(http: Serve, tab: Tab) -> None:
     page = tab(http().url, **DESKTOP)
     page.goto("/i/ada")

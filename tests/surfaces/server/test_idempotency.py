@@ -38,6 +38,18 @@ def test_the_same_request_is_done_once_and_answered_twice(served: Served) -> Non
         assert _post(client, "/v1/sessions", "b", title="one").json()["id"] != first.json()["id"]
 
 
+@pytest.mark.usefixtures("with_encoders")
+def test_embeddings_are_made_and_billed_once(http: Serve) -> None:
+    served = http()
+    with served.client() as client:
+        body = {"model": "ada", "input": ["tea is green"]}
+        first, second = (_post(client, "/v1/embeddings", "a", **body) for _ in range(2))
+        assert first.status_code == 200, first.text
+        assert first.json() == second.json()
+        assert second.headers["idempotency-replayed"] == "true"
+        assert _post(client, "/v1/embeddings", "a", **body | {"input": ["other"]}).status_code == 409
+
+
 def test_a_key_belongs_to_one_request(served: Served) -> None:
     with served.client() as client:
         _post(client, "/v1/sessions", "a", title="one")

@@ -309,7 +309,8 @@
     const next = element.nextElementSibling;
     anchor = next && { next, top: next.getBoundingClientRect().top };
   });
-  document.addEventListener("htmx:afterSwap", () => {
+  document.addEventListener("htmx:afterSwap", (event) => {
+    if (event.target.matches?.(".noted-rows")) event.target.scrollIntoView({ block: "nearest" });
     if (anchor) window.scrollBy(0, anchor.next.getBoundingClientRect().top - anchor.top);
     anchor = null;
   });

@@ -1,0 +1,58 @@
+"""The official conformance suite of MCP against `chatbot mcp --http`: all that applies to this server passes.
+
+The other scenarios call tools, resources and prompts of the suite's own server, or need what this one does not offer:
+logging, subscriptions, progress, sampling and elicitation.
+"""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.patience import PATIENCE_S
+
+SUITE = "@modelcontextprotocol/conformance@0.1.16"
+APPLIES = {
+    "server-initialize",
+    "ping",
+    "tools-list",
+    "tools-call-simple-text",
+    "tools-call-error",
+    "server-sse-multiple-streams",
+    "resources-list",
+    "prompts-list",
+    "dns-rebinding-protection",
+}
+
+
+def _node() -> int:
+    if shutil.which("npm") is None or shutil.which("node") is None:
+        return 0
+    told = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout
+    return int(told.removeprefix("v").partition(".")[0])
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(_node() < 22, reason="the suite needs Node.js 22")
+def test_the_official_suite_passes_where_it_applies(tmp_path: Path) -> None:
+    folder = tmp_path / "identities" / "ada"
+    folder.mkdir(parents=True)
+    (folder / "identity.toml").write_text("", encoding="utf-8")
+    config = tmp_path / "config.toml"
+    config.write_text('[agents.chat]\nmemory = ["basic_session", "observations"]\n', encoding="utf-8")
+    command = [sys.executable, "-m", "chatbot", "mcp", "--http", "--port", "0", "-i", "ada", "--config", str(config)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stderr is not None
+            url = server.stderr.readline().split()[-1]
+            suite = ["npx", "--yes", SUITE, "server", "--url", url]
+            done = subprocess.run(
+                suite, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=4 * PATIENCE_S
+            )
+        finally:
+            server.terminate()
+    summary = done.stdout.partition("=== SUMMARY ===")[2]
+    passed = {line.split()[1].rstrip(":") for line in summary.splitlines() if line.startswith("✓")}
+    assert passed >= APPLIES, summary
