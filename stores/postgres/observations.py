@@ -29,7 +29,7 @@ class PostgresObservations(LoggedObservations):
         """See `LoggedObservations`."""
         return PostgresLog(home)
 
-    def open_shelf(self, home: Address, name: str) -> Shelf:  # noqa: ARG002 - it is ours
+    def open_shelf(self, name: str) -> Shelf:
         """See `LoggedObservations`: servers share what is made of the log."""
         return PostgresShelf(self._place, name)
 
