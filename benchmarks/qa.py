@@ -295,10 +295,10 @@ def report(run: Run) -> str:
         rows[way, budget].append((verdict["right"], is_told, asked["context_tokens"]))
     lines = [f"{'way':8} {'budget':>7} {'asked':>6} {'right':>6} {'told':>6} {'tokens':>8} {'right per 1k tokens':>20}"]
     for (way, budget), found in sorted(rows.items(), key=lambda each: (each[0][1], WAYS.index(each[0][0]))):
-        right, is_told, tokens = (statistics.fmean(each) for each in zip(*found, strict=True))
+        right, told, tokens = (statistics.fmean(each) for each in zip(*found, strict=True))
         per_token = f"{1000 * right / tokens:.3f}" if tokens else "–"
         lines.append(
-            f"{way:8} {budget or '–':>7} {len(found):6} {right:6.3f} {is_told:6.3f} {tokens:8.0f} {per_token:>20}"
+            f"{way:8} {budget or '–':>7} {len(found):6} {right:6.3f} {told:6.3f} {tokens:8.0f} {per_token:>20}"
         )
     return "\n".join(lines)
 
