@@ -89,7 +89,7 @@ async def test_with_litellm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         replies = await talk(str(tmp_path), [TOLD, ASKED], model="gpt-5-mini", mock_response="Noted.")
         assert replies == ["Noted.", "Noted."]
     finally:
-        litellm.logging_callback_manager._reset_all_callbacks()
+        litellm.logging_callback_manager._reset_all_callbacks()  # type: ignore[no-untyped-call]
     from chatbot.embed import open_memory
 
     async with open_memory(tmp_path, user="ada") as memory:
