@@ -463,12 +463,12 @@ class Runtime(AsyncResource):
     def _tell(self, event: MemoryEvent) -> None:
         self.hooks.tell(event)
 
-    async def discard_unanswered(self, session: SessionHandle | None) -> bool:
-        """Delete a session in which nothing was answered, as after a failed call; False if anything is kept of it."""
+    async def discard_empty(self, session: SessionHandle | None) -> bool:
+        """Delete a session in which nothing was said or remembered; return False where anything is kept of it."""
         if session is None:
             return False
         with suppress(StoreError, SessionError):
-            if await session.transcript_count(("assistant",)):
+            if await session.transcript_count():
                 return False
             await self.leave(session)
             if (await self.memory.deleting(session.id)).ids:

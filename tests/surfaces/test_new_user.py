@@ -115,19 +115,26 @@ async def test_a_model_without_its_key_is_refused_before_anything_is_loaded_or_s
         await anext(model.stream([Message("user", "hello")]))
 
 
-async def test_a_failed_call_leaves_no_session_but_what_was_remembered_in_it_does(tmp_path: Path) -> None:
+async def test_an_empty_session_is_discarded_and_one_that_holds_anything_is_not() -> None:
+    """What the user has typed stays, also where the call failed: it can be sent again."""
     Path("config.toml").write_text('[model]\nname = "scripted"\n', encoding="utf-8")
     async with Runtime(model=ScriptedModel([RateLimited("not now")])) as runtime:
-        for remembers in (False, True):
+        for way in ("", "said", "remembered"):
             session = await runtime.new_session()
             assert session is not None
-            with pytest.raises(RateLimited):
-                await runtime.chat(session).turn("hello", lambda _: None)
-            if remembers:
+            if way == "said":
+                with pytest.raises(RateLimited):
+                    await runtime.chat(session).turn("hello", lambda _: None)
+            if way == "remembered":
                 await session.remember(title="The heating is serviced in May")
-            assert await runtime.discard_unanswered(session) is not remembers
+            assert await runtime.discard_empty(session) is not bool(way)
             listed = await runtime.memory.choose_sessions(SessionFilter())
-            assert [record.id for record in listed] == ([session.id] if remembers else [])
+            assert (session.id in {record.id for record in listed}) is bool(way)
+
+
+def test_a_call_that_is_sure_to_fail_leaves_no_session() -> None:
+    assert run("-m", "openai/gpt-5-mini", "ask", "hello").returncode != 0
+    assert json.loads(ok("sessions", "list", "--json")) == []
 
 
 def test_models_are_listed_with_what_can_be_used_and_nothing_that_does_not_chat() -> None:
