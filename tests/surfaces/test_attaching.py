@@ -9,6 +9,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
+from chatbot.attachments.read import uploaded
 from chatbot.cli.repl.attaching import Pasted, attached
 from chatbot.cli.repl.commands import Commands
 from chatbot.cli.repl.completing import SlashCompleter
@@ -50,6 +51,16 @@ def test_what_was_pasted_names_no_file() -> None:
 def test_a_path_that_leads_nowhere_is_an_error() -> None:
     with pytest.raises(InvalidValue, match=r"there is no file 'deep/none.md'"):
         attached("@deep/none.md", Pasted())
+
+
+@pytest.mark.parametrize("name", ["~nobody-of-this-name", "n" * 5_000, "\ud800", "a\0b"])
+def test_what_can_be_no_file_is_text_or_an_error_of_ours(name: str) -> None:
+    assert attached(f"ask @{name}", Pasted()) == (f"ask @{name}", [])
+    for text in (f"@{name}/x", f'@"{name}"'):
+        with pytest.raises(InvalidValue, match="there is no file"):
+            attached(text, Pasted())
+    with pytest.raises(InvalidValue, match="there is no file"):
+        uploaded(name)
 
 
 async def test_tab_completes_a_path_behind_an_at_sign() -> None:
