@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Self
 
 from msgspec.structs import asdict
 
+from chatbot.allowed import is_harmless_model
 from chatbot.config import AgentSettings, Config, FormerKeys, Settings, Table, from_variable, parse_toml, renamed
-from chatbot.errors import ConfigError, SessionError
+from chatbot.errors import ConfigError, SessionError, UnknownModel
 from chatbot.identity import Identity, load_identity, parse_identity
 from chatbot.memory import SessionHandle
 from chatbot.memory.memory import Memory
@@ -549,9 +550,18 @@ class Runtime(AsyncResource):
         self.model, self.model_asked_for = model, name
 
     async def model_named(self, name: str) -> Model:
-        """Return another model for single sessions, or this one for its own name. Raises like `use_model`."""
+        """Return another model for single sessions, or this one for its own name. Raises like `use_model`.
+
+        A session may come from elsewhere, so it may name what an untrusted file may, and what the owner configured.
+        """
         if name in {"", self.model_asked_for}:
             return self.model
+        config = self.config
+        if name not in config.aliases and not is_harmless_model(name, config.providers):
+            raise UnknownModel(
+                f"a session may not choose the model {name!r:.80}: name it in [aliases] or in [providers], "
+                "or choose another one"
+            )
         if name not in self._others:
             self._others[name] = await self._opened(name)
         return self._others[name]
