@@ -1,6 +1,7 @@
 """A real model in a minute: keys, models, aliases, settings, personas and setup, each by one command."""
 
 import json
+import socketserver
 import threading
 import tomllib
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ from chatbot.memory import SessionFilter
 from chatbot.messages import Message
 from chatbot.models import ScriptedModel
 from chatbot.models.gateway import LiteLLMModel
+from chatbot.models.keys import keys_in_file
+from chatbot.models.nearby import find_servers
 from chatbot.models.provider import NO_KEY, Provider
 from chatbot.runtime import Runtime
 from tests.command import ok, run
@@ -107,6 +110,15 @@ def test_keys_that_others_may_read_are_not_used() -> None:
     (Path.home() / KEYS).chmod(0o644)
     done = run("keys", "list")
     assert (done.returncode, "chmod 600" in done.stderr) == (5, True)
+
+
+@pytest.mark.parametrize("text", ["[1]", "{", '"key"', "[" * 100_000])
+def test_a_damaged_list_of_keys_is_reported_and_hides_no_other_error(text: str) -> None:
+    ok("keys", "set", "openai", stdin=f"{KEY}\n")
+    (Path.home() / KEYS).write_text(text, encoding="utf-8")
+    done = run("keys", "list")
+    assert (done.returncode, "is damaged" in done.stderr) == (3, True)
+    assert keys_in_file() == []
 
 
 async def test_a_model_without_its_key_is_refused_before_anything_is_loaded_or_sent() -> None:
@@ -278,6 +290,17 @@ def test_a_server_on_this_machine_is_found_and_written_down(
     written = config()
     assert written["model"] == {"name": name}
     assert written["providers"] == {provider: {key: value.format(at=server) for key, value in table.items()}}
+
+
+@pytest.mark.parametrize("said", [b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 100_000, b""])
+def test_what_is_no_model_server_is_passed_over(said: bytes) -> None:
+    with socketserver.TCPServer(("127.0.0.1", 0), lambda request, *_: (request.recv(999), request.sendall(said))) as it:
+        thread = threading.Thread(target=it.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        at = f"http://127.0.0.1:{it.server_address[1]}"
+        assert at not in [server.api_base for server in find_servers([at])]
+        it.shutdown()
+        thread.join()
 
 
 def test_nothing_is_looked_for_without_a_yes_and_never_beyond_this_machine(server: str) -> None:
