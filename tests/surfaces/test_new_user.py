@@ -24,6 +24,7 @@ from chatbot.models.nearby import find_servers
 from chatbot.models.provider import NO_KEY, Provider
 from chatbot.runtime import Runtime
 from tests.command import ok, run
+from tests.terminal import Terminal
 
 CONFIG = Path(".config/chatbot/config.toml")
 KEYS = Path(".local/share/chatbot/keys.json")
@@ -185,6 +186,30 @@ def test_a_setting_is_set_with_comments_kept_and_nothing_invalid_is_written() ->
     assert config()["model"] == {"name": "scripted"}
     assert run("config", "unset", "model.seed").returncode == 3
     assert "CHATBOT_MODEL__NAME overrides it" in run("config", "set", "model.name", "x", CHATBOT_MODEL__NAME="y").stderr
+
+
+EDITOR = """\
+#!/bin/sh
+if grep -q many "$1"; then sed -i 's/"many"/7/' "$1"; else sed -i 's/^seed.*/seed = "many" # why/' "$1"; fi
+"""
+
+
+def test_an_edited_file_that_is_invalid_is_offered_again_and_comments_are_kept() -> None:
+    ok("config", "set", "model.seed", "1")
+    path, editor = Path.home() / CONFIG, Path("editor")
+    path.write_text("# mine\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
+    before = path.read_text(encoding="utf-8")
+    editor.write_text(EDITOR, encoding="utf-8")
+    editor.chmod(0o700)
+    terminal = Terminal("config", "edit", columns=300, VISUAL=str(editor.resolve()))
+    try:
+        terminal.see("'seed'.*nothing was written.*edit it again. type yes:")
+        assert path.read_text(encoding="utf-8") == before
+        terminal.type("yes\r")
+        assert "changed in" in terminal.ended()
+    finally:
+        terminal.close()
+    assert path.read_text(encoding="utf-8") == before.replace("seed = 1", "seed = 7 # why")
 
 
 def test_memories_stay_where_they_are_when_the_first_setting_is_set() -> None:
