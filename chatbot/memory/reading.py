@@ -156,7 +156,7 @@ class Reading(Scoped):
 
     @takes(Search, _NO_FILTER)
     async def search(self, asked: Search) -> list[Hit]:
-        """What is remembered about `text`, best first; without a text, or with stop words only, what is newest.
+        """Return the memories about `text`, best first; without a text, or with stop words only, the newest.
 
         The other parameters are those of `Search` and of `Filter`. A limit of 0 means 10; `offset` passes over the
         best. `max_tokens` ends the list once it is exceeded, yet there is always one hit if there is any. What is
@@ -213,7 +213,7 @@ class Reading(Scoped):
 
     @takes(Recall, _NO_FILTER)
     async def recall(self, asked: Recall) -> Recollection:
-        """What is remembered about the last of `texts` and, a little, about those before it: for a prompt.
+        """Return the memories about the last of `texts` and, a little, about those before it: for a prompt.
 
         The other parameters are those of `Recall` and of `Filter`. Rows in `exclude` are not recalled. Everything that
         was looked at is told, with the parts of its score and what became of it. A statement stands before what it has
@@ -311,7 +311,7 @@ class Reading(Scoped):
 
     @takes(Timeline, _NO_FILTER)
     async def timeline(self, asked: Timeline) -> list[Observation]:
-        """What was remembered just before and after an observation, which stands among them, oldest first.
+        """Return the memories just before and after an observation, with it among them, oldest first.
 
         The parameters are those of `Timeline` and of `Wanted`. Raises `UnknownObservation` where there is no such
         observation.
@@ -326,7 +326,7 @@ class Reading(Scoped):
         return [*older[::-1], *found, *newer]
 
     async def history(self, observation_id: str, *, ask: Sensitivities = PUBLIC) -> list[Version]:
-        """What the observation took the place of, what took its, and what happened to each, oldest first.
+        """Return the versions of an observation and of those it replaced or was replaced by, oldest first.
 
         Where another took its place, `changes` tell the text of both.
 

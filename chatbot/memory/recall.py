@@ -71,13 +71,13 @@ class Recalled:
 
     @property
     def parts(self) -> Mapping[str, float]:
-        """What the score is made of."""
+        """Parts of the score."""
         return self.row.parts
 
 
 @dataclass(frozen=True, slots=True)
 class Recollection:
-    """What was recalled, and everything that was looked at for it, both best first."""
+    """Recalled rows, and all rows that were considered, both best first."""
 
     hits: tuple[Recalled, ...] = ()
     considered: tuple[Recalled, ...] = ()
@@ -130,7 +130,7 @@ async def rows_about(
 async def _candidates(
     scope: Scope, view: View, question: Question, wanted: Filter, vectors: Sequence[Vector]
 ) -> Candidates:
-    """What may answer, by words and, where there is an embedder, by meaning."""
+    """Return the candidates by words and, with an embedder, by meaning."""
     if scope.meaning is None:
         return await scope.store.candidates(view, question, wanted)
     try:
@@ -144,7 +144,7 @@ async def _candidates(
 
 
 def judged(rows: Sequence[Scored], profile: Profile, limit: int, exclude: frozenset[str]) -> list[tuple[Scored, str]]:
-    """What becomes of each row: recalled, or left out, and why.
+    """Return each row with its outcome: recalled, or the reason why it is left out.
 
     What was said tells more than the summary of its session: where the one is recalled, the other takes no place.
     """
@@ -195,7 +195,7 @@ def latest_first(
     changed: Mapping[str, datetime],
     now: datetime,
 ) -> list[Recalled]:
-    """What is recalled, and of the rest what is left out for it: a statement stands before what it has changed.
+    """Return the recalled rows, each statement before what it has changed, then what is left out for it.
 
     `changed` are rows that are known to be outdated, with the time of the change. Where there is no room for both, the
     outdated one is left out; a row that names the date that was asked for keeps its place.

@@ -144,7 +144,7 @@ class MemorySystem(Closable, Memory):
 
     @property
     def clearance(self) -> Clearance:
-        """What whoever holds this may see at most."""
+        """Clearance of the caller: the limit of what they may see."""
         return self._caller.clearance
 
     async def embed(self, texts: Sequence[str]) -> tuple[str, Embedded]:
@@ -177,7 +177,7 @@ class MemorySystem(Closable, Memory):
 
     @property
     def rights(self) -> frozenset[Right]:
-        """What whoever holds this may do."""
+        """Rights of the caller."""
         return self._caller.rights
 
     def cleared_for(
@@ -401,7 +401,7 @@ class MemorySystem(Closable, Memory):
         return self._handle(record, self._stores_of(record))
 
     async def compare_sessions(self, left: str, right: str) -> Comparison:
-        """What two sessions have in common, and how they go on from there."""
+        """Return the common beginning of two sessions, and how each continues."""
         said = [
             await (await self.load_session(session_id, any_agent=True)).transcript_read_all()
             for session_id in (left, right)
@@ -461,7 +461,7 @@ class MemorySystem(Closable, Memory):
         return await self._erase(record, self._caller, keep_memory=keep_memory)
 
     async def deleting(self, session_id: str) -> Erasure:
-        """What `delete_session` would erase; nothing is changed. It takes `read` and `erase`.
+        """Return what `delete_session` would erase; nothing is changed. It takes `read` and `erase`.
 
         Raises `SessionNotFound`, or `MissingRight`.
         """
@@ -620,7 +620,7 @@ class MemorySystem(Closable, Memory):
         return await self._catalog.find(lambda record: is_open(record) and wanted(record), limit, behind=behind)
 
     def _opening(self, clearance: Clearance) -> Callable[[SessionRecord], bool]:
-        """Whether a session is there now for a caller of that clearance."""
+        """Return a test for sessions that now exist for a caller of that clearance."""
         now = self._clock()
         clearance = least_clearance(self._caller.clearance, clearance)
         return lambda record: not record.is_expired(now) and record.is_open_to(clearance, self.namespace)
@@ -661,7 +661,7 @@ class MemorySystem(Closable, Memory):
         return sorted((record.id for record in found), key=forks.index)
 
     async def is_taken(self, session_id: str) -> bool:
-        """Whether there is a session of that id, open or not."""
+        """Return whether there is a session of that id, open or not."""
         try:
             await self._catalog.get(session_id)
         except SessionNotFound:
@@ -671,7 +671,7 @@ class MemorySystem(Closable, Memory):
         return True
 
     async def _is_filled_as(self, record: SessionRecord, wanted: SessionFilter) -> bool:
-        """Whether as much was said in a session as is wanted. One that cannot be read fits nothing."""
+        """Return whether the number of messages in a session fits. A session that cannot be read fits nothing."""
         try:
             session = self._handle(record, self._stores_of(record))
             messages = await session.transcript_count(MESSAGES)
@@ -689,7 +689,7 @@ class MemorySystem(Closable, Memory):
             return None
 
     def _observing(self, clearance: Clearance) -> Scope | None:
-        """What the caller may see of what is remembered; None where nothing is."""
+        """Return the scope in which the caller searches memories; None without an observation store."""
         try:
             return replace(self._scope(), clearance=least_clearance(self._caller.clearance, clearance))
         except UnsupportedOperation:
