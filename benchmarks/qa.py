@@ -108,7 +108,7 @@ class Trial:
 
 @dataclass
 class Run:
-    """What was asked and judged so far, in files that are only ever added to."""
+    """Answers and verdicts so far, in files that are only appended to."""
 
     folder: Path
     answers: dict[tuple[str, str, int], dict[str, Any]] = field(default_factory=dict)
