@@ -42,7 +42,7 @@ def record(number: int, **fields: Any) -> SessionRecord:
 
 
 class PlaceContract:
-    """What a `Place` promises."""
+    """Tests of the contract of a `Place`."""
 
     opener: ClassVar[str]
     processes: ClassVar[bool] = True
@@ -252,7 +252,7 @@ class PlaceContract:
 
 
 class BackendContract(PlaceContract):
-    """What a `Backend` promises."""
+    """Tests of the contract of a `Backend`."""
 
     def made(self, backend: Backend, *numbers: int, **fields: Any) -> list[SessionRecord]:
         """Sessions that were begun and published."""

@@ -69,7 +69,7 @@ class Postings:
         self._parts.append(part)
 
     def iter_postings(self) -> Postings:
-        """What `Writer` and the codec's `add_postings` hand on: all at once."""
+        """Return these postings for `Writer` and the codec's `add_postings`, all at once."""
         return self
 
     def cleanup(self) -> None:

@@ -76,7 +76,7 @@ class Ids:
         return self._numbers
 
     def is_erased(self, each: str) -> bool:
-        """Whether there was such a row and it was erased, and the id was not used again."""
+        """Return whether the row was erased and its id was not used again."""
         return each in self.erased and self.number(each) is None
 
     def text(self) -> str:

@@ -115,7 +115,7 @@ class Search:
         self._caught_up()
 
     def has_batch(self) -> bool:
-        """Whether enough is in memory only to be worth writing."""
+        """Return whether enough is only in memory to be worth writing."""
         index = self._index
         return index is not None and index.is_kept and index.pending + len(self._stale) >= FLUSH_ROWS
 
@@ -164,7 +164,7 @@ class Search:
         self._is_whole = False
 
     def _answered(self, ask: Callable[[TextIndex], Answer]) -> Answer:
-        """What the index answers, without what is damaged in it."""
+        """Return the answer of the index, without its damaged parts."""
         from chatbot.stores.observations.segments import DamagedSegment
 
         while True:
