@@ -1,4 +1,4 @@
-"""What a text denies: the words that stand under a negation, so that a statement is never taken for its denial. Pure.
+"""Negation in a text: the words under it, so that a statement is never taken for its denial. Pure.
 
 By rule, in the languages below, and rather too often than too seldom: two texts that deny different things merely count
 as different.
@@ -50,7 +50,7 @@ def denials(text: str) -> Denials:
 
 
 def contradict(one: str, other: str) -> bool:
-    """Whether two texts may be a statement and its denial: one denies a word of which the other says something else."""
+    """Return whether two texts may be a statement and its denial: one denies a word that the other uses."""
     denied, also = denials(one), denials(other)
     if denied == also:
         return False

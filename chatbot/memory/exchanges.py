@@ -1,4 +1,4 @@
-"""What is kept of an exchange, whether it was lived here or brought in: word for word, where it is worth keeping."""
+"""Memory of an exchange, lived here or imported: word for word, if it is worth keeping."""
 
 from __future__ import annotations
 

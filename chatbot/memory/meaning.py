@@ -243,7 +243,7 @@ class Meaning(AsyncResource):
         return self._among_others
 
     def _is_under_way(self) -> bool:
-        """Whether rows are being embedded; not in a loop that was closed before it came to an end."""
+        """Return whether rows are being embedded; not in a loop that was closed before it ended."""
         task = self._under_way
         return task is not None and not task.done() and not task.get_loop().is_closed()
 
@@ -254,7 +254,7 @@ class Meaning(AsyncResource):
             task.result()
 
     async def _made(self, texts: Sequence[str], make: Callable[[Sequence[str]], Awaitable[list[T]]]) -> Mapping[str, T]:
-        """What is made of each text that has words; nothing if meaning cannot be used at present."""
+        """Return the result of `make` for each text that has words; nothing if meaning cannot be used at present."""
         asked = list(dict.fromkeys(text for text in texts if text.strip()))
         if not asked or self._is_paused():
             return {}

@@ -1,4 +1,4 @@
-"""Whether something is worth remembering: a number from 0 to 1, and a gate. Pure.
+"""Memorability of a text: a score from 0 to 1, and a gate. Pure.
 
     score = substance x distinctiveness x (1 + salience + weight of the type) / 3
 
@@ -103,7 +103,7 @@ class Memorability:
         return Scores(saturated(len(words) / _WORDS), math.sqrt(new), max(salience, NEUTRAL), weight)
 
     def passes(self, scores: Scores) -> bool:
-        """Whether it is worth remembering."""
+        """Return whether the scores reach the gate."""
         return scores.total >= self.gate
 
 
@@ -123,7 +123,7 @@ def _content(text: str) -> AbstractSet[str]:
 
 
 def _is_question(text: str) -> bool:
-    """Whether it only asks: nothing is said before the question."""
+    """Return whether it only asks: nothing is stated before the question."""
     *before, last = list(filter(None, _SENTENCE_END.split(text.strip()))) or [""]
     said = (each for each in before if not each.endswith(_QUESTION_MARKS))
     return last.endswith(_QUESTION_MARKS) and all(len(_content(each)) < _ASKED_WORDS for each in said)

@@ -84,5 +84,5 @@ def check_entry(namespace: str, *, at: str, principal: str, rights: Collection[R
 
 
 def may_cross(principal: str, rights: Collection[Right]) -> bool:
-    """Whether a caller may go to any namespace, or look across all of them."""
+    """Return whether a caller may go to any namespace, or look across all of them."""
     return principal == OWNER and "curate" in rights

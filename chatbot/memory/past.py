@@ -1,4 +1,4 @@
-"""What was known or true at a time: rows that others took the place of since, and none that came later.
+"""Memories as known or true at a time: with rows that were replaced since, and without later ones.
 
 A row counts as known from when it was said, or, where it was brought in later and `known_at` is asked for, from when it
 was written. What was forgotten is not brought back by asking for the past, nor is what was erased.

@@ -54,7 +54,7 @@ class Profiles(Writing, Scoped):
         known_at: datetime | None = None,
         ask: Sequence[Sensitivity] = OWN,
     ) -> list[Line]:
-        """What holds of the caller, pinned lines first: now, or `as_of` a time, by what was `known_at` a time.
+        """Return the caller's lines, pinned first: now, or `as_of` a time, as `known_at` a time.
 
         Where only `known_at` is given, what was true by then is meant.
         """

@@ -79,12 +79,12 @@ async def slot_rows(
 
 
 def is_slot(row: Observation) -> bool:
-    """Whether a row is a line of a profile."""
+    """Return whether a row is a line of a profile."""
     return is_proposable(row) and row.metadata.get(KIND) == SLOT and FROM not in row.metadata
 
 
 def is_proposable(row: Observation) -> bool:
-    """Whether a row has the form of a line; one that was brought in with an import only proposes its value."""
+    """Return whether a row has the form of a line; one that came with an import only proposes its value."""
     return row.category == CATEGORY and isinstance(row.metadata.get(SLOT), str)
 
 
@@ -96,7 +96,7 @@ def lines_at(
     as_of: datetime | None = None,
     known_at: datetime | None = None,
 ) -> list[Line]:
-    """What holds at a time, by what was known at another: pinned lines first, then by slot, then the newest. Pure.
+    """Return the lines valid at a time, as known at another: pinned first, then by slot, then the newest. Pure.
 
     Nothing that is dated in the future holds now.
     """

@@ -130,7 +130,7 @@ class Caller:
         )
 
     def scope_view(self, clearance: Clearance) -> View:
-        """What they see now with that clearance, of no more than public sensitivity."""
+        """Return the caller's view now with that clearance, of public sensitivity only."""
         spaces = frozenset({self.namespace})
         return View(clearance, self.clock(), frozenset(PUBLIC), spaces, self.principal, self.rights)
 
@@ -191,7 +191,7 @@ class Scope:
         check_may(self, right)
 
     def view(self, ask: Sensitivities = PUBLIC) -> View:
-        """What the caller sees now, asking for these sensitivities. Raises `MissingRight` without the right to read."""
+        """Return the caller's view of these sensitivities now. Raises `MissingRight` without the right to read."""
         self.check("read")
         return self.acting(ask)
 
@@ -278,7 +278,7 @@ class Scope:
 
 
 async def bar(tombstones: Tombstones | None, marks: Sequence[Mark], at: datetime) -> None:
-    """See `Scope.bar`."""
+    """Write marks to the tombstones, so that no import restores these rows; a failure is logged."""
     try:
         if tombstones is not None and marks:
             await asyncio.to_thread(tombstones.add, marks, at)

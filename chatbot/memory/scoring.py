@@ -140,11 +140,11 @@ class Scored(NamedTuple):
 
     @property
     def holds_words(self) -> bool:
-        """Whether the row, or one beside it, holds a word or a date that was asked for."""
+        """Return whether the row, or one next to it, holds a word or a date of the question."""
         return self.raised.lexical > 0 or self.raised.spill > 0 or self.dated > 0
 
     def is_below(self, absolute_floor: float) -> bool:
-        """Whether there is too little evidence to recall it at all."""
+        """Return whether there is too little evidence to recall it at all."""
         return not self.holds_words and self.evidence < absolute_floor
 
     @property
@@ -163,7 +163,7 @@ def raised(
     neighbours: Mapping[str, Mapping[str, int]],
     sessions: Mapping[str, float],
 ) -> dict[str, Raised]:
-    """What the lexical score of each candidate becomes."""
+    """Return the lexical score of each candidate, raised by its neighbours and its session."""
     spill: defaultdict[str, float] = defaultdict(float)
     for each, beside in neighbours.items():
         if each in candidates and (own := candidates[each].score):

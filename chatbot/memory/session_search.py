@@ -81,7 +81,7 @@ class SessionHit:
 
 @dataclass(slots=True)
 class _Found:
-    """What is known of one session while it is ranked."""
+    """State of one session while it is ranked."""
 
     session: SessionHandle
     about: float = 0.0
@@ -246,7 +246,7 @@ def _ranked(best: Sequence[_Found], asked: Sequence[str], rows: Mapping[str, Obs
 
 
 def _said(each: _Found) -> Iterable[tuple[int, str, str]]:
-    """What may be found of a session: its title as number 0, then its entries; the field that each is scored in."""
+    """Yield the searchable texts of a session: its title as number 0, then its entries; with the field of each."""
     if each.session.record.title:
         yield 0, "title", each.session.record.title
     for number, entry in enumerate(each.entries, 1):

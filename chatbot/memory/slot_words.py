@@ -154,7 +154,7 @@ SLOTS = (*TITLES, *dict.fromkeys(KIN.values()))
 
 
 def holds_several(slot: str) -> bool:
-    """Whether the slot may have several values at a time."""
+    """Return whether the slot may have several values at a time."""
     return slot in _SEVERAL or (slot in KIN.values() and slot not in ALONE)
 
 

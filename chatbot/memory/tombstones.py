@@ -42,12 +42,12 @@ class Tombstones:
             self._lines.append([{"v": 1, "at": format_time(at), "digests": each} for each in lines])
 
     def barred(self, marks: Collection[Mark]) -> bool:
-        """Whether something that has one of these marks was purged."""
+        """Return whether something that has one of these marks was purged."""
         self._refresh()
         return bool(self._digests) and not self._digests.isdisjoint(map(self._digest, marks))
 
     def any(self) -> bool:
-        """Whether anything was purged that an import could bring back."""
+        """Return whether anything was purged that an import could bring back."""
         self._refresh()
         return bool(self._digests)
 

@@ -1,4 +1,4 @@
-"""What one end user has in a memory: who they are, all of it as one document, and its erasure.
+"""Data of one end user: who they are, all of it as one document, and its erasure.
 
 A user is a namespace, see `chatbot.memory.namespaces`; these operations are about the namespace of the memory system
 that they are given: `memory.cleared_for(namespace=user_namespace("alice"))`.
@@ -40,7 +40,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """What was deleted permanently."""
+    """Rows, facts and sessions that were deleted permanently."""
 
     memories: int
     """Rows and facts."""
@@ -114,7 +114,7 @@ async def erase_user(memory: MemorySystem) -> Erased:
 
 
 async def _erase_rows(memory: MemorySystem) -> list[str]:
-    """What is remembered of no session; the ids that are gone. An import does not bring any of it back.
+    """Erase the memories that belong to no session; return the ids. An import does not restore any of them.
 
     The facts go first: one whose source is gone is seen by nobody.
     """

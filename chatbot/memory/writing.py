@@ -38,7 +38,7 @@ class Change(Content[list[str] | tuple[str, ...]]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft(Change):
-    """What is to be remembered. Only a title, a narrative or a fact is needed.
+    """Memory to add. Only a title, a narrative or a fact is needed.
 
     A `type` that is not known becomes `note`. `visibility` None takes the one that the caller's clearance gives: full
     private, inner shared, familiar social.
@@ -56,7 +56,7 @@ class Draft(Change):
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What became of a draft, and which kinds of secrets were taken out of it."""
+    """Result of adding a draft, and the kinds of secrets that were removed from it."""
 
     outcome: Literal["added", "exact_dup", "updated", "deleted", "skipped"]
     id: str
@@ -184,7 +184,7 @@ class Writing(Scoped):
     async def purging(
         self, *ids: str, session: str | None = None, person: str | None = None, source: str | None = None
     ) -> Erasure:
-        """What `purge` would erase, as far as the caller may see it; nothing is changed.
+        """Return what `purge` would erase, as far as the caller may see it; nothing is changed.
 
         Raises `MissingRight` without the rights `read` and `erase`.
         """

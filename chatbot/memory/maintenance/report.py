@@ -1,4 +1,4 @@
-"""What maintenance did, or would do."""
+"""Report of what maintenance did, or would do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """What was done to some rows, and why; `by` is the summary that stands for them now."""
+    """Change to some rows, and its reason; `by` is the summary that now replaces them."""
 
     kind: Kind
     ids: tuple[str, ...]

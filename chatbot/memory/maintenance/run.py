@@ -48,7 +48,7 @@ _DAYS_TO_GATHER = (7, 30)
 
 @dataclass(slots=True)
 class Findings:
-    """What one run leaves to the next to save it work; without it a run does the same."""
+    """Cached results of one run that save the next one work; without them a run has the same result."""
 
     words: dict[str, tuple[str, Words]] = field(default_factory=dict)
     """The words of rows, by id, with the hash of the text that they are of."""
@@ -262,7 +262,7 @@ class Run:
         return [[rows[position] for position in group] for group in found]
 
     def _manner(self, row: Observation) -> Key:
-        """What rows must have in common to be alike, beside their words: what they deny, and whether they only ask."""
+        """Return what rows must share to be alike, beside their words: denials, and whether they only ask."""
         known = self._findings.manners.get(row.id)
         if known is None or known[0] != row.hash:
             if len(self._findings.manners) >= _KEPT_WORDS:
