@@ -62,7 +62,7 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True)
 class MemoryContext:
-    """What memory has to say to some messages. `text` is empty where it has nothing."""
+    """Memory block for some messages. `text` is empty if memory has nothing to add."""
 
     text: str = ""
     """The block: data between marks with a nonce, which no stored text can leave."""
@@ -85,7 +85,7 @@ class MemoryContext:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What was kept of a turn, by id. `exchange` is None for small talk and mere repetition."""
+    """Ids of what was kept of a turn. `exchange` is None for small talk and mere repetition."""
 
     exchange: str | None = None
     tools: tuple[str, ...] = ()
@@ -132,7 +132,7 @@ class AgentMemory(Memory, AsyncResource):
         rows: int = 5,
         session: SessionHandle | None = None,
     ) -> MemoryContext:
-        """What is remembered about the user's last messages: at most `rows` memories in `tokens` tokens.
+        """Return the memories about the user's last messages: at most `rows` memories in `tokens` tokens.
 
         Of a `session` that `messages` continue, what the messages show anyway is left out. Writes nothing.
         """

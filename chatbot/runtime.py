@@ -392,7 +392,7 @@ class Runtime(AsyncResource):
 
     @property
     def remembers(self) -> bool:
-        """Whether the agent keeps what it is told beyond a session."""
+        """Return whether the agent has a memory beyond a session."""
         try:
             self.check_memories()
         except ConfigError:

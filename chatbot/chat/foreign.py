@@ -30,7 +30,7 @@ def text_of(content: object) -> str:
 
 
 def is_block(text: str) -> bool:
-    """Whether a message is nothing but a memory block."""
+    """Return whether a message is only a memory block."""
     return text.startswith(INTRODUCTION)
 
 

@@ -36,7 +36,7 @@ _LAPSES_AFTER = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """What a call may take at most."""
+    """Upper limit of what a call may use."""
 
     tokens: int = 0
     cost_usd: float = 0.0
@@ -106,7 +106,7 @@ class Ledger:
         return bill_of(await asyncio.to_thread(self._calls_while, lambda _: True))
 
     async def by_session(self) -> Mapping[str, Bill]:
-        """What each session has cost, by its id; what was spent for none stands under "".
+        """Return the bill of each session by its id; spending without a session is under "".
 
         Reads, after the first time, only what was added since.
         """

@@ -162,7 +162,7 @@ class _Shown:
 
 
 def _takes_one(operation: Operation) -> bool:
-    """Whether the address names one thing, where other doors take several."""
+    """Return whether the address names one thing, where other doors take several."""
     return any(each.is_list and f"{{{name}}}" in operation.http for name, each in operation.at("http").items())
 
 

@@ -174,7 +174,7 @@ class Repl:
 
 
 def _history(runtime: Runtime) -> History:
-    """What was typed belongs to the identity, as private as its memory; an ephemeral chat keeps none."""
+    """Open the history of typed lines, as private as the identity's memory; an ephemeral chat keeps none."""
     path = runtime.memory.backend.private_file(HISTORY_NAME)
     return InMemoryHistory() if path is None else FileHistory(path)
 

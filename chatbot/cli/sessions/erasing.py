@@ -84,7 +84,7 @@ def _tell_memory(
 
 
 def _keeps_memory(args: argparse.Namespace) -> bool:
-    """Whether memory stays. Raises `InvalidValue` where nobody says so, and there is nobody to ask."""
+    """Return whether memory is kept. Raises `InvalidValue` without an option or a terminal to ask on."""
     if args.keep_memory is None and not (args.dry_run or getattr(args, "empty", False) or sys.stdin.isatty()):
         raise InvalidValue(
             "deleting sessions without a terminal needs --yes, and --with-memory to delete what is remembered of them "

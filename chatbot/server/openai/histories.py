@@ -42,7 +42,7 @@ def opening(messages: Sequence[Message]) -> str:
 
 
 def mark(messages: Sequence[Message], entries: int) -> str:
-    """What a session keeps of a conversation, to be found by it, when its transcript has so many entries."""
+    """Return the mark by which a conversation is found in a session whose transcript has so many entries."""
     return f"{digest(messages)}:{entries}"
 
 

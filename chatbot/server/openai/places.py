@@ -174,7 +174,7 @@ async def _taken_up(found: histories.Match, visit: Visit) -> SessionHandle | Non
 
 
 async def _said_in(named: _Named | None, visit: Visit) -> tuple[Message, ...] | None:
-    """What a session holds, for an answer that is not kept in it."""
+    """Return the messages of a session, for an answer that is not kept in it."""
     if named is None:
         return None
     named.session.check("chat")
@@ -183,5 +183,5 @@ async def _said_in(named: _Named | None, visit: Visit) -> tuple[Message, ...] | 
 
 
 def _can_be_kept(ask: Ask, visit: Visit) -> bool:
-    """Whether the agent keeps conversations, and the request says something to keep."""
+    """Return whether the agent keeps conversations, and the request has something to keep."""
     return bool(visit.runtime.store_types) and bool(ask.new)

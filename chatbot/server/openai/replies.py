@@ -68,7 +68,7 @@ class Whole:
 
 
 class Shown:
-    """What a client is shown of the events of a turn: text, thoughts, and calls of its own tools."""
+    """Part of a turn's events for the client: text, thoughts, and calls of its own tools."""
 
     def __init__(self) -> None:
         self._has_run_tools = self._has_said = False
@@ -168,7 +168,7 @@ async def said(turn: RunningTurn | KeptTurn, note: Callable[..., None]) -> Async
 
 
 def total(usages: Iterable[Usage]) -> Usage:
-    """What several calls took together."""
+    """Return the sum of the usage of several calls."""
     usages = list(usages)
     return Usage(
         sum(usage.input_tokens for usage in usages),

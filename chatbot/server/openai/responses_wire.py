@@ -352,7 +352,7 @@ def _format(wanted: PlainFormat | SchemaFormat | None) -> dict[str, Any] | None:
 
 
 def usage(used: Usage) -> dict[str, Any]:
-    """What a response took, as the response tells it."""
+    """Return the usage of a response in its own form."""
     return {
         "input_tokens": used.input_tokens,
         "input_tokens_details": {"cached_tokens": used.cached_tokens},

@@ -1,4 +1,4 @@
-"""What is chosen beside the message box for one session: its model, its persona, and whether memory is used."""
+"""Choices beside the message box for one session: its model, its persona, and whether memory is used."""
 
 from __future__ import annotations
 
