@@ -67,7 +67,7 @@ class MemoryContext:
     text: str = ""
     """The block: data between marks with a nonce, which no stored text can leave."""
     receipt: Mapping[str, Any] = field(default_factory=dict)
-    """Which memories were considered, with scores, and which were injected or left out, and why."""
+    """Considered memories with scores, and which were injected or left out, and why."""
     recalled: Recalled = field(default_factory=Recalled, repr=False)
 
     @property
@@ -308,7 +308,7 @@ class Portal:
 
 
 async def _shown_since(session: SessionHandle | None, messages: int) -> datetime | None:
-    """When the first of the last messages was said in the session."""
+    """Time of the first of the last messages in the session."""
     if session is None or not session.supports(TranscriptStore):
         return None
     entries = await session.transcript_read_last(messages)

@@ -44,7 +44,7 @@ RankCursor = Annotated[str, "RankCursor"]
 KeyCursor = Annotated[str, "KeyCursor"]
 """The key of the last item of the page before; on the command line how many came before."""
 NameCursor = Annotated[str, "NameCursor"]
-"""The same, where the key is made of a name."""
+"""Key cursor whose key is built from a name."""
 IdCursor = Annotated[str, "IdCursor"]
 """The id that the page before ended with."""
 TimeCursor = Annotated[str, "TimeCursor"]
@@ -75,7 +75,7 @@ class Part(Generic[ItemT]):
     next_cursor: str | None = None
     """What to ask for next; None at the end."""
     end: int | None = None
-    """How many come before the next page, where places are counted."""
+    """Number of items before the next page, for lists counted by place."""
     total: int | None = None
 
 
@@ -246,7 +246,7 @@ class Table:
         return self._declared("reads", doors)
 
     def adds(self, **doors: Any) -> Callable[[FunctionT], FunctionT]:
-        """Declare an operation that only adds to what there is."""
+        """Declare an operation that only adds."""
         return self._declared("adds", doors)
 
     def changes(self, **doors: Any) -> Callable[[FunctionT], FunctionT]:

@@ -283,7 +283,7 @@ def check_fields(event: Event) -> None:
 
 
 def decide(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
-    """The events to keep for the one that was asked for, and what became of it. Never raises for a refused change."""
+    """Return the events to keep for the requested one, and its outcome. Never raises for a refused change."""
     named = event.row.id if event.row else ""
     try:
         _check_asked(event)
@@ -552,7 +552,7 @@ def _check_writable(row: Observation | Triple, view: View) -> None:
 
 
 def _check_new(row: Observation | Triple, view: View) -> None:
-    """Refuse a row in the name of another principal, but for callers who may change what that one wrote."""
+    """Refuse a row in the name of another principal, unless the caller may change that principal's rows."""
     check_may(view, "write")
     check_may(view, "write", row)
 

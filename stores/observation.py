@@ -1,7 +1,7 @@
 """Memories: an observation, and a triple that states a fact about it. Values, free of any file format.
 
 Each field is declared here, once: `fields` explains how. An observation is checked when it is made. Texts are
-kept as they come but for what no reader can want: control characters go, and names, titles and other single lines are
+kept as they are, with two exceptions: control characters are removed, and names, titles and other single lines are
 folded to one line. What is too long is refused, never cut.
 """
 
@@ -250,7 +250,7 @@ class Triple(Row):
 FIELDS = declared(Observation)
 """Every field of an observation, by name."""
 CONTENT = tuple(declared(Content))
-"""The fields that a writer gives and may change; all others, but for the guard, are set by what happens to a row."""
+"""Return the fields that a writer gives and may change; all others, except the guard, are set by events."""
 SPOKEN = having(FIELDS, SAID)
 _spoken = attrgetter(*SPOKEN)
 GUARDED = ("visibility", "sensitivity", "min_clearance")

@@ -14,7 +14,7 @@ from chatbot.messages import CallOptions, Message, ToolCall, ToolSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientRequest:
-    """How a client wants one turn to be taken. The default is as if there were none."""
+    """Options of a client for one turn. The default has no effect."""
 
     turn: str = ""
     """The turn's id, a UUIDv7, where the client is told of it before it begins."""
@@ -27,7 +27,7 @@ class ClientRequest:
     answers: tuple[Message, ...] = ()
     """Answers of the client's tools: the turn goes on from where the model called them."""
     sent: tuple[Message, ...] = ()
-    """With answers: all of the turn as the client has it, for a session that does not hold its beginning."""
+    """Whole turn as the client has it, with answers, for a session that does not hold its beginning."""
     tools: tuple[ToolSpec, ...] = ()
     """Tools that the client runs; of two with the same name the client's is offered."""
     options: CallOptions | None = None

@@ -43,7 +43,7 @@ def entry_of(item: Mapping[str, Any]) -> TranscriptEntry:
 
 
 def item_of(entry: TranscriptEntry) -> dict[str, Any]:
-    """The message that an entry was made of."""
+    """Return the message from which an entry was made."""
     if entry.role != ITEM:
         return {"role": entry.role, "content": entry.content}
     try:

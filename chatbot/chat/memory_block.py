@@ -62,7 +62,7 @@ _UNITS = (
 
 @dataclass(frozen=True, slots=True)
 class MemoryBlock:
-    """The text to put into a prompt, which is empty where there is nothing, and what became of each hit."""
+    """Text for the prompt, empty where there is nothing, and the outcome of each hit."""
 
     text: str = ""
     injected: tuple[str, ...] = ()

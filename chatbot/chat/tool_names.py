@@ -1,4 +1,4 @@
-"""Which tools work on memory, by their names."""
+"""Names of the tools that work on memory."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class Rules:
     budget: BudgetSettings
     max_output_tokens: int
     candidates: int = 50
-    """How many memories a reranker ranks."""
+    """Number of memories that a reranker ranks."""
 
 
 @dataclass(slots=True)

@@ -45,7 +45,7 @@ _LASTING: tuple[Type, ...] = ("decision", "preference", "identity")
 _CLOSE = 2
 """Rows that answer best, whose lines of the profile come along."""
 _CONSIDERED = 30
-"""How many of the rows that were considered a receipt lists."""
+"""Number of considered rows that a receipt lists."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Surface of the MCP server: the tools, resources and prompts of one agent of one identity.
 
-Each request is seen with the least of two clearances: that of the start, and that of whoever asks. A call is a model's:
-it may read and write, and nothing that whoever asks may not.
+Each request is seen with the least of two clearances: that of the start, and that of the caller. A call is a model's:
+it may read and write, and nothing that the caller may not.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ _PAST = re.compile(
     re.IGNORECASE,
 )
 _REACH = 3
-"""How many words may stand between what ended and the word that says so."""
+"""Most words between what ended and the word for its end."""
 _NEAR = 0.3
 """The share of its topics that the shorter one of two sentences with other values has in common with the longer one."""
 _DENIED = 0.6

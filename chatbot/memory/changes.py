@@ -1,4 +1,4 @@
-"""Which of two statements is outdated: the later says something else about the same thing. Pure, by rule, in English.
+"""Detection of outdated statements: the later says something else about the same thing. Pure, by rule, in English.
 
 Two statements are about the same thing where they fill the same slot of a profile, or have the same subject and tell
 the same kind of thing about it ("My rent is …", "My mum lives in …"). The later one changes the earlier where such a
@@ -79,7 +79,7 @@ def outdated(rows: Sequence[Observation], now: datetime) -> dict[str, Observatio
 
 
 def said_at(row: Observation) -> datetime:
-    """When it was said last."""
+    """Time of its last mention."""
     return max(row.created_at, row.last_mentioned_at or row.created_at)
 
 
@@ -284,7 +284,7 @@ def _clause(part: str, sentence: str) -> Clause | None:
 
 
 def _parted(text: str) -> tuple[frozenset[str] | None, str, str]:
-    """Whom or what a clause is about, its verb, and what stands behind the subject."""
+    """Subject of a clause, its verb, and the text after it."""
     if own := _SELF.match(text):
         rest = text[own.end() :].strip()
         word = re.match(

@@ -13,7 +13,7 @@ from chatbot.stores.analysis import terms
 
 _LOOKED_AT = 20_000
 _REACH = 4
-"""How many words with a topic a negation is about."""
+"""Number of topical words under a negation."""
 _WORDS = (
     r"not|no|never|none|nobody|nothing|nowhere|neither|nor|without|cannot|\w+n['’]t|"
     r"(?:do|does|did|is|are|was|were|have|has|had|would|should|could|ca|wo|must|need)nt|"

@@ -88,12 +88,12 @@ async def erasure(scope: Scope, target: Target) -> Erasure:
 
 
 async def erase(scope: Scope, target: Target, *, untell: bool = True) -> Erasure:
-    """Erase the target for good. What an import would know it by is barred first, so that a kill leaves nothing open.
+    """Erase the target permanently. Its import marks are barred first, so that a kill leaves nothing open.
 
     Raises `UnknownObservation` where ids were named and there is none of them, and `MissingRight` without `erase`.
     """
     scope.check("erase")
-    # To find all that goes, whoever may not read it, and what nobody is ever shown.
+    # To find all rows to erase, also those that the caller may not read or that are never shown.
     scope = replace(scope, rights=scope.rights | {"read"}, erasing=True)
     if not untell:
         gone = await scope.store.purge(scope.view(), target.ids)
@@ -113,7 +113,7 @@ async def erase(scope: Scope, target: Target, *, untell: bool = True) -> Erasure
 
 
 async def bar_derived(scope: Scope, ids: Collection[str]) -> None:
-    """Bar from imports what goes along when these rows are erased, whoever may see it: digests tell of nothing."""
+    """Bar from imports all rows that are erased with these, seen by the caller or not: digests reveal nothing."""
     scope = replace(scope, clearance="full", across=True, rights=scope.rights | {"read"}, erasing=True)
     derived = await _derived(scope, list(ids), ())
     sources = [*ids, *derived]

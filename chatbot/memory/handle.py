@@ -90,7 +90,7 @@ class SessionHandle(Memory, spans=False):
 
     @property
     def principal(self) -> str:
-        """In whose name its holder writes."""
+        """Principal in whose name its holder writes."""
         return self._caller.principal
 
     @property
@@ -183,7 +183,7 @@ class SessionHandle(Memory, spans=False):
         return await self._keeper(TranscriptStore).transcript_read_all(self._ref)
 
     async def transcript_count(self, roles: Collection[str] = ()) -> int:
-        """How many entries are still known, archived ones included; where roles are named, how many of those."""
+        """Count the entries still known, archived ones included; only those of the roles, if any are named."""
         self.check("read")
         return await self._keeper(TranscriptStore).transcript_count(self._ref, roles)
 
@@ -205,7 +205,7 @@ class SessionHandle(Memory, spans=False):
         return await self._keeper(TranscriptStore).transcript_drop_last(self._ref, n)
 
     async def transcript_clear(self) -> int:
-        """Erase every entry for good, archived ones too, with what is told of them in short; how many there were.
+        """Erase all entries permanently, archived ones too, with their summaries; return how many there were.
 
         Nothing is archived by it, and what is remembered of the session stays: see `purge`. Durable on return.
         """
@@ -382,7 +382,7 @@ class SessionHandle(Memory, spans=False):
 
     @property
     def observer(self) -> Observer | None:
-        """Who is given spans and counts."""
+        """Observer that is given spans and counts."""
         return self._caller.observer
 
     def _scope(self) -> Scope:

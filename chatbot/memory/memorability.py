@@ -30,13 +30,13 @@ TYPE_WEIGHTS: Mapping[str, float] = {
 }
 OTHER_TYPE = 0.5
 NEUTRAL = 0.5
-"""The salience of what nobody can compare with anything."""
+"""Salience of a text that cannot be compared with anything."""
 _PLEASANTRIES = (
     "hi hello hey good morning evening night day thanks thank you bye welcome nice great cool okay fine sure yep yeah"
 )
 _ASKED_WORDS = 2
 _WORDS = 6
-"""As many content words make a substance of a half: of a message, and of anything else."""
+"""Number of content words that make a substance of a half: of a message, and of anything else."""
 _ABOUT_ONESELF = re.compile(r"\b(?:i|i'm|i’m|im|my|mine|we|we're|we’re|our|ours|me|us)\b", re.IGNORECASE)
 _NUMBER = re.compile(r"[\d.,:/*+^=%-]+")
 _OFFER = re.compile(

@@ -1,4 +1,4 @@
-"""Where a row came from, if it came in with an import: what its metadata say of that, and marks that outlive it."""
+"""Origin of an imported row: its entries in the metadata, and marks that outlive it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Mark = tuple[str, ...]
 
 
 def said_in(row: Observation) -> Said:
-    """Where a row came from."""
+    """Return the places that a row was imported from, by place and key, with the digest of each."""
     places = row.metadata.get(PLACES)
     if not isinstance(places, Mapping):
         return {("", str(row.metadata.get(KEY))): str(row.metadata.get(DIGEST))}

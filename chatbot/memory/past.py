@@ -69,5 +69,5 @@ async def known(scope: Scope, view: View, rows: Sequence[Observation], at: datet
 
 
 def _ends(row: Observation) -> datetime | None:
-    """When a row ceased to be current; None where that is not told."""
+    """Return when a row ceased to be current; None if that is unknown."""
     return row.superseded_at if row.status in {"superseded", "compressed"} else row.expires_at

@@ -1,4 +1,4 @@
-"""From a question to scored rows: what matches its words and dates, what stands beside that, and how it all weighs."""
+"""Recall: from a question to scored rows, by matching words and dates, and the rows beside them."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ from chatbot.stores.records import format_time
 from chatbot.stores.vectors import Vector
 
 RESCORED = 300
-"""How many lexical hits are looked at again, unless more are asked for."""
+"""Least number of lexical hits that are considered, unless more are asked for."""
 _MOST_WEIGHED = 128
-"""How many words of a message are thought of at all, at its beginning and again at its end."""
+"""Number of words of a message that are considered, at its beginning and again at its end."""
 RECALLED = "recalled"
 OVER_LIMIT = "over limit"
 IN_FULL = "told in full"
 OUTDATED = "changed since"
 PROFILE_LINE = "in the profile"
 _COMPARED = 8
-"""How many rows beside those that are recalled are looked through for what changed one of these."""
+"""Number of rows beside the recalled ones that are searched for changes to these."""
 SUMMARIES = frozenset({"session_summary"})
 UNSURE, MOST_UNSURE = 0.22, 2
-"""Where meaning alone found rows, and the best has less evidence than this, few are recalled: it may be an accident."""
+"""Least evidence of the best row if meaning alone found rows; below it few are recalled: it may be an accident."""
 _LINES = 3
-"""How many of the last lines are one question, where meaning is concerned."""
+"""Number of last lines that form one question to the embedder."""
 _EARLIER = 0.4
 """What a word of an earlier message counts, beside one of the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """A row that was looked at, with its score, and what became of it; the observation, where it was recalled."""
+    """Considered row with its score and its outcome; with the observation if it was recalled."""
 
     row: Scored
     observation: Observation | None
     verdict: str
     changed_at: datetime | None = None
-    """When a later statement of the same person made it outdated."""
+    """Time at which a later statement of the same person made it outdated."""
 
     @property
     def id(self) -> str:
@@ -59,7 +59,7 @@ class Recalled:
 
     @property
     def score(self) -> float:
-        """From 0 to 1."""
+        """Value from 0 to 1."""
         return self.row.score
 
     def index(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Which sessions are wanted: the one grammar of filters that listing, searching, exporting and erasing share."""
+"""Filter of sessions: the one grammar that listing, searching, exporting and erasing share."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class MemorySystem(Closable, Memory):
         self._plugins_beside = plugins_beside
         self._ttl_keeps_memory = ttl_keeps_memory
         self._chosen = {*self._settings, *plugins}
-        """The stores that whoever made this has named: a record on the disk may have come from anybody."""
+        """Stores that the creator of this object has named: a record on disk may have come from anybody."""
         self.backend: Backend = open_backend(self.where)
         self.tombstones = Tombstones(self.backend)
         self._caller = Caller(
@@ -162,7 +162,7 @@ class MemorySystem(Closable, Memory):
 
     @property
     def observer(self) -> Observer | None:
-        """Who is given spans and counts."""
+        """Observer that is given spans and counts."""
         return self._caller.observer
 
     @property
@@ -172,7 +172,7 @@ class MemorySystem(Closable, Memory):
 
     @property
     def principal(self) -> str:
-        """In whose name whoever holds this writes."""
+        """Principal in whose name the holder of this object writes."""
         return self._caller.principal
 
     @property
@@ -231,9 +231,9 @@ class MemorySystem(Closable, Memory):
     async def keyed_session(
         self, key: str, store_types: Sequence[str], agent_id: str, *, title: str = ""
     ) -> SessionHandle:
-        """The agent's session under a key of one's own, made of these stores where there is none yet.
+        """Return the agent's session under the caller's key; create it with these stores if there is none.
 
-        Whoever asks for the same key at the same time, in whichever process, gets the same session.
+        All callers that ask for the same key at the same time, in any process, get the same session.
         """
         self._caller.check("chat")
         origin = f"key:{one_line(key, 'the key')}"
@@ -520,8 +520,8 @@ class MemorySystem(Closable, Memory):
     async def expire_sessions(self) -> list[str]:
         """Erase the sessions whose time to live is over. One that resists stops no other.
 
-        The time is over for all of them, whoever asks; returned are the ids of those that the caller may know of. What
-        is remembered of them stays, unless `ttl_keeps_memory` is false: then all of it goes, whoever may see it.
+        They expire for all callers; returned are the ids of those that the caller may know of. What
+        is remembered of them stays, unless `ttl_keeps_memory` is false: then all of it is erased, seen or not.
         """
         now = self._clock()
         erased = []
@@ -707,7 +707,7 @@ class MemorySystem(Closable, Memory):
     ) -> SessionRecord:
         """The record of a session that was held elsewhere, to be adopted.
 
-        A time in the future is not believed, lest the session pass for the one that was used last.
+        A time in the future is ignored, so that the session does not count as the one used last.
         """
         self._chosen.update(store_types)
         record = self._new_record(store_types, agent_id, title, None)
@@ -802,7 +802,7 @@ class MemorySystem(Closable, Memory):
         )
 
     def _owner_in(self, namespace: str) -> Caller:
-        """The caller as the owner, to whom nothing in that namespace is closed: for what is done whoever asks."""
+        """Return the caller as the owner of that namespace, for work that does not depend on who asks."""
         return replace(self._caller, clearance="full", namespace=namespace, principal=OWNER, rights=EVERY_RIGHT)
 
     async def _with_forks(self, sessions: Collection[str]) -> list[str]:
@@ -822,7 +822,7 @@ class MemorySystem(Closable, Memory):
         return self._meanings.get(id(store))
 
     def _cache_root(self) -> Path | None:
-        """Where the caches of the observations are, ours are too."""
+        """Return the folder of the observations' caches, which holds ours too."""
         root = self._settings.get(self._observations, {}).get("cache")
         return Path(root).expanduser() if isinstance(root, str) and root else None
 

@@ -38,7 +38,7 @@ _GREETING = re.compile(
     r"hallo|guten \w+|danke|bonjour|salut|merci|hola|gracias|ciao|grazie|olá|oi|привет)[ ,]+([^\W\d_]+)",
     re.IGNORECASE,
 )
-"""With the name of who is greeted."""
+"""Greeting with the name of the person greeted."""
 _DECIDED = re.compile(
     r"\b(?:(?:i|we)(?:['’]ve| have)?(?: (?:just|finally|all|both))? (?:decided|chose|chosen|agreed|settled)|"
     r"decided (?:to|on|against)|it['’]?s (?:decided|settled)|let['’]?s (?:go with|use|stick with)|"
@@ -99,7 +99,7 @@ def is_small_talk(text: str) -> bool:
 
 
 def tells(text: str) -> int:
-    """How many different words of content a text has."""
+    """Return how many different content words a text has."""
     return len(content(text))
 
 
@@ -128,7 +128,7 @@ def _asks(sentence: str) -> bool:
 
 
 def rarity(texts: Sequence[str]) -> list[float]:
-    """For each text how much it tells that the others do not: many words of content, few of which are in the others.
+    """Score for each text how much it adds to the others: many content words, few of which are in the others.
 
     Numbers count as one word, so "day 7" and "day 8" are the same.
     """

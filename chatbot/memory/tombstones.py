@@ -1,7 +1,7 @@
 """`tombstones.jsonl`: what was purged, as keyed digests, so that an import does not bring it back. Blocking.
 
 A digest is of an id, a key or the words of something, made with the key in `tombstones.key`: it tells nothing without
-that, and never holds a text. Only imports ask; whoever says the same thing again is heard. To lift everything, delete
+that, and never holds a text. Only imports ask; saying the same thing again adds it again. To lift everything, delete
 the file, or import with `--include-purged`.
 """
 

@@ -35,7 +35,7 @@ class User:
     memories: int
     sessions: int
     used_at: datetime | None
-    """When a session of theirs was used last."""
+    """Time of their last use of a session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ async def erase_user(memory: MemorySystem) -> Erased:
 async def _erase_rows(memory: MemorySystem) -> list[str]:
     """Erase the memories that belong to no session; return the ids. An import does not restore any of them.
 
-    The facts go first: one whose source is gone is seen by nobody.
+    Facts are erased first: without its source a fact is invisible.
     """
     scope = replace(memory.memories().scope, erasing=True)
     view, erased = scope.acting(SENSITIVITIES), list[str]()
@@ -132,7 +132,7 @@ async def _erase_rows(memory: MemorySystem) -> list[str]:
 
 
 async def _rows_by_namespace(memory: MemorySystem) -> Counter[str]:
-    """How many rows each namespace holds."""
+    """Return how many rows each namespace holds."""
     try:
         scope = memory.memories().scope
     except UnsupportedOperation:

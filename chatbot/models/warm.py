@@ -194,7 +194,7 @@ class WarmModel(LiteLLMModel):
 
 
 def socket_path(idle_s: float) -> Path:
-    """Where the helper of this installation listens. Raises `OSError` where its folder is not the user's alone."""
+    """Return the socket of this installation's helper. Raises `OSError` if its folder is not the user's alone."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     folder = Path(runtime, "chatbot") if runtime else Path(tempfile.gettempdir(), f"chatbot-{os.geteuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)

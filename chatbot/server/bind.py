@@ -123,7 +123,7 @@ def router_of(operations: Iterable[Operation]) -> APIRouter:
 
 
 class _Shown:
-    """How the result of an operation is answered."""
+    """Form in which the result of an operation is answered."""
 
     def __init__(self, model: Any, shape: type[Shape] | None) -> None:
         self.model = model
@@ -131,7 +131,7 @@ class _Shown:
 
     @classmethod
     def of(cls, operation: Operation) -> _Shown:
-        """By the type that the operation returns."""
+        """Answers by the type that the operation returns."""
         returned = operation.returns({each.__name__: each for each in SHAPES})
         if returned is type(None):
             return cls(None, None)

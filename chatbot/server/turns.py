@@ -33,7 +33,7 @@ _REMEMBERED = 64
 
 
 Then = Callable[[Sequence[Event]], Awaitable[None]]
-"""What is done when a turn has ended well, before whoever waits for it hears so; told all that happened."""
+"""Called after a turn has ended well, before those who wait for it are told; given all events."""
 
 
 @dataclass(frozen=True, slots=True)

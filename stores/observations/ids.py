@@ -52,7 +52,7 @@ class Ids:
         return len(self) - 1
 
     def erase(self, each: str) -> None:
-        """Forget a row but for its number."""
+        """Forget a row, keeping its number."""
         self.gone.add(self.numbers[each])
         del self._numbers[each]
         self.erased.add(each)

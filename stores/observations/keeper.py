@@ -89,7 +89,7 @@ _COUNTED_IN_A_LINE = 10
 
 @dataclass(slots=True)
 class Request:
-    """Events that a caller wants to be committed together, and what became of them."""
+    """Events that a caller wants committed together, and their outcomes."""
 
     view: View
     events: Sequence[Event]

@@ -47,7 +47,7 @@ _PAUSE_S = 0.0001
 
 
 class Search:
-    """Guarded by `lock`, its owner's, but for `index_batch`, which takes it when it needs it.
+    """Search of the rows' texts. Guarded by its owner's `lock`, except `index_batch`, which takes it when needed.
 
     `is_replaced` tells whether rows may have been erased for good since they were read.
     """

@@ -69,7 +69,7 @@ class LoggedObservations(ObservationStore):
         """Return the log of the identity whose memory folder, or address in a database, is `home`."""
 
     def open_shelf(self, name: str) -> Shelf:
-        """Return the shelf of that name for what is made of the log: a folder in the cache of this machine."""
+        """Return the shelf of that name for what is derived from the log: a folder in the cache of this machine."""
         return FolderShelf.of(self._cache, name)
 
     async def commit(self, view: View, events: Sequence[Event]) -> list[Outcome]:

@@ -99,7 +99,7 @@ _NO_BYTES = b""
 
 
 class Table:
-    """The columns. Not safe between threads; whoever holds it locks.
+    """Columns of the table. Not safe between threads; its holder locks.
 
     `left` are the parts of a snapshot that few callers want: each is read when it is first asked for.
     """
@@ -528,11 +528,11 @@ class Table:
         return TYPES[self.type[number]]
 
     def count_active(self) -> int:
-        """How many rows have the status active, whoever may see them."""
+        """Return how many rows have the status active, visible or not."""
         return sum(self._sizes[number] for number in self._active_classes())
 
     def active(self) -> list[int]:
-        """The rows whose status is active, whoever may see them."""
+        """Return the rows whose status is active, visible or not."""
         wanted = self._active_classes()
         return [number for number, found in enumerate(self.class_of) if found in wanted]
 

@@ -4,7 +4,7 @@
     digests   i8 a vector   the digest of the text that was embedded; of another text it is not used
     values    f4            the vectors, at length 1, one behind the other
 
-Whoever writes holds the journal's lock; who reads needs none.
+A writer holds the journal's lock; a reader needs none.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class FolderSessions(Sessions):
                 draft = folder.draft(SESSION_NAME, _render(record))
                 with locked(self._home) as home:  # in which nobody waits for our disk
                     self.index.freshen(home)
-                    self.index.distrust()  # until the new record is noted, lest a kill in between go unnoticed
+                    self.index.distrust()  # until the new record is noted: a kill in between must not go unnoticed
                     folder.rename(draft, SESSION_NAME, durable=False)
                     self.index.note_put(home, record)
                     self._has_written = True

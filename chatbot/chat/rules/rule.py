@@ -1,4 +1,4 @@
-"""How a rule is written, and how a text is searched for many rules at once.
+"""Form of a rule, and the search of a text for many rules at once.
 
 A phrase is written in words: `forget|ignore WORDS{0,3}? rules`. The words before its first space are its heads, one of
 which begins it; a space stands for anything that is no word between two words, ` ?` for that or nothing, and `WORDS`

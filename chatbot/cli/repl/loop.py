@@ -122,7 +122,7 @@ class Repl:
         return following.identity
 
     async def say_goodbye(self) -> None:
-        """How to come back, if anything was said."""
+        """Print how to resume the session, if anything was said."""
         session = self._commands.chat.session
         if await self._commands.discard_unanswered():
             return

@@ -35,7 +35,7 @@ class Report:
     """Why nothing was looked at: another process is at it, or it was done a short while ago."""
 
     def counts(self) -> Mapping[str, int]:
-        """How many rows each kind of deed was done to."""
+        """Number of rows for each kind of deed."""
         found = Counter[str]()
         for deed in self.deeds:
             found[deed.kind] += len(deed.ids)

@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 WHO = "maintenance"
 _LEAST = 3
-"""How many rows are worth a digest."""
+"""Least number of rows for a digest."""
 _LEAST_WORDS = 4
 """How many different words a row must hold, pleasantries aside, to be like any other: "Sure!" is not."""
 _KEPT_WORDS = 20_000
@@ -57,7 +57,7 @@ class Findings:
     compared: dict[tuple[Key, float], Compared] = field(default_factory=dict)
     """What was compared, by kinship and similarity."""
     erased_at: datetime | None = None
-    """When rows were erased last."""
+    """Time of the last erasure of rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Run:
                 await step(rows)
 
     async def _states(self, wanted: Filter, most: int | None = None) -> list[RowState]:
-        """Where the rows stand that fit, oldest first, none of which is read for that."""
+        """Return the states of the rows that fit, oldest first, without reading the rows."""
         found: list[RowState] = []
         after = None
         while not self._is_late() and (room := MOST_AT_ONCE if most is None else most - len(found)) > 0:
@@ -306,7 +306,7 @@ class Run:
         return found
 
     async def _erase(self) -> None:
-        """Erase for good what was deleted or has expired, once some of it has waited for others for long enough."""
+        """Erase rows that are deleted or expired, once some of them have waited long enough for others."""
         days = self._policy.erase_after_days
         if not days or self._is_late():
             return
@@ -372,7 +372,7 @@ class Run:
         return days_since(max(row.created_at, row.updated_at), self._view.now)
 
     def _days_ago(self, days: float) -> datetime:
-        """When that was, to be sure: a moment later, or the first moment there is."""
+        """Return the moment so many days ago, rounded up by a second, or the first moment there is."""
         try:
             return self._view.now - timedelta(days=days) + timedelta(seconds=1)
         except OverflowError:
@@ -401,7 +401,7 @@ def _batches(changes: Iterable[Change]) -> Iterator[list[Change]]:
 
 
 def _ended_at(row: RowState) -> datetime:
-    """When the row was deleted, or its time was over."""
+    """Return when the row was deleted, or expired."""
     return row.quiet_since if row.status == "deleted" else max(row.quiet_since, row.expires_at or row.quiet_since)
 
 

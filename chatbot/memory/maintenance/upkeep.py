@@ -1,4 +1,4 @@
-"""When maintenance was done last, and how far it came: a small file beside the memory, and a lock so that one does it.
+"""Record of the last maintenance and its progress: a small file beside the memory, and a lock so that one does it.
 
 What the file says is never needed: without it maintenance begins again at the oldest row, and does nothing twice.
 """
@@ -37,7 +37,7 @@ class UnderWay(StoreBusy):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """How maintenance is asked for; see `MemorySystem.maintain`."""
+    """Signature of `MemorySystem.maintain`."""
 
     part: Part = ""
     dry_run: bool = False

@@ -114,7 +114,7 @@ def unknown_model(name: str) -> Problem:
 
 
 async def visit_of(house: House, caller: Caller, model: str, identity: str | None = None) -> Visit:
-    """Who is asked: `identity`, else `model`, which is the name of an identity too."""
+    """Return the identity that is asked: `identity`, else `model`, which is the name of an identity too."""
     if identity is not None:
         return await house.visit(caller, identity)
     known = house.identities(caller)

@@ -1,4 +1,4 @@
-"""Where a request is answered: in which session, or in none.
+"""Place of a request: the session in which it is answered, if any.
 
 A request finds its session by what it names (a header, `session_id` or `conversation`, `previous_response_id`), or else
 by the whole history that it sends. Who may open it is decided by `Visit`: whatever is named, a session of another user
@@ -34,7 +34,7 @@ _ID_LENGTH = 32
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a request is answered."""
+    """Place in which a request is answered."""
 
     session: SessionHandle | None = None
     """None: nothing is kept."""
@@ -138,7 +138,7 @@ async def _followed(response: str, visit: Visit) -> _Named:
 
 
 async def _entries_until(session: SessionHandle, later: list[dict[str, Any]]) -> int | None:
-    """How many entries there are before those later turns; None where there are none of those."""
+    """Return the number of entries before those later turns; None if there are none."""
     if not later:
         return None
     begin = parse_time(later[0].get("resumed_at") or later[0]["at"])

@@ -25,7 +25,7 @@ class Choices:
 
     @property
     def request(self) -> ClientRequest:
-        """How a turn is taken by them."""
+        """Options of a turn by these choices."""
         return ClientRequest(persona=self.persona, recalls=self.memory, keeps=self.memory)
 
 
