@@ -200,7 +200,7 @@ class SessionHandle(Memory, spans=False):
         return await self._keeper(TranscriptStore).transcript_stamp(self._ref)
 
     async def transcript_drop_last(self, n: int) -> list[TranscriptEntry]:
-        """Remove the last `n` entries for good, archived ones too, and return them, oldest first. Durable on return."""
+        """Remove the last `n` entries, archived ones too, permanently; return them, oldest first. Durable on return."""
         self.check("write")
         return await self._keeper(TranscriptStore).transcript_drop_last(self._ref, n)
 

@@ -23,7 +23,7 @@ from chatbot.stores.records import format_time
 from chatbot.stores.vectors import Vector
 
 RESCORED = 300
-"""Least number of lexical hits that are considered, unless more are asked for."""
+"""Number of lexical hits that are scored again, unless more are asked for."""
 _MOST_WEIGHED = 128
 """Number of words of a message that are considered, at its beginning and again at its end."""
 RECALLED = "recalled"
@@ -59,7 +59,7 @@ class Recalled:
 
     @property
     def score(self) -> float:
-        """Value from 0 to 1."""
+        """Score from 0 to 1."""
         return self.row.score
 
     def index(self) -> dict[str, Any]:

@@ -66,7 +66,7 @@ class Remembered:
 
 
 class Writing(Scoped):
-    """Operations that change memories: durable on return, and checked against the gate, as reading is."""
+    """Operations that change memories: durable on return, and refused for rows that the caller could not see."""
 
     __slots__ = ()
 

@@ -37,7 +37,7 @@ class UnderWay(StoreBusy):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """Signature of `MemorySystem.maintain`."""
+    """Options of `MemorySystem.maintain`."""
 
     part: Part = ""
     dry_run: bool = False

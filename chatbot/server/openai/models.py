@@ -21,7 +21,7 @@ router = APIRouter(prefix="/v1/models", tags=["openai"], responses=EVERYWHERE)
 
 
 class Capabilities(BaseModel):
-    """What an identity can do, as its model and its settings allow."""
+    """Capabilities of an identity, as its model and its settings allow."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 

@@ -115,7 +115,7 @@ class CallItem(Lenient):
 
 
 class OutputItem(Lenient):
-    """What a tool answered."""
+    """Result of a tool."""
 
     type: Literal["function_call_output"]
     """What kind of item it is."""
@@ -126,7 +126,7 @@ class OutputItem(Lenient):
 
 
 class ReasoningItem(Lenient):
-    """What a model thought; taken and ignored."""
+    """Reasoning of a model; taken and ignored."""
 
     type: Literal["reasoning"]
     """What kind of item it is."""
@@ -207,7 +207,7 @@ class SchemaFormat(JsonSchema):
 
 
 class TextSettings(Lenient):
-    """What the text of the reply looks like."""
+    """Settings for the text of the reply."""
 
     format: Annotated[PlainFormat | SchemaFormat, Field(discriminator="type")] | None = None
     """Its format."""
