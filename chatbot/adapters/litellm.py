@@ -87,6 +87,6 @@ class MemoryCallback(CustomLogger):
 
 
 def _is_told(messages: list[dict[str, Any]]) -> bool:
-    """Whether the last question has its block already, as in the rounds of a tool loop."""
+    """Return whether the last question has its block already, as in the rounds of a tool loop."""
     asked = [text_of(each.get("content")) for each in messages if each.get("role") == "user"]
     return len(asked) > 1 and is_block(asked[-2])

@@ -1,6 +1,6 @@
 """The helper process of `[model] keep_warm_s`: it holds LiteLLM, so that the next command need not import it.
 
-It is the user's own: its socket is 0600 in a folder that is 0700, and whoever connects must be the same user. It knows
+It is the user's own: its socket is 0600 in a folder that is 0700, and each client must be the same user. It knows
 nothing of memory, gets each request whole, keys included, keeps none of it, and ends when it has been idle. Its
 environment has no keys. A frame is four bytes of length, and JSON.
 
@@ -118,7 +118,7 @@ class Helper:
             if is_own(writer.get_extra_info("socket")):
                 await _answer_one(reader, writer)
         except (OSError, EOFError, msgspec.MsgspecError, InvalidValue):
-            pass  # whoever asked has left, or is none of ours
+            pass  # the client has left, or is not ours
         finally:
             self._under_way -= 1
             self._asked.set()

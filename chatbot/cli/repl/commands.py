@@ -48,7 +48,7 @@ class Commands(MemorySlash, LookingSlash, TakingSlash, CommandLineSlash):
 
     @classmethod
     def is_meant(cls, text: str) -> bool:
-        """Whether a text that begins with a slash is a command: a path is none, nor a block that begins with one."""
+        """Return whether a text that begins with a slash is a command; paths and blocks of text are not."""
         name = text.split(maxsplit=1)[0]
         return bool(cls.named(name)) or not ("/" in name[1:] or "\n" in text.strip())
 
