@@ -200,6 +200,24 @@ def test_ctrl_c_stops_a_reply_and_keeps_what_was_said(start: Start) -> None:
     assert [content for _, content in _said()] == ["tell me a story", "so far so good", "go on", "and on"]
 
 
+def test_a_question_whose_reply_was_stopped_before_it_began_is_kept_and_so_is_one_of_an_earlier_sitting(
+    start: Start,
+) -> None:
+    Path("endless.py").write_text(ENDLESS.replace('    yield TextDelta("so far so good")\n', '    if 0: yield "y"\n'))
+    chat = start(program="endless.py")
+    chat.say("tell me a story")
+    chat.see("thinking|waiting|recalling")
+    chat.type(CTRL_C)
+    chat.see("stopped; what was said is kept")
+    assert "go on with" in chat.leave()
+    again = start("-m", "local/nowhere.gguf")
+    again.see("tell me a story")
+    again.say("hello")
+    again.see("there is no model file")
+    assert "go on with" in again.leave()
+    assert [content for role, content in _said() if role == "user"] == ["tell me a story", "hello"]
+
+
 SLOW = """
 import asyncio, sys
 from pathlib import Path

@@ -33,7 +33,7 @@ class Commands(MemorySlash, LookingSlash, TakingSlash, CommandLineSlash):
         self._options = options
         self._listed: list[str] = []
         self._begun: set[str] = set()
-        """Sessions that were made in this sitting."""
+        """Sessions that held nothing when this sitting came to them."""
 
     @classmethod
     def all(cls) -> dict[str, str]:
@@ -197,14 +197,21 @@ class Commands(MemorySlash, LookingSlash, TakingSlash, CommandLineSlash):
         """Leave; the session stays."""
         return Next(leave=True)
 
-    def begin(self, session: SessionHandle | None) -> None:
+    async def begin(self, session: SessionHandle | None) -> None:
         """Converse in that session."""
         self.chat = self._runtime.chat(session)
-        if session is not None and not session.record.title:
+        if session is None or session.record.title or not session.supports(TranscriptStore):
+            return
+        if not await session.transcript_count():
             self._begun.add(session.id)
 
+    def keep(self) -> None:
+        """Keep this session although nothing was answered in it, as after a reply that was stopped."""
+        if self.chat.session is not None:
+            self._begun.discard(self.chat.session.id)
+
     async def discard_unanswered(self) -> bool:
-        """Delete the session if it was begun in this sitting and nothing was answered or remembered in it."""
+        """Delete the session if it began in this sitting and nothing was answered or remembered in it."""
         session = self.chat.session
         if session is None or session.id not in self._begun:
             return False
@@ -225,7 +232,7 @@ class Commands(MemorySlash, LookingSlash, TakingSlash, CommandLineSlash):
         is_left = former is not None and (session is None or former.id != session.id)
         if is_left and not await self.discard_unanswered():
             await self._runtime.leave(former)
-        self.begin(session)
+        await self.begin(session)
         await show_session(self._runtime, self._screen, session, how, self._runtime.config.terminal.shown_on_resume)
 
 

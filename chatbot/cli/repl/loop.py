@@ -162,12 +162,13 @@ class Repl:
             self._consent.session = session.id if (session := self._commands.chat.session) else None
             receipt = await until_interrupted(self._commands.chat.turn(text, reply, attachments=files))
         if receipt is None:
+            self._commands.keep()
             self._screen.say("stopped; what was said is kept", "yellow")
         elif self._runtime.config.terminal.show_usage:
             self._screen.show_receipt(receipt)
 
     async def _enter(self, session: SessionHandle | None) -> None:
-        self._commands.begin(session)
+        await self._commands.begin(session)
         is_old = session is not None and session.record.title
         shown = self._runtime.config.terminal.shown_on_resume if is_old else 0
         await show_session(self._runtime, self._screen, session, "going on" if is_old else "a new session", shown)
