@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from chatbot.cli.repl.commands import Commands
 from tests.command import ok
 from tests.terminal import CTRL_C, Terminal
 
@@ -495,6 +496,63 @@ def test_what_the_command_line_can_do_the_chat_can_do(remembering: Start) -> Non
     chat.say("/doctor")
     chat.see("hooks +none failed")
     chat.leave()
+
+
+EVERY_COMMAND = {
+    "/help": "Ctrl-D leaves",
+    "/remember Kunibert takes cash": "takes it back",
+    "/recall cash": "1 .*Kunibert takes cash",
+    "/history 1": r"takes cash \(active\).*add",
+    "/forget 1": "forgotten; chatbot memory restore",
+    "/memory list --limit 1": "heating",
+    "/tasks add Call the plumber": "ticks one off",
+    "/people": "nobody of that name is mentioned",
+    "/facts Ada": "lives-in",
+    "/why": "query: The heating",
+    "/context": "of a window of",
+    "/usage": "purpose +calls",
+    "/rename Alpha": "now called 'Alpha'",
+    "/search heating": "/resume 1",
+    "/sessions": "/resume and a number",
+    "/resume 1": "going on",
+    "/copy": "copied",
+    "/save out.md": "wrote .*out.md",
+    "/export all.md": "wrote .*all.md",
+    "/retry": "You said: The heating.*scripted ·",
+    "/edit": "nothing was changed",
+    "/compact": "nothing|summed up",
+    "/fork Beta": "a copy of",
+    "/undo": "took back",
+    "/model": "scripted answers",
+    "/identity": "ada answers",
+    "/tools": "memory_search",
+    "/models": "usable by",
+    "/keys": "keys set PROVIDER",
+    "/personas": "tutor",
+    "/config path": "config.toml",
+    "/doctor": "hooks",
+    "/hooks": "hook",
+    "/stores": "observations",
+    "/maintain --help": "usage: chatbot maintain",
+    "/setup --help": "usage: chatbot setup",
+    "/new": "a new session ·",
+    "/exit": "",  # leaves
+}
+
+
+@pytest.mark.nightly  # each command of a session of 40 lines
+def test_every_command_is_typed_once_in_one_session(remembering: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDITOR", "true")
+    ok("memory", "facts", "add", "Ada", "lives-in", "London")
+    assert {line.split()[0] for line in EVERY_COMMAND} == set(Commands.all())
+    chat = remembering()
+    chat.say("The heating is serviced in May by Ada.")
+    chat.see("You said")
+    for line, shown in EVERY_COMMAND.items():
+        chat.say(line)
+        if shown:
+            chat.see(rf"❯ {re.escape(line)} *\n.*(?:{shown}).*\n❯$")
+    chat.ended()
 
 
 def test_an_ephemeral_chat_changes_nothing_that_is_kept(remembering: Start) -> None:
