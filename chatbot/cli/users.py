@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 
 from chatbot.cli.exits import Exit
-from chatbot.cli.output import age, say, say_json, say_table, warn
+from chatbot.cli.output import age, say, say_json, say_table, waiting, warn
 from chatbot.cli.sessions.moving import new_file
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
@@ -51,7 +51,8 @@ async def _list(_: Setup, memory: MemorySystem, args: argparse.Namespace) -> Non
 
 
 async def _export(_: Setup, memory: MemorySystem, args: argparse.Namespace) -> None:
-    told = await export_user(await _known(memory, args))
+    with waiting("exporting"):
+        told = await export_user(await _known(memory, args))
     if args.output is None:
         say_json(told)
         return
@@ -74,7 +75,8 @@ async def _erase(setup: Setup, memory: MemorySystem, args: argparse.Namespace) -
     if not args.yes:
         warn(f"this deletes permanently: {told}")
         raise InvalidValue("nothing was deleted: add --yes to confirm, or --dry-run for a preview")
-    erased = await erase_user(theirs)
+    with waiting("erasing"):
+        erased = await erase_user(theirs)
     requests = await asyncio.to_thread(Requests.of(setup.server_home).forget, theirs.namespace)
     done = {"memories": erased.memories, "sessions": list(erased.sessions), "requests": requests}
     _say(args, {"namespace": user.namespace, "dry_run": False, **done}, f"deleted permanently: {told}")

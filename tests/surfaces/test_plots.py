@@ -73,6 +73,10 @@ def test_the_page_needs_nothing_else_and_escapes_what_it_shows() -> None:
         text = Path("page.html").read_text(encoding="utf-8")
         HTMLParser().feed(text)
         assert "<svg" in text
+        assert re.search(r'<line x1[^>]*/><text [^>]*text-anchor="end">\$?0(?:\.0+)?<', text), (
+            "an axis begins at nought"
+        )
+        assert len(re.findall(r"<text [^>]*>\d{4}-\d\d-\d\d</text>", text)) >= 2
         assert "prefers-color-scheme: dark" in text
         assert not re.findall(r"(?:src|href|url)\s*[=(]", text)
         assert "<script" not in text

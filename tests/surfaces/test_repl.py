@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from chatbot.cli.repl.commands import Commands
 from tests.command import ok
 from tests.terminal import CTRL_C, Terminal
 
@@ -198,6 +199,24 @@ def test_ctrl_c_stops_a_reply_and_keeps_what_was_said(start: Start) -> None:
     chat.see("and on")
     chat.leave()
     assert [content for _, content in _said()] == ["tell me a story", "so far so good", "go on", "and on"]
+
+
+def test_a_question_whose_reply_was_stopped_before_it_began_is_kept_and_so_is_one_of_an_earlier_sitting(
+    start: Start,
+) -> None:
+    Path("endless.py").write_text(ENDLESS.replace('    yield TextDelta("so far so good")\n', '    if 0: yield "y"\n'))
+    chat = start(program="endless.py")
+    chat.say("tell me a story")
+    chat.see("thinking|waiting|recalling")
+    chat.type(CTRL_C)
+    chat.see("stopped; what was said is kept")
+    assert "go on with" in chat.leave()
+    again = start("-m", "local/nowhere.gguf")
+    again.see("tell me a story")
+    again.say("hello")
+    again.see("there is no model file")
+    assert "go on with" in again.leave()
+    assert [content for role, content in _said() if role == "user"] == ["tell me a story", "hello"]
 
 
 SLOW = """
@@ -477,6 +496,63 @@ def test_what_the_command_line_can_do_the_chat_can_do(remembering: Start) -> Non
     chat.say("/doctor")
     chat.see("hooks +none failed")
     chat.leave()
+
+
+EVERY_COMMAND = {
+    "/help": "Ctrl-D leaves",
+    "/remember Kunibert takes cash": "takes it back",
+    "/recall cash": "1 .*Kunibert takes cash",
+    "/history 1": r"takes cash \(active\).*add",
+    "/forget 1": "forgotten; chatbot memory restore",
+    "/memory list --limit 1": "heating",
+    "/tasks add Call the plumber": "ticks one off",
+    "/people": "nobody of that name is mentioned",
+    "/facts Ada": "lives-in",
+    "/why": "query: The heating",
+    "/context": "of a window of",
+    "/usage": "purpose +calls",
+    "/rename Alpha": "now called 'Alpha'",
+    "/search heating": "/resume 1",
+    "/sessions": "/resume and a number",
+    "/resume 1": "going on",
+    "/copy": "copied",
+    "/save out.md": "wrote .*out.md",
+    "/export all.md": "wrote .*all.md",
+    "/retry": "You said: The heating.*scripted ·",
+    "/edit": "nothing was changed",
+    "/compact": "nothing|summed up",
+    "/fork Beta": "a copy of",
+    "/undo": "took back",
+    "/model": "scripted answers",
+    "/identity": "ada answers",
+    "/tools": "memory_search",
+    "/models": "usable by",
+    "/keys": "keys set PROVIDER",
+    "/personas": "tutor",
+    "/config path": "config.toml",
+    "/doctor": "hooks",
+    "/hooks": "hook",
+    "/stores": "observations",
+    "/maintain --help": "usage: chatbot maintain",
+    "/setup --help": "usage: chatbot setup",
+    "/new": "a new session ·",
+    "/exit": "",  # leaves
+}
+
+
+@pytest.mark.nightly  # each command of a session of 40 lines
+def test_every_command_is_typed_once_in_one_session(remembering: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDITOR", "true")
+    ok("memory", "facts", "add", "Ada", "lives-in", "London")
+    assert {line.split()[0] for line in EVERY_COMMAND} == set(Commands.all())
+    chat = remembering()
+    chat.say("The heating is serviced in May by Ada.")
+    chat.see("You said")
+    for line, shown in EVERY_COMMAND.items():
+        chat.say(line)
+        if shown:
+            chat.see(rf"❯ {re.escape(line)} *\n.*(?:{shown}).*\n❯$")
+    chat.ended()
 
 
 def test_an_ephemeral_chat_changes_nothing_that_is_kept(remembering: Start) -> None:

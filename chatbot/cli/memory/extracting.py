@@ -14,8 +14,8 @@ from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.usage import cost_text
 from chatbot.cli.memory.desk import Desk
-from chatbot.cli.output import printable, say, say_json, say_table, warn
-from chatbot.hooks.extraction.facts import Extracted, extract_facts
+from chatbot.cli.output import printable, progress, say, say_json, say_table, warn
+from chatbot.hooks.extraction.facts import Extracted, extract_facts, parts_of
 from chatbot.hooks.extraction.learning import FactOutcome, Origin, apply, plan
 from chatbot.hooks.extraction.model import calls_for_extraction, settings_of_model
 from chatbot.models import open_model
@@ -35,9 +35,13 @@ async def extract(desk: Desk) -> None:
     async with open_model(settings, config.providers) as model:
         calls = calls_for_extraction(model, Ledger(desk.setup.home), config)
         told = _Told(desk.args.json)
+        parts = len(list(parts_of(text)))
         try:
-            async for extracted in extract_facts(calls, text):
-                told.add(extracted, await _kept(desk, calls, extracted) if desk.args.add else None)
+            with progress("extracting") as tell:
+                async for extracted in extract_facts(calls, text):
+                    told.add(extracted, await _kept(desk, calls, extracted) if desk.args.add else None)
+                    if tell is not None:
+                        tell(told.parts, parts)
         finally:
             told.show(sum(call.usage.cost_usd or 0 for call in calls.made), len(calls.made))
 
@@ -55,11 +59,13 @@ class _Told:
 
     def __init__(self, as_json: bool) -> None:  # noqa: FBT001 - the flag as it came
         self._as_json = as_json
+        self.parts = 0
         self._facts: list[dict[str, Any]] = []
         self._dropped: list[tuple[str, str]] = []
 
     def add(self, extracted: Extracted, learned: Sequence[FactOutcome] | None) -> None:
         """Take in one part of the text."""
+        self.parts += 1
         became = [each.as_json() for each in learned] if learned is not None else [{} for _ in extracted.facts]
         self._facts += [asdict(fact) | more for fact, more in zip(extracted.facts, became, strict=True)]
         self._dropped += extracted.dropped

@@ -33,7 +33,7 @@ class Commands(MemorySlash, LookingSlash, TakingSlash, CommandLineSlash):
         self._options = options
         self._listed: list[str] = []
         self._begun: set[str] = set()
-        """Sessions that were made in this sitting."""
+        """Sessions that held nothing when this sitting came to them."""
 
     @classmethod
     def all(cls) -> dict[str, str]:
@@ -197,10 +197,12 @@ class Commands(MemorySlash, LookingSlash, TakingSlash, CommandLineSlash):
         """Leave; the session stays."""
         return Next(leave=True)
 
-    def begin(self, session: SessionHandle | None) -> None:
+    async def begin(self, session: SessionHandle | None) -> None:
         """Converse in that session."""
         self.chat = self._runtime.chat(session)
-        if session is not None and not session.record.title:
+        if session is None or session.record.title or not session.supports(TranscriptStore):
+            return
+        if not await session.transcript_count():
             self._begun.add(session.id)
 
     async def discard_empty(self) -> bool:
@@ -225,7 +227,7 @@ class Commands(MemorySlash, LookingSlash, TakingSlash, CommandLineSlash):
         is_left = former is not None and (session is None or former.id != session.id)
         if is_left and not await self.discard_empty():
             await self._runtime.leave(former)
-        self.begin(session)
+        await self.begin(session)
         await show_session(self._runtime, self._screen, session, how, self._runtime.config.terminal.shown_on_resume)
 
 

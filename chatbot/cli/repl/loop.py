@@ -167,7 +167,7 @@ class Repl:
             self._screen.show_receipt(receipt)
 
     async def _enter(self, session: SessionHandle | None) -> None:
-        self._commands.begin(session)
+        await self._commands.begin(session)
         is_old = session is not None and session.record.title
         shown = self._runtime.config.terminal.shown_on_resume if is_old else 0
         await show_session(self._runtime, self._screen, session, "going on" if is_old else "a new session", shown)

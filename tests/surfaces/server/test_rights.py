@@ -102,6 +102,17 @@ NEEDS: dict[Route, tuple[str, str]] = {
     ("POST", "/i/{identity}/c/{session_id}/retry"): ("chat", "curate"),
     ("POST", "/i/{identity}/c/{session_id}/edit"): ("chat", "curate"),
     ("POST", "/i/{identity}/c/{session_id}/fork"): ("write", "curate"),
+    ("GET", "/i/{identity}/c/{session_id}/earlier"): ("read", "read"),
+    ("GET", "/i/{identity}/c/{session_id}/later"): ("read", "read"),
+    ("GET", "/i/{identity}/c/{session_id}/since"): ("read", "read"),
+    ("GET", "/i/{identity}/c/{session_id}/noted"): ("read", "read"),
+    ("GET", "/i/{identity}/c/{session_id}/file/{name}"): ("read", "read"),
+    ("GET", "/i/{identity}/settings"): ("", ""),
+    ("POST", "/i/{identity}/c/{session_id}/pin"): ("write", "curate"),
+    ("POST", "/i/{identity}/c/{session_id}/archive"): ("write", "curate"),
+    ("POST", "/i/{identity}/memory"): ("write", "write"),
+    ("POST", "/i/{identity}/memory/hide"): ("write", "curate"),
+    ("POST", "/i/{identity}/memory/restore"): ("write", "curate"),
     ("POST", "/i/{identity}/c/{session_id}/rename"): ("write", "curate"),
     ("POST", "/i/{identity}/c/{session_id}/delete"): ("erase", "erase"),
     ("GET", "/i/{identity}/sessions"): ("read", "read"),
@@ -122,6 +133,8 @@ NEEDS: dict[Route, tuple[str, str]] = {
 }
 """The right that each route needs: for what is one's own, and for what is another's. A new route must say its own."""
 
+OWNERS_ALONE: Route = ("POST", "/i/{identity}/settings")
+
 BESIDE: dict[Route, set[str]] = {
     ("POST", "/v1/sessions/{session_id}/messages"): {"read"},
     ("PUT", "/v1/memories/by-key/{key}"): {"read"},
@@ -138,12 +151,19 @@ BESIDE: dict[Route, set[str]] = {
     ("DELETE", "/v1/profile/{slot}"): {"read"},
     ("POST", "/i/{identity}/profile"): {"read", "chat"},
     ("POST", "/i/{identity}/profile/{slot}"): {"read"},
-    ("POST", "/i/{identity}/c/{session_id}/edit"): {"read"},
+    **{
+        ("POST", f"/i/{{identity}}/{path}"): {"read"}
+        for path in ("say", *(f"c/{{session_id}}/{deed}" for deed in ("say", "stop", "retry", "edit")))
+    },
     ("POST", "/i/{identity}/memory/{memory_id}/correct"): {"read"},
 }
 """Rights that some routes need beside that, to look at what they change."""
 
+PAGE_QUERIES = {"earlier": {"before": "1"}, "later": {"after": "0"}, "noted": {"at": "{at}"}}
+"""Parameters that a part of the page needs."""
+
 BODIES: dict[Route, Json] = {
+    ("POST", "/i/{identity}/memory"): {"title": "by hand"},
     ("PUT", "/v1/profile/{slot}"): {"value": "Lisbon"},
     ("PUT", "/v1/profile/{slot}/pin"): {"pinned": True},
     ("POST", "/i/{identity}/profile"): {"slot": "drink", "value": "tea"},
@@ -207,7 +227,11 @@ class World:
                 ids["response"] = client.post("/v1/responses", json=asked).json()["id"]
             if "{session_id}" in path or path in {"/v1/chat/completions", "/v1/responses"}:
                 ids["session_id"] = client.post("/v1/sessions", json={}).json()["id"]
-                files = [{"name": "note.txt", "data": f"data:,{uuid.uuid4()}"}] if "attachments" in path else []
+                files = (
+                    [{"name": "note.txt", "data": f"data:,{uuid.uuid4()}"}]
+                    if "{name}" in path and "files" not in path
+                    else []
+                )
                 said = {"text": f"my secret word is {uuid.uuid4()}", "stream": False, "attachments": files}
                 receipt = client.post(f"/v1/sessions/{ids['session_id']}/chat", json=said).json()["receipt"]
                 ids["name"] = receipt["attachments"][0]["blob"] if files else ids["name"]
@@ -216,6 +240,10 @@ class World:
             if "{slot}" in path:
                 ids["slot"] = f"slot {uuid.uuid4()}"
                 client.put(f"/v1/profile/{ids['slot']}", json={"value": "Berlin"}).raise_for_status()
+            if path.endswith(("/memory/hide", "/memory/restore")):
+                ids["id"] = client.post("/v1/memories", json={"title": f"The word is {uuid.uuid4()}"}).json()["id"]
+            if path.endswith("/memory/restore"):
+                client.delete(f"/v1/memories/{ids['id']}")
             if "{key}" in path:
                 ids["key"] = f"key {uuid.uuid4()}"
                 draft = {"title": f"under {ids['key']}"}
@@ -236,9 +264,10 @@ class World:
         address = path.format(**ids)
         body = BODIES.get(route)
         if path.startswith("/i/") or path in {"/login", "/logout"}:
-            form = {**(body or {}), **({"at": ids["at"]} if "edit" in path else {})}
-            data = form if method == "POST" else None
-            return self.client.request(method, address, data=data, headers=headers)
+            named = {name: ids[name] for name in ("at", "id") if name in ids and method == "POST"}
+            data = {**(body or {}), **named} if method == "POST" else None
+            query = {key: each.format(**ids) for key, each in PAGE_QUERIES.get(path.rpartition("/")[2], {}).items()}
+            return self.client.request(method, address, data=data, params=query, headers=headers)
         if "completions" in path:
             body = {"model": "ada", "session_id": ids["session_id"], "messages": [{"role": "user", "content": "hi"}]}
         if path == "/v1/responses":
@@ -273,7 +302,12 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 def test_every_route_says_which_right_it_needs(world: World) -> None:
     there = {(method, path) for method, path in _routes(world.served.app.routes) if method != "HEAD"}
-    assert there == set(NEEDS)
+    assert there == {*NEEDS, OWNERS_ALONE}
+
+
+def test_no_token_changes_settings_whatever_its_rights(world: World) -> None:
+    world.allow(RIGHTS)
+    assert world.ask(OWNERS_ALONE, {"identity": "ada"}).status_code == 403
 
 
 @pytest.mark.parametrize(
