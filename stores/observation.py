@@ -97,9 +97,9 @@ class Content(Generic[Many]):
     category: Annotated[Line, Label(), Searched("tags")] = ""
     people: Annotated[Lines[Many], MERGED, Label(), Searched("people")] = NONE
     user_text: Annotated[Text, SAID, Searched("user")] = ""
-    """Of an exchange: what the person said."""
+    """Message of the person, in an exchange."""
     assistant_text: Annotated[Text, SAID, Searched("assistant")] = ""
-    """Of an exchange: what the bot replied."""
+    """Reply of the bot, in an exchange."""
     project: Annotated[Line, Label()] = ""
     metadata: Table = field(default_factory=dict, hash=False)
     source: Line = ""
@@ -207,7 +207,7 @@ class Observation(Content[tuple[str, ...]], Row):
         return said
 
     def brief(self) -> dict[str, Any]:
-        """Just enough to decide whether to ask for all of it."""
+        """Return just enough to decide whether to read all of it."""
         return {
             "id": self.id,
             "type": self.type,
@@ -248,7 +248,7 @@ class Triple(Row):
 
 
 FIELDS = declared(Observation)
-"""Every field of an observation, by name."""
+"""Return every field of an observation, by name."""
 CONTENT = tuple(declared(Content))
 """Return the fields that a writer gives and may change; all others, except the guard, are set by events."""
 SPOKEN = having(FIELDS, SAID)

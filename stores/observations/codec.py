@@ -73,7 +73,7 @@ class Postings:
         return self
 
     def cleanup(self) -> None:
-        """Let go of everything."""
+        """Drop all postings."""
         self._numbers.clear()
         self._terms, self._counts = array("I"), array("I")
         self._runs.clear()
