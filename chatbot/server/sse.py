@@ -135,7 +135,7 @@ class _Waiting:
             self._changed.set()
 
     async def take(self) -> bytes:
-        """All that waits, once there is something; empty at the end."""
+        """Return all waiting items, once there are any; empty at the end."""
         while not self._events and not self._has_ended:
             self._changed.clear()
             await self._changed.wait()

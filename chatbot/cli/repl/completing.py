@@ -78,7 +78,7 @@ class Candidates:
         return [(name, name, about.get(name, "")) for name in dict.fromkeys((*filter(None, names), *about))]
 
     async def identities(self) -> list[Candidate]:
-        """Every identity."""
+        """Return every identity."""
         return [(name, name, "") for name in list_identities(self._runtime.setup.identities)]
 
 

@@ -67,7 +67,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """All that maintenance goes by; the first rule that covers a row holds. 0 turns a step off."""
+    """Settings of maintenance; the first rule that covers a row applies. 0 turns a step off."""
 
     decay_per_day: float = 0.05
     compression_min_age_days: float = 7
