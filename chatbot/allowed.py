@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from hashlib import sha256
 from ipaddress import ip_address
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -188,6 +188,11 @@ def needing_trust(
         for name, place, value in _leaves(table)
         if not (_is_harmless(place, value, is_weakest=is_weakest) or _is_model_of(providers, place, value))
     }
+
+
+def is_harmless_model(name: str, providers: Collection[str]) -> bool:
+    """Return True for a model that a found session may name; `providers` are those of the owner, besides the usual."""
+    return _is_model(name, PROVIDERS.union(providers))
 
 
 def is_allowed(path: Path, table: Mapping[str, Any], *, is_weakest: bool = True) -> bool:

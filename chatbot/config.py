@@ -43,6 +43,7 @@ _Layers = dict[Path | str, Table]
 """Layers by their file or other source, in ascending priority."""
 Share = Annotated[float, Meta(ge=0, le=1)]
 Amount = Annotated[float, Meta(ge=0)]
+Days = Annotated[float, Meta(ge=0, le=365_000)]
 Positive = Annotated[float, Meta(gt=0)]
 Count = Annotated[int, Meta(ge=0)]
 AtLeastOne = Annotated[int, Meta(ge=1)]
@@ -235,7 +236,7 @@ class StorageSettings(Section, frozen=True):
 class SessionSettings(Section, frozen=True):
     """`[sessions]`: lifetime of sessions."""
 
-    ttl_days: Amount = 0
+    ttl_days: Days = 0
     """Days after its last use until a session is deleted; 0: never."""
     ttl_keeps_memory: bool = True
     """Keep the memories of an expired session; false deletes them too."""
@@ -248,8 +249,8 @@ class RetentionSettings(Section, frozen=True):
     """Empty: all types except decision, identity, preference and task."""
     agent: str | None = None
     namespace: str | None = None
-    archive_after_days: Amount = 0
-    delete_after_days: Amount = 0
+    archive_after_days: Days = 0
+    delete_after_days: Days = 0
     max_rows: Count = 0
 
 
@@ -262,15 +263,15 @@ class MaintenanceSettings(Section, frozen=True):
     """The same, for merging, archiving and deleting."""
     decay_per_day: Share = 0.05
     """Share of its strength that an unused row loses per day; lasting types lose half as much."""
-    compression_min_age_days: Amount = 7
+    compression_min_age_days: Days = 7
     """Age at which rows can be merged."""
     similarity: Share = 0.5
     """Share of common words for merging three or more rows; 0: no merging."""
-    summarize_after_days: Amount = 0
+    summarize_after_days: Days = 0
     """Days until the rows of a session are summarized into a few."""
     max_per_session: Count = 0
     """Most active rows per session."""
-    erase_after_days: Amount = 0
+    erase_after_days: Days = 0
     """Days until hidden and expired rows are deleted permanently, history included."""
     rows_per_run: AtLeastOne = 2000
     """Most rows per run; the next run continues after them."""
@@ -585,11 +586,19 @@ def check_found(
 def read_toml(path: Path) -> Table:
     """Read a TOML file. Raises `ConfigError` with file, line and column."""
     try:
-        return _by_own_names(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return parse_toml(path.read_text(encoding="utf-8"), path)
+    except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not valid TOML: {error}", at=path) from error
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}", at=path) from error
+
+
+def parse_toml(text: str, path: Path) -> Table:
+    """Read the text of a TOML file. Raises `ConfigError` with file, line and column."""
+    try:
+        return _by_own_names(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}", at=path) from error
 
 
 def merge(weaker: Table, stronger: Table) -> Table:

@@ -61,7 +61,7 @@ def load_identity(root: Path, name: str, providers: frozenset[str] = allowed.PRO
         if name == Config().identity:
             return Identity(name, folder)
         raise IdentityError(f"{root} has no identity {name!r}{did_you_mean(name, list_identities(root))}")
-    return _parse(name, folder, read_toml(folder / FILE_NAME), providers)
+    return parse_identity(name, folder, read_toml(folder / FILE_NAME), providers)
 
 
 def allow_identity(root: Path, name: str) -> tuple[Path, Table]:
@@ -91,7 +91,8 @@ def list_identities(root: Path) -> list[str]:
     return sorted(path.parent.name for path in root.glob(f"*/{FILE_NAME}")) if root.is_dir() else []
 
 
-def _parse(name: str, folder: Path, table: Table, providers: frozenset[str]) -> Identity:
+def parse_identity(name: str, folder: Path, table: Table, providers: frozenset[str]) -> Identity:
+    """Return the identity of a table in the form of `identity.toml`. Raises `ConfigError`."""
     own = {key: table[key] for key in OF_IDENTITY if key in table}
     table = _settings(table)
     for key, value in own.items():

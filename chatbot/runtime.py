@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Self
 
 from msgspec.structs import asdict
 
-from chatbot.config import AgentSettings, Config, FormerKeys, Settings, Table, from_variable, renamed
-from chatbot.errors import ConfigError, SessionError
-from chatbot.identity import Identity, load_identity
+from chatbot.allowed import is_harmless_model
+from chatbot.config import AgentSettings, Config, FormerKeys, Settings, Table, from_variable, parse_toml, renamed
+from chatbot.errors import ConfigError, SessionError, UnknownModel
+from chatbot.identity import Identity, load_identity, parse_identity
 from chatbot.memory import SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.record import utc_now
@@ -114,9 +115,19 @@ class Setup:
         config = settings.combined(identity.overrides, identity.file)
         if config.providers:
             _check_providers(settings, config)
-        if options.agent not in config.agents:
-            raise ConfigError(f"no agent is called {options.agent!r}{did_you_mean(options.agent, config.agents)}")
+        _check_agent(options.agent, config)
         return cls(settings, config, identity, root, options.agent, is_default_identity=options.identity is None)
+
+    def with_file(self, text: str) -> Setup:
+        """Return the setup that another text of `identity.toml` gives; nothing is written. Raises `ConfigError`."""
+        own = self.identity
+        table = parse_toml(text, own.file)
+        identity = parse_identity(own.name, own.folder, table, self.settings.combined().nameable_providers)
+        changed = replace(self, identity=identity, config=self.settings.combined(identity.overrides, identity.file))
+        _check_agent(changed.agent, changed.config)
+        changed.check_stores()
+        changed.check_hooks()
+        return changed
 
     @property
     def agent_settings(self) -> AgentSettings:
@@ -463,12 +474,12 @@ class Runtime(AsyncResource):
     def _tell(self, event: MemoryEvent) -> None:
         self.hooks.tell(event)
 
-    async def discard_unanswered(self, session: SessionHandle | None) -> bool:
-        """Delete a session in which nothing was answered, as after a failed call; False if anything is kept of it."""
+    async def discard_empty(self, session: SessionHandle | None) -> bool:
+        """Delete a session in which nothing was said or remembered; return False where anything is kept of it."""
         if session is None:
             return False
         with suppress(StoreError, SessionError):
-            if await session.transcript_count(("assistant",)):
+            if await session.transcript_count():
                 return False
             await self.leave(session)
             if (await self.memory.deleting(session.id)).ids:
@@ -539,9 +550,18 @@ class Runtime(AsyncResource):
         self.model, self.model_asked_for = model, name
 
     async def model_named(self, name: str) -> Model:
-        """Return another model for single sessions, or this one for its own name. Raises like `use_model`."""
+        """Return another model for single sessions, or this one for its own name. Raises like `use_model`.
+
+        A session may come from elsewhere, so it may name what an untrusted file may, and what the owner configured.
+        """
         if name in {"", self.model_asked_for}:
             return self.model
+        config = self.config
+        if name not in config.aliases and not is_harmless_model(name, config.providers):
+            raise UnknownModel(
+                f"a session may not choose the model {name!r:.80}: name it in [aliases] or in [providers], "
+                "or choose another one"
+            )
         if name not in self._others:
             self._others[name] = await self._opened(name)
         return self._others[name]
@@ -649,6 +669,11 @@ def _open_embedder(config: Config) -> Embedder | None:
     from chatbot.models.embedding import open_embedder
 
     return open_embedder(config.embedding, config.providers)
+
+
+def _check_agent(agent: str, config: Config) -> None:
+    if agent not in config.agents:
+        raise ConfigError(f"no agent is called {agent!r}{did_you_mean(agent, config.agents)}")
 
 
 def _check_providers(settings: Settings, config: Config) -> None:

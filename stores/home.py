@@ -17,8 +17,10 @@ DEFAULT_IDENTITY = "default"
 """The identity of an address that names none."""
 _IDENTITY = re.compile(r"\.?[a-z0-9][a-z0-9_-]{0,63}")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-_PASSWORD = re.compile(r"(?<=://)([^/?#\s@:]*):[^/?#\s@]*@")
-_PARAMETER = re.compile(r"([?&](?:ssl)?password=)[^&#\s]*")
+_PASSWORD = re.compile(r"(:/{1,2}[^/?#\s@:]*):.*@")
+"""A password as people write it: with any character, up to the last @."""
+_PARAMETER = re.compile(r"([?&](?:ssl)?password=)[^&\s]*", re.IGNORECASE)
+_ENCODE = "write / ? # @ and % in a password as %2F %3F %23 %40 and %25"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +56,14 @@ def parse_address(text: str) -> Address:
         raise InvalidSettings(f"{shown!r}: there is no storage {scheme[1]!r}{did_you_mean(scheme[1], SCHEMES)}")
     url, _, identity = text.partition("#")
     if identity and not _IDENTITY.fullmatch(identity):
-        raise InvalidSettings(f"{shown!r}: {identity!r} cannot be an identity: use lower-case letters, digits, - and _")
+        raise InvalidSettings(
+            f"{shown!r}: what follows # is no identity, which has lower-case letters, digits, - and _; {_ENCODE}"
+        )
     try:
         _ = urlsplit(url).port
-    except ValueError as error:
+    except ValueError:  # which quotes what it could not read
         if "," not in url:  # several hosts, of which libpq takes the first that answers
-            raise InvalidSettings(f"{shown!r}: {error}") from error
+            raise InvalidSettings(f"{shown!r} cannot be read: correct its port, and {_ENCODE}") from None
     return Address(url, identity or DEFAULT_IDENTITY)
 
 

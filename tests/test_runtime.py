@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.errors import ConfigError, IdentityError, WrongAgent
+from chatbot.config import ModelSettings
+from chatbot.errors import ConfigError, IdentityError, UnknownModel, WrongAgent
 from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime, Setup
@@ -203,3 +204,37 @@ async def test_expired_sessions_are_erased_when_the_identity_is_opened(monkeypat
     async with Runtime() as runtime:
         assert await runtime.memory.list_sessions() == []
     assert not list(Path("identities/ada/memory/sessions").iterdir())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("huggingface/https://evil.example/x", "openai/../x", "local//etc/passwd", "local/../x.gguf"),
+        *("ollama/https://evil.example", "bedrock/arn:aws:x", "custom/x", "vertex_ai/x", "llamacpp/x", "a\nb"),
+    ],
+)
+async def test_a_session_that_comes_from_elsewhere_leads_no_turn_elsewhere(name: str) -> None:
+    async with Runtime(model=ScriptedModel([])) as runtime:
+        with pytest.raises(UnknownModel, match="may not choose"):
+            await runtime.model_named(name)
+
+
+async def test_a_session_may_choose_what_the_owner_configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[ScriptedModel] = []
+
+    def open_scripted(settings: ModelSettings, _: object) -> ScriptedModel:
+        opened.append(ScriptedModel([]))
+        opened[-1].name = settings.name
+        return opened[-1]
+
+    monkeypatch.setattr("chatbot.models.open_model", open_scripted)
+    _configure(
+        '[aliases]\nmine = "vertex_ai/x"\n[providers.box]\nkind = "openai"\napi_base = "http://127.0.0.1:9/v1"\n'
+        '[providers.hosted_vllm]\napi_base = "http://127.0.0.1:9/v1"\n'
+    )
+    async with Runtime(Options(config=Path("config.toml")), model=ScriptedModel([])) as runtime:
+        for name in ("box/x", "hosted_vllm/x", "ollama_chat/x", "mine"):
+            assert await runtime.model_named(name) is opened[-1]
+        assert [model.name for model in opened] == ["box/x", "hosted_vllm/x", "ollama_chat/x", "vertex_ai/x"]
+        with pytest.raises(UnknownModel, match="may not choose"):
+            await runtime.model_named("box/https://evil.example")

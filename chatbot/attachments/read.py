@@ -70,10 +70,10 @@ class Attachment:
 
 def uploaded(name: str) -> Upload:
     """Read a file that the user named. Raises `InvalidValue` for one that cannot be read, or is too large. Blocking."""
-    path = Path(name).expanduser()
+    path = file_named(name)
+    if path is None:
+        raise InvalidValue(f"there is no file {name!r:.200}")
     try:
-        if not path.is_file():
-            raise InvalidValue(f"there is no file {str(path)!r}")
         _check_size(path.name, path.stat().st_size)
         with path.open("rb") as file:
             data = file.read(LARGEST + 1)
@@ -81,6 +81,15 @@ def uploaded(name: str) -> Upload:
         raise InvalidValue(f"{str(path)!r} cannot be read: {error.strerror or error}") from error
     _check_size(path.name, len(data))
     return Upload(path.name, data)
+
+
+def file_named(name: str) -> Path | None:
+    """Return the path of the file of that name; None where there is none, or where nothing can be called so."""
+    try:
+        path = Path(name).expanduser()
+        return path if path.is_file() else None
+    except (OSError, ValueError, RuntimeError):  # too long, or the home of nobody
+        return None
 
 
 async def read_all(uploads: Sequence[Upload]) -> list[Attachment]:

@@ -594,7 +594,7 @@ class Turn:
         """Give the session that title, unless it got another one meanwhile."""
         if self._session is not None and title:
             await self._session.entitle(title, instead_of=self._session.record.title)
-            self._window.greeting = title if is_greeting(title) else ""
+            self._window.greeting = title if is_greeting(self._typed) else ""
             if self._session.record.title == title:  # it got no other one meanwhile
                 self._receipt.title = title
 

@@ -24,7 +24,7 @@ import msgspec
 
 from chatbot.config import ModelSettings, ProviderSettings
 from chatbot.errors import ModelError, ProviderFailed
-from chatbot.messages import CallOptions, Message, ToolSpec
+from chatbot.messages import CallOptions, Image, Message, ToolCall, ToolSpec
 from chatbot.models import late
 from chatbot.models.gateway import LiteLLMModel
 from chatbot.stores.errors import InvalidValue
@@ -42,7 +42,7 @@ class Asked(msgspec.Struct, frozen=True):
     settings: ModelSettings
     providers: dict[str, ProviderSettings]
     """The one provider that it is for, with its key."""
-    messages: list[Message] = []
+    messages: list[dict[str, Any]] = []
     tools: list[ToolSpec] = []
     most_tokens: int | None = None
     schema: dict[str, Any] | None = None
@@ -157,7 +157,7 @@ async def _send(asked: Asked, writer: asyncio.StreamWriter) -> None:
 async def _parts(asked: Asked, model: LiteLLMModel) -> AsyncGenerator[Answered, None]:
     if asked.question == "stream":
         deltas = model.stream(
-            asked.messages,
+            [_message(each) for each in asked.messages],
             tools=asked.tools,
             max_output_tokens=asked.most_tokens,
             json_schema=asked.schema,
@@ -170,6 +170,12 @@ async def _parts(asked: Asked, model: LiteLLMModel) -> AsyncGenerator[Answered, 
     elif asked.question in QUESTIONS:
         given = (asked.options,) if asked.options is not None else ()
         yield Answered(value=await getattr(model, asked.question)(*given), is_last=True)
+
+
+def _message(told: dict[str, Any]) -> Message:
+    parts = msgspec.convert(told.pop("parts", ()), tuple[str | Image, ...])  # files are not for the model
+    calls = msgspec.convert(told.pop("tool_calls", ()), tuple[ToolCall, ...])
+    return Message(**told, tool_calls=calls, parts=parts)
 
 
 def _make_private(path: Path) -> None:

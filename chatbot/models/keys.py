@@ -65,7 +65,7 @@ def keys_in_file() -> list[str]:
     """Return the keys in the file and those read from the keyring so far, to remove them from messages."""
     try:
         return [*(str(entry["key"]) for entry in _read().values() if "key" in entry), *_read_from_keyring.values()]
-    except AccessDenied:
+    except (AccessDenied, ConfigError):
         return []
 
 
@@ -117,8 +117,8 @@ def _parsed(stamp: tuple[str, int, int, int]) -> dict[str, dict[str, Any]]:
     path = Path(stamp[0])
     try:
         with opened(path.parent) as folder:
-            found = json.loads(folder.read(path.name))
-    except (OSError, ValueError) as error:
+            found = dict(json.loads(folder.read(path.name)))
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise ConfigError(f"{path} is damaged: remove it, then store the keys again", at=path) from error
     return {name: entry for name, entry in found.items() if isinstance(entry, dict)}
 

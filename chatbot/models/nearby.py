@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from http.client import HTTPException
 from ipaddress import ip_address
 from typing import Any
 from urllib.error import URLError
@@ -118,5 +119,5 @@ def _ask(url: str) -> Any:
     try:
         with _opener().open(Request(url, headers={"Accept": "application/json"}), timeout=_TIMEOUT_S) as answer:  # noqa: S310 - checked to be loopback
             return json.loads(answer.read(_LARGEST))
-    except (URLError, OSError, ValueError):
-        return None
+    except (URLError, HTTPException, OSError, ValueError, RecursionError):
+        return None  # whatever listens there, it is no model server

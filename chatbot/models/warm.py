@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ import msgspec
 from chatbot import errors, messages
 from chatbot.config import ModelSettings, ProviderSettings
 from chatbot.errors import ModelError, ProviderFailed
-from chatbot.messages import CallOptions, Delta, Message, ToolSpec
+from chatbot.messages import CallOptions, Delta, File, Message, ToolSpec
 from chatbot.models import late
 from chatbot.models.base import JsonMode, Price
 from chatbot.models.gateway import LiteLLMModel
@@ -107,7 +108,7 @@ class WarmModel(LiteLLMModel):
         if await self._is_helped():
             asked = self._asked(
                 "stream",
-                messages=list(messages),
+                messages=[_told(message) for message in messages],
                 tools=list(tools),
                 most_tokens=max_output_tokens,
                 schema=None if json_schema is None else dict(json_schema),
@@ -238,6 +239,12 @@ async def _connected(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWr
         writer.close()
         raise PermissionError(f"{path} is not this user's")
     return reader, writer
+
+
+def _told(message: Message) -> dict[str, Any]:
+    parts = tuple(part for part in message.parts if not isinstance(part, File))
+    told: dict[str, Any] = msgspec.to_builtins(replace(message, parts=parts))
+    return told
 
 
 def _failure(answer: Answered) -> ModelError:

@@ -96,13 +96,17 @@ class House(AsyncResource):
                     self._runtimes[identity] = await asyncio.create_task(self._open(identity), context=Context())
         return self._runtimes[identity]
 
+    def check_at_rest(self, identity: str) -> None:
+        """Raise `ConflictingChange` while the identity is answering."""
+        if self.turns.of_identity(identity):
+            raise ConflictingChange("a reply is being written: save again when it is complete")
+
     async def reopen(self, identity: str) -> None:
         """Open an identity with its settings as they are now. Raises what opening raises, and changes nothing then.
 
         Raises `ConflictingChange` while it is answering.
         """
-        if self.turns.of_identity(identity):
-            raise ConflictingChange("a reply is being written: save again when it is complete")
+        self.check_at_rest(identity)
         async with self._opening:
             new = await asyncio.create_task(self._open(identity), context=Context())
             former = self._runtimes.pop(identity, None)

@@ -135,12 +135,12 @@ class _Waiting:
             self._changed.set()
 
     async def take(self) -> bytes:
-        """Return all waiting items, once there are any; empty at the end."""
+        """Return all waiting items, once there are any; empty at the end. A full buffer is sent without a pause."""
         while not self._events and not self._has_ended:
             self._changed.clear()
             await self._changed.wait()
         pause = self._sent_at + _LEAST_PAUSE_S - time.monotonic()
-        if pause > 0 and not self._has_ended:
+        if pause > 0 and not self._has_ended and self._size <= _MOST_WAITING:
             await asyncio.sleep(pause)
         self._sent_at = time.monotonic()
         data = b"".join(self._events)

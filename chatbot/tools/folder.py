@@ -69,7 +69,7 @@ class WorkFolder:
     def write(self, path: str, text: str) -> bool:
         """Write a file whole or not at all, with the folders that it needs; returns whether there was one before."""
         parent, name = self._split(path)
-        data = text.encode()
+        data = _encoded(path, text)
         if len(data) > LARGEST:
             raise ToolError(f"{path!r}: {len(data):,} bytes are more than may be written ({LARGEST:,})")
         with self._opened(parent, makes=True) as folder, _told(path):
@@ -119,6 +119,7 @@ def _parts(path: str) -> list[str]:
         raise ToolError(f"{path!r:.200} is hidden: names that begin with a dot are out of reach")
     if len(parts) > _DEEPEST:
         raise ToolError(f"{path!r:.200} is too deep")
+    _encoded(path, path)
     return parts
 
 
@@ -142,6 +143,13 @@ def _read(folder: int, name: str, path: str) -> bytes:
         return opened.read(LARGEST)
 
 
+def _encoded(path: str, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, as JSON can write it
+        raise ToolError(f"{path!r:.200}: that is not valid Unicode") from None
+
+
 def _decoded(path: str, data: bytes) -> str:
     try:
         text = data.decode()
@@ -160,7 +168,7 @@ def _mode(folder: int, name: str, path: str) -> int | None:
         return None
     if not stat.S_ISREG(status.st_mode):
         raise ToolError(f"{path!r} is not a file: it is not replaced")
-    return stat.S_IMODE(status.st_mode)
+    return status.st_mode & 0o777  # without set-uid: what it runs is another text now
 
 
 def _make(folder: int, name: str) -> None:

@@ -51,6 +51,8 @@ def explained(error: psycopg.Error, where: str) -> StoreError:
         return StoreFailed(f"{where} has no tables of chatbot: run `{MIGRATE}`")
     if isinstance(error, errors.InsufficientPrivilege):
         return StoreFailed(f"{where}: {_short(error)}: run `{MIGRATE} --role NAME` as the owner of the tables")
+    if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:  # it quotes what it could not read
+        return StoreFailed(f"{where} cannot be read: correct url in [storage], and write % in a password as %25")
     return StoreFailed(f"{where}: {_hint(str(error)) or _short(error)}")
 
 

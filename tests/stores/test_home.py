@@ -1,11 +1,14 @@
 """Addresses: where an identity's memory is, as one text."""
 
+import re
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from chatbot.stores.errors import InvalidSettings
 from chatbot.stores.home import Address, parse_address, parse_home, without_password
+from chatbot.stores.postgres.failures import explained
 
 
 def test_an_address_names_a_database_and_an_identity() -> None:
@@ -23,7 +26,7 @@ def test_an_address_names_a_database_and_an_identity() -> None:
         ("mysql://db/chat", "there is no storage 'mysql'"),
         ("localhost", "is not the URL of a database"),
         ("postgresql://db:port/chat", "port"),
-        ("postgresql://db/chat#../etc", "cannot be an identity"),
+        ("postgresql://db/chat#../etc", "is no identity"),
     ],
 )
 def test_a_wrong_address_is_refused_in_words(text: str, told: str) -> None:
@@ -38,3 +41,25 @@ def test_no_address_shows_its_password() -> None:
         with pytest.raises(InvalidSettings) as error:
             parse_address(f"{text}#NOT ONE")
         assert "secret" not in str(error.value)
+
+
+@pytest.mark.parametrize("between", ["/", "?", "#", "@", ":", " ", "%zz", "%", "[", "@:/#?"])
+@pytest.mark.parametrize(
+    "form", ["postgresql://ada:{}@db/chat", "mysql://ada:{}@db", "postgresql:/ada:{}@db", "postgres://:{}@[::1/chat"]
+)
+def test_no_password_is_shown_however_it_is_written(form: str, between: str) -> None:
+    text = form.format(f"sec{between}ret")
+    try:
+        told = f"{parse_address(text)} {parse_address(text)!r}"
+    except InvalidSettings as error:
+        told = f"{error} {error.__cause__}"
+    try:
+        psycopg.conninfo.conninfo_to_dict(text)
+    except psycopg.Error as error:
+        told += str(explained(error, without_password(text)))
+    assert not re.search("sec|ret", told)
+
+
+def test_a_password_among_the_parameters_is_not_shown() -> None:
+    for text in ("postgresql://db/chat?PassWord=sec#ret", "postgresql://db/chat?x=1&sslpassword=sec/ret&y=2"):
+        assert not re.search("sec|ret", without_password(text))

@@ -1,5 +1,6 @@
 """Files in a message at the terminal, and what the user is asked about a call: in this process, with typed keys."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,11 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
+from chatbot.attachments.read import uploaded
 from chatbot.cli.repl.attaching import Pasted, attached
 from chatbot.cli.repl.commands import Commands
 from chatbot.cli.repl.completing import SlashCompleter
-from chatbot.cli.repl.consent import Consent
+from chatbot.cli.repl.consent import Consent, _shown
 from chatbot.messages import ToolCall
 from chatbot.stores.errors import InvalidValue
 from tests import command
@@ -52,6 +54,16 @@ def test_a_path_that_leads_nowhere_is_an_error() -> None:
         attached("@deep/none.md", Pasted())
 
 
+@pytest.mark.parametrize("name", ["~nobody-of-this-name", "n" * 5_000, "\ud800", "a\0b"])
+def test_what_can_be_no_file_is_text_or_an_error_of_ours(name: str) -> None:
+    assert attached(f"ask @{name}", Pasted()) == (f"ask @{name}", [])
+    for text in (f"@{name}/x", f'@"{name}"'):
+        with pytest.raises(InvalidValue, match="there is no file"):
+            attached(text, Pasted())
+    with pytest.raises(InvalidValue, match="there is no file"):
+        uploaded(name)
+
+
 async def test_tab_completes_a_path_behind_an_at_sign() -> None:
     completer = SlashCompleter(Commands, None)  # type: ignore[arg-type] # no command is completed
     typed = Document("what is in @deep/")
@@ -77,6 +89,21 @@ async def test_a_call_is_allowed_once_or_for_this_session_or_denied() -> None:
         assert await ask(write, "n\r") == "denied"
         consent.session = "two"
         assert await ask(read, "n\r") == "denied"
+
+
+@pytest.mark.parametrize("written", [{"text": "x" * 5_000, "path": "run.sh"}, {"path": "run.sh", "text": "x" * 5_000}])
+def test_a_long_argument_hides_no_other_one(written: dict[str, str]) -> None:
+    shown = _shown(ToolCall("c", "files_write", json.dumps(written)))
+    assert '"run.sh"' in shown
+    assert "more)" in shown
+    assert len(shown) < 1_000
+
+
+@pytest.mark.parametrize("written", ["[" * 5_000, "x" * 5_000, json.dumps({str(n): "x" for n in range(5_000)}), "\x1b]0;" * 500])
+def test_what_is_no_call_is_shown_in_part(written: str) -> None:
+    shown = _shown(ToolCall("c", "files_write", written))
+    assert len(shown) < 1_000
+    assert "\x1b" not in shown
 
 
 def test_ask_attaches_files_and_standard_input_names_none() -> None:

@@ -1,6 +1,7 @@
 """A real model in a minute: keys, models, aliases, settings, personas and setup, each by one command."""
 
 import json
+import socketserver
 import threading
 import tomllib
 from collections.abc import Iterator
@@ -18,9 +19,12 @@ from chatbot.memory import SessionFilter
 from chatbot.messages import Message
 from chatbot.models import ScriptedModel
 from chatbot.models.gateway import LiteLLMModel
+from chatbot.models.keys import keys_in_file
+from chatbot.models.nearby import find_servers
 from chatbot.models.provider import NO_KEY, Provider
 from chatbot.runtime import Runtime
 from tests.command import ok, run
+from tests.terminal import Terminal
 
 CONFIG = Path(".config/chatbot/config.toml")
 KEYS = Path(".local/share/chatbot/keys.json")
@@ -109,25 +113,41 @@ def test_keys_that_others_may_read_are_not_used() -> None:
     assert (done.returncode, "chmod 600" in done.stderr) == (5, True)
 
 
+@pytest.mark.parametrize("text", ["[1]", "{", '"key"', "[" * 100_000])
+def test_a_damaged_list_of_keys_is_reported_and_hides_no_other_error(text: str) -> None:
+    ok("keys", "set", "openai", stdin=f"{KEY}\n")
+    (Path.home() / KEYS).write_text(text, encoding="utf-8")
+    done = run("keys", "list")
+    assert (done.returncode, "is damaged" in done.stderr) == (3, True)
+    assert keys_in_file() == []
+
+
 async def test_a_model_without_its_key_is_refused_before_anything_is_loaded_or_sent() -> None:
     model = LiteLLMModel(ModelSettings(name="openai/gpt-5-mini"))
     with pytest.raises(AccessDenied, match="run `chatbot keys set openai`, or set OPENAI_API_KEY"):
         await anext(model.stream([Message("user", "hello")]))
 
 
-async def test_a_failed_call_leaves_no_session_but_what_was_remembered_in_it_does(tmp_path: Path) -> None:
+async def test_an_empty_session_is_discarded_and_one_that_holds_anything_is_not() -> None:
+    """What the user has typed stays, also where the call failed: it can be sent again."""
     Path("config.toml").write_text('[model]\nname = "scripted"\n', encoding="utf-8")
     async with Runtime(model=ScriptedModel([RateLimited("not now")])) as runtime:
-        for remembers in (False, True):
+        for way in ("", "said", "remembered"):
             session = await runtime.new_session()
             assert session is not None
-            with pytest.raises(RateLimited):
-                await runtime.chat(session).turn("hello", lambda _: None)
-            if remembers:
+            if way == "said":
+                with pytest.raises(RateLimited):
+                    await runtime.chat(session).turn("hello", lambda _: None)
+            if way == "remembered":
                 await session.remember(title="The heating is serviced in May")
-            assert await runtime.discard_unanswered(session) is not remembers
+            assert await runtime.discard_empty(session) is not bool(way)
             listed = await runtime.memory.choose_sessions(SessionFilter())
-            assert [record.id for record in listed] == ([session.id] if remembers else [])
+            assert (session.id in {record.id for record in listed}) is bool(way)
+
+
+def test_a_call_that_is_sure_to_fail_leaves_no_session() -> None:
+    assert run("-m", "openai/gpt-5-mini", "ask", "hello").returncode != 0
+    assert json.loads(ok("sessions", "list", "--json")) == []
 
 
 def test_models_are_listed_with_what_can_be_used_and_nothing_that_does_not_chat() -> None:
@@ -166,6 +186,30 @@ def test_a_setting_is_set_with_comments_kept_and_nothing_invalid_is_written() ->
     assert config()["model"] == {"name": "scripted"}
     assert run("config", "unset", "model.seed").returncode == 3
     assert "CHATBOT_MODEL__NAME overrides it" in run("config", "set", "model.name", "x", CHATBOT_MODEL__NAME="y").stderr
+
+
+EDITOR = """\
+#!/bin/sh
+if grep -q many "$1"; then sed -i 's/"many"/7/' "$1"; else sed -i 's/^seed.*/seed = "many" # why/' "$1"; fi
+"""
+
+
+def test_an_edited_file_that_is_invalid_is_offered_again_and_comments_are_kept() -> None:
+    ok("config", "set", "model.seed", "1")
+    path, editor = Path.home() / CONFIG, Path("editor")
+    path.write_text("# mine\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
+    before = path.read_text(encoding="utf-8")
+    editor.write_text(EDITOR, encoding="utf-8")
+    editor.chmod(0o700)
+    terminal = Terminal("config", "edit", columns=300, VISUAL=str(editor.resolve()))
+    try:
+        terminal.see("'seed'.*nothing was written.*edit it again. type yes:")
+        assert path.read_text(encoding="utf-8") == before
+        terminal.type("yes\r")
+        assert "changed in" in terminal.ended()
+    finally:
+        terminal.close()
+    assert path.read_text(encoding="utf-8") == before.replace("seed = 1", "seed = 7 # why")
 
 
 def test_memories_stay_where_they_are_when_the_first_setting_is_set() -> None:
@@ -271,6 +315,17 @@ def test_a_server_on_this_machine_is_found_and_written_down(
     written = config()
     assert written["model"] == {"name": name}
     assert written["providers"] == {provider: {key: value.format(at=server) for key, value in table.items()}}
+
+
+@pytest.mark.parametrize("said", [b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 100_000, b""])
+def test_what_is_no_model_server_is_passed_over(said: bytes) -> None:
+    with socketserver.TCPServer(("127.0.0.1", 0), lambda request, *_: (request.recv(999), request.sendall(said))) as it:
+        thread = threading.Thread(target=it.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        at = f"http://127.0.0.1:{it.server_address[1]}"
+        assert at not in [server.api_base for server in find_servers([at])]
+        it.shutdown()
+        thread.join()
 
 
 def test_nothing_is_looked_for_without_a_yes_and_never_beyond_this_machine(server: str) -> None:

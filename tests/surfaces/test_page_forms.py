@@ -8,8 +8,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from chatbot.server.page import settings
 from chatbot.server.page.code import highlighted
 from chatbot.server.page.markdown import rendered
+from chatbot.stores.errors import StoreFailed
 from tests.servers.http_server import Served, serving
 
 FILE = Path("identities/ada/identity.toml")
@@ -55,6 +57,51 @@ def test_settings_that_are_invalid_change_nothing(client: httpx.Client) -> None:
         assert client.post("/i/ada/settings", data={"persona": "Other", name: value}).status_code in {409, 422}, name
         assert FILE.read_text() == '# mine\npersona = "You are ada."\n'
     assert client.get("/i/ada").is_success
+
+
+@pytest.mark.parametrize(
+    ("before", "form"),
+    [
+        ("# mine\n", {"sessions.ttl_days": "1e308"}),
+        ("# mine\n", {"model.name": "local//etc/passwd"}),
+        ("# mine\n[broken\n", {"budget.day_usd": "7"}),
+        ("# \udcff\n", {"budget.day_usd": "7"}),
+        ("# mine\r\nbudget = 3\r\n", {"budget.day_usd": "7"}),
+    ],
+    ids=["too far away", "a file as model", "no TOML", "no text", "no table"],
+)
+def test_what_cannot_be_saved_leaves_every_byte_and_the_identity_as_they_were(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch, before: str, form: dict[str, str]
+) -> None:
+    assert client.get("/i/ada").is_success
+    data = before.encode(errors="surrogateescape")
+    FILE.write_bytes(data)
+    monkeypatch.setattr(settings, "_replace", lambda *_: pytest.fail("it was written before it was checked"))
+    assert client.post("/i/ada/settings", data={"persona": "You are ada.", **form}).status_code == 422
+    assert FILE.read_bytes() == data
+    assert client.get("/i/ada").is_success
+
+
+def test_settings_behind_a_link_or_of_an_identity_that_cannot_be_opened_stay_as_they_were(
+    served: Served, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(_: str) -> None:
+        raise StoreFailed("the disk is full")
+
+    assert client.get("/i/ada").is_success
+    with monkeypatch.context() as patch:
+        patch.setattr(served.house, "reopen", fail)
+        before = FILE.read_bytes()
+        assert client.post("/i/ada/settings", data={"persona": "Other"}).is_error
+        assert FILE.read_bytes() == before
+        FILE.unlink()
+        assert client.post("/i/ada/settings", data={"persona": "Other"}).is_error
+        assert not FILE.exists()
+    elsewhere = Path("elsewhere.toml")
+    elsewhere.write_text("# mine\n")
+    FILE.symlink_to(elsewhere.resolve())
+    assert client.post("/i/ada/settings", data={"persona": "Other"}).is_error
+    assert (FILE.is_symlink(), elsewhere.read_text()) == (True, "# mine\n")
 
 
 def test_memories_are_added_filtered_hidden_together_and_brought_back(client: httpx.Client) -> None:

@@ -76,6 +76,20 @@ async def test_no_path_leads_out(root: Path, path: str) -> None:
     assert str(root.parent) not in json.dumps(await _use(root, "files_read", path=path))
 
 
+def test_half_a_character_is_an_error_of_ours(root: Path) -> None:
+    for path, text in (("a.txt", "\ud800"), ("\ud800.txt", "a")):
+        with pytest.raises(ToolError, match="not valid Unicode"):
+            WorkFolder(root).write(path, text)
+    assert [each.name for each in root.iterdir() if each.suffix in {".txt", ".tmp"}] == []
+
+
+async def test_a_file_that_runs_as_its_owner_does_so_no_more_with_another_text(root: Path) -> None:
+    (root / "run").write_text("old", encoding="utf-8")
+    (root / "run").chmod(0o4755)
+    await _use(root, "files_write", path="run", text="new")
+    assert (root / "run").stat().st_mode & 0o7777 == 0o755
+
+
 async def test_links_are_neither_listed_nor_searched(root: Path) -> None:
     (root / "linked").symlink_to(root.parent)
     assert (await _use(root, "files_list"))["entries"] == ["notes/"]

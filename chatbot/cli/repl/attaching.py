@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
 
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
-from chatbot.attachments.read import Upload, uploaded
+from chatbot.attachments.read import Upload, file_named, uploaded
 from chatbot.stores.errors import InvalidValue
 
 _NAMED = re.compile(r"""(?<!\S)@(?:"([^"\n]+)"|([^\s"]+))""")
@@ -56,7 +55,7 @@ def attached(text: str, pasted: Pasted) -> tuple[str, list[Upload]]:
         if pasted.holds(found[0]):
             return found[0]
         for name in _readings(found):
-            if Path(name).expanduser().is_file():
+            if file_named(name) is not None:
                 files.append(uploaded(name))
                 return files[-1].name + (found[2] or "")[len(name) :]
         if found[1] or "/" in found[2]:

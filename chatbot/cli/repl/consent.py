@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from chatbot.cli.reply import LiveReply
 
 _LONGEST_SHOWN = 600
+_SHORTEST_SHOWN = 120
+_MOST_SHOWN = 20
+"""Characters of a call, characters of each argument at least, and arguments."""
 _ANSWERS: dict[str, Answer] = {"y": "once", "yes": "once", "s": "session", "session": "session"}
 
 
@@ -58,5 +62,26 @@ async def _answer(question: str) -> Answer:
 
 
 def _shown(call: ToolCall) -> str:
+    """Return the call in words: each argument in part at least, so that a long one hides none after it."""
+    given = _arguments(call.arguments)
     text = printable(f"{call.name} {call.arguments}")
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}… ({len(text) - _LONGEST_SHOWN} more)"
+    if len(text) <= _LONGEST_SHOWN or not given:
+        return _cut(text, _LONGEST_SHOWN)
+    most = max(_SHORTEST_SHOWN, _LONGEST_SHOWN // len(given))
+    shown = ", ".join(f"{_cut(name, most)}: {_cut(value, most)}" for name, value in given.items())
+    return printable(f"{call.name} {{{shown}}}")
+
+
+def _arguments(written: str) -> dict[str, str]:
+    """Return the arguments as JSON, by name; none where the call is no object, or has too many to show each."""
+    try:
+        found = json.loads(written)
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(found, dict) or len(found) > _MOST_SHOWN:
+        return {}
+    return {name: json.dumps(value, ensure_ascii=False) for name, value in found.items()}
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}… ({len(text) - most} more)"

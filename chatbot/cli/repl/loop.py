@@ -124,7 +124,7 @@ class Repl:
     async def say_goodbye(self) -> None:
         """Print how to resume the session, if anything was said."""
         session = self._commands.chat.session
-        if await self._commands.discard_unanswered():
+        if await self._commands.discard_empty():
             return
         if session is not None and self._runtime.memory.where is not None:
             who = "" if self._runtime.setup.is_default_identity else f" -i {self._runtime.setup.identity.name}"

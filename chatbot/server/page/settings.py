@@ -14,6 +14,7 @@ from typing import Any
 import tomlkit
 from fastapi import APIRouter, Request, Response
 from tomlkit import TOMLDocument
+from tomlkit.exceptions import TOMLKitError
 
 from chatbot.config import Config
 from chatbot.errors import ChatbotError
@@ -22,8 +23,8 @@ from chatbot.server.dependencies import HouseHere
 from chatbot.server.page.routes import Fields, PageRoute, VisitHere
 from chatbot.server.page.sheets import base, goto, sheet
 from chatbot.server.visit import Visit
-from chatbot.stores.errors import AccessDenied, InvalidValue
-from chatbot.stores.files import make_folder, opened
+from chatbot.stores.errors import AccessDenied, ConflictingChange, InvalidValue
+from chatbot.stores.files import locked, make_folder, opened
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}/settings")
 
@@ -115,8 +116,11 @@ async def save(visit: VisitHere, house: HouseHere, fields: Fields) -> Response:
     if not visit.caller.is_owner:
         raise AccessDenied("only the owner may change settings")
     file = visit.runtime.setup.identity.file
-    before = file.read_text(encoding="utf-8") if file.is_file() else ""
-    document = tomlkit.parse(before)
+    before = await asyncio.to_thread(_read, file)
+    try:
+        document = tomlkit.parse(before or "")
+    except TOMLKitError as error:
+        raise InvalidValue(f"not saved: {file} is not valid TOML: {error}") from error
     _change(document, visit, fields)
     await _write(file, before, tomlkit.dumps(document), house, visit)
     return goto(f"{base(visit)}/settings?told=saved")
@@ -141,22 +145,51 @@ def _set(document: Any, place: tuple[str, ...], value: Any) -> None:
         return
     for key in place[:-1]:
         document = document.setdefault(key, tomlkit.table())
+        if not isinstance(document, Mapping):
+            raise InvalidValue(f"not saved: {key!r} is no table in the file")
     document[place[-1]] = value
 
 
-async def _write(file: Path, before: str, text: str, house: HouseHere, visit: Visit) -> None:
-    """Write the file and open the identity with it; an invalid one is put back as it was. Raises `InvalidValue`."""
-    if text == before:
+async def _write(file: Path, before: str | None, text: str, house: HouseHere, visit: Visit) -> None:
+    """Write the file if it is valid, and open the identity with it. Raises `InvalidValue` or `ConflictingChange`.
+
+    An identity that cannot be opened with it gets its file back.
+    """
+    if text == (before or ""):
         return
-    await asyncio.to_thread(_replace, file, text)
+    try:
+        await asyncio.to_thread(visit.runtime.setup.with_file, text)
+    except ChatbotError as error:
+        raise InvalidValue(f"not saved: {error}") from error
+    house.check_at_rest(visit.identity)
+    await asyncio.to_thread(_replace, file, before, text)
     try:
         await house.reopen(visit.identity)
-    except ChatbotError as error:
-        await asyncio.to_thread(_replace, file, before)
-        raise InvalidValue(f"not saved: {error}") from error
+    except BaseException as error:
+        _replace(file, text, before)
+        if isinstance(error, ChatbotError):
+            raise InvalidValue(f"not saved: {error}") from error
+        raise
 
 
-def _replace(file: Path, text: str) -> None:
-    make_folder(file.parent)
+def _read(file: Path) -> str | None:
+    """Return the text of the file as it is; None where there is none. Raises `StoreError`, also for a link."""
+    if not file.is_file():
+        return None
     with opened(file.parent) as folder:
-        folder.replace(file.name, text.encode())
+        try:
+            return folder.read(file.name).decode()
+        except UnicodeDecodeError as error:
+            raise InvalidValue(f"{file} is not valid UTF-8") from error
+
+
+def _replace(file: Path, before: str | None, text: str | None) -> None:
+    """Write the file, or remove it. Raises `ConflictingChange` where it is not as it was before."""
+    make_folder(file.parent)
+    with locked(file.parent) as folder:
+        if _read(file) != before:
+            raise ConflictingChange(f"{file} was changed meanwhile: load the page again")
+        if text is None:
+            folder.remove(file.name)
+        else:
+            folder.replace(file.name, text.encode())
