@@ -113,7 +113,7 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallOptions:
-    """How one reply is to be made, in OpenAI's names; None leaves it to the settings."""
+    """Options of one reply, in OpenAI's names; None leaves an option to the settings."""
 
     temperature: float | None = None
     top_p: float | None = None

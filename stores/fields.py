@@ -53,7 +53,7 @@ def _same(value: Any, _: str) -> Any:
 
 
 class Form:
-    """How the values of a field are checked, read from JSON, written as JSON, and kept as numbers in a column.
+    """Checks of a field's values, and their form when read from JSON, written as JSON, and kept in a column.
 
     `check` takes a value and the field's name, and returns the value that is kept; `read` makes a value for it from
     JSON. Both raise `InvalidValue`. `write` makes JSON; None where a value is written as it is. `code` is the type code

@@ -90,7 +90,7 @@ class TextIndex:
 
     @property
     def pending(self) -> int:
-        """How many rows are in memory only."""
+        """Number of rows that are only in memory."""
         return len(self._overlay)
 
     @property
@@ -159,7 +159,7 @@ class TextIndex:
         return ranking.holders(terms, self._totals_of(visible), self._overlay, visible)
 
     def corpus(self, visible: Visible) -> Corpus:
-        """How many rows are visible, and their mean length."""
+        """Return how many rows are visible, and their mean length."""
         totals = self._totals_of(visible)
         return Corpus(totals.count, average_length(totals.lengths, totals.count))
 

@@ -85,7 +85,7 @@ class Search:
         return self._answered(lambda index: index.holders(terms, visible))
 
     def corpus(self, visible: Visible) -> Corpus:
-        """How many rows are visible, and their mean length."""
+        """Return how many rows are visible, and their mean length."""
         return self._answered(lambda index: index.corpus(visible))
 
     def erase(self, numbers: Collection[int]) -> None:

@@ -108,7 +108,7 @@ class Spoken:
         }
 
     def _used(self, part: SessionPart, is_wanted: Callable[[str], bool]) -> Ints:
-        """Which sessions of the part are wanted, and in no later part."""
+        """Return which sessions of the part are wanted, and in no later part."""
         return np.array([self._last[each] is part and is_wanted(each) for each in part.ids], bool)
 
     def _catch_up(self) -> None:

@@ -151,7 +151,7 @@ class Table:
 
     @cached_property
     def expiring(self) -> list[tuple[int, int]]:
-        """When rows expire, with their numbers, soonest first."""
+        """Return when rows expire, with their numbers, soonest first."""
         rows = _numbers("I", self._left.get("expiring", _NO_BYTES))
         return [(self.expires_at[number], number) for number in rows]
 
@@ -338,7 +338,7 @@ class Table:
         self.consolidated_touches[number] = max(0, touches)
 
     def standing(self, number: int) -> float:
-        """How important the row is by now."""
+        """Return the importance of the row now."""
         strength = self.strength[number]
         return self.importance[number] if strength < 0 else strength
 
@@ -574,7 +574,7 @@ class Table:
         ]
 
     def set_counts(self, number: int, row: Observation) -> None:
-        """How often a row was handed out so far, and when last, and how strong it is."""
+        """Set how often a row was used so far, when last, and its strength."""
         for name in _COUNTS:
             getattr(self, name)[number] = _OF_A_ROW[name](row)
 

@@ -57,7 +57,7 @@ class VectorPart(Part):
         return np.frombuffer(self.arrays.whole("values"), "<f4").reshape(-1, self.dimension)
 
     def rows(self, wanted: Ints) -> Rows:
-        """Those that are wanted."""
+        """Return the wanted rows."""
         return self.numbers[wanted], self.digests[wanted], self.values[wanted]
 
 

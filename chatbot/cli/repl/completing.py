@@ -137,7 +137,7 @@ class SlashCompleter(Completer):
 
 
 def _fitting(typed: str, candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Those that begin with what is typed, then those that hold it; an id is told by its beginning."""
+    """Return the candidates that begin with the typed text, then those that hold it; an id only by its beginning."""
     typed = typed.casefold()
     candidates = list(candidates)
     first = [each for each in candidates if each[1].casefold().startswith(typed)]

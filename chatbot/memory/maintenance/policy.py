@@ -26,7 +26,7 @@ Part = Literal["", "consolidation", "compression"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """How long some rows are kept, and how many of them. Days count since a row was last written or used; 0: for ever.
+    """Limits on the age and number of rows. Days count since a row was last written or used; 0: without limit.
 
     Without `types` it is about all types that are not protected. `agent` and `namespace` None stand for all of them.
     """
