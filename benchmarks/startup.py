@@ -83,7 +83,7 @@ def prepare(home: str) -> None:
 
 
 async def fill(runtime: Runtime, texts: Texts, sessions: int, rows: int) -> None:
-    """As many sessions, and as many things remembered."""
+    """Add so many sessions and so many memories."""
     from chatbot.memory.writing import Draft
 
     for _ in range(sessions):

@@ -408,7 +408,7 @@ def main() -> None:
 
 
 def real_talk(path: Path) -> list[tuple[str, str]]:
-    """Who said what to whom, and what they answered."""
+    """Return pairs of what people said and what was answered."""
     pairs = [pair for turns, _ in conversations(path) for pair in exchanges(turns) if len(pair) > 1]
     return [(f"{one.speaker}: {one.text}", f"{other.speaker}: {other.text}") for one, other in pairs]
 

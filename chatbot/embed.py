@@ -214,7 +214,7 @@ class AgentMemory(Memory, AsyncResource):
         return await self.system.keyed_session(key, stores, self._setup.agent, title=title)
 
     def for_user(self, user: str, *, clearance: Clearance = "full") -> AgentMemory:
-        """The same memory for one of your users, closed along with this one. Raises `AccessDenied` from a user's."""
+        """Return the same memory for one of your users, closed with this one. Raises `AccessDenied` from a user's."""
         namespace = user_namespace(user, self._own.namespace)
         return AgentMemory(self.system.cleared_for(clearance, namespace=namespace), self._setup, owns=False)
 

@@ -113,7 +113,7 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallOptions:
-    """How one reply is to be made, in OpenAI's names; None leaves it to the settings."""
+    """Options of one reply, in OpenAI's names; None leaves an option to the settings."""
 
     temperature: float | None = None
     top_p: float | None = None
@@ -132,7 +132,7 @@ class CallOptions:
     HARMLESS: ClassVar[frozenset[str]] = frozenset(
         {"temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "reasoning_effort"}
     )
-    """Those that a model which does not know them may pass over; the others change what a reply means."""
+    """Options that a model which does not know them may ignore; the others change the meaning of a reply."""
 
     @property
     def is_forced(self) -> bool:
@@ -140,7 +140,7 @@ class CallOptions:
         return self.response_format is not None or self.tool_choice not in (None, "auto", "none")
 
     def as_openai(self) -> dict[str, Any]:
-        """Those that are asked for."""
+        """Return the options that are set."""
         asked = {each.name: getattr(self, each.name) for each in fields(self)}
         asked["stop"] = list(self.stop) if self.stop else None
         return {name: value for name, value in asked.items() if value is not None}

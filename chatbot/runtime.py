@@ -489,7 +489,7 @@ class Runtime(AsyncResource):
         return False
 
     async def leave(self, session: SessionHandle | None) -> None:
-        """Leave a session: its hooks end. Sessions that are not left end with `aclose`."""
+        """Close a session: its hooks end. Sessions that are still open end with `aclose`."""
         if session is not None:
             await self.hooks.end(session.id)
 

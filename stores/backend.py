@@ -34,7 +34,7 @@ ATTACHMENTS = "attachments"
 """Name of the blobs of a session: the files that its messages name."""
 
 Mark = object
-"""How far some lines were read. Its meaning is the engine's."""
+"""Position up to which some lines were read. Its meaning is the engine's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +66,11 @@ class Lines(ABC):
 
     @abstractmethod
     def alone(self) -> AbstractContextManager[Pen]:
-        """Be the only one who changes these lines, among all threads and processes. Not to be nested."""
+        """Lock these lines for changes, among all threads and processes. Not to be nested."""
 
     @abstractmethod
     def newest_first(self) -> Iterator[Record]:
-        """Every record, the newest first; reads no further back than it is asked to."""
+        """Yield every record, the newest first; reads no further back than it is asked to."""
 
     @abstractmethod
     def since(self, mark: Mark | None) -> Reading:
@@ -190,7 +190,7 @@ class Blobs(ABC):
 
 
 class Place(ABC):
-    """Where lines, documents, leases and blobs are kept by name. Safe between threads and processes.
+    """Place where lines, documents, leases and blobs are kept by name. Safe between threads and processes.
 
     Names are lower-case words of letters, digits, "_", "-" and "."; nothing is made before it is first written.
     """
@@ -215,13 +215,13 @@ class Place(ABC):
         """Return the blobs of that name."""
 
     def exposed(self) -> Iterator[Flaw]:
-        """Tell what others than its owner may read or change. Changes nothing."""
+        """Yield what others than its owner may read or change. Changes nothing."""
         return iter(())
 
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """How much to look at, and how to read what a backend does not understand."""
+    """Depth of an examination, and readers of what a backend does not understand."""
 
     new_record: Callable[[str, datetime, datetime], SessionRecord]
     """From an id and the times of a session's making and last use to a record, where nothing else knows the session."""
@@ -252,7 +252,7 @@ class Sessions(ABC):
 
     @abstractmethod
     def publish(self, record: SessionRecord) -> None:
-        """Let a session that was begun come into being. Whole and durable on return."""
+        """Make a session that was begun visible. Whole and durable on return."""
 
     @abstractmethod
     def abandon(self, session_id: str) -> None:
@@ -301,11 +301,11 @@ class Sessions(ABC):
         return
 
     def drop_former(self) -> None:
-        """Leave nothing of what records held before they were changed, such as a title. Durable on return."""
+        """Erase all former values of records, such as a title. Durable on return."""
         return
 
     def tidy(self) -> None:
-        """Leave everything as people like to find it; called once everything else is closed."""
+        """Tidy up for people who read the files; called after everything else is closed."""
         return
 
     def files(self, session: SessionRef) -> list[SessionFile]:  # noqa: ARG002 - for those that keep files
@@ -355,4 +355,4 @@ class Backend(Place):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of descriptors and connections. May be called twice."""
+        """Close descriptors and connections. May be called twice."""

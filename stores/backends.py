@@ -1,4 +1,4 @@
-"""From where an identity lives to its backend: a folder to plain files, an address to a database, nowhere to memory."""
+"""Backend of an identity by its address: a folder for plain files, a database, or nothing for memory."""
 
 from __future__ import annotations
 

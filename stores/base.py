@@ -110,7 +110,7 @@ class KeyValueStore(Store):
 
     @abstractmethod
     async def kv_entries(self, session: SessionRef) -> list[KeyValue]:
-        """All entries, the one set longest ago first. A session that has none gives an empty list."""
+        """Return all entries, the one set longest ago first; an empty list if the session has none."""
 
 
 class TranscriptStore(Store):
@@ -125,11 +125,11 @@ class TranscriptStore(Store):
         """The last `n` entries that are still known, archived ones too, oldest first; fewer where there are fewer."""
 
     async def transcript_read_all(self, session: SessionRef) -> list[TranscriptEntry]:
-        """Every entry that is still known, archived ones too, oldest first."""
+        """Return every entry that is still known, archived ones too, oldest first."""
         return await self.transcript_read_last(session, 2**31)
 
     async def transcript_count(self, session: SessionRef, roles: Collection[str] = ()) -> int:
-        """How many entries are still known; where roles are named, how many of those."""
+        """Count the entries still known; only those of the roles, if any are named."""
         entries = await self.transcript_read_all(session)
         return sum(not roles or entry.role in roles for entry in entries)
 
@@ -138,11 +138,11 @@ class TranscriptStore(Store):
         return ""
 
     async def transcript_drop_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
-        """Remove the last `n` entries for good, archived ones too, and return them, oldest first. Durable on return."""
+        """Remove the last `n` entries, archived ones too, permanently; return them, oldest first. Durable on return."""
         raise UnsupportedOperation(f"{type(self).__name__} cannot take back the last {n} entries of {session.id}")
 
     async def transcript_clear(self, session: SessionRef) -> int:
-        """Erase every entry for good, archived ones too; how many there were. Durable on return.
+        """Erase all entries permanently, archived ones too; return how many there were. Durable on return.
 
         Nothing is archived by it. After a kill midway the oldest entries may be left: clear again.
         """
@@ -200,7 +200,7 @@ class ObservationStore(Store):
         """
 
     async def states(self, view: View, wanted: Filter, *, limit: int, after: str | None = None) -> list[RowState]:
-        """Where the rows that fit stand, in the order of their creation, at most `limit`, behind the row `after`.
+        """Return the states of the rows that fit, in the order of creation, at most `limit`, after the row `after`.
 
         Raises as `find` does. A store that can tell without reading the rows does better than this.
         """
@@ -255,12 +255,12 @@ class ObservationStore(Store):
         raise UnsupportedOperation(f"{type(self).__name__} keeps no vectors")
 
     async def vector_stats(self, view: View) -> VectorStats:  # noqa: ARG002
-        """Which model made the vectors, and how many current rows have one."""
+        """Return the vectors' model, and how many current rows have one."""
         raise UnsupportedOperation(f"{type(self).__name__} keeps no vectors")
 
     @abstractmethod
     async def frequencies(self, view: View, terms: Sequence[str]) -> dict[str, int]:
-        """How many of the current rows hold each of the terms; those that no row holds are left out."""
+        """Return how many of the current rows hold each of the terms, without terms that no row holds."""
 
     async def corpus(self, view: View) -> Corpus:
         """Return the size of what the caller sees; an average length of 0 means that the store does not know it."""
@@ -269,7 +269,7 @@ class ObservationStore(Store):
 
     @abstractmethod
     async def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]:
-        """How much the current rows of each session are about the terms; see `chatbot.stores.bm25.about`."""
+        """Score how much the current rows of each session are about the terms; see `chatbot.stores.bm25.about`."""
 
     @abstractmethod
     async def neighbours(self, view: View, ids: Sequence[str], *, reach: int = 2) -> dict[str, dict[str, int]]:
@@ -315,7 +315,7 @@ class ObservationStore(Store):
     async def purge(
         self, view: View, ids: Sequence[str], *, who: str = "", why: str = "", alone: bool = False
     ) -> list[str]:
-        """Erase observations and facts for good, with what was derived from them and the facts they are the source of.
+        """Erase observations and facts permanently, with everything derived from them and the facts from them.
 
         `alone` leaves what was derived from them; it goes when the id of what was erased is purged again.
 

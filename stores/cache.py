@@ -23,7 +23,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class Cache:
-    """Where caches for the memory in `home` are kept; nothing is made before it is needed."""
+    """Return the folder of the caches for the memory in `home`; nothing is created before it is needed."""
 
     def __init__(self, home: Home, root: Path | None = None) -> None:
         self._root = root or user_cache_path("chatbot")
@@ -86,7 +86,7 @@ class Cache:
             draft.replace(folder / name)
 
     def remove(self, name: str) -> None:
-        """Delete a file in the folder, and what a killed process left of one, for good."""
+        """Delete a file in the folder permanently, with any remains of it from a killed process."""
         with translated(self.folder):
             found = [path for path in (self.folder / name, *self.folder.glob(f".{name}.*.tmp")) if _is_there(path)]
             for path in found:
@@ -95,7 +95,7 @@ class Cache:
                 sync_folder(self.folder)
 
     def size(self) -> int:
-        """How many bytes the caches take."""
+        """Return how many bytes the caches take."""
         found = map(stamp, below(self.folder))
         return sum(each.size for each in found if each is not None)
 

@@ -32,13 +32,13 @@ class Question:
     model: str = ""
     """What made the vectors."""
     most_terms: int = 32
-    """Of more terms than this, the rarest are searched for."""
+    """Most terms that are searched for; of more, the rarest."""
     limit: int = 300
-    """How many hits of each kind are looked at."""
+    """Number of hits of each kind that are considered."""
     spilling: int = 100
     """How many of them, the best, and of those most alike, bring in the rows beside them."""
     most_beside: int = 100
-    """How many rows may come in that way."""
+    """Most rows that may be added in that way."""
     apart: frozenset[str] = frozenset()
     """Types that stand beside nothing."""
 
@@ -59,7 +59,7 @@ class Candidates:
     weight: float = 0.0
     """The sum of the inverse frequencies of the terms, those of earlier texts for their part: what words can say."""
     average_length: float = 0.0
-    """Of a row that the caller sees, in terms; 0 where the store does not know it."""
+    """Mean length in terms of the rows that the caller sees; 0 if the store does not know it."""
 
 
 class Rows(Protocol):

@@ -16,7 +16,7 @@ write, so that two writers at once come out as one after the other.
     triple, retract      a fact about subject, predicate and object was stated, or taken back
     consolidate          time and use have changed how important many rows are; see `chatbot.stores.consolidation`
     counts     uses and strength so far, in place of the events that compaction removed
-    purge      rows were erased for good; only their ids are known
+    purge      rows were erased permanently; only their ids are known
 """
 
 from __future__ import annotations
@@ -137,11 +137,11 @@ class Event:
     row: Observation | None = None
     fields: Mapping[str, Any] = field(default_factory=dict)
     by: Id | None = None
-    """Of supersede and compress: the observation that stands for the old ones from now on."""
+    """Observation that replaces the old ones, of supersede and compress."""
     supersedes: Id | None = None
-    """Of add: the observation whose place the new row takes."""
+    """Observation that the new row replaces, of add."""
     forgets: Id | None = None
-    """Of add: the observation that is not true any more now; it is deleted in the same step."""
+    """Observation that is no longer true, of add; it is deleted in the same step."""
     compresses: _IdList = ()
     """Of add: the observations that the new row stands for from now on; it and they change places in one step."""
     triple: Triple | None = None
@@ -150,7 +150,7 @@ class Event:
     gaps: _Gaps = ()
     """Of purge: how many rows behind the first of `ids` each stood, where others stood between them that are left."""
     who: _Note = ""
-    """Who made the change."""
+    """Principal who made the change."""
     why: _Note = ""
     """What for, where that is not plain."""
 
@@ -192,7 +192,7 @@ class Known(Protocol):
         """The observation, whatever its status."""
 
     def state(self, observation_id: str) -> RowState | None:
-        """Where the observation stands; what can be known without reading it."""
+        """Return the state of the observation, which is known without reading it."""
 
     def settled(self, observation_id: str, at: datetime, decay_per_day: float) -> tuple[float, int] | None:
         """Return the strength by `consolidated` of an existing row, and its touches; None if it is unchanged."""
@@ -610,7 +610,7 @@ def _tightening(event: Event, row: Observation, known: Known, before: Observatio
 
 
 def made_from(ids: Iterable[str], derived_from: Callable[[str], Iterable[str]]) -> list[str]:
-    """All that was made from the rows in `ids`, and from that in turn, without them; each once."""
+    """Return all rows derived from the rows in `ids`, directly or not, without these; each once."""
     waiting = list(ids)
     found = dict.fromkeys(waiting)
     sources = len(found)
@@ -622,7 +622,7 @@ def made_from(ids: Iterable[str], derived_from: Callable[[str], Iterable[str]]) 
 
 
 def _superseding(event: Event, old: Observation, new: Observation, known: Known) -> Event:
-    """The event by which `new` takes the place of `old`, if it may."""
+    """Return the event by which `new` replaces `old`, if it may."""
     if old.id == new.id:
         raise ConflictingChange(f"{old.id} cannot supersede itself")
     if not old.is_current(event.at):

@@ -34,7 +34,7 @@ MOST_ITEMS = 1_000
 MOST_SOURCES = 10_000
 MOST_COUNTED = 2**31
 DEEPEST = 100
-"""How many tables and lists in the metadata may stand in each other."""
+"""Deepest nesting of tables and lists in the metadata."""
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _CONTROLS = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 _INVISIBLE = _CONTROLS | dict.fromkeys((8206, 8207, *range(8234, 8239), *range(8294, 8298)))
@@ -53,7 +53,7 @@ def _same(value: Any, _: str) -> Any:
 
 
 class Form:
-    """How the values of a field are checked, read from JSON, written as JSON, and kept as numbers in a column.
+    """Checks of a field's values, and their form when read from JSON, written as JSON, and kept in a column.
 
     `check` takes a value and the field's name, and returns the value that is kept; `read` makes a value for it from
     JSON. Both raise `InvalidValue`. `write` makes JSON; None where a value is written as it is. `code` is the type code
@@ -167,7 +167,7 @@ def having(found: Fields, mark: Mark) -> tuple[str, ...]:
 
 
 def labelled(found: Fields) -> dict[str, tuple[Field, ...]]:
-    """From each label to the fields that have it."""
+    """Fields that have each label."""
     labels: dict[str, tuple[Field, ...]] = {}
     for each in found.values():
         if label := each.mark(Label):

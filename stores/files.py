@@ -104,7 +104,7 @@ class Folder:
         self._is_open = True
 
     def lock(self, timeout_s: float, name: str = LOCK_NAME) -> None:
-        """Be alone in the folder among all who lock it by that name, always the same one; see `locked`."""
+        """Lock the folder against all who use that name, always the same one; see `locked`."""
         if self._lock is None:
             self._lock = self._open_lock(name)
         _acquire(self._lock.descriptor, self.path, timeout_s)
@@ -118,7 +118,7 @@ class Folder:
             raise MissingFolder(f"{self.path} was deleted or replaced meanwhile")
 
     def unlock(self) -> None:
-        """Let others in before the folder is closed, so that they need not wait for our disk."""
+        """Unlock before the folder is closed, so that others need not wait for our disk."""
         if self._lock is not None:
             from filelock import unlock_descriptor
 

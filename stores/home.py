@@ -1,4 +1,4 @@
-"""Where the memory of an identity is kept: a folder of files, or an identity in a database.
+"""Home of an identity's memory: a folder of files, or an identity in a database.
 
 An address is written as a URL with the identity behind `#`: `postgresql://chatbot@db.example.org/chatbot#ada`.
 """

@@ -93,7 +93,7 @@ def is_blank(line: bytes) -> bool:
 
 
 def read(folder: Folder, name: str) -> list[dict[str, Any]]:
-    """Every record in the file, oldest first; none where there is no file."""
+    """Return every record in the file, oldest first; none if there is no file."""
     try:
         data = folder.read(name)
     except FileNotFoundError:
@@ -111,14 +111,14 @@ def read_since(folder: Folder, name: str, start: int, end: int) -> tuple[list[di
 
 
 def read_backwards(folder: Folder, name: str) -> Iterator[dict[str, Any]]:
-    """Every record in the file, newest first, reading no more of it than is asked for."""
+    """Yield every record in the file, newest first, reading no more of it than is asked for."""
     for line in lines_backwards(folder, name):
         if (record := _decode(line, folder, name)) is not None:
             yield record
 
 
 def lines_backwards(folder: Folder, name: str) -> Iterator[bytes]:
-    """Every line of the file, last first, reading no more of it than is asked for; none where there is no file."""
+    """Yield every line of the file, last first, reading no more of it than is asked for; none if there is no file."""
     rest: bytes | None = None  # the first line of a chunk, whose beginning is in the chunk before it
     for chunk in folder.chunks_backwards(name, _CHUNK_BYTES):
         rest, *lines = (chunk + (rest or b"")).split(b"\n")

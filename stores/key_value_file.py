@@ -33,7 +33,7 @@ class KeyValueFile:
         return self._cached[1]
 
     def read(self) -> dict[str, KeyValue]:
-        """All entries by key, the one set longest ago first. A damaged file stays where it is until the next write."""
+        """Return all entries by key, the one set longest ago first. A damaged file is left until the next write."""
         with opened(self._folder) as folder:
             before = folder.stamp(NAME)
             is_settled = before is not None and before.is_settled()

@@ -18,18 +18,18 @@ from typing import Protocol
 from chatbot.stores.events import Event
 
 Place = tuple[int, int]
-"""Where a line of the log stands: offset and length in bytes, or whatever an engine's numbers mean."""
+"""Place of a line in the log: offset and length in bytes, or the numbers of another engine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How far which log was read: what a cache keeps to go on from there."""
+    """Position in a particular log: a cache keeps it to continue from there."""
 
     inode: int
     """What tells one log from another that took its place."""
     size: int
     digest: str
-    """Of what stands before the position."""
+    """Digest of the part before the position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Erased:
 
 
 Change = Callable[[bytes, int], "bytes | Erased | None"]
-"""From a line, and the first number of its place, to what is left of it."""
+"""Function from a line, and the first number of its place, to what is left of it."""
 
 
 class Writing(Protocol):
@@ -56,7 +56,7 @@ class Writing(Protocol):
         """Add the event's line and return its place. Everyone may read it now; it is durable after `sync`."""
 
     def release(self) -> None:
-        """Let others write already; only `sync` may follow."""
+        """Release the lock, so that others may write; only `sync` may follow."""
 
     def sync(self) -> None:
         """Return once all lines are durable."""
@@ -109,7 +109,7 @@ class Log(ABC):
 
     @abstractmethod
     def locked(self) -> AbstractContextManager[Writing]:
-        """Be the only one who writes."""
+        """Lock the log for writing."""
 
     def was_written(self) -> bool:
         """Return whether anything was ever written here; a copy that is only read is left unchanged."""

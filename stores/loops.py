@@ -70,7 +70,7 @@ class LoopsLock:
             raise
 
     def release(self) -> None:
-        """Hand the lock to who has waited longest."""
+        """Give the lock to the one who has waited longest."""
         with self._guard:
             while self._waiting:
                 turn = self._waiting.popleft()

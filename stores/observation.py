@@ -97,9 +97,9 @@ class Content(Generic[Many]):
     category: Annotated[Line, Label(), Searched("tags")] = ""
     people: Annotated[Lines[Many], MERGED, Label(), Searched("people")] = NONE
     user_text: Annotated[Text, SAID, Searched("user")] = ""
-    """Of an exchange: what the person said."""
+    """Message of the person, in an exchange."""
     assistant_text: Annotated[Text, SAID, Searched("assistant")] = ""
-    """Of an exchange: what the bot replied."""
+    """Reply of the bot, in an exchange."""
     project: Annotated[Line, Label()] = ""
     metadata: Table = field(default_factory=dict, hash=False)
     source: Line = ""
@@ -170,28 +170,28 @@ class Observation(Content[tuple[str, ...]], Row):
 
     @property
     def standing(self) -> float:
-        """How important it is by now, from 0 to 1."""
+        """Return its importance now, from 0 to 1."""
         return self.importance if self.strength is None else self.strength
 
     @property
     def rank(self) -> float:
-        """How important it is among what is found; see `rank`."""
+        """Return its importance among results; see `rank`."""
         return rank(self.type, self.importance, self.standing)
 
     @property
     def touches(self) -> int:
-        """How often it was used, mentioned or confirmed."""
+        """Return how often it was used, mentioned or confirmed."""
         return self.use_count + self.mention_count + self.confirmed_count
 
     @property
     def touched_at(self) -> datetime:
-        """When it was last written, used, mentioned or confirmed."""
+        """Return when it was last written, used, mentioned or confirmed."""
         others = (self.last_used_at, self.last_mentioned_at, self.last_confirmed_at)
         return max([self.updated_at, *(at for at in others if at is not None)])
 
     @property
     def quiet_since(self) -> datetime:
-        """When it was last touched, superseded or deleted."""
+        """Return when it was last touched, superseded or deleted."""
         return max([self.touched_at, *(at for at in (self.superseded_at, self.deleted_at) if at is not None)])
 
     def text(self) -> str:
@@ -207,7 +207,7 @@ class Observation(Content[tuple[str, ...]], Row):
         return said
 
     def brief(self) -> dict[str, Any]:
-        """Just enough to decide whether to ask for all of it."""
+        """Return just enough to decide whether to read all of it."""
         return {
             "id": self.id,
             "type": self.type,
@@ -248,7 +248,7 @@ class Triple(Row):
 
 
 FIELDS = declared(Observation)
-"""Every field of an observation, by name."""
+"""Return every field of an observation, by name."""
 CONTENT = tuple(declared(Content))
 """Return the fields that a writer gives and may change; all others, except the guard, are set by events."""
 SPOKEN = having(FIELDS, SAID)

@@ -37,7 +37,7 @@ class PluginPoint:
     plural: bool = False
 
     def installed(self) -> dict[str, EntryPoint]:
-        """Every installed plug-in by name, none of them imported."""
+        """Return every installed plug-in by name, without importing any."""
         from importlib.metadata import EntryPoint, entry_points
 
         found = {point.name: point for point in entry_points(group=self.group)}

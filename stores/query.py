@@ -71,7 +71,7 @@ _Time: TypeAlias = Annotated[datetime | None, _one(datetime)]
 
 @dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False, eq=False)
 class Wanted:
-    """Which rows are wanted, whenever they were made: those that fit every field that is set.
+    """Filter of rows, whenever they were made: those that fit every field that is set.
 
     Of several values in one field, any will do. Names, tags, subjects and files are compared without case. A row past
     its time counts as expired, whatever its status says. Raises `InvalidValue` for what rows cannot be filtered by.
@@ -101,7 +101,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter(Wanted):
-    """Which rows are wanted: those `Wanted` that were made `after` a moment, or at it, and `before` another one."""
+    """Filter of rows: those `Wanted` that were made `after` a moment, or at it, and `before` another one."""
 
     after: _Time = None
     before: _Time = None
@@ -177,7 +177,7 @@ class Facet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactFilter:
-    """Which triples are wanted. Texts are compared without case."""
+    """Filter of triples. Texts are compared without case."""
 
     subject: str | None = None
     predicate: str | None = None
@@ -213,7 +213,7 @@ class Corpus(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VectorStats:
-    """Which model made the vectors that are kept, empty where there are none, and how many current rows have one."""
+    """Model of the stored vectors, empty if there are none, and how many current rows have one."""
 
     model: str
     dimension: int

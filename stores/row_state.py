@@ -1,4 +1,4 @@
-"""Where a row stands: what is known of it without reading what it says."""
+"""State of a row: the fields that are known without reading its text."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class SessionRecord:
     store_types: tuple[str, ...]
     created_at: datetime
     used_at: datetime
-    """When something was last added, as far as the index knows."""
+    """Time of the last addition, as far as the index knows."""
     title: str = ""
     parent: str | None = None
     """The session that this one was forked from."""
@@ -43,7 +43,7 @@ class SessionRecord:
     namespace: str = ""
     """The part of memory that it reads and writes, and from which alone it can be opened."""
     principal: str = OWNER
-    """Who began it, and may change it; see `chatbot.stores.access`."""
+    """Principal who began it, and may change it; see `chatbot.stores.access`."""
 
     opening: str = ""
     """Digest of its first exchange, where a client that sends all of a conversation has begun it."""

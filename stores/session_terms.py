@@ -50,11 +50,11 @@ class SessionTerms:
 
     @classmethod
     def of(cls, home: Home | None, root: Path | None = None) -> SessionTerms:
-        """Those of the memory in `home`, in the caches below `root` or the user's; in memory alone for None."""
+        """Open the terms of the memory in `home`, in the caches below `root` or the user's; in memory alone for None."""
         return cls(None if home is None else Cache(home, root))
 
     def look(self, terms: Sequence[str]) -> Looked:
-        """For each session that is known: the version that was read, and how many entries hold each of the terms."""
+        """Return for each known session the version that was read, and how many entries hold each of the terms."""
         if self._cache is None:
             return {
                 session: (version_of(stamp), tuple(counts.get(term, 0) for term in terms))

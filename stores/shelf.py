@@ -44,7 +44,7 @@ class Hands(Protocol):
         """Erase pieces; a missing one is no error."""
 
     def sync(self) -> None:
-        """Return once all that was removed is gone for good."""
+        """Return once all removed pieces are gone permanently."""
 
 
 class Shelf(ABC):
@@ -59,7 +59,7 @@ class Shelf(ABC):
 
     @abstractmethod
     def stamp(self) -> Hashable | None:
-        """Return what changes whenever another list is published, in one cheap call; None where there is no list."""
+        """Return a value that changes whenever another list is published, in one cheap call; None without a list."""
 
     @abstractmethod
     def listed(self) -> Any:

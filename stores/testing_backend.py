@@ -52,7 +52,7 @@ class PlaceContract:
 
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:
-        """Where the place is; not made yet."""
+        """Folder of the place; not created yet."""
         return tmp_path / "memory"
 
     @pytest.fixture

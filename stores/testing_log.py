@@ -71,7 +71,7 @@ class LogContract:
 
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:
-        """Where the log is; not made yet."""
+        """Folder of the log; not created yet."""
         return tmp_path / "memory"
 
     def open(self, folder: Path) -> Log:

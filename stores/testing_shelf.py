@@ -48,7 +48,7 @@ class ShelfContract:
 
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:
-        """Where the shelf is; not made yet."""
+        """Folder of the shelf; not created yet."""
         return tmp_path / "shelf"
 
     @pytest.fixture

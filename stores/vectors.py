@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Vector: TypeAlias = "array[float]"
-"""Of type code `f`: 32-bit floats, which NumPy can look at without copying."""
+"""Vector of type code `f`: 32-bit floats, which NumPy reads without copying."""
 
 _DECIMALS = 6
 _AT_ONCE = 512

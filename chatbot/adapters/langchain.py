@@ -35,11 +35,11 @@ class MemoryHistory(BaseChatMessageHistory):
 
     @property
     def messages(self) -> list[BaseMessage]:  # type: ignore[override]  # an attribute there
-        """Every message, oldest first."""
+        """Return all messages, oldest first."""
         return self._portal.run(self.aget_messages())
 
     async def aget_messages(self) -> list[BaseMessage]:
-        """Every message, oldest first."""
+        """Return all messages, oldest first."""
         items = map(item_of, await (await self._session()).transcript_read_all())
         return messages_from_dict([each["langchain"] for each in items if "langchain" in each])
 

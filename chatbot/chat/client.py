@@ -42,7 +42,7 @@ class ClientRequest:
         return self.options is not None and self.options.is_forced
 
     def own(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
-        """Those of the calls that the client runs."""
+        """Return the calls that the client runs."""
         names = {tool.name for tool in self.tools}
         return [call for call in calls if call.name in names]
 

@@ -98,7 +98,7 @@ class Ledger:
         return bill_of(await self.calls_since(moment))
 
     async def calls_since(self, moment: datetime) -> list[Call]:
-        """Every call from `moment` on, newest first; reads no further back."""
+        """Yield every call from `moment` on, newest first; reads no further back."""
         return await asyncio.to_thread(self._calls_while, lambda call: call.at >= moment)
 
     async def total(self) -> Bill:

@@ -72,7 +72,7 @@ class MemoryBlock:
     listed: tuple[str, ...] = ()
     """Ids of what stands in the text by its title alone."""
     excerpts: tuple[str, ...] = ()
-    """Those of the injected ids of which only the best passages are shown."""
+    """Injected ids of which only the best passages are shown."""
     profile: tuple[str, ...] = ()
     """Ids of the lines of the profile, which stand first."""
 

@@ -56,7 +56,7 @@ class Recalled:
     rows: tuple[Observation, ...] = ()
     record: dict[str, Any] = field(default_factory=dict)
     discreet: MemoryBlock | None = None
-    """The same block without what is private, where it holds any: for providers without consent."""
+    """Same block without private rows, if it holds any: for providers without consent."""
 
     @property
     def text(self) -> str:

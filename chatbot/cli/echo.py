@@ -30,7 +30,7 @@ class Echo:
             self._before = None  # there is no terminal
 
     def on(self) -> None:
-        """Let it be as it was."""
+        """Restore the terminal's former settings."""
         before, self._before = self._before, None
         if before is not None:
             self._set(sys.stdin.fileno(), before)

@@ -26,7 +26,7 @@ def add_page_after(parser: argparse._ActionsContainer) -> None:
 
 
 def reach(args: argparse.Namespace) -> int:
-    """How many have to be found to show the page, and to know whether there is another."""
+    """Return how many must be found to show the page, and to know whether there is another."""
     from chatbot.stores.query import EVERY
 
     return args.page_after + args.limit + 1 if args.limit else EVERY

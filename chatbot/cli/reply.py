@@ -79,7 +79,7 @@ class LiveReply:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave the terminal to someone else for a while."""
+        """Stop drawing while another part uses the terminal."""
         self._flush()
         self._end()
         try:

@@ -84,4 +84,4 @@ class _FileWriter:
         self._file.write(data)
 
     async def drain(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: no output is buffered."""

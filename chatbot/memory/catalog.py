@@ -147,7 +147,7 @@ class SessionCatalog(Closable):
         return self._backend.place_of(session).lease("turn")
 
     async def aclose(self) -> None:
-        """Leave everything tidy."""
+        """Tidy up the catalog's files."""
         await asyncio.to_thread(self._sessions.tidy)
         await asyncio.to_thread(self._backend.close)
 

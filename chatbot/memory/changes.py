@@ -41,7 +41,7 @@ class Clause:
     said: frozenset[str]
     """The terms behind the subject."""
     words: frozenset[str]
-    """All words behind it."""
+    """All words after it."""
     changes: bool
     """Whether it says of itself that something is not as it was."""
     adds: bool

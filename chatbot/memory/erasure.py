@@ -46,7 +46,7 @@ class Erasure:
     """Erased rows and facts that the caller may see, with everything derived from them."""
 
     observations: tuple[Observation, ...] = ()
-    """Those that were named or fit, and then those derived from them."""
+    """Rows that were named or fit, and then those derived from them."""
     derived: int = 0
     """How many of the observations, the last ones, go because they were derived from the others."""
     facts: tuple[Triple, ...] = ()

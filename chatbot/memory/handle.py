@@ -151,7 +151,7 @@ class SessionHandle(Memory, spans=False):
         return await self._keeper(KeyValueStore).kv_delete(self._ref, key)
 
     async def kv_entries(self) -> list[KeyValue]:
-        """All key-value entries, the one set longest ago first."""
+        """Return all key-value entries, the one set longest ago first."""
         self.check("read")
         return await self._keeper(KeyValueStore).kv_entries(self._ref)
 
@@ -178,7 +178,7 @@ class SessionHandle(Memory, spans=False):
         return await self._keeper(TranscriptStore).transcript_read_last(self._ref, n)
 
     async def transcript_read_all(self) -> list[TranscriptEntry]:
-        """Every entry that is still known, archived ones first."""
+        """Return every entry that is still known, archived ones first."""
         self.check("read")
         return await self._keeper(TranscriptStore).transcript_read_all(self._ref)
 
@@ -261,7 +261,7 @@ class SessionHandle(Memory, spans=False):
         return [record for record in await self.records() if "kind" not in record]
 
     async def records(self) -> list[dict[str, Any]]:
-        """Every record, oldest first: of turns, and of what was done beside them."""
+        """Return every record, oldest first: of turns, and of other work."""
         self.check("read")
         return await self._catalog.receipts(self._ref)
 

@@ -40,14 +40,14 @@ class Memory(Profiles, Tasks, Summaries, Reading, People):
     def within(
         self, *, namespace: str | None = None, across: bool | None = None, clearance: Clearance | None = None
     ) -> Memory:
-        """The same memory in another namespace, across all of them, or as seen with less clearance.
+        """Return the same memory in another namespace, across all of them, or with less clearance.
 
         Raises `AccessDenied`: only the owner may leave a namespace.
         """
         return Memory(self._scope().elsewhere(namespace=namespace, across=across, clearance=clearance))
 
     def everywhere(self) -> Memory:
-        """The same memory across all namespaces, where the caller may look there; else as it is."""
+        """Return the same memory across all namespaces if the caller may look there; if not, unchanged."""
         scope = self._scope()
         return Memory(replace(scope, across=may_cross(scope.principal, scope.rights)))
 

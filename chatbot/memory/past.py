@@ -35,7 +35,7 @@ def moment(as_of: datetime | None, known_at: datetime | None, now: datetime) -> 
 
 
 def until(wanted: Filter, at: datetime) -> Filter:
-    """The same filter, for rows that were there at a time."""
+    """Return the same filter for rows that existed at a time."""
     end = at + timedelta.resolution
     return replace(wanted, before=end if wanted.before is None else min(end, wanted.before))
 

@@ -90,7 +90,7 @@ class Profiles(Writing, Scoped):
         return [row for row in rows if row.principal == scope.principal and is_proposable(row) and not is_slot(row)]
 
     async def profile_accept(self, proposal_id: str) -> Remembered:
-        """Let a proposed value hold. Raises `UnknownObservation` where there is no such proposal.
+        """Accept a proposed value. Raises `UnknownObservation` if there is no such proposal.
 
         Raises `MissingRight` without the right to chat: a caller who may only propose accepts nothing.
         """
@@ -128,7 +128,7 @@ class Profiles(Writing, Scoped):
         return [row.id for row in rows]
 
     async def profile_history(self, slot: str) -> list[Line]:
-        """All that a slot ever held, the oldest first, each with its dates. Raises `UnknownObservation`."""
+        """Return all values that a slot had, oldest first, each with its dates. Raises `UnknownObservation`."""
         scope, slot = self._scope(), slot.casefold()
         rows = [row for row in await slot_rows(scope, SENSITIVITIES) if row.metadata.get(SLOT) == slot]
         if not rows:

@@ -62,7 +62,7 @@ class Hit:
     """Parts of the score."""
 
     def index(self) -> dict[str, Any]:
-        """Just enough to decide whether to ask for all of it."""
+        """Return just enough to decide whether to read all of it."""
         return self.observation.brief() | {"score": round(self.score, 4)}
 
 
@@ -378,7 +378,7 @@ class Reading(Scoped):
 
     @takes(Every, _NO_FILTER)
     async def every(self, asked: Every) -> list[Observation]:
-        """All that fits, the one made last first, however many there are; the parameters are those of `Filter`."""
+        """Return all rows that fit, the one made last first, without a limit; the parameters are those of `Filter`."""
         scope = self._scope()
         return await scope.rows(await self._filter(asked), view=scope.view(asked.ask))
 

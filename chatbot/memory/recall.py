@@ -63,7 +63,7 @@ class Recalled:
         return self.row.score
 
     def index(self) -> dict[str, Any]:
-        """Just enough to decide whether to ask for all of it; nothing where the observation was not recalled."""
+        """Return just enough to decide whether to read all of it; nothing if the observation was not recalled."""
         if self.observation is None:
             return {}
         changed_at = self.changed_at and format_time(self.changed_at)

@@ -252,12 +252,12 @@ class Scope:
             await self.untell(sessions, erased, {row.id for row in said if row.mention_count})
 
     def changed(self, operation: str, ids: Sequence[str]) -> None:
-        """Tell that these rows were changed."""
+        """Report that these rows were changed."""
         if ids:
             self._tell("update", operation, ids)
 
     def retrieved(self, operation: str, ids: Iterable[str]) -> None:
-        """Tell that these rows were returned; of none, that nothing was found."""
+        """Report that these rows were returned; with none, that nothing was found."""
         self._tell("retrieve", operation, ids)
 
     def _tell(self, action: Literal["update", "retrieve"], operation: str, ids: Iterable[str]) -> None:

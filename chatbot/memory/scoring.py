@@ -197,7 +197,7 @@ def windowed(
 def scored(
     found: Candidates, profile: Profile, now: datetime, *, unknown: float = 0.0, meaning_weight: float = WEIGHT
 ) -> list[Scored]:
-    """All candidates, best first; of equals, the one created later.
+    """Return all candidates, best first; of equals, the one created later.
 
     Rows that are not among those alike count as alike as `unknown`, at most.
     """

@@ -30,7 +30,7 @@ class SessionFilter:
     limit: int | None = None
     """At most so many, those used last."""
     behind: str | None = None
-    """Only those that come after this session in the list: the next page."""
+    """Id of a session after which the list starts: the next page."""
 
     def fits(self, record: SessionRecord) -> bool:
         """Return whether the metadata fits, which is known without opening the session."""

@@ -184,7 +184,7 @@ async def _stamp(session: SessionHandle) -> str:
 
 
 async def _entries(session: SessionHandle, unread: dict[str, Exception]) -> Sequence[TranscriptEntry] | None:
-    """All that was said; None where that cannot be read: it is being deleted, or damaged, and then is noted."""
+    """Return all entries; None if they cannot be read: the session is being deleted, or is damaged, which is noted."""
     try:
         return await session.transcript_read_all() if session.supports(TranscriptStore) else ()
     except MissingFolder:

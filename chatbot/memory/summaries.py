@@ -81,7 +81,7 @@ class Summaries(Writing):
         return ()
 
     async def _keep_first(self, session: str) -> None:
-        """Where two processes have summed a session up for the first time at once, the summary made first stands."""
+        """Keep the first of two summaries if two processes have made the first one at once."""
         found = await self.session_summaries(session_id=session, ask=SENSITIVITIES)
         if later := sorted(row.id for row in found)[1:]:
             await self.forget(*later)

@@ -188,7 +188,7 @@ class MemorySystem(Closable, Memory):
         principal: str | None = None,
         namespace: str | None = None,
     ) -> MemorySystem:
-        """The same memory, for a caller who may see or do less, in a namespace that this one may enter.
+        """Return the same memory for a caller who may see or do less, in a namespace that this one may enter.
 
         Rows and sessions that they make belong to `principal`; in a user's namespace that is the user. Raises
         `AccessDenied` for what would be more than this one may. It is closed along with this one.
@@ -495,7 +495,7 @@ class MemorySystem(Closable, Memory):
         return await self._erase(record, replace(self._caller, clearance="full"), keep_memory=False)
 
     def unlimited(self) -> MemorySystem:
-        """The same memory seen with full clearance, to delete all of a namespace. It takes `erase`."""
+        """Return the same memory with full clearance, to delete all of a namespace. It takes `erase`."""
         self._caller.check("erase")
         seen = copy(self)
         seen._caller = replace(self._caller, clearance="full")  # noqa: SLF001 - it is one of us
@@ -546,7 +546,7 @@ class MemorySystem(Closable, Memory):
         unless_within: timedelta = timedelta(0),
         whole: bool = False,
     ) -> Report:
-        """Let what is remembered fade, merge and go, as the policy says; what was done, or would be in a dry run.
+        """Fade, merge and erase memories by the policy; return the changes made, or those of a dry run.
 
         Looks at a bounded number of rows and goes on behind them the next time; `whole` takes as many runs as it needs.
         `part` is what of it is wanted. The rows are those of the first of `stores` that keeps observations. Does

@@ -143,7 +143,7 @@ class Tasks(Writing):
         return await self.tasks(surface=STARTUP)
 
     async def _take_up(self, known_id: str, given: dict[str, str]) -> None:
-        """Let what is remembered in the same words be a task to do; an open one takes what is `given` beside it."""
+        """Turn the memory with these words into an open task; if it is one already, update its `given` fields."""
         scope = self._scope()
         [known] = await scope.store.get(scope.acting(SENSITIVITIES), [known_id])
         if known.metadata.get("kind") == KIND and known.metadata.get("status") in OPEN:

@@ -49,7 +49,7 @@ class Erased:
 
 
 async def users_in(memory: MemorySystem) -> list[User]:
-    """Every namespace that holds something, by name; where `memory` is in one itself, those inside of it.
+    """Return every namespace that holds something, by name; within a namespace, those inside it.
 
     Raises `MissingRight` without `curate`, or `AccessDenied` for a caller who is a user.
     """

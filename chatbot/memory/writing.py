@@ -164,7 +164,7 @@ class Writing(Scoped):
         source: str | None = None,
         untell: bool = True,
     ) -> list[str]:
-        """Erase observations, and facts, for good, with what was derived from them; the ids that are gone.
+        """Erase observations and facts permanently, with everything derived from them; return the erased ids.
 
         Either those of these ids, or all of a session, about a person, or from a source: see `Target`. Raises
         `UnknownObservation` where none of the ids exists, and `InvalidValue` unless one way is named. An import does

@@ -74,7 +74,7 @@ class LocalModel(LiteLLMModel):
         return tuple(sorted(options.as_openai().keys() - CallOptions.HARMLESS))
 
     async def json_mode(self) -> JsonMode:
-        """Not at all."""
+        """Return no support: JSON is only asked for in the prompt."""
         return ""
 
     async def price(self) -> Price:

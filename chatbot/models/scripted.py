@@ -49,7 +49,7 @@ class ScriptedModel(Model):
     ) -> None:
         self.name = "scripted"
         self.prompts: list[tuple[Message, ...]] = []
-        """Every prompt that it was given."""
+        """Every prompt so far."""
         self.tools: list[tuple[ToolSpec, ...]] = []
         """The tools offered with each prompt."""
         self.limits: list[int | None] = []

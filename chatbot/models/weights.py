@@ -51,7 +51,7 @@ class Weights:
         return next((Path(place) for place in places), None)
 
     def importable(self) -> None:
-        """Let the package be imported from where `get` put it. Raises `MissingModel` where it is not there."""
+        """Make the package importable from where `get` put it. Raises `MissingModel` if it is not there."""
         if self.folder() is None:
             raise MissingModel(f"the weights of {self.name} are not installed: {self.bring}")
         if find_spec(self.module) is None:

@@ -33,7 +33,7 @@ class Feed(Generic[Item]):
         self._wake()
 
     async def read(self) -> AsyncIterator[Item]:
-        """Every item, from the first on; ends when the feed does."""
+        """Yield every item, from the first on; ends when the feed does."""
         at = 0
         while True:
             while at < len(self._items):

@@ -71,7 +71,7 @@ class House(AsyncResource):
         return int(file.stat().st_mtime) if file.is_file() else 0
 
     async def visit(self, caller: Caller, identity: str | None = None) -> Visit:
-        """Let the caller in to an identity, or to the first that they may know.
+        """Open an identity for the caller, or the first that they may know.
 
         Raises `IdentityError`, in the same words for one that is not there and one that they may not know.
         """

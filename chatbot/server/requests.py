@@ -41,9 +41,9 @@ class Known:
     """Return the hash that identifies a request."""
     at: datetime
     status: int | None = None
-    """None where it was cut off."""
+    """None if it was cut off."""
     made: Mapping[str, str] | None = None
-    """None where its answer cannot be given again."""
+    """None if its answer cannot be given again."""
 
 
 class Requests:
@@ -139,7 +139,7 @@ class Requests:
             self._write_anew(pen)
 
     def _write_anew(self, pen: Pen) -> None:
-        """Leave one line of each request that is known, where it was begun last."""
+        """Keep one line of each known request, at its last beginning."""
         begun = Counter[str]()
         for record in self._all.newest_first():
             begun[str(record.get("key"))] += "at" in record

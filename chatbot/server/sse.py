@@ -135,7 +135,7 @@ class _Waiting:
             self._changed.set()
 
     async def take(self) -> bytes:
-        """Return all that waits, once there is something; empty at the end. A full buffer is sent without a pause."""
+        """Return all waiting items, once there are any; empty at the end. A full buffer is sent without a pause."""
         while not self._events and not self._has_ended:
             self._changed.clear()
             await self._changed.wait()

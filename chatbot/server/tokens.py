@@ -157,7 +157,7 @@ class Tokens:
         return tuple(token for token in self.all() if not (token.has_chosen or token.metrics))
 
     def decide(self, memory: Remembers) -> None:
-        """Let all that are undecided remember, or not. Durable on return."""
+        """Set whether all undecided tokens remember. Durable on return."""
         self._change(
             lambda tokens: tuple(
                 each if each.has_chosen or each.metrics else replace(each, memory=memory, has_chosen=True)

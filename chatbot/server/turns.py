@@ -168,7 +168,7 @@ class TurnStopped(ChatbotError):
 
 
 class Turns(AsyncResource):
-    """All turns under way, the last one of each session by its place."""
+    """Turns under way, the last one of each session by its place."""
 
     def __init__(self) -> None:
         self._running: dict[RunningTurn, tuple[str, str]] = {}

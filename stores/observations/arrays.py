@@ -96,7 +96,7 @@ class Arrays:
         return self.buffer(name)
 
     def all(self) -> dict[str, memoryview]:
-        """All arrays, of which only what was loaded is there yet."""
+        """Return all arrays, of which only the loaded ones are in memory."""
         return {name: self.buffer(name) for name in self._places}
 
     def load_all(self) -> None:

@@ -73,7 +73,7 @@ class Postings:
         return self
 
     def cleanup(self) -> None:
-        """Let go of everything."""
+        """Drop all postings."""
         self._numbers.clear()
         self._terms, self._counts = array("I"), array("I")
         self._runs.clear()
@@ -205,7 +205,7 @@ class _New(base.Segment):  # type: ignore[misc]
         self._rows = count
 
     def doc_count_all(self) -> int:
-        """How many there are."""
+        """Return the number of documents."""
         return self._rows
 
     doc_count = doc_count_all
@@ -224,7 +224,7 @@ class _New(base.Segment):  # type: ignore[misc]
 
 
 class Codec(base.Codec):  # type: ignore[misc]
-    """Of a segment that is made for so many rows, or of one that is there."""
+    """Codec of a segment that is built for so many rows, or of an existing one."""
 
     length_stats = False
 
@@ -246,11 +246,11 @@ class Codec(base.Codec):  # type: ignore[misc]
         return _Fields(self._documents)
 
     def terms_reader(self, storage: object, segment: object) -> _Terms:  # noqa: ARG002
-        """Of the segment that is there."""
+        """Return the terms of the existing segment."""
         return _Terms(self._there())
 
     def per_document_reader(self, storage: object, segment: object) -> _Lengths:  # noqa: ARG002
-        """Of the segment that is there."""
+        """Return the lengths of the existing segment."""
         return _Lengths(self._there())
 
     def _there(self) -> Segment:

@@ -60,7 +60,7 @@ class Plan:
 
 @dataclass(eq=False, slots=True)
 class Written:
-    """A segment on the disk that nobody uses yet. Publish it: until then, nobody else may write."""
+    """Unused segment on the disk. Publish it: until then, nobody else may write."""
 
     segment: Segment
     plan: Plan
@@ -90,7 +90,7 @@ class TextIndex:
 
     @property
     def pending(self) -> int:
-        """How many rows are in memory only."""
+        """Number of rows that are only in memory."""
         return len(self._overlay)
 
     @property
@@ -155,16 +155,16 @@ class TextIndex:
         return self.ranked(query, visible).scores_by_row()
 
     def holders(self, terms: Sequence[str], visible: Visible) -> list[Ints]:
-        """For each of the distinct terms the visible rows that hold it, in whatever field."""
+        """Return for each of the distinct terms the visible rows that hold it, in any field."""
         return ranking.holders(terms, self._totals_of(visible), self._overlay, visible)
 
     def corpus(self, visible: Visible) -> Corpus:
-        """How many rows are visible, and their mean length."""
+        """Return how many rows are visible, and their mean length."""
         totals = self._totals_of(visible)
         return Corpus(totals.count, average_length(totals.lengths, totals.count))
 
     def drop(self, damage: DamagedSegment) -> None:
-        """Let go of a segment that is not what was written, and remove it; or of one that others replaced meanwhile."""
+        """Drop and remove a segment that is not what was written, or that others replaced meanwhile."""
         if self.refresh():
             return
         self._adopt(self._manifest, [segment for segment in self._segments if segment.entry != damage.entry])
@@ -223,11 +223,11 @@ class TextIndex:
             return Written(segment, plan, right.pop_all())
 
     def publish(self, written: Written) -> None:
-        """Let the segment count, here and for others, instead of those that it replaces. If too late, it is dropped."""
+        """Publish the segment, here and for others, instead of those that it replaces. If too late, it is dropped."""
         self.adopt(self.release(written))
 
     def release(self, written: Written) -> Released | None:
-        """Let the segment count for others; may run beside everything else, and is to be followed by `adopt`."""
+        """Publish the segment for others; may run beside everything else, and `adopt` must follow."""
         segment = written.segment
         with written.right, self._kept.alone() as hands:
             disk = manifests.read(self._kept)
@@ -241,7 +241,7 @@ class TextIndex:
         return Released(segment, after, stamp)
 
     def adopt(self, released: Released | None) -> None:
-        """Let a released segment count here as well; none, or one that others replaced meanwhile, changes nothing."""
+        """Use a released segment here as well; none, or one that others replaced meanwhile, changes nothing."""
         if released is not None and released.manifest.generation > self._manifest.generation:
             self._take(released.manifest, released.stamp, {released.segment.entry: released.segment})
 
@@ -299,7 +299,7 @@ class TextIndex:
             self._drop_bad("it is not what was written")
 
     def _drop_bad(self, why: str) -> None:
-        """Unlist and remove what is damaged; nobody will use it, even if that fails."""
+        """Unlist and remove damaged pieces; they are not used again, even if that fails."""
         logger.warning("the index in %s is damaged, and a part of it is built again: %s", self._kept.name, why)
         with suppress(StoreError):
             self._remove_bad()

@@ -506,7 +506,7 @@ class Keeper:
         return self._table.visible(view, statuses).flags
 
     def rest(self) -> bool:
-        """Let go of open files until the next operation; false where one is under way."""
+        """Close open files until the next operation; false if one is under way."""
         if not self._lock.acquire(blocking=False):
             return False
         try:
@@ -743,7 +743,7 @@ class Keeper:
 
     @contextmanager
     def _alone(self) -> Iterator[Writing]:
-        """Be the only one who reads and writes, with the journal sound and read to its end."""
+        """Lock the memory for reading and writing, with the journal sound and read to its end."""
         with self._log.locked() as writing, self._lock:
             writing.mend()
             self._catch_up()

@@ -1,4 +1,4 @@
-"""Which rows carry which label. Of a snapshot's labels, those that are asked for are read, or all if they are many."""
+"""Labels of rows. Of a snapshot's labels, those that are asked for are read, or all if they are many."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Labels:
                 del self._rows[label]
 
     def written(self) -> Written:
-        """All of them."""
+        """Return all labels."""
         ordered = sorted(self.items())
         text_ends = array("I", accumulate(len(label) for label, _ in ordered))
         row_ends = array("I", accumulate(len(rows) for _, rows in ordered))

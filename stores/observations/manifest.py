@@ -56,7 +56,7 @@ def sweep(shelf: Shelf, hands: Hands, manifest: Manifest) -> None:
 
 
 def try_sweep(shelf: Shelf, known: Manifest) -> None:
-    """Remove what is unlisted, where there is anything that is not `known`, unless somebody is just writing."""
+    """Remove unlisted pieces, if any are not `known`, unless another process is writing."""
     try:
         if _unlisted(shelf, known) and (right := shelf.making(wait=False)):
             with right, shelf.alone() as hands:

@@ -84,7 +84,7 @@ class Parts(Generic[P]):
 
     @contextmanager
     def changing(self, *, make: bool = True) -> Iterator[Hands]:
-        """Be the only one who changes parts, with `all` up to date. Raises `MissingFolder` if not to `make` a shelf."""
+        """Lock the parts for changes, with `all` up to date. Raises `MissingFolder` if not to `make` a shelf."""
         if make:
             self._shelf.prepare()
         with self._shelf.alone() as hands:
@@ -110,7 +110,7 @@ class Parts(Generic[P]):
         return kept, taken
 
     def publish(self, hands: Hands, parts: Sequence[P | Packed], *, durable: bool = True) -> None:
-        """Let these count and no others, in this order.
+        """Publish exactly these parts, in this order.
 
         Where it is `durable`, no byte of the others is left on return, and none comes back after a power cut.
         """

@@ -101,7 +101,7 @@ class Totals:
             self._add(1, self._counted[row])
 
     def _hide(self, row: int) -> None:
-        """Let a row count no more as its segment has it."""
+        """Stop counting a row as its segment has it."""
         for seen, segment in zip(self.seen, self.segments, strict=True):
             if segment.covers(row):
                 document = row - segment.start
@@ -149,7 +149,7 @@ class _Found:
         return (self.postings >> 16).astype("i8")
 
     def distinct(self) -> Ints:
-        """For each term, how many rows hold it."""
+        """Return for each term how many rows hold it."""
         return np.bincount((self.owners >> 4)[self.postings & REPEATED == 0], minlength=self.terms)
 
 

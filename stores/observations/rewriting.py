@@ -150,7 +150,7 @@ def _is_count(line: bytes) -> bool:
 
 
 def _told_along(record: Mapping[str, Any], gone: Collection[str]) -> dict[str, Any]:
-    """Of a line that added a row: whose place it took, of what is there still."""
+    """Return the existing rows that the row of a line replaced, by field of the line."""
     along = {name: each for name in ("supersedes", "forgets") if (each := record.get(name)) and each not in gone}
     if compresses := tuple(each for each in record.get("compresses", ()) if each not in gone):
         along["compresses"] = compresses

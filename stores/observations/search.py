@@ -49,7 +49,7 @@ _PAUSE_S = 0.0001
 class Search:
     """Search of the rows' texts. Guarded by its owner's `lock`, except `index_batch`, which takes it when needed.
 
-    `is_replaced` tells whether rows may have been erased for good since they were read.
+    `is_replaced` tells whether rows may have been erased permanently since they were read.
     """
 
     def __init__(
@@ -81,15 +81,15 @@ class Search:
         return self._answered(lambda index: index.ranked(terms, visible, limit=limit, wanted=wanted))
 
     def holders(self, terms: Sequence[str], visible: Visible) -> list[Ints]:
-        """For each term the visible rows that hold it, in whatever field."""
+        """Return for each term the visible rows that hold it, in any field."""
         return self._answered(lambda index: index.holders(terms, visible))
 
     def corpus(self, visible: Visible) -> Corpus:
-        """How many rows are visible, and their mean length."""
+        """Return how many rows are visible, and their mean length."""
         return self._answered(lambda index: index.corpus(visible))
 
     def erase(self, numbers: Collection[int]) -> None:
-        """When this returns, nothing of the texts of these rows is in memory, or in any file of the index."""
+        """Remove the texts of these rows from memory and every file of the index before returning."""
         index = self._index or self._opened()
         self._is_whole = False  # whatever fails, what is still a row is found again
         if not index.is_kept:
@@ -156,7 +156,7 @@ class Search:
             self.index_batch(LEAST_ROWS, 0)
 
     def close(self) -> None:
-        """Let go of everything; what is on the disk stays."""
+        """Close everything; files on the disk stay."""
         if self._index is not None:
             self._index.close()
         self._index = None

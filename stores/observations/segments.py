@@ -209,7 +209,7 @@ class Segment:
             yield each >> 16, each & 0xFFFF
 
     def terms(self) -> list[bytes]:
-        """All terms, in order."""
+        """Return all terms, in order."""
         rest, rests = bytes(self._arrays.whole("rest")), self._whole("rests", "<u4").tolist()
         keys = self._whole("keys", ">u8").tobytes()
         return [

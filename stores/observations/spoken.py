@@ -43,7 +43,7 @@ class SessionPart(Part):
         return len(self.ids)
 
     def counts(self, terms: Sequence[str]) -> Ints:
-        """For each session and term, how many entries hold it. Raises `DamagedSegment`."""
+        """Return for each session and term how many entries hold it. Raises `DamagedSegment`."""
         found = np.zeros((len(self), len(terms)), "i8")
         for number, run in self.segment.runs_of(terms):
             postings = self.segment.postings[run.begin : run.end]
@@ -79,7 +79,7 @@ class Spoken:
             self._parts.publish(hands, [*(part for part in kept if part in self._parts.all), made], durable=False)
 
     def forget(self, is_gone: Callable[[str], bool]) -> None:
-        """When this returns, nothing is left of these sessions in any file."""
+        """Remove these sessions from every file before returning."""
         self._catch_up()
         if self._parts.is_all_there_is() and not any(is_gone(each) for part in self._known for each in part.ids):
             return
@@ -108,7 +108,7 @@ class Spoken:
         }
 
     def _used(self, part: SessionPart, is_wanted: Callable[[str], bool]) -> Ints:
-        """Which sessions of the part are wanted, and in no later part."""
+        """Return which sessions of the part are wanted, and in no later part."""
         return np.array([self._last[each] is part and is_wanted(each) for each in part.ids], bool)
 
     def _catch_up(self) -> None:

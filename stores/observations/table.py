@@ -151,7 +151,7 @@ class Table:
 
     @cached_property
     def expiring(self) -> list[tuple[int, int]]:
-        """When rows expire, with their numbers, soonest first."""
+        """Return when rows expire, with their numbers, soonest first."""
         rows = _numbers("I", self._left.get("expiring", _NO_BYTES))
         return [(self.expires_at[number], number) for number in rows]
 
@@ -177,7 +177,7 @@ class Table:
         return nothing if part is None else json.loads(bytes(part))
 
     def parts(self) -> dict[str, bytes]:
-        """All that is kept in a snapshot, besides `about`."""
+        """Return all parts of a snapshot, besides `about`."""
         labels = self.labels.written()
         return {
             **{name: little(getattr(self, name)).tobytes() for name in COLUMNS},
@@ -316,7 +316,7 @@ class Table:
         self._show(number)
 
     def places(self, number: int) -> list[Place]:
-        """Where the lines of a row stand, the one that added it first."""
+        """Return the places of a row's lines, the one that added it first."""
         return [(self.starts[number], self.lengths[number]), *self.later.get(number, ())]
 
     def note_line(self, number: int, place: Place) -> None:
@@ -338,7 +338,7 @@ class Table:
         self.consolidated_touches[number] = max(0, touches)
 
     def standing(self, number: int) -> float:
-        """How important the row is by now."""
+        """Return the importance of the row now."""
         strength = self.strength[number]
         return self.importance[number] if strength < 0 else strength
 
@@ -350,7 +350,7 @@ class Table:
         return self.classes[self.class_of[number]]
 
     def state(self, number: int) -> RowState:
-        """Where the row stands."""
+        """Return the state of the row."""
         status, guard = self.guard(number)
         expires = self.expires_at[number]
         return RowState(
@@ -369,7 +369,7 @@ class Table:
         return number if number is not None and may_see(self.guard(number)[1], view) else None
 
     def visible(self, view: View, statuses: Sequence[Status] = ("active",)) -> Visible:
-        """Which rows the caller may see, and have one of the statuses at `view.now`."""
+        """Return which rows the caller may see and have one of the statuses at `view.now`."""
         key = (view.clearance, view.sensitivities, view.namespaces, frozenset(statuses))
         mask = self._masks.get(key)
         now = micros(view.now)
@@ -574,7 +574,7 @@ class Table:
         ]
 
     def set_counts(self, number: int, row: Observation) -> None:
-        """How often a row was handed out so far, and when last, and how strong it is."""
+        """Set how often a row was used so far, when last, and its strength."""
         for name in _COUNTS:
             getattr(self, name)[number] = _OF_A_ROW[name](row)
 
@@ -760,7 +760,7 @@ class _Mask:
 
 
 def always(_: int) -> bool:
-    """Every row fits."""
+    """Return True: every row fits."""
     return True
 
 

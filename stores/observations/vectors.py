@@ -57,7 +57,7 @@ class VectorPart(Part):
         return np.frombuffer(self.arrays.whole("values"), "<f4").reshape(-1, self.dimension)
 
     def rows(self, wanted: Ints) -> Rows:
-        """Those that are wanted."""
+        """Return the wanted rows."""
         return self.numbers[wanted], self.digests[wanted], self.values[wanted]
 
 
@@ -87,7 +87,7 @@ class Vectors:
             self._gather()
 
     def check(self, model: str, dimension: int = 0) -> None:
-        """Raise `OtherEmbedder` where what is kept was made by another model, or is of another length."""
+        """Raise `OtherEmbedder` if the stored vectors are of another model or another length."""
         check_model((self.model, self.dimension), model, dimension)
 
     def has(self, number: int, digest: int) -> bool:
@@ -119,7 +119,7 @@ class Vectors:
         self.catch_up()
 
     def erase(self, numbers: Collection[int]) -> None:
-        """When this returns, no vector of these rows is in any file. Needs the journal's lock."""
+        """Remove the vectors of these rows from every file before returning. Needs the journal's lock."""
         gone = np.fromiter(numbers, "i8", len(numbers))
         with suppress(MissingFolder), self._parts.changing(make=False) as hands:
             self.catch_up()

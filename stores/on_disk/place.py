@@ -72,7 +72,7 @@ class FilePlace(Place):
         return exposed([self.folder, *sorted(below(self.folder))])
 
     def close(self) -> None:
-        """Let go of descriptors. More may be opened later."""
+        """Close descriptors. More may be opened later."""
         self._folders.close_all()
 
     def prepare(self) -> None:
@@ -87,7 +87,7 @@ class FilePlace(Place):
 
     @contextmanager
     def alone(self) -> Iterator[Folder]:
-        """Be the only one who changes files of the folder."""
+        """Lock the folder for changes of its files."""
         self.prepare()
         with self._folders.locked(self.folder) as folder:
             yield folder

@@ -157,7 +157,7 @@ class SessionIndex:
         return self._from_folders[1]
 
     def _read_folders(self) -> list[SessionRecord]:
-        """Every session, the one used last at the end, whatever the index says."""
+        """Read every session, the one used last at the end, whatever the index says."""
         state = self._state()
         with opened(self._home) as folder:
             if damage := _damage(folder) if folder.stamp(NAME) else "":

@@ -1,4 +1,4 @@
-"""Where the sessions of an identity are: the one owner of session folders and of `session.json`. Blocking.
+"""Sessions of an identity on disk: the one owner of session folders and of `session.json`. Blocking.
 
 home/sessions.json, home/sessions.journal.jsonl     the index, see `session_index`
 home/sessions/<id>/session.json                     the truth about one session

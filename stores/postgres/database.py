@@ -86,7 +86,7 @@ class Database:
         return database
 
     def leave(self) -> None:
-        """Let go: the last one closes the connections."""
+        """Leave the pool: the last one to leave closes the connections."""
         with self._guard:
             self._users -= 1
             if self._users:

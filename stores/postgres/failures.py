@@ -30,7 +30,7 @@ def is_broken(error: psycopg.Error) -> bool:
 
 
 def unknown_end(error: psycopg.Error, where: str) -> StoreError:
-    """Return the error for a write whose end nobody heard of."""
+    """Return the error for a write with an unknown outcome."""
     return StoreFailed(
         f"{where}: the connection broke while something was written, and it is not known whether it was kept: "
         f"look before you repeat it ({_short(error)})"

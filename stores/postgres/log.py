@@ -157,7 +157,7 @@ class PostgresLog(Log):
         self._generation = _LOST
 
     def forget_lines(self) -> None:
-        """Let go of the lines in memory: they are of another generation."""
+        """Drop the lines in memory: they are of another generation."""
         self._lines.clear()
 
     def _state(self) -> tuple[int, int]:

@@ -108,7 +108,7 @@ class Desk:
 
 
 def warn_redacted(found: Iterable[str]) -> None:
-    """Tell on standard error that secrets were taken out."""
+    """Report on standard error that secrets were removed."""
     if told := ", ".join(found):
         warn(f"SECRETS WERE TAKEN OUT before anything was kept: {told}. What is remembered does not hold them.")
 

@@ -78,7 +78,7 @@ class Candidates:
         return [(name, name, about.get(name, "")) for name in dict.fromkeys((*filter(None, names), *about))]
 
     async def identities(self) -> list[Candidate]:
-        """Every identity."""
+        """Return every identity."""
         return [(name, name, "") for name in list_identities(self._runtime.setup.identities)]
 
 
@@ -137,7 +137,7 @@ class SlashCompleter(Completer):
 
 
 def _fitting(typed: str, candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Those that begin with what is typed, then those that hold it; an id is told by its beginning."""
+    """Return the candidates that begin with the typed text, then those that hold it; an id only by its beginning."""
     typed = typed.casefold()
     candidates = list(candidates)
     first = [each for each in candidates if each[1].casefold().startswith(typed)]

@@ -94,7 +94,7 @@ def _keeps_memory(args: argparse.Namespace) -> bool:
 
 
 def _warn_of(going: Sequence[Erasure], *, keep_memory: bool) -> None:
-    """Say how much is remembered, and what forks still hold."""
+    """Report how much is remembered, and what forks still hold."""
     memories, facts, forks = _counted(going, keep_memory=False)
     if memories or facts:
         what = "stay" if keep_memory else "are deleted too; --keep-memory keeps them"

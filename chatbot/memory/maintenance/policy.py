@@ -26,7 +26,7 @@ Part = Literal["", "consolidation", "compression"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """How long some rows are kept, and how many of them. Days count since a row was last written or used; 0: for ever.
+    """Limits on the age and number of rows. Days count since a row was last written or used; 0: without limit.
 
     Without `types` it is about all types that are not protected. `agent` and `namespace` None stand for all of them.
     """
@@ -67,7 +67,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """All that maintenance goes by; the first rule that covers a row holds. 0 turns a step off."""
+    """Settings of maintenance; the first rule that covers a row applies. 0 turns a step off."""
 
     decay_per_day: float = 0.05
     compression_min_age_days: float = 7

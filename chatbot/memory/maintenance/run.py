@@ -295,7 +295,7 @@ class Run:
         return Deed(kind, row.derived_from, why, by=None if self._dry_run else new_id), event
 
     async def _with_facts(self, ids: Sequence[str]) -> set[str]:
-        """Those that facts were taken from."""
+        """Return the rows from which facts were taken."""
         found: set[str] = set()
         left = frozenset(ids)
         while left:
@@ -334,7 +334,7 @@ class Run:
         self._deeds.append(Deed("erase", ids, why))
 
     async def _sources_among(self, ids: Sequence[str], merged_into: Mapping[str, str]) -> set[str]:
-        """Those that something was made from which is still there, other than the summary that stands for them."""
+        """Return the rows that are sources of existing rows, other than of the summary that replaces them."""
         kept: tuple[Status, ...] = ("active", "superseded", "archived", "compressed")
         needed: set[str] = set()
         after = None

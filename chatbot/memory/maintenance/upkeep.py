@@ -79,7 +79,7 @@ class UpkeepFile:
 
     @asynccontextmanager
     async def claimed(self) -> AsyncIterator[None]:
-        """Be the only one who maintains this memory. Raises `UnderWay` at once where somebody is at it."""
+        """Claim the maintenance of this memory. Raises `UnderWay` at once if another has claimed it."""
         lease = self._place.lease(_LEASE)
         if not await asyncio.to_thread(lease.take):
             raise UnderWay("somebody maintains this memory already")
@@ -91,7 +91,7 @@ class UpkeepFile:
             lease.release()
 
     async def keep(self, part: Part, upkeep: Upkeep) -> None:
-        """Leave it to the next run; one of all is one of each part. Needs the claim."""
+        """Record the state for the next run; that of all is that of each part. Needs the claim."""
         self._kept |= dict.fromkeys((part,) if part else _PARTS, upkeep)
         if self._is_claimed:
             await asyncio.to_thread(self._document.change, lambda _: _written(self._kept), durable=False)

@@ -58,7 +58,7 @@ class Ask:
 
     @cached_property
     def turn(self) -> tuple[Message, ...]:
-        """All that was said since the user's last message, that included."""
+        """Messages since the user's last one, which is included."""
         at = max((at for at, each in enumerate(self.said) if each.role == "user"), default=len(self.said))
         return self.said[at:] if self.answers else self.new
 

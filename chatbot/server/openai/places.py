@@ -37,7 +37,7 @@ class Place:
     """Place in which a request is answered."""
 
     session: SessionHandle | None = None
-    """None: nothing is kept."""
+    """None if nothing is kept."""
     before: tuple[Message, ...] | None = None
     """What came before, as the client sent it or, where nothing is kept, as the session holds it; None: the session's
     own transcript goes on."""

@@ -118,7 +118,7 @@ async def _answered(visit: Visit, ask: Ask, messages: Sequence[Message]) -> Asyn
 
 
 async def begin(visit: Visit, ask: Ask, place: Place, session: SessionHandle, turn: str) -> RunningTurn:
-    """Say it in the session of its place. The session can be found by the whole conversation when the turn is over."""
+    """Start the turn in the session of its place; afterwards the whole conversation identifies the session."""
     client = ClientRequest(
         turn=turn,
         persona=ask.persona,

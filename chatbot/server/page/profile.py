@@ -24,7 +24,7 @@ async def show(request: Request, visit: VisitHere) -> Response:
 
 @router.get("/{slot}")
 async def history(request: Request, visit: VisitHere, slot: Slot) -> Response:
-    """All that a slot held."""
+    """Render all values that a slot had."""
     lines = await visit.memories.profile_history(slot)
     return sheet(request, "profile.html", visit, here="profile", lines=lines, proposals=(), slot=slot)
 

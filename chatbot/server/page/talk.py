@@ -136,13 +136,13 @@ async def _told(session: SessionHandle, entries: list[TranscriptEntry]) -> list[
 
 
 def _from_a_message(entries: list[TranscriptEntry]) -> list[TranscriptEntry]:
-    """Leave out what belongs to a message before these; all of them where no message is among them."""
+    """Drop all that belongs to a message before these; everything if there is no message among them."""
     first = next((number for number, entry in enumerate(entries) if entry.role == USER), 0)
     return entries[first:]
 
 
 def _to_a_message(begin: int, entries: list[TranscriptEntry]) -> tuple[int, list[TranscriptEntry]]:
-    """Leave out the last message, which may not be whole; return where the rest ends, and the rest."""
+    """Drop the last message, which may be incomplete; return where the rest ends, and the rest."""
     last = max((number for number, entry in enumerate(entries) if entry.role == USER), default=0)
     kept = entries[:last] or entries
     return begin + len(kept), kept
