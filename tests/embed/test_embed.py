@@ -172,13 +172,16 @@ def assert_fenced(shown: str, text: str) -> None:
 
 async def test_tools_have_schemas_and_answer_in_text_whatever_a_model_writes(memory: AgentMemory) -> None:
     tools = {each.name: each for each in memory.tools()}
-    assert {"memory_search", "memory_write", "task_add"} <= tools.keys()
+    assert {"memory_search", "memory_write", "memory_more"} <= tools.keys()
     assert tools["memory_search"].schema["function"]["parameters"]["type"] == "object"
     wrote = json.loads(await tools["memory_write"]({"title": "Anna lives in Lisbon"}))
     assert wrote["outcome"] == "added"
     assert json.loads(await tools["memory_search"]('{"query": "Anna"}'))["hits"][0]["id"] == wrote["id"]
     assert "not valid JSON" in await tools["memory_search"]("{")
     assert "there is no observation" in await tools["memory_forget"]({"ids": [wrote["id"][:-4] + "0000"]})
+    added = await tools["memory_more"]({"tool": "task_add", "arguments": {"title": "Call Anna"}})
+    assert "Call Anna" in added
+    assert "Call Anna" in await tools["memory_more"]({"tool": "task_list"})
 
 
 async def test_a_key_names_one_session_whoever_asks_at_once(tmp_path: Path) -> None:
