@@ -99,7 +99,9 @@ def test_a_long_argument_hides_no_other_one(written: dict[str, str]) -> None:
     assert len(shown) < 1_000
 
 
-@pytest.mark.parametrize("written", ["[" * 5_000, "x" * 5_000, json.dumps({str(n): "x" for n in range(5_000)}), "\x1b]0;" * 500])
+@pytest.mark.parametrize(
+    "written", ["[" * 5_000, "x" * 5_000, json.dumps({str(n): "x" for n in range(5_000)}), "\x1b]0;" * 500]
+)
 def test_what_is_no_call_is_shown_in_part(written: str) -> None:
     shown = _shown(ToolCall("c", "files_write", written))
     assert len(shown) < 1_000
