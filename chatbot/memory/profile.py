@@ -25,7 +25,6 @@ from chatbot.memory.profile_lines import (
     all_lines,
     held_by,
     is_proposal,
-    is_slot,
     lines_at,
     moment_lines,
     slot_rows,
