@@ -5,7 +5,7 @@
 # [tool.uv.sources]
 # chatbot-runtime = { path = ".." }
 # ///
-"""What the default recall takes, the local encoder included: CPU for a question, and memory of a process that asks.
+"""Cost of the default recall, the local encoder included: CPU for a question, and memory of the process.
 
     uv run benchmarks/footprint.py --rows 10000
 

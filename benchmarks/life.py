@@ -70,7 +70,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the memory block said of a fact."""
+    """Answer of the memory block about a fact."""
 
     fact: Fact
     is_right: bool
@@ -92,7 +92,7 @@ def facts(half: str) -> list[Fact]:
 
 
 def told(found: list[Fact], others: int) -> list[str]:
-    """What is said over the year, in order: facts in its first half, changes in its second, other talk throughout."""
+    """Return the lines of the year, in order: facts in its first half, changes in its second, other talk throughout."""
     chance = random.Random(4)
     said = [(chance.uniform(0, 0.45), fact.first) for fact in found]
     said += [(chance.uniform(0.55, 0.95), fact.later) for fact in found if fact.later]

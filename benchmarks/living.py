@@ -29,7 +29,7 @@ cache = "{cache}"
 
 @dataclass(frozen=True)
 class Line:
-    """What is said in one turn; with a `suite`, the model has a tool run that suite of tests first."""
+    """Text of one turn; with a `suite`, the model has a tool run that suite of tests first."""
 
     user: str
     reply: str
@@ -51,7 +51,7 @@ class Voice:
         self.model.limits.clear()
 
     async def speak(self) -> AsyncIterator[Delta]:
-        """What the model says, or calls."""
+        """Yield the model's text or tool call."""
         if self._line.suite and not self._called:
             self._called = True
             yield ToolCallDelta(0, uuid4().hex, "run_tests", json.dumps({"suite": self._line.suite}))

@@ -199,7 +199,7 @@ def _line(turn: Turn) -> str:
 
 
 async def _asked(memories: Memory, held: dict[str, list[str]], question: str) -> Answer:
-    """The turns in what is found; those of a summary are those of what it was made of."""
+    """Return the turns in the results; for a summary, those of its sources."""
     rows = [hit.observation for hit in (await memories.recall(question, limit=DEPTH)).hits]
     return [
         tuple(turn for each in (row.id, *row.derived_from) for turn in held.get(each, ()))

@@ -20,7 +20,7 @@ chat. The ways to fill the context:
     full      all that was said, as much as fits into the model's window
     bm25s     what bm25s finds
     oracle    the evidence that the set names
-    ours      the memory block of this product, by default settings but for its size
+    ours      the memory block of this product, by default settings except its size
 
 Each but `none` and `full` is tried with every budget of context tokens. Into the folder `--out` go `answers.jsonl` (the
 context, the prompt, the reply, tokens and cost of each question) and `verdicts.jsonl` (the judge's prompt and reply).
@@ -108,7 +108,7 @@ class Trial:
 
 @dataclass
 class Run:
-    """What was asked and judged so far, in files that are only ever added to."""
+    """Answers and verdicts so far, in files that are only appended to."""
 
     folder: Path
     answers: dict[tuple[str, str, int], dict[str, Any]] = field(default_factory=dict)

@@ -129,7 +129,7 @@ def slots(rows: list[tuple[Labelled, set[str]]], name: str, *, show: bool) -> No
 
 @dataclass(frozen=True)
 class Told:
-    """What a person said, the facts that a model took out of it, and the slots that these should fill."""
+    """Message of a person, the facts that a model extracted from it, and the slots that these should fill."""
 
     said: str
     facts: tuple[str, ...]

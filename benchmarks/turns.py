@@ -5,7 +5,7 @@
 # [tool.uv.sources]
 # chatbot-runtime = { path = ".." }
 # ///
-"""What we add to a turn, beside what LiteLLM adds to a call; and whether the thousandth turn costs what the first did.
+"""Time that we add to a turn, beside what LiteLLM adds to a call, and whether it grows over a thousand turns.
 
     uv run benchmarks/turns.py --rows 10000 --turns 1000
     uv run benchmarks/turns.py --telemetry
@@ -96,7 +96,7 @@ async def timed(work: Callable[[], Awaitable[object]]) -> float:
 
 
 async def overhead(base: str) -> tuple[float, float]:
-    """What LiteLLM adds to a call and to a stream, in milliseconds; medians of calls that take turns."""
+    """Return the milliseconds that LiteLLM adds to a call and to a stream; medians of calls that take turns."""
     os.environ |= {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_MODE": "PRODUCTION"}
     import aiohttp
     import litellm
@@ -158,7 +158,7 @@ async def conversing(
 
 
 async def compare(path: Path, rows: int, turns: int) -> None:
-    """What it costs to be watched."""
+    """Measure the cost of telemetry."""
     texts = Texts()
     parent, child = multiprocessing.Pipe()
     server = multiprocessing.get_context("spawn").Process(target=serve, args=(child,), daemon=True)

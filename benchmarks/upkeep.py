@@ -5,7 +5,7 @@
 # [tool.uv.sources]
 # chatbot-runtime = { path = ".." }
 # ///
-"""What maintenance costs or gains: gold in the memory block, with and without it. No model, no network.
+"""Effect of maintenance on recall: gold in the memory block, with and without it. No model, no network.
 
     uv run benchmarks/upkeep.py locomo10.json
     uv run benchmarks/upkeep.py locomo10.json --questions odd --conversations 2

@@ -152,7 +152,7 @@ class Said:
 
 
 class Script:
-    """What is said in the sessions of a year; the same for the same seed. Statements are those of `talk`, if any."""
+    """Lines of the sessions of a year; the same for the same seed. Statements are those of `talk`, if any."""
 
     def __init__(self, seed: int, talk: Sequence[tuple[str, str]] = ()) -> None:
         self._random = random.Random(seed)
@@ -346,12 +346,12 @@ class Year:
         }
 
     async def _anew(self, memories: Any) -> int:
-        """What an index of the same rows takes that is built at once."""
+        """Return the bytes of an index of the same rows that is built at once."""
         await memories.reindex()
         return self._index_bytes()
 
     async def _is_behind(self, memories: Any, hits: list[Observation | None], subject: str, values: list[str]) -> bool:
-        """Whether the whole history of a fact stands behind what is recalled of it."""
+        """Return whether the recalled row carries the whole history of its fact."""
         row = next(row for row in hits if row is not None and row.subject == subject)
         line = [version.observation.title for version in await memories.history(row.id)]
         return line == [f"The {subject} is {value}" for value in values]
@@ -427,7 +427,7 @@ def print_result(year: Year, result: dict[str, Any]) -> bool:
 
 
 def claims(year: Year, result: dict[str, Any]) -> Iterator[tuple[str, str, bool]]:
-    """What is said of a year, with the figure, and whether it is so."""
+    """Yield each claim about a year, with the figure, and whether it holds."""
     most = year.cap + year.cap // 10
     active = max(active for _, active, *_ in year.growth)
     yield "active rows within the cap and a tenth", f"{active:,} of {most:,}", active <= most

@@ -62,12 +62,12 @@ class ToolUse:
 
 @dataclass(frozen=True, slots=True)
 class MemoryContext:
-    """What memory has to say to some messages. `text` is empty where it has nothing."""
+    """Memory block for some messages. `text` is empty if memory has nothing to add."""
 
     text: str = ""
     """The block: data between marks with a nonce, which no stored text can leave."""
     receipt: Mapping[str, Any] = field(default_factory=dict)
-    """Which memories were considered, with scores, and which were injected or left out, and why."""
+    """Considered memories with scores, and which were injected or left out, and why."""
     recalled: Recalled = field(default_factory=Recalled, repr=False)
 
     @property
@@ -85,7 +85,7 @@ class MemoryContext:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What was kept of a turn, by id. `exchange` is None for small talk and mere repetition."""
+    """Ids of what was kept of a turn. `exchange` is None for small talk and mere repetition."""
 
     exchange: str | None = None
     tools: tuple[str, ...] = ()
@@ -132,7 +132,7 @@ class AgentMemory(Memory, AsyncResource):
         rows: int = 5,
         session: SessionHandle | None = None,
     ) -> MemoryContext:
-        """What is remembered about the user's last messages: at most `rows` memories in `tokens` tokens.
+        """Return the memories about the user's last messages: at most `rows` memories in `tokens` tokens.
 
         Of a `session` that `messages` continue, what the messages show anyway is left out. Writes nothing.
         """
@@ -308,7 +308,7 @@ class Portal:
 
 
 async def _shown_since(session: SessionHandle | None, messages: int) -> datetime | None:
-    """When the first of the last messages was said in the session."""
+    """Time of the first of the last messages in the session."""
     if session is None or not session.supports(TranscriptStore):
         return None
     entries = await session.transcript_read_last(messages)

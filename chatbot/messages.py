@@ -136,7 +136,7 @@ class CallOptions:
 
     @property
     def is_forced(self) -> bool:
-        """Whether the reply must have a given form: JSON, or the call of a tool."""
+        """Return whether the reply must have a given form: JSON, or the call of a tool."""
         return self.response_format is not None or self.tool_choice not in (None, "auto", "none")
 
     def as_openai(self) -> dict[str, Any]:

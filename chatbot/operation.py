@@ -1,4 +1,4 @@
-"""What an operation is: one typed function that names its words, parameters, effect and doors.
+"""Operation: one typed function that names its words, parameters, effect and doors.
 
 The table is `chatbot.operations`. A door binds it: `chatbot.cli.bind` makes verbs of it, `chatbot.server.bind` routes,
 `chatbot.chat.memory_tools` tools for models and MCP clients. Imports nothing heavy: `chatbot memory --help` reads it.
@@ -44,7 +44,7 @@ RankCursor = Annotated[str, "RankCursor"]
 KeyCursor = Annotated[str, "KeyCursor"]
 """The key of the last item of the page before; on the command line how many came before."""
 NameCursor = Annotated[str, "NameCursor"]
-"""The same, where the key is made of a name."""
+"""Key cursor whose key is built from a name."""
 IdCursor = Annotated[str, "IdCursor"]
 """The id that the page before ended with."""
 TimeCursor = Annotated[str, "TimeCursor"]
@@ -75,7 +75,7 @@ class Part(Generic[ItemT]):
     next_cursor: str | None = None
     """What to ask for next; None at the end."""
     end: int | None = None
-    """How many come before the next page, where places are counted."""
+    """Number of items before the next page, for lists counted by place."""
     total: int | None = None
 
 
@@ -104,7 +104,7 @@ LEFT_OUT: Any = object()
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What people are told of a parameter, its bounds, and where a door differs.
+    """Description of a parameter, its bounds, and where a door differs.
 
     A door that is named gives the parameter that name; None hides it there. `brief` is told to models, where the name
     does not say it.
@@ -136,7 +136,7 @@ class Parameter:
 
     @property
     def is_list(self) -> bool:
-        """Whether it takes several values."""
+        """Return whether it takes several values."""
         return get_origin(self.kind) is Sequence
 
     @property
@@ -151,7 +151,7 @@ class Parameter:
 
     @property
     def is_required(self) -> bool:
-        """Whether it has to be given."""
+        """Return whether it is required."""
         return self.default is REQUIRED
 
     def at(self, door: Door) -> str | None:
@@ -207,7 +207,7 @@ class Operation:
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """What it takes, in the order of its signature; fields come last."""
+        """Parameters in the order of the signature; fields come last."""
         return _parameters_of(self.function)
 
     def at(self, door: Door) -> dict[str, Parameter]:
@@ -246,7 +246,7 @@ class Table:
         return self._declared("reads", doors)
 
     def adds(self, **doors: Any) -> Callable[[FunctionT], FunctionT]:
-        """Declare an operation that only adds to what there is."""
+        """Declare an operation that only adds."""
         return self._declared("adds", doors)
 
     def changes(self, **doors: Any) -> Callable[[FunctionT], FunctionT]:

@@ -146,12 +146,12 @@ class Setup:
 
     @property
     def home(self) -> Home:
-        """Where everything is kept that belongs to the identity. Raises `ConfigError` for an invalid address."""
+        """Return the home of the identity, which holds all of it. Raises `ConfigError` for an invalid address."""
         return self._home(self.config, self.identity.name, self.identity.memory)
 
     @property
     def server_home(self) -> Home:
-        """Where tokens and requests are kept, which belong to no identity. Raises `ConfigError`."""
+        """Return the home of tokens and requests, which belong to no identity. Raises `ConfigError`."""
         return self._home(self.settings.combined(), SERVER, self.identities / SERVER)
 
     def _home(self, config: Config, name: str, folder: Path) -> Home:
@@ -403,7 +403,7 @@ class Runtime(AsyncResource):
 
     @property
     def remembers(self) -> bool:
-        """Whether the agent keeps what it is told beyond a session."""
+        """Return whether the agent has a memory beyond a session."""
         try:
             self.check_memories()
         except ConfigError:
@@ -474,12 +474,12 @@ class Runtime(AsyncResource):
     def _tell(self, event: MemoryEvent) -> None:
         self.hooks.tell(event)
 
-    async def discard_unanswered(self, session: SessionHandle | None) -> bool:
-        """Delete a session in which nothing was answered, as after a failed call; False if anything is kept of it."""
+    async def discard_empty(self, session: SessionHandle | None) -> bool:
+        """Delete a session in which nothing was said or remembered; return False where anything is kept of it."""
         if session is None:
             return False
         with suppress(StoreError, SessionError):
-            if await session.transcript_count(("assistant",)):
+            if await session.transcript_count():
                 return False
             await self.leave(session)
             if (await self.memory.deleting(session.id)).ids:

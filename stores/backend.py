@@ -62,7 +62,7 @@ class Pen(Protocol):
 
 
 class Lines(ABC):
-    """Records in order, only ever added to, but for erasure and tidying up."""
+    """Records in order, only appended to, except when erasing and tidying up."""
 
     @abstractmethod
     def alone(self) -> AbstractContextManager[Pen]:

@@ -62,7 +62,7 @@ class Store(Closable):
     configured_as: str = ""
     """The name of the store in the configuration, under which its operations are spans."""
     observer: Observer | None = None
-    """Who is given a span of each operation, set by whoever opens the store."""
+    """Observer that is given a span of each operation, set by the opener of the store."""
 
     @classmethod
     def _guarding(cls, operation: Operation) -> Operation:
@@ -173,7 +173,7 @@ class ObservationStore(Store):
 
     @abstractmethod
     async def commit(self, view: View, events: Sequence[Event]) -> list[Outcome]:
-        """Make the changes that `events.decide` allows, in order; what became of each. Durable on return.
+        """Make the changes that `events.decide` allows, in order; return their outcomes. Durable on return.
 
         A `use` may be durable only when the next change is.
         """

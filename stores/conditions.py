@@ -23,7 +23,7 @@ _JOINED = ("$and", "$or", _NOT)
 
 
 def _is_ordered(value: Any, other: Any) -> bool:
-    """Whether two values can be compared: two numbers or two texts."""
+    """Return whether two values can be compared: two numbers or two texts."""
     if isinstance(value, str) or isinstance(other, str):
         return isinstance(value, str) and isinstance(other, str)
     return all(isinstance(each, int | float) and not isinstance(each, bool) for each in (value, other))
@@ -56,17 +56,17 @@ def tests_of(asked: object) -> Mapping[str, Any] | None:
 
 
 def holds(metadata: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Whether the conditions hold of a row's metadata."""
+    """Return whether a row's metadata meets the conditions."""
     return all(_holds(metadata, name, asked) for name, asked in wanted.items())
 
 
 def passes(value: Any, tests: Mapping[str, Any]) -> bool:
-    """Whether a value that is there passes all of the comparisons."""
+    """Return whether an existing value passes all comparisons."""
     return all(_TESTS[name](value, other) for name, other in tests.items())
 
 
 def takes_missing(tests: Mapping[str, Any]) -> bool:
-    """Whether the comparisons hold where there is no value."""
+    """Return whether the comparisons hold for a missing value."""
     return passes(_MISSING, tests)
 
 

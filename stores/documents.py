@@ -26,6 +26,6 @@ def document_of(row: Observation) -> Document:
 
 _FIELD_OF = {each.name: mark.field for each in FIELDS.values() if (mark := each.mark(Searched))}
 SEARCHED = tuple(_FIELD_OF)
-"""The fields of an observation that a document is made of."""
+"""Fields of an observation that form its document."""
 _INDEXED = tuple(_FIELD_OF.values())
 _searched = attrgetter(*SEARCHED)

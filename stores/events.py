@@ -1,4 +1,4 @@
-"""What can happen to a memory, and what it then means: the fold that every observation store shares.
+"""Events of a memory and their fold into observations, shared by all observation stores.
 
 An event is asked for, `decide` checks it against what is known and says which events are to be kept, and `applied`
 folds a kept event into the observation that it is about. Both are pure. A store calls `decide` while nobody else can
@@ -177,7 +177,7 @@ _written = writer(_DETAILS)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a change. `skipped` says why, and carries the error for a caller who wants it raised."""
+    """Result of a change. `skipped` gives the reason, and carries the error for a caller who wants it raised."""
 
     kind: Literal["added", "updated", "exact_dup", "deleted", "skipped"]
     id: str = ""
@@ -186,7 +186,7 @@ class Outcome:
 
 
 class Known(Protocol):
-    """What `decide` may ask about the state before the change."""
+    """State before the change, as far as `decide` needs it."""
 
     def observation(self, observation_id: str) -> Observation | None:
         """The observation, whatever its status."""
@@ -195,7 +195,7 @@ class Known(Protocol):
         """Where the observation stands; what can be known without reading it."""
 
     def settled(self, observation_id: str, at: datetime, decay_per_day: float) -> tuple[float, int] | None:
-        """What `consolidated` says of an observation that is there, and its touches; None where it stays as it is."""
+        """Return the strength by `consolidated` of an existing row, and its touches; None if it is unchanged."""
 
     def twin(self, row: Observation, view: View) -> Observation | None:
         """The current observation, seen by the writer, that says the same.
@@ -283,7 +283,7 @@ def check_fields(event: Event) -> None:
 
 
 def decide(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
-    """The events to keep for the one that was asked for, and what became of it. Never raises for a refused change."""
+    """Return the events to keep for the requested one, and its outcome. Never raises for a refused change."""
     named = event.row.id if event.row else ""
     try:
         _check_asked(event)
@@ -326,7 +326,7 @@ def _add(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
 
 
 def _mentioned(event: Event, row: Observation, twin: Observation, view: View, known: Known) -> list[Event]:
-    """What happens where `row` says what `twin` does: what goes first is what a kill in between may do without harm."""
+    """Return the events for a `row` that repeats `twin`, ordered so that a kill in between does no harm."""
     supersedes, forgets = (each if each != twin.id else None for each in (event.supersedes, event.forgets))
     leaving = _leaving(replace(event, supersedes=supersedes, forgets=forgets), twin, view, known)
     mention = replace(_alone(event, "mention", twin.id), fields=_merge(twin, row))
@@ -552,7 +552,7 @@ def _check_writable(row: Observation | Triple, view: View) -> None:
 
 
 def _check_new(row: Observation | Triple, view: View) -> None:
-    """Refuse a row in the name of another principal, but for callers who may change what that one wrote."""
+    """Refuse a row in the name of another principal, unless the caller may change that principal's rows."""
     check_may(view, "write")
     check_may(view, "write", row)
 
@@ -595,7 +595,7 @@ def _inheriting(row: Observation, view: View, known: Known, before: Collection[s
 
 
 def _tightening(event: Event, row: Observation, known: Known, before: Observation | None = None) -> list[Event]:
-    """What makes all that was made from `row`, and from that in turn, as strict as it is now; nothing gets looser.
+    """Return the event that makes all rows derived from `row` as strict as it is now; nothing gets looser.
 
     It is written before `row` itself, so that a kill in between leaves nothing that is too loose.
     """
@@ -645,14 +645,14 @@ def as_strict_as(triple: Triple, source: Guard) -> Triple:
 
 
 def may_name(triple: Triple, view: View, known: Known) -> bool:
-    """Whether the caller may know that there is this fact: they may see it, and what it was taken from."""
+    """Return whether the caller may know of this fact: they may see it and its source."""
     source = known.state(triple.source) if triple.source else None
     everything = view.asking_all()
     return may_see(triple, everything) and (source is None or may_see(source.guard, everything))
 
 
 def implied(event: Event) -> list[Event]:
-    """What happens along with an event: an added row takes the place of another one, or of several.
+    """Return the events that come with an event: an added row replaces another one, or several.
 
     It has done so where it was erased since, too: what it stood for does not come back by that.
     """
@@ -668,7 +668,7 @@ def implied(event: Event) -> list[Event]:
 
 
 def strength_in(event: Event, observation_id: str) -> tuple[float, datetime, int]:
-    """What an event of consolidation says of a row: its strength, as of when, with which touches in it.
+    """Return a row's strength in a consolidation event, its time, and the touches it counts.
 
     Raises `InvalidValue` where it says nothing that could be.
     """
@@ -715,7 +715,7 @@ def _line_after(row: Observation, known: Known) -> set[str]:
 
 
 def _merge(twin: Observation, row: Observation) -> dict[str, Any]:
-    """What changes in `twin` when the same is said again: labels are added, and the stricter guard holds."""
+    """Return the fields of `twin` that change on a mention: labels are added, and the stricter guard holds."""
     fields: dict[str, Any] = {}
     for name in _MERGED:
         old = getattr(twin, name)

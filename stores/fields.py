@@ -239,7 +239,7 @@ def fold(name: str) -> str:
 
 
 def is_observation_id(text: str) -> bool:
-    """Whether `text` has the form of an id."""
+    """Return whether `text` has the form of an id."""
     return _ID.fullmatch(text) is not None
 
 
@@ -304,7 +304,7 @@ def words(*known: str) -> Form:
 
 
 def _marks(hint: Any) -> Iterator[object]:
-    """What is said of a field by its annotation: all that is in `Annotated`, and the words of a `Literal`."""
+    """Yield the annotations of a field: all that is in `Annotated`, and the words of a `Literal`."""
     origin = get_origin(hint)
     if origin is Annotated:
         yield from hint.__metadata__

@@ -1,4 +1,4 @@
-"""What an examination of something that is kept finds; `chatbot doctor` prints it, and mends it when asked to."""
+"""Flaws that an examination finds; `chatbot doctor` prints them, and mends them when asked to."""
 
 from __future__ import annotations
 

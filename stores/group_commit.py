@@ -96,7 +96,7 @@ class GroupCommit(Generic[T]):
     def _committed(self, batch: Batch[T]) -> tuple[BaseException | None, bool]:
         try:
             return None, bool(self._commit([item for item, _ in batch])) and self._tidy is not None
-        except BaseException as error:  # noqa: BLE001 - whoever waits shall have it
+        except BaseException as error:  # noqa: BLE001 - it is raised in those who wait
             if not any(done for _, done in batch):
                 logger.warning("what nobody waits for has failed: %s", error)
             return error, False

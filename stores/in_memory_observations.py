@@ -75,7 +75,7 @@ class InMemoryObservations(ObservationStore):
         return alone
 
     async def commit(self, view: View, events: Sequence[Event]) -> list[Outcome]:
-        """See `ObservationStore`."""
+        """Apply the events to the rows in memory, one after the other."""
         outcomes = []
         for event in events:
             kept, outcome = decide(with_time_to_live(event, self.ttl_days), view, self)
@@ -88,7 +88,7 @@ class InMemoryObservations(ObservationStore):
         return outcomes
 
     async def get(self, view: View, ids: Sequence[str]) -> list[Observation]:
-        """See `ObservationStore`."""
+        """Return the visible rows with these ids, in the order asked."""
         current = {row.id: row for row in self._current(view)}
         return self._shown([current[each] for each in ids if each in current], view)
 
@@ -102,7 +102,7 @@ class InMemoryObservations(ObservationStore):
         limit: int = 20,
         after: str | None = None,
     ) -> Page:
-        """See `ObservationStore`."""
+        """Filter and sort all rows, and return one page."""
         limit = page_limit(limit)
         rows = [row for row in self._rows.values() if may_see(row, view) and fits(row, wanted, view.now)]
         if after is not None:
@@ -115,7 +115,7 @@ class InMemoryObservations(ObservationStore):
         return Page(tuple(found), found[-1].id if 0 < limit < len(rows) else None)
 
     async def match(self, view: View, terms: Sequence[str], wanted: Filter, *, limit: int = 200) -> list[Match]:
-        """See `ObservationStore`."""
+        """Rank the rows by the terms, scoring every row anew."""
         rows = self._current(view)
         scores = rank({self._numbers[row.id]: document_of(row) for row in rows}, terms)
         found = [
@@ -128,7 +128,7 @@ class InMemoryObservations(ObservationStore):
         return [Match.of(row, score) for score, _, row in found[: check_limit(limit)]]
 
     async def frequencies(self, view: View, terms: Sequence[str]) -> dict[str, int]:
-        """See `ObservationStore`."""
+        """Count the visible rows that hold each term."""
         held = Counter(
             word
             for row in self._current(view)
@@ -137,19 +137,19 @@ class InMemoryObservations(ObservationStore):
         return {term: held[term] for term in terms if held[term]}
 
     async def corpus(self, view: View) -> Corpus:
-        """See `ObservationStore`."""
+        """Return the number and average length of the visible rows."""
         lengths = [quantized(document_of(row)) for row in self._current(view)]
         totals = [sum(field) for field in zip(*lengths, strict=True)] or [0] * len(FIELDS)
         return Corpus(len(lengths), average_length(totals, len(lengths)))
 
     async def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]:
-        """See `ObservationStore`."""
+        """Score the sessions whose rows hold the terms."""
         rows = [(row.session_id, document_of(row)) for row in self._current(view) if row.session_id]
         held = [(session, {word for words in document.values() for word in words}) for session, document in rows]
         return about([Counter(session for session, words in held if term in words) for term in dict.fromkeys(terms)])
 
     async def neighbours(self, view: View, ids: Sequence[str], *, reach: int = 2) -> dict[str, dict[str, int]]:
-        """See `ObservationStore`."""
+        """Return the rows next to each of these in their session, with their distance."""
         sessions: defaultdict[str, list[str]] = defaultdict(list)
         for row in self._current(view):
             if row.session_id:
@@ -169,7 +169,7 @@ class InMemoryObservations(ObservationStore):
     async def nearest(
         self, view: View, vector: Sequence[float], wanted: Filter, *, model: str, limit: int = 200
     ) -> list[Match]:
-        """See `ObservationStore`."""
+        """Compare the vector with that of every row that fits."""
         check_model(self._model, model)
         limit = check_limit(limit)
         if len(vector) != self._model[1]:
@@ -180,14 +180,14 @@ class InMemoryObservations(ObservationStore):
         return [Match.of(rows[at], cosine) for cosine, at in islice(found, limit)]
 
     async def missing_vectors(self, view: View, *, model: str, limit: int = 100) -> list[Observation]:
-        """See `ObservationStore`."""
+        """Return the visible rows without a current vector, newest first."""
         check_model(self._model, model)
         missing = [row for row in self._current(view) if not self._has_vector(row)]
         missing.sort(key=lambda row: self._numbers[row.id], reverse=True)
         return missing[: check_limit(limit)]
 
     async def put_vectors(self, model: str, vectors: Sequence[tuple[Observation, Sequence[float]]]) -> int:
-        """See `ObservationStore`."""
+        """Store vectors of rows whose text is unchanged, and return how many."""
         dimension = one_dimension(each for _, each in vectors)
         check_model(self._model, model, dimension)
         kept = {
@@ -203,22 +203,22 @@ class InMemoryObservations(ObservationStore):
         return len(kept)
 
     async def forget_vectors(self) -> None:
-        """See `ObservationStore`."""
+        """Drop all vectors and the name of their model."""
         self._model = ("", 0)
         self._vectors.clear()
 
     async def vector_stats(self, view: View) -> VectorStats:
-        """See `ObservationStore`."""
+        """Count the visible rows with and without a vector."""
         rows = self._current(view)
         embedded = sum(map(self._has_vector, rows))
         return VectorStats(*self._model, embedded, len(rows) - embedded)
 
     async def outline(self, view: View, ids: Sequence[str], wanted: Filter) -> list[Match]:
-        """See `ObservationStore`."""
+        """Return a match with a score of 0 for each of these rows that fits."""
         return [Match.of(row, 0.0) for row in await self.get(view, ids) if fits(row, wanted, view.now)]
 
     async def history(self, view: View, observation_id: str) -> list[Version]:
-        """See `ObservationStore`."""
+        """Return the versions of a row and of the rows it replaced."""
         seen = {row.id: row for row in self._rows.values() if may_see(row, view)}
         if observation_id not in seen:
             return []
@@ -235,7 +235,7 @@ class InMemoryObservations(ObservationStore):
         return [version(seen[each], self._events[each], view, sees) for each in line]
 
     async def facets(self, view: View, name: Labelled, *, limit: int = 100) -> list[Facet]:
-        """See `ObservationStore`."""
+        """Count the visible rows by each value of a label."""
         rows: defaultdict[str, list[Observation]] = defaultdict(list)
         for row in self._current(view):
             for value in dict.fromkeys(key_of(name, value) for value in values_of(row, name)):
@@ -248,7 +248,7 @@ class InMemoryObservations(ObservationStore):
         return [facet for *_, facet in sorted(found, key=lambda each: each[:2])[: check_limit(limit)]]
 
     async def facts(self, view: View, wanted: FactFilter, *, limit: int = 100) -> list[Triple]:
-        """See `ObservationStore`."""
+        """Return the facts that fit and whose source the caller may see."""
         sources = self._current(view)
         if view.erasing:  # what hangs on a row that is not current goes too
             sources = [row for row in self._rows.values() if may_see(row, view)]
@@ -261,7 +261,7 @@ class InMemoryObservations(ObservationStore):
         return found[::-1][: check_limit(limit)]
 
     async def resolve(self, view: View, prefix: str, *, limit: int = 5) -> list[str]:
-        """See `ObservationStore`."""
+        """Return the ids of visible rows that begin with the prefix, sorted."""
         found = sorted(row.id for row in self._rows.values() if row.id.startswith(prefix) and may_see(row, view))
         return found[: check_limit(limit)]
 
@@ -274,7 +274,7 @@ class InMemoryObservations(ObservationStore):
         why: str = "",  # noqa: ARG002
         alone: bool = False,
     ) -> list[str]:
-        """See `ObservationStore`."""
+        """Remove rows, and what was derived from them; no journal is written."""
         everything = view.asking_all()
         asked = [each for each in dict.fromkeys(ids) if self._is_seen_or_behind(each, everything)]
         facts = [each for each in dict.fromkeys(ids) if (fact := self.triple(each)) and may_name(fact, view, self)]
@@ -292,7 +292,7 @@ class InMemoryObservations(ObservationStore):
         return seen + facts
 
     async def stats(self, view: View) -> Stats:
-        """See `ObservationStore`."""
+        """Count the visible rows by status, type and visibility, and the facts."""
         seen = [row for row in self._rows.values() if may_see(row, view)]
         return Stats(
             by_status=Counter(status_now(row, view.now) for row in seen),
@@ -302,22 +302,22 @@ class InMemoryObservations(ObservationStore):
         )
 
     def observation(self, observation_id: str) -> Observation | None:
-        """See `chatbot.stores.events.Known`."""
+        """Return a row, whatever its status."""
         return self._rows.get(observation_id)
 
     def state(self, observation_id: str) -> RowState | None:
-        """See `chatbot.stores.events.Known`."""
+        """Return the state of a row, without its text."""
         row = self._rows.get(observation_id)
         return None if row is None else RowState.of(row)
 
     def settled(self, observation_id: str, at: datetime, decay_per_day: float) -> tuple[float, int] | None:
-        """See `chatbot.stores.events.Known`."""
+        """Return the strength and touches of a row after consolidation."""
         row = self._rows[observation_id]
         strength = consolidated(row, at, decay_per_day)
         return None if strength is None else (strength, row.touches)
 
     def twin(self, row: Observation, view: View) -> Observation | None:
-        """See `chatbot.stores.events.Known`."""
+        """Return a current row with the same content, audience and namespace."""
         everything = view.asking_all()
         for other in self._rows.values():
             same = (other.hash, other.agent_id, other.namespace, other.visibility, other.principal)
@@ -330,15 +330,15 @@ class InMemoryObservations(ObservationStore):
         return None
 
     def triple(self, triple_id: str) -> Triple | None:
-        """See `chatbot.stores.events.Known`."""
+        """Return a fact by its id."""
         return self._triples.get(triple_id)
 
     def derived_from(self, observation_id: str) -> list[str]:
-        """See `chatbot.stores.events.Known`."""
+        """Return the ids of the rows that were derived from this one."""
         return [row.id for row in self._rows.values() if observation_id in row.derived_from]
 
     def _is_seen_or_behind(self, observation_id: str, view: View) -> bool:
-        """Whether the caller may see the row; or, where it was erased, a row that was made from it."""
+        """Return whether the caller may see the row or, if it was erased, a row derived from it."""
         row = self._rows.get(observation_id)
         asked = [row] if row else [self._rows[each] for each in self.derived_from(observation_id)]
         return any(may_see(each, view) for each in asked)

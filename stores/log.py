@@ -1,4 +1,4 @@
-"""What an engine for observations implements: an ordered log of events, one line each, and the right to change it.
+"""Contract of an engine for observations: an ordered log of events, one line each, and the right to change it.
 
 Everything else is above it, once for all engines: the fold of events into a table, the gate, ranking, caches, erasure.
 A `Place` tells where a line stands; places grow in the order of the lines. A log may be rewritten, by erasure and by
@@ -34,7 +34,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """What is left of the line that added a row: its number and its id."""
+    """Remains of the line that added a row: its number and its id."""
 
     number: int
     id: str
@@ -50,10 +50,10 @@ class Writing(Protocol):
     """The right to change the log, for as long as nobody else has it."""
 
     def mend(self) -> None:
-        """Make whole, or cut off, what a process that died while it wrote has left at the end."""
+        """Complete or cut off a torn line that a killed process left at the end."""
 
     def append(self, event: Event) -> Place:
-        """Add the event's line; where it stands. Everyone may read it now; it is durable after `sync`."""
+        """Add the event's line and return its place. Everyone may read it now; it is durable after `sync`."""
 
     def release(self) -> None:
         """Let others write already; only `sync` may follow."""
@@ -78,19 +78,19 @@ class Log(ABC):
     @property
     @abstractmethod
     def position(self) -> int:
-        """How many bytes were read, or written by us."""
+        """Number of bytes that were read, or written by us."""
 
     @abstractmethod
     def mark(self) -> Mark:
-        """How far it was read."""
+        """Return how far it was read."""
 
     @abstractmethod
     def resume(self, mark: Mark) -> bool:
-        """Go on from there, if this is the log that the mark is of; whether it is."""
+        """Continue at the mark if it is of this log; return whether it is."""
 
     @abstractmethod
     def is_replaced(self) -> bool:
-        """Whether the log is another one than was read, or lost some of its lines."""
+        """Return whether the log is another one than was read, or lost some of its lines."""
 
     @abstractmethod
     def start_again(self) -> None:
@@ -98,27 +98,27 @@ class Log(ABC):
 
     @abstractmethod
     def read_new(self) -> Iterator[tuple[Place, bytes]]:
-        """The whole lines behind what was read, with their places; each counts as read when the next is asked for."""
+        """Yield the whole lines after what was read, with their places; each counts as read at the next request."""
 
     @abstractmethod
     def event_at(self, place: Place) -> Event:
-        """The event in the line at `place`. Raises a `StoreError` where the line is damaged."""
+        """Return the event in the line at `place`. Raises a `StoreError` where the line is damaged."""
 
     def fetch(self, places: Iterable[Place]) -> None:  # noqa: B027 - for those whose lines are far away
-        """Get ready to be asked for the events at these places."""
+        """Prepare to be asked for the events at these places."""
 
     @abstractmethod
     def locked(self) -> AbstractContextManager[Writing]:
         """Be the only one who writes."""
 
     def was_written(self) -> bool:
-        """Whether anybody has ever written here; a copy that is only read is left as it is."""
+        """Return whether anything was ever written here; a copy that is only read is left unchanged."""
         return True
 
     @abstractmethod
     def rest(self) -> None:
-        """Let go of descriptors until the next use."""
+        """Close descriptors until the next use."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of files and connections."""
+        """Close files and connections."""

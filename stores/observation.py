@@ -1,7 +1,7 @@
-"""What is remembered: an observation, and a triple that says something about it. Values, free of any file format.
+"""Memories: an observation, and a triple that states a fact about it. Values, free of any file format.
 
 Each field is declared here, once: `fields` explains how. An observation is checked when it is made. Texts are
-kept as they come but for what no reader can want: control characters go, and names, titles and other single lines are
+kept as they are, with two exceptions: control characters are removed, and names, titles and other single lines are
 folded to one line. What is too long is refused, never cut.
 """
 
@@ -82,7 +82,7 @@ class NothingSaid(InvalidValue):
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Content(Generic[Many]):
-    """What a row says: what its writer gives and may change. A draft and a change have the same fields."""
+    """Content of a row: what its writer gives and may change. A draft and a change have the same fields."""
 
     __slots__ = ()
 
@@ -116,7 +116,7 @@ class Content(Generic[Many]):
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
 class Row:
-    """What is known of everything remembered: where it is from, whose it is, and who may see it."""
+    """Common fields of all memories: origin, owner, and who may see them."""
 
     __slots__ = ()
 
@@ -217,7 +217,7 @@ class Observation(Content[tuple[str, ...]], Row):
         }
 
     def is_current(self, now: datetime) -> bool:
-        """Whether it is active and not past its time."""
+        """Return whether it is active and not expired."""
         return self.status == "active" and (self.expires_at is None or self.expires_at > now)
 
     def as_json(self) -> dict[str, Any]:
@@ -250,7 +250,7 @@ class Triple(Row):
 FIELDS = declared(Observation)
 """Every field of an observation, by name."""
 CONTENT = tuple(declared(Content))
-"""The fields that a writer gives and may change; all others, but for the guard, are set by what happens to a row."""
+"""Return the fields that a writer gives and may change; all others, except the guard, are set by events."""
 SPOKEN = having(FIELDS, SAID)
 _spoken = attrgetter(*SPOKEN)
 GUARDED = ("visibility", "sensitivity", "min_clearance")

@@ -1,4 +1,4 @@
-"""What can be asked of an observation store, and the shapes of its answers."""
+"""Questions to an observation store, and the shapes of its answers."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ class Stats:
 
 
 class Corpus(NamedTuple):
-    """What relevance is measured against: how many current rows the caller sees, and their mean length in terms."""
+    """Base for relevance: how many current rows the caller sees, and their mean length in terms."""
 
     rows: int
     average_length: float
@@ -231,7 +231,7 @@ def status_now(row: Observation, now: datetime) -> Status:
 
 
 def fits(row: Observation, wanted: Filter, now: datetime) -> bool:
-    """Whether `wanted` lets the row through. The gate is not its business."""
+    """Return whether the row fits `wanted`. The gate is checked elsewhere."""
     return (
         status_now(row, now) in wanted.statuses
         and (not wanted.visibilities or row.visibility in wanted.visibilities)
@@ -260,7 +260,7 @@ def key_of(name: str, value: str) -> str:
 
 
 def fact_fits(fact: Triple, wanted: FactFilter) -> bool:
-    """Whether `wanted` lets the fact through."""
+    """Return whether the fact fits `wanted`."""
     return (
         all(
             asked is None or fold(getattr(fact, name)) == fold(asked)
@@ -290,7 +290,7 @@ def _same(value: object, asked: object) -> bool:
 
 
 def _holds(row: Observation, label: str, asked: str | Sequence[str] | None) -> bool:
-    """Whether the row has one of the values that are asked for, if any are."""
+    """Return whether the row has one of the wanted values, if any are given."""
     if asked is None or asked == ():
         return True
     wanted = {key_of(label, each) for each in ((asked,) if isinstance(asked, str) else asked)}

@@ -67,7 +67,7 @@ class SessionRecord:
             check_text(name, "a store's name")
 
     def is_expired(self, now: datetime) -> bool:
-        """Whether its time to live is over."""
+        """Return whether its time to live is over."""
         return self.expires_at is not None and self.expires_at <= now
 
     def renamed(self, title: str) -> SessionRecord:
@@ -80,7 +80,7 @@ class SessionRecord:
         return replace(self, used_at=max(now, self.used_at))
 
     def is_open_to(self, clearance: Clearance, namespace: str = "") -> bool:
-        """Whether a caller may know of the session: cleared for as much as who began it, and in its namespace."""
+        """Return whether a caller may know of the session: in its namespace, with at least its clearance."""
         return namespace == self.namespace and is_cleared(clearance, self.clearance)
 
     def as_json(self) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class SessionRecord:
 
 
 def is_session_id(text: str) -> bool:
-    """Whether `text` has the form of a session id; nothing else may name a session's folder."""
+    """Return whether `text` has the form of a session id; nothing else may name a session's folder."""
     return _ID.fullmatch(text) is not None
 
 

@@ -85,7 +85,7 @@ class SessionTerms:
             self._try(lambda spoken: spoken.forget(lambda session: session not in sessions))
 
     def _is_there(self) -> bool:
-        """Whether anything was ever kept."""
+        """Return whether anything was ever kept."""
         return self._cache is not None and any((self._cache.folder / name).exists() for name in (NAME, *_FORMER))
 
     def _try(self, work: Callable[[Spoken], T]) -> T | None:

@@ -1,7 +1,7 @@
-"""Where an engine keeps what is made of its log: immutable pieces, and the list of those that count.
+"""Shelf of an engine for what is derived from its log: immutable pieces, and the list of those that count.
 
 Text index, vectors and the index of sessions are pieces on a shelf each: arrays with checksums, written whole and never
-changed. The list names the pieces that count; whoever publishes another one changes what all readers use. A piece that
+changed. The list names the pieces that count; publishing another list changes what all readers use. A piece that
 no list names is left by somebody who was killed, or is about to be published by who has the right of `making`.
 
 All methods block and are safe between threads and processes. Everything may be deleted at any time.

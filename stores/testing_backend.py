@@ -42,7 +42,7 @@ def record(number: int, **fields: Any) -> SessionRecord:
 
 
 class PlaceContract:
-    """What a `Place` promises."""
+    """Tests of the contract of a `Place`."""
 
     opener: ClassVar[str]
     processes: ClassVar[bool] = True
@@ -252,7 +252,7 @@ class PlaceContract:
 
 
 class BackendContract(PlaceContract):
-    """What a `Backend` promises."""
+    """Tests of the contract of a `Backend`."""
 
     def made(self, backend: Backend, *numbers: int, **fields: Any) -> list[SessionRecord]:
         """Sessions that were begun and published."""
@@ -284,7 +284,7 @@ class BackendContract(PlaceContract):
         assert place.sessions.ids() == [session_id(1)]
 
     def test_what_was_begun_and_left_bars_nobody(self, place: Backend, folder: Path) -> None:
-        """Whoever goes on after a killed process makes the same session again."""
+        """A process that continues after a killed one makes the same session again."""
         place.sessions.begin(record(1))
         other = self.again(folder, place)
         self.made(other, 1)

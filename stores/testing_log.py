@@ -64,7 +64,7 @@ def write(log: Log, *events: Event) -> list[Place]:
 
 
 class LogContract:
-    """What a `Log` promises."""
+    """Tests of the contract of a `Log`."""
 
     opener: ClassVar[str]
     erasure: ClassVar[Literal["bytes", "logical"]] = "bytes"

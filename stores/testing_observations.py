@@ -64,7 +64,7 @@ def adding(*rows: Observation) -> list[Event]:
 
 
 class ObservationStoreContract:
-    """What an `ObservationStore` promises."""
+    """Tests of the contract of an `ObservationStore`."""
 
     nearest: ClassVar[Nearest] = "exact"
     erasure: ClassVar[Literal["bytes", "logical"]] = "bytes"
@@ -872,7 +872,7 @@ def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def keeps_vectors(store: ObservationStore) -> bool:
-    """Whether the store keeps the part of the contract that is about vectors."""
+    """Return whether the store implements the part of the contract that is about vectors."""
     return getattr(type(store), "put_vectors", None) is not ObservationStore.put_vectors
 
 
@@ -1008,7 +1008,7 @@ class ObservationMachine(RuleBasedStateMachine):
         raise NotImplementedError
 
     def disturb(self, home: Path) -> None:
-        """What may happen to a store's caches at any time without changing any answer."""
+        """Change the caches as may happen at any time, without changing any answer."""
 
     def __init__(self) -> None:
         super().__init__()

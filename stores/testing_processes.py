@@ -25,7 +25,7 @@ worker.{name}(opened(sys.argv[1], Path(sys.argv[2])), *sys.argv[3:])
 
 
 def opened(opener: str, folder: Path) -> Any:
-    """What the function of that name opens in the folder."""
+    """Return what the function of that name opens in the folder."""
     module, _, name = opener.partition(":")
     return getattr(importlib.import_module(module), name)(folder)
 
@@ -44,7 +44,7 @@ def start(worker: str, opener: str, folder: Path, *arguments: object) -> subproc
 
 
 def lines_of(process: subprocess.Popen[str]) -> list[str]:
-    """What a process that ends by itself printed. Fails where it failed."""
+    """Return the lines printed by a process that ends by itself. Fails if it failed."""
     printed, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, f"a process of the test ended with {process.returncode}"
     return printed.splitlines()

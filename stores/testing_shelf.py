@@ -22,7 +22,7 @@ _SIZE = 20_000
 
 
 def contents(shelf: Shelf) -> dict[str, bytes]:
-    """What all listed pieces hold. The list is one of names."""
+    """Return the content of all listed pieces. The list is one of names."""
     found = {}
     for name in shelf.listed() or ():
         with shelf.opened(name) as piece:
@@ -41,7 +41,7 @@ def publish(shelf: Shelf, **pieces: bytes) -> None:
 
 
 class ShelfContract:
-    """What a `Shelf` promises."""
+    """Tests of the contract of a `Shelf`."""
 
     opener: ClassVar[str]
     erasure: ClassVar[Literal["bytes", "logical"]] = "bytes"

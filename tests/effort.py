@@ -16,9 +16,9 @@ settings.register_profile("usual", deadline=None, max_examples=100 // _SHARE)
 settings.register_profile("nightly", deadline=None, max_examples=100)
 
 
-def rounds(nightly: int) -> int:
-    """How many rounds to play, of so many at night."""
-    return nightly if NIGHTLY else max(nightly // _SHARE, 1)
+def rounds(nightly: int, *, least: int = 1) -> int:
+    """How many rounds to play, of so many at night, and no fewer than `least`."""
+    return nightly if NIGHTLY else max(nightly // _SHARE, least)
 
 
 def examples(nightly: int) -> int:

@@ -40,6 +40,7 @@ def running() -> Iterator[str]:
     yield url
     Database.close_all()
     del os.environ[SERVER]
+    _place(".lock").unlink(missing_ok=True)
 
 
 def address(folder: Path) -> Address:
@@ -82,6 +83,12 @@ def owner_url() -> str:
     return os.environ[SERVER].replace(f"//{ROLE}@", "//postgres@")
 
 
+def _place(suffix: str = "") -> Path:
+    """Where the server of this run is, which its own user must reach; the same for all workers."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+    return Path(tempfile.gettempdir(), f"chatbot-postgres-{run}{suffix}")
+
+
 def _started() -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # no XDG_RUNTIME_DIR
@@ -109,8 +116,7 @@ def _prepared(owner: str) -> str:
 
 class _one_at_a_time:  # noqa: N801 - a context manager
     def __enter__(self) -> None:
-        run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
-        self._file = Path(tempfile.gettempdir(), f"chatbot-postgres-{run}.lock").open("w")
+        self._file = _place(".lock").open("w")
         fcntl.flock(self._file, fcntl.LOCK_EX)
 
     def __exit__(self, *_: object) -> None:

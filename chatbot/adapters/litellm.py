@@ -1,6 +1,6 @@
 """LiteLLM: a callback that adds what is remembered to each `acompletion`, and keeps what is worth keeping.
 
-    litellm.callbacks = [MemoryCallback(memory)]
+    litellm.callbacks = [MemoryCallback(memory)]    # once a process: LiteLLM ignores a second one of the same class
     await litellm.acompletion(model="gpt-5", messages=[...], user="ada")    # each argument by its name
 
 `import litellm` asks the network for a table of prices unless LITELLM_LOCAL_MODEL_COST_MAP=True is set before it, and
@@ -87,6 +87,6 @@ class MemoryCallback(CustomLogger):
 
 
 def _is_told(messages: list[dict[str, Any]]) -> bool:
-    """Whether the last question has its block already, as in the rounds of a tool loop."""
+    """Return whether the last question has its block already, as in the rounds of a tool loop."""
     asked = [text_of(each.get("content")) for each in messages if each.get("role") == "user"]
     return len(asked) > 1 and is_block(asked[-2])

@@ -78,7 +78,7 @@ async def _call(tool: MemoryTool, **arguments: Any) -> str:
 
 
 def _prompts(message: ModelMessage) -> list[str]:
-    """What the user said in a message, without blocks."""
+    """Return the user's texts in a message, without blocks."""
     return [text_of(part.content) for part in message.parts if isinstance(part, UserPromptPart) and not _is_ours(part)]
 
 

@@ -61,7 +61,7 @@ class Activity:
 
     @property
     def since(self) -> datetime:
-        """When the first day begins."""
+        """Start of the first day."""
         return datetime.combine(self._since, datetime.min.time(), UTC)
 
     def day(self, moment: datetime) -> Day | None:

@@ -88,7 +88,7 @@ class Calls:
         self._report = report
         self._withheld: list[str] = []
         self._observer = present_observer()
-        """Set where the work began: whoever reads a stream may do so elsewhere."""
+        """Observer where the work began: a stream may be read elsewhere."""
 
     async def room(self, reply_tokens: int | None = None) -> int:
         """Return how many tokens a prompt may take beside the longest reply."""

@@ -1,4 +1,4 @@
-"""What a client of the server brings to one turn beside the words of its user: its own history, tools and wishes.
+"""Request of a client of the server for one turn, beside the user's words: its own history, tools and options.
 
 What stands in the transcript comes from the user and the model alone: history that a client sends is shown to the model
 for one turn, and kept nowhere.
@@ -14,7 +14,7 @@ from chatbot.messages import CallOptions, Message, ToolCall, ToolSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientRequest:
-    """How a client wants one turn to be taken. The default is as if there were none."""
+    """Options of a client for one turn. The default has no effect."""
 
     turn: str = ""
     """The turn's id, a UUIDv7, where the client is told of it before it begins."""
@@ -27,7 +27,7 @@ class ClientRequest:
     answers: tuple[Message, ...] = ()
     """Answers of the client's tools: the turn goes on from where the model called them."""
     sent: tuple[Message, ...] = ()
-    """With answers: all of the turn as the client has it, for a session that does not hold its beginning."""
+    """Whole turn as the client has it, with answers, for a session that does not hold its beginning."""
     tools: tuple[ToolSpec, ...] = ()
     """Tools that the client runs; of two with the same name the client's is offered."""
     options: CallOptions | None = None
@@ -38,7 +38,7 @@ class ClientRequest:
 
     @property
     def is_forced(self) -> bool:
-        """Whether the reply must have a form in which nothing of ours may turn up."""
+        """Return whether the reply must have a form in which nothing of ours may appear."""
         return self.options is not None and self.options.is_forced
 
     def own(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
@@ -47,7 +47,7 @@ class ClientRequest:
         return [call for call in calls if call.name in names]
 
     def dialogue(self, said: Sequence[Message]) -> list[Message]:
-        """What the model is shown: the client's history, then what is said, with the images of the last message."""
+        """Return the messages for the model: the client's history, then these, with the last message's images."""
         messages = [*(self.history or ()), *said]
         if self.asked is not None and self.asked.parts:
             at = max((at for at, message in enumerate(messages) if message.role == "user"), default=None)

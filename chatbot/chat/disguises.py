@@ -65,7 +65,7 @@ _ESCAPE = re.compile(r"\\u\{?([0-9a-fA-F]{4})\}?|\\x([0-9a-fA-F]{2})")
 
 
 def visible(text: str) -> str:
-    """`text` without what nobody can see: zero-width, direction, tag and filler characters, hidden selectors."""
+    """Return `text` without invisible characters: zero-width, direction, tag and filler ones, hidden selectors."""
     if text.isascii() and not _CONTROL.search(text):
         return text
     wanted = {found.start() for found in _WANTED.finditer(text)}

@@ -53,7 +53,7 @@ class PromptSubmit:
     said: tuple[str, ...]
     """The user's last messages; the one to be answered is the last."""
     since: datetime | None
-    """When the first entry was written that the window shows."""
+    """Time of the first entry that the window shows."""
     most_tokens: int
     """Tokens that the model's window leaves for memory."""
     dry_run: bool
@@ -94,7 +94,7 @@ class TurnEnd:
     session: SessionHandle
     turn: str
     at: datetime
-    """When the user's entry was written."""
+    """Time of the user's entry."""
     text: str
     reply: str
     tools: tuple[ToolResult, ...]
@@ -118,7 +118,7 @@ class SessionEnd:
     topic: ClassVar[str] = SESSION_END
     session: SessionHandle
     began: datetime
-    """When its first turn in this process began."""
+    """Start of its first turn in this process."""
     at: datetime
 
 

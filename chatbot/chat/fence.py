@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 _ANGLES = "＜＞﹤﹥˂˃ᐸᐳ‹›❮❯⟨⟩〈〉"
 _ESCAPED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"} | {sign: f"&#x{ord(sign):x};" for sign in _ANGLES})
-"""As in HTML, with the signs that a model may read as angle brackets."""
+"""Escapes as in HTML, with the signs that a model may read as angle brackets."""
 
 
 def barred(label: str, text: str) -> str:

@@ -30,7 +30,7 @@ _TRIES = 4
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What was cut: its name, and its tokens before and after."""
+    """Part that was cut: its name, and its tokens before and after."""
 
     what: str
     tokens: int

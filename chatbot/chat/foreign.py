@@ -30,7 +30,7 @@ def text_of(content: object) -> str:
 
 
 def is_block(text: str) -> bool:
-    """Whether a message is nothing but a memory block."""
+    """Return whether a message is only a memory block."""
     return text.startswith(INTRODUCTION)
 
 
@@ -43,7 +43,7 @@ def entry_of(item: Mapping[str, Any]) -> TranscriptEntry:
 
 
 def item_of(entry: TranscriptEntry) -> dict[str, Any]:
-    """The message that an entry was made of."""
+    """Return the message from which an entry was made."""
     if entry.role != ITEM:
         return {"role": entry.role, "content": entry.content}
     try:

@@ -1,6 +1,6 @@
 """Judge each row before a model sees it, and the descriptions of tools from other servers.
 
-Memory is untrusted: whoever could write into it may have written an instruction. The governor is a net. It asks the
+Memory is untrusted: anyone who could write to it may have written an instruction. The governor is a net. It asks the
 gate again, takes away what is invisible and what speaks in another's name, and drops rows that read like instructions.
 What slips through is still only data: the wall is the fence of the memory block, and the role in which it is sent.
 """

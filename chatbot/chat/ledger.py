@@ -31,12 +31,12 @@ NAME = "usage.jsonl"
 _LINES = "usage"
 _RESERVATIONS = "reservations.json"
 _LAPSES_AFTER = timedelta(hours=1)
-"""A reservation that nobody settled, for its process died, counts that long: longer than any call takes."""
+"""Seconds that a dead process's unsettled reservation counts: longer than any call takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """What a call may take at most."""
+    """Upper limit of what a call may use."""
 
     tokens: int = 0
     cost_usd: float = 0.0
@@ -51,7 +51,7 @@ class Reservation:
 
 
 Decide = Callable[[Bill, Bill], Amount]
-"""From what is spent of the day and of the session, reservations included, to what to reserve; raises to refuse."""
+"""Decision from the spending of the day and the session, reservations included, to the amount; raises to refuse."""
 
 
 class Ledger:
@@ -106,7 +106,7 @@ class Ledger:
         return bill_of(await asyncio.to_thread(self._calls_while, lambda _: True))
 
     async def by_session(self) -> Mapping[str, Bill]:
-        """What each session has cost, by its id; what was spent for none stands under "".
+        """Return the bill of each session by its id; spending without a session is under "".
 
         Reads, after the first time, only what was added since.
         """
@@ -161,7 +161,7 @@ class Ledger:
         self._reservations.change(without, durable=False)
 
     def _parsed(self, data: bytes | None) -> list[dict[str, Any]]:
-        """Every reservation. Raises `DamagedFile`: calls that nobody knows of could pass a limit together."""
+        """Read every reservation. Raises `DamagedFile`: unknown calls could exceed a limit together."""
         try:
             return [] if data is None else _reservations_in(data)
         except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -49,7 +49,7 @@ LONGEST_ANSWER = 16_000
 LONGEST_TEXT = 6_000
 """Characters of one text in an answer."""
 _LONGEST_OLD = 300
-"""How much of a value that was changed a history shows."""
+"""Number of characters of a changed value that a history shows."""
 _MOST_FACTS = 20
 """Facts of one person in an answer."""
 MORE = "more"
@@ -432,7 +432,7 @@ def shortened(text: str, limit: int = LONGEST_TEXT) -> str:
 
 
 def in_full(row: Observation) -> Answer:
-    """An observation with all that it says, but for what is empty."""
+    """Return all fields of an observation except those that are empty."""
     said: Answer = {
         "id": row.id,
         "type": row.type,

@@ -26,9 +26,9 @@ class Receipt:
     agent: str
     model: str
     at: datetime
-    """When the user's entry was written, by which its receipt is found."""
+    """Time of the user's entry, by which its receipt is found."""
     resumed_at: datetime | None = None
-    """When a client's tools had answered, and a turn went on that had ended with their calls."""
+    """Time at which a client's tool results continued a turn that had ended with their calls."""
     finish: Finish = "stop"
     reply: str = ""
     """The reply; the transcript holds it, so the line on the disk leaves it out."""

@@ -1,6 +1,7 @@
 """Titles of sessions: by rule, from the user's first message, or by the model.
 
 The rule takes the first sentence that says something: greetings, quotations, code and headings' marks are passed over.
+Where there is only a greeting, the title is whom or what it greets.
 """
 
 from __future__ import annotations
@@ -25,14 +26,15 @@ _HAIL = (
 _COURTESY = (
     r"how are you(?: doing)?(?: today)?|how do you do|what's up|nice to meet you|i hope you are well|thanks?(?: you)?"
 )
-_COMPANY = (
-    r"there|all|everyone|again|team|folks|mate|buddy|pal|guys|(?:my )?(?:friend|dear|bot|chatbot)s?(?=\s*(?:[,.!?]|$))"
-)
+_ANYBODY = r"there|all|everyone|again"
+_COMPANY = rf"{_ANYBODY}|team|folks|mate|buddy|pal|guys|(?:my )?(?:friend|dear|bot|chatbot)s?(?=\s*(?:[,.!?]|$))"
+_PAUSE = r"[\s,.!?;:…–—。，！？、-]*"
 _GREETING = re.compile(
     rf"(?:(?:{_HAIL})(?!\w)(?:,?\s+(?:{_COMPANY})(?!\w))*(?:,?\s+(?-i:[A-Z]\w+)(?=\s*[,.!?;:–—-]|\s*$))?"
-    rf"|(?:{_COURTESY})(?!\w))[\s,.!?;:…–—。，！？、-]*",
+    rf"|(?:{_COURTESY})(?!\w)){_PAUSE}",
     re.IGNORECASE,
 )
+_MERE_HAIL = re.compile(rf"(?:{_HAIL})(?!\w)(?:,?\s+(?:{_ANYBODY})(?!\w))*{_PAUSE}", re.IGNORECASE)
 _QUOTES = "\"'“”„«»‘’`*_# "
 
 
@@ -40,13 +42,14 @@ def title_of(text: str) -> str:
     """Return a title for a conversation that begins with `text`, on one line, at most 60 characters long."""
     lines = [line for line in _CODE.sub("\n", text).split("\n") if not line.lstrip().startswith(">")]
     sentences = [_MARKS.sub("", part) for part in _SENTENCE.split("\n".join(lines))]
-    told = (_without_greeting(" ".join(sentence.split())) for sentence in sentences)
-    return _cut(next(filter(_says_something, told), "") or " ".join(text.split()))
+    told = (_without(_GREETING, " ".join(sentence.split())) for sentence in sentences)
+    whole = " ".join(text.split())
+    return _cut(next(filter(_says_something, [*told, _without(_MERE_HAIL, whole)]), whole))
 
 
 def is_greeting(text: str) -> bool:
     """Return whether a text only greets, so that a later one makes a better title."""
-    return not _says_something(_without_greeting(" ".join(text.split())))
+    return not _says_something(_without(_GREETING, " ".join(text.split())))
 
 
 def title_request(text: str, reply: str) -> list[Message]:
@@ -66,8 +69,8 @@ def title_in(answer: str) -> str:
     return _cut(re.sub(r"^\s*title\s*:\s*", "", line.strip(_QUOTES), flags=re.IGNORECASE).strip(_QUOTES).rstrip("."))
 
 
-def _without_greeting(sentence: str) -> str:
-    while found := _GREETING.match(sentence):
+def _without(greeting: re.Pattern[str], sentence: str) -> str:
+    while found := greeting.match(sentence):
         sentence = sentence[found.end() :]
     return sentence
 

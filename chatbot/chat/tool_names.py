@@ -1,4 +1,4 @@
-"""Which tools work on memory, by their names."""
+"""Names of the tools that work on memory."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ MORE_TOOLS = "memory_more"
 
 
 def is_memory_tool(name: str) -> bool:
-    """Whether a tool of that name works on memory: one of ours, also as another server offers it under a prefix."""
+    """Return whether a tool works on memory: one of ours, also under the prefix of another server."""
     return any(_ends_with(name.lower(), tool) for tool in (*OPERATIONS.tools(), MORE_TOOLS))
 
 
 def is_own_memory_tool(name: str) -> bool:
-    """Whether it is one of ours, by its own name."""
+    """Return whether it is one of ours, by its own name."""
     return is_memory_tool(name) and "__" not in name
 
 

@@ -92,7 +92,7 @@ class Rules:
     budget: BudgetSettings
     max_output_tokens: int
     candidates: int = 50
-    """How many memories a reranker ranks."""
+    """Number of memories that a reranker ranks."""
 
 
 @dataclass(slots=True)
@@ -205,12 +205,12 @@ class Turn:
 
     @property
     def _text(self) -> str:
-        """What the user said, with the names of attachments: for memory and hooks."""
+        """User's text with the names of attachments: for memory and hooks."""
         return readable(self._entry)
 
     @property
     def _typed(self) -> str:
-        """What the user said; the names of attachments where that is all. It is what titles are made of."""
+        """User's text, for titles; the names of attachments if there is no text."""
         return split(self._entry)[0] or self._text
 
     async def run(self) -> Receipt:
@@ -594,7 +594,7 @@ class Turn:
         """Give the session that title, unless it got another one meanwhile."""
         if self._session is not None and title:
             await self._session.entitle(title, instead_of=self._session.record.title)
-            self._window.greeting = title if is_greeting(title) else ""
+            self._window.greeting = title if is_greeting(self._typed) else ""
             if self._session.record.title == title:  # it got no other one meanwhile
                 self._receipt.title = title
 
@@ -624,7 +624,7 @@ class Turn:
 
 
 def _asked_about(result: ToolResult) -> dict[str, str]:
-    """What the user was asked to allow, and the answer."""
+    """Return the arguments that the user was asked to allow, and the answer."""
     if result.asked is None:
         return {}
     arguments = redact(result.call.arguments)[0]

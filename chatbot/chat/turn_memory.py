@@ -45,7 +45,7 @@ _LASTING: tuple[Type, ...] = ("decision", "preference", "identity")
 _CLOSE = 2
 """Rows that answer best, whose lines of the profile come along."""
 _CONSIDERED = 30
-"""How many of the rows that were considered a receipt lists."""
+"""Number of considered rows that a receipt lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +235,7 @@ class TurnMemory:
         return Recalled(block, shown, record, discreet)
 
     async def _recollection(self, said: Sequence[str], limit: int, exclude: Collection[str]) -> Recollection:
-        """What is recalled about a message, with the private exchanges of health, of who has told of any."""
+        """Recall memories about a message; with private exchanges if the user has told of their health."""
         found = await self._memory.recall(said, limit=limit, exclude=exclude)
         if all(line.sensitivity == "public" for line in await self._memory.profile()):
             return found

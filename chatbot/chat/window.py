@@ -19,7 +19,7 @@ class Window:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.since: datetime | None = None
-        """When the first entry shown was written; what is older was left out."""
+        """Time of the first entry shown; older ones were left out."""
         self.greeting = ""
         """The title that this conversation made from a greeting, until a better one can be made."""
 

@@ -30,6 +30,7 @@ async def run(args: argparse.Namespace) -> Exit:
     end_in_order()
     async with Runtime(options_of(args)) as runtime:
         runtime.warm()
+        await runtime.model.check()  # what is sure to fail leaves no session behind
         session = await chosen_session(runtime, args)
         if not args.json and (warning := runtime.warning(session)):
             warn(warning)
@@ -39,7 +40,7 @@ async def run(args: argparse.Namespace) -> Exit:
             receipt = await until_interrupted(runtime.chat(session).turn(text, printer, attachments=files))
         except (ChatbotError, StoreError):
             if is_new_session(args):
-                await runtime.discard_unanswered(session)
+                await runtime.discard_empty(session)
             raise
         finally:
             if printer.has_written:

@@ -38,7 +38,7 @@ _TYPES: tuple[tuple[Any, Any, str], ...] = (
     (kinds.Metadata, pair, "KEY=VALUE"),
 )
 _FEW = 5
-"""How many words argparse lists as choices; one of more is checked later, and told what it may mean."""
+"""Most words that argparse lists as choices; longer lists are checked later, with a suggestion."""
 _MORE = {
     kinds.Id: ", or its beginning",
     kinds.FactId: ", or its beginning",

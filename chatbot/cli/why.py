@@ -90,7 +90,7 @@ async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
 
 
 def _read_of(attachment: dict[str, Any]) -> str:
-    """How much of an attachment was read, and what was taken out."""
+    """Describe how much of an attachment was read, and what was removed."""
     read = f" · {attachment['characters']:,} characters" if "characters" in attachment else ""
     redacted = f" · redacted: {', '.join(attachment['redacted'])}" if attachment.get("redacted") else ""
     return read + redacted

@@ -73,7 +73,7 @@ class Hook(ABC):
     """Lower ones run first; equal ones in the order of their names."""
     timeout_s: ClassVar[float] = 10.0
     background: ClassVar[bool] = False
-    """True for a hook that nobody waits for: it runs after the others, one event of a session after another."""
+    """True for a hook that runs in the background, after the others, one event of a session after another."""
     enabled: ClassVar[bool] = True
     """Whether it is on by default; a plug-in is off until `[hooks.<name>]` names it."""
 

@@ -38,7 +38,7 @@ WINDOWS_S: Mapping[Scale, float] = {"immediate": 300.0, "task": 1_800.0, "sessio
 """Reach of each scale in seconds; `project` has no end."""
 PLACES: Mapping[Scale, int] = {"immediate": 1, "task": 2, "session": 1, "project": 1}
 MARGIN = 0.02
-"""How much more a row may score and still give up its place, on the scale from 0 to 1."""
+"""Largest lead in score, from 0 to 1, at which a row still gives up its place."""
 
 Places = Annotated[tuple[int, ...], Meta(min_length=4, max_length=4)]
 

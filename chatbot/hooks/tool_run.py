@@ -130,7 +130,7 @@ class ToolRun:
 
     @property
     def outcome(self) -> str:
-        """How it ended, where it says so: the counts of a test report, an exit code, or that it failed."""
+        """Return how it ended, if it says so: the counts of a test report, an exit code, or failure."""
         counted = next(filter(None, map(_COUNT.findall, reversed(self.output.splitlines()))), [])
         if not counted and (code := _EXIT.search(self.output)):
             counted = [code[0]]
@@ -185,7 +185,7 @@ class ToolRun:
 
     @property
     def importance(self) -> float:
-        """From the weight of its type; more for what changed files, and for what failed."""
+        """Return the importance: the weight of its type, more if it changed files or failed."""
         weight = TYPE_WEIGHTS.get(self.type, OTHER_TYPE)
         return round(min(1.0, 0.2 + 0.5 * weight + 0.1 * (self.writes and bool(self.files)) + 0.1 * self.is_error), 2)
 

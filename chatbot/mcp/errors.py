@@ -1,4 +1,4 @@
-"""What went wrong, as MCP tells it: the one place that knows its codes, and what a client is not to hear."""
+"""Errors in MCP form: the one place that knows its codes, and what a client must not see."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def code_of(error: Exception) -> int:
 
 
 def told(error: Exception) -> str:
-    """What the client hears: our message where it can do something about it, and never a path or a trace."""
+    """Return the message for the client: ours if the client can act on it, and never a path or a trace."""
     if code_of(error) == INVALID_PARAMS:
         return str(error)
     logger.error("a call failed: %s", error, exc_info=None if isinstance(error, ChatbotError | StoreError) else error)

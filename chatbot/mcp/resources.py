@@ -41,7 +41,7 @@ TEMPLATES = [
 
 
 class Resources:
-    """What can be read, listed by `page` and answered by the same tools as a call. Raises `ToolError` for the rest."""
+    """Readable resources, listed by `page` and answered by the same tools as a call. Raises `ToolError` for others."""
 
     def __init__(self, context: Context, tools: dict[str, Tool]) -> None:
         self._context = context

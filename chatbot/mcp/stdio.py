@@ -28,7 +28,7 @@ async def serve_stdio(server: Server[Any]) -> None:
 
 @contextmanager
 def _taken(number: int, mode: str) -> Iterator[IO[bytes]]:
-    """A standard stream for us alone: whoever else writes to it writes to standard error, and reads nothing from it."""
+    """Standard stream for us alone: others write to standard error instead, and read nothing."""
     private = os.dup(number)
     other = os.open(os.devnull, os.O_RDONLY) if mode == "rb" else os.dup(2)
     os.dup2(other, number)

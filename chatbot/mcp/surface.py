@@ -1,7 +1,7 @@
-"""What a client of the MCP server can do: the tools, resources and prompts of one agent of one identity.
+"""Surface of the MCP server: the tools, resources and prompts of one agent of one identity.
 
-Each request is seen with the least of two clearances: that of the start, and that of whoever asks. A call is a model's:
-it may read and write, and nothing that whoever asks may not.
+Each request is seen with the least of two clearances: that of the start, and that of the caller. A call is a model's:
+it may read and write, and nothing that the caller may not.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class _Surface:
         self._seen: OrderedDict[Caller | None, _Seen] = OrderedDict()
 
     def _for(self, context: Context) -> _Seen:
-        """What the caller sees: over HTTP the doors know who it is, and on a pipe it is whoever started us."""
+        """Return the caller's part: over HTTP the server knows the caller, on a pipe it is the user who started us."""
         caller: Caller | None = context.request.state.caller if context.request else None
         if caller not in self._seen:
             self._seen[caller] = _Seen(_memory_for(self._memory, caller), self._agent, self._table)

@@ -36,7 +36,7 @@ _PAST = re.compile(
     re.IGNORECASE,
 )
 _REACH = 3
-"""How many words may stand between what ended and the word that says so."""
+"""Most words between what ended and the word for its end."""
 _NEAR = 0.3
 """The share of its topics that the shorter one of two sentences with other values has in common with the longer one."""
 _DENIED = 0.6
@@ -93,14 +93,14 @@ def sentence(text: str) -> Sentence:
 
 
 def announces(later: Iterable[str], earlier: Iterable[str]) -> bool:
-    """Whether any of the later sentences announces that what one of the earlier ones tells has changed."""
+    """Return whether a later sentence announces a change of what an earlier sentence states."""
     old = [sentence(each) for each in earlier if not each.rstrip().endswith("?")]
     new = [sentence(each) for each in later if not each.rstrip().endswith("?")]
     return any(_ends(one, other) or _revalues(one, other) or _denies(one, other) for one in new for other in old)
 
 
 def _is_of_another(new: Sentence, old: Sentence) -> bool:
-    """Whether it is about somebody of whom the other says nothing, or the other way round."""
+    """Return whether one sentence is about a person whom the other does not mention."""
     if not new.others <= old.others:
         return True
     unnamed = old.others - new.others - frozenset(new.words)
@@ -108,7 +108,7 @@ def _is_of_another(new: Sentence, old: Sentence) -> bool:
 
 
 def _ends(new: Sentence, old: Sentence) -> bool:
-    """Whether it says that what the other tells ended: a name of it, or most of it, stands beside the word for that."""
+    """Return whether it says that the other's subject ended: a name of it, or most of it, is next to that word."""
     if _PAST.search(old.text) or _ENDED.search(old.text):
         return False
     for ended in _ENDED.finditer(new.text):
@@ -124,7 +124,7 @@ def _ends(new: Sentence, old: Sentence) -> bool:
 
 
 def _revalues(new: Sentence, old: Sentence) -> bool:
-    """Whether it announces another number, ordinal or weekday of what the other is about."""
+    """Return whether it announces another number, ordinal or weekday of the other's subject."""
     if not _CHANGED.search(new.text) or _BESIDES.search(new.text) or _PAST.search(old.text):
         return False
     if _is_of_another(new, old):
@@ -137,7 +137,7 @@ def _revalues(new: Sentence, old: Sentence) -> bool:
 
 
 def _denies(new: Sentence, old: Sentence) -> bool:
-    """Whether it denies what the other says, most of which it repeats."""
+    """Return whether it denies the other sentence and repeats most of it."""
     if not old.topics or not contradict(old.text, new.text) or _is_of_another(new, old):
         return False
     if old.names and new.names and old.names.isdisjoint(new.names):

@@ -1,4 +1,4 @@
-"""Which of two statements is outdated: the later says something else about the same thing. Pure, by rule, in English.
+"""Detection of outdated statements: the later says something else about the same thing. Pure, by rule, in English.
 
 Two statements are about the same thing where they fill the same slot of a profile, or have the same subject and tell
 the same kind of thing about it ("My rent is …", "My mum lives in …"). The later one changes the earlier where such a
@@ -79,7 +79,7 @@ def outdated(rows: Sequence[Observation], now: datetime) -> dict[str, Observatio
 
 
 def said_at(row: Observation) -> datetime:
-    """When it was said last."""
+    """Time of its last mention."""
     return max(row.created_at, row.last_mentioned_at or row.created_at)
 
 
@@ -91,12 +91,12 @@ def spoken(row: Observation) -> str:
 
 
 def may_change(row: Observation) -> bool:
-    """Whether a row is a statement of its person: what tools, files and imports bring changes nothing."""
+    """Return whether a row is a statement of its person; rows from tools, files and imports change nothing."""
     return not row.source.startswith(("import", "tool", "file", "mcp", "auto")) and row.source != "maintenance"
 
 
 def _speaks_for(later: Observation, earlier: Observation) -> bool:
-    """Whether it is said by the same person, and not where more people could have said it in that person's name."""
+    """Return whether the same person said it, in rows that no wider group could have written in their name."""
     return (
         later.principal == earlier.principal
         and may_change(later)
@@ -105,7 +105,7 @@ def _speaks_for(later: Observation, earlier: Observation) -> bool:
 
 
 def changes(earlier: Statement, later: Statement) -> bool:
-    """Whether the later statement makes the earlier one outdated."""
+    """Return whether the later statement makes the earlier one outdated."""
     if any(_changes_slot(old, new) for old in earlier.slots for new in later.slots):
         return True
     if any(_changes(old, new) for old in earlier.clauses for new in later.clauses):
@@ -115,7 +115,7 @@ def changes(earlier: Statement, later: Statement) -> bool:
 
 @lru_cache(maxsize=4_096)
 def statement(text: str, question: str = "") -> Statement:
-    """What a text states."""
+    """Return the slots, clauses and sentences of a text."""
     clauses = []
     is_plain = len(text.split()) <= _MOST_WORDS
     sentences = _SENTENCE.split(text)[:_MOST_CLAUSES] if is_plain else []
@@ -284,7 +284,7 @@ def _clause(part: str, sentence: str) -> Clause | None:
 
 
 def _parted(text: str) -> tuple[frozenset[str] | None, str, str]:
-    """Whom or what a clause is about, its verb, and what stands behind the subject."""
+    """Subject of a clause, its verb, and the text after it."""
     if own := _SELF.match(text):
         rest = text[own.end() :].strip()
         word = re.match(
@@ -307,7 +307,7 @@ def _parted(text: str) -> tuple[frozenset[str] | None, str, str]:
 
 
 def _behind(split: re.Match[str], rest: str) -> str:
-    """What is told, with the negation or the verb that tells it."""
+    """Return the statement with its negation or verb."""
     verb = (split["verb"] or "").lower()
     return rest if re.fullmatch(rf"(?:{_BE})", verb) else f"{verb} {rest}"
 
@@ -352,7 +352,7 @@ def _denies(old: Clause, new: Clause) -> bool:
 
 
 def _replaces(old: Clause, new: Clause, *, own: bool) -> bool:
-    """Whether it tells another value of a thing that has one at a time."""
+    """Return whether the clause gives another value of a thing that has one value at a time."""
     if own:
         return old.verb == new.verb and old.verb in _OWN_ONE and old.said != new.said
     if old.verb == "be" and new.verb == "home":
@@ -380,7 +380,7 @@ def _kind_of(text: str) -> frozenset[str]:
 
 
 def _is_near(old: Clause, new: Clause, *, own: bool) -> bool:
-    """Whether a change that is announced is one of this: of the same topic, and not of what was never said."""
+    """Return whether an announced change is on the topic of the old clause, and of something that was said."""
     shared = old.said & new.said
     if not own:
         return True

@@ -1,4 +1,4 @@
-"""What two sessions have in common, and where they part. Pure."""
+"""Comparison of two sessions: their common beginning, and where they part. Pure."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ def compare(left: Sequence[TranscriptEntry], right: Sequence[TranscriptEntry]) -
 
 
 def is_same(left: TranscriptEntry, right: TranscriptEntry) -> bool:
-    """Whether both entries say the same, whenever that was."""
+    """Return whether both entries have the same role and text, at any time."""
     return (left.role, left.content) == (right.role, right.content)

@@ -1,4 +1,4 @@
-"""What a text denies: the words that stand under a negation, so that a statement is never taken for its denial. Pure.
+"""Negation in a text: the words under it, so that a statement is never taken for its denial. Pure.
 
 By rule, in the languages below, and rather too often than too seldom: two texts that deny different things merely count
 as different.
@@ -13,7 +13,7 @@ from chatbot.stores.analysis import terms
 
 _LOOKED_AT = 20_000
 _REACH = 4
-"""How many words with a topic a negation is about."""
+"""Number of topical words under a negation."""
 _WORDS = (
     r"not|no|never|none|nobody|nothing|nowhere|neither|nor|without|cannot|\w+n['’]t|"
     r"(?:do|does|did|is|are|was|were|have|has|had|would|should|could|ca|wo|must|need)nt|"
@@ -50,7 +50,7 @@ def denials(text: str) -> Denials:
 
 
 def contradict(one: str, other: str) -> bool:
-    """Whether two texts may be a statement and its denial: one denies a word of which the other says something else."""
+    """Return whether two texts may be a statement and its denial: one denies a word that the other uses."""
     denied, also = denials(one), denials(other)
     if denied == also:
         return False

@@ -1,4 +1,4 @@
-"""What would be erased for good, and erasing it: rows by id, session, person or source, with all that comes of them."""
+"""Permanent erasure, and its preview: rows by id, session, person or source, with everything derived from them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CHUNK = 5_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What to erase: rows and facts by id, or all of a session, about a person, or from a source. All that is named.
+    """Rows and facts to erase: by id, of a session, about a person, or from a source. All that is named.
 
     `person` is someone by any of their names: the rows that list them, and the facts about them. `source` is what the
     field `source` of a row says, such as `import:chatgpt`, or the key or file that an import took it from.
@@ -43,7 +43,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erasure:
-    """What is erased, as far as the caller may see it: rows and facts with all that was derived from them."""
+    """Erased rows and facts that the caller may see, with everything derived from them."""
 
     observations: tuple[Observation, ...] = ()
     """Those that were named or fit, and then those derived from them."""
@@ -64,7 +64,7 @@ class Erasure:
 
 
 def joined(parts: Iterable[Erasure], *, forks: Iterable[str] = (), kept: bool = False) -> Erasure:
-    """What several stores erase, as one."""
+    """Return the erasures of several stores as one."""
     parts = list(parts)
     direct = [row for each in parts for row in each.observations[: len(each.observations) - each.derived]]
     derived = [row for each in parts for row in each.observations[len(each.observations) - each.derived :]]
@@ -79,7 +79,7 @@ def joined(parts: Iterable[Erasure], *, forks: Iterable[str] = (), kept: bool = 
 
 
 async def erasure(scope: Scope, target: Target) -> Erasure:
-    """What erasing the target would take, as far as the caller may see it. Raises `MissingRight` without `read`."""
+    """Return what erasing the target would take, as far as the caller may see. Raises `MissingRight` without `read`."""
     named = {row.id: row for row in await _named(scope, target)}
     derived = await _derived(scope, [*dict.fromkeys([*named, *target.ids])], named)
     rows = (*named.values(), *derived.values())
@@ -88,12 +88,12 @@ async def erasure(scope: Scope, target: Target) -> Erasure:
 
 
 async def erase(scope: Scope, target: Target, *, untell: bool = True) -> Erasure:
-    """Erase the target for good. What an import would know it by is barred first, so that a kill leaves nothing open.
+    """Erase the target permanently. Its import marks are barred first, so that a kill leaves nothing open.
 
     Raises `UnknownObservation` where ids were named and there is none of them, and `MissingRight` without `erase`.
     """
     scope.check("erase")
-    # To find all that goes, whoever may not read it, and what nobody is ever shown.
+    # To find all rows to erase, also those that the caller may not read or that are never shown.
     scope = replace(scope, rights=scope.rights | {"read"}, erasing=True)
     if not untell:
         gone = await scope.store.purge(scope.view(), target.ids)
@@ -113,7 +113,7 @@ async def erase(scope: Scope, target: Target, *, untell: bool = True) -> Erasure
 
 
 async def bar_derived(scope: Scope, ids: Collection[str]) -> None:
-    """Bar from imports what goes along when these rows are erased, whoever may see it: digests tell of nothing."""
+    """Bar from imports all rows that are erased with these, seen by the caller or not: digests reveal nothing."""
     scope = replace(scope, clearance="full", across=True, rights=scope.rights | {"read"}, erasing=True)
     derived = await _derived(scope, list(ids), ())
     sources = [*ids, *derived]

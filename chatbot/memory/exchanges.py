@@ -1,4 +1,4 @@
-"""What is kept of an exchange, whether it was lived here or brought in: word for word, where it is worth keeping."""
+"""Memory of an exchange, lived here or imported: word for word, if it is worth keeping."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Exchange(NamedTuple):
 
 
 def exchanges_in(entries: Sequence[TranscriptEntry]) -> list[Exchange]:
-    """The exchanges of a transcript: what the user said, in a row, and all that the assistant said to it.
+    """Return the exchanges of a transcript: the user's messages in a row, and all that the assistant said to them.
 
-    What nobody answered is none, as a turn that failed is none.
+    A message without an answer is none, nor is a failed turn.
     """
     found: list[Exchange] = []
     asked: list[tuple[int, TranscriptEntry]] = []

@@ -20,7 +20,7 @@ _FILTERED = tuple(each.name for each in fields(FactFilter))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactQuery(FactFilter):
-    """Which facts are wanted, and how many at most."""
+    """Filter of facts, and their largest number."""
 
     limit: int = 100
     ask: Sensitivities = PUBLIC
@@ -85,7 +85,7 @@ class Facts(Scoped):
         return found if at is None else [fact for fact in found if fact.created_at <= at][:limit]
 
     async def purge_fact(self, fact_id: str) -> None:
-        """Erase a fact for good, from every file. Raises `UnknownObservation` where there is none of that id."""
+        """Erase a fact permanently, from every file. Raises `UnknownObservation` if there is none of that id."""
         scope = self._scope()
         scope.check("erase")
         unknown = UnknownObservation(f"there is no fact {fact_id}")

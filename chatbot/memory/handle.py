@@ -1,4 +1,4 @@
-"""What an agent holds of a session: async operations over the stores that the session uses."""
+"""Handle of a session for an agent: async operations over the stores that the session uses."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class SessionHandle(Memory, spans=False):
 
     @property
     def record(self) -> SessionRecord:
-        """What is known of the session without reading it."""
+        """Metadata of the session, known without reading it."""
         return self._known[0]
 
     @record.setter
@@ -85,17 +85,17 @@ class SessionHandle(Memory, spans=False):
 
     @property
     def clearance(self) -> Clearance:
-        """What is seen of what is remembered: the least of the session's own clearance and its holder's."""
+        """Clearance for memories: the lower of the session's own and its holder's."""
         return least_clearance(self._caller.clearance, self.record.clearance)
 
     @property
     def principal(self) -> str:
-        """In whose name its holder writes."""
+        """Principal in whose name its holder writes."""
         return self._caller.principal
 
     @property
     def rights(self) -> frozenset[Right]:
-        """What its holder may do."""
+        """Rights of the holder."""
         return self._caller.rights
 
     @property
@@ -107,7 +107,7 @@ class SessionHandle(Memory, spans=False):
         return Memory(self._scope())
 
     def view(self) -> View:
-        """What is seen of what is remembered now."""
+        """Return the view of the memories that are visible now."""
         return self._caller.scope_view(self.clearance)
 
     def check(self, right: Right) -> None:
@@ -132,7 +132,7 @@ class SessionHandle(Memory, spans=False):
         return memory.cleared_for(self.clearance, rights=own.rights, principal=own.principal, namespace=own.namespace)
 
     def supports(self, contract: type[Store]) -> bool:
-        """Whether one of the session's stores keeps `contract`."""
+        """Return whether one of the session's stores implements `contract`."""
         return any(isinstance(store, contract) for store in self._stores.values())
 
     async def kv_get(self, key: str) -> str | None:
@@ -183,7 +183,7 @@ class SessionHandle(Memory, spans=False):
         return await self._keeper(TranscriptStore).transcript_read_all(self._ref)
 
     async def transcript_count(self, roles: Collection[str] = ()) -> int:
-        """How many entries are still known, archived ones included; where roles are named, how many of those."""
+        """Count the entries still known, archived ones included; only those of the roles, if any are named."""
         self.check("read")
         return await self._keeper(TranscriptStore).transcript_count(self._ref, roles)
 
@@ -196,16 +196,16 @@ class SessionHandle(Memory, spans=False):
         return await summarize_episode(self, self._clock(), save=False)
 
     async def transcript_stamp(self) -> str:
-        """What differs whenever the transcript has changed; empty where only reading it would tell."""
+        """Return a value that differs whenever the transcript has changed; empty if only reading would tell."""
         return await self._keeper(TranscriptStore).transcript_stamp(self._ref)
 
     async def transcript_drop_last(self, n: int) -> list[TranscriptEntry]:
-        """Remove the last `n` entries for good, archived ones too, and return them, oldest first. Durable on return."""
+        """Remove the last `n` entries, archived ones too, permanently; return them, oldest first. Durable on return."""
         self.check("write")
         return await self._keeper(TranscriptStore).transcript_drop_last(self._ref, n)
 
     async def transcript_clear(self) -> int:
-        """Erase every entry for good, archived ones too, with what is told of them in short; how many there were.
+        """Erase all entries permanently, archived ones too, with their summaries; return how many there were.
 
         Nothing is archived by it, and what is remembered of the session stays: see `purge`. Durable on return.
         """
@@ -382,7 +382,7 @@ class SessionHandle(Memory, spans=False):
 
     @property
     def observer(self) -> Observer | None:
-        """Who is given spans and counts."""
+        """Observer that is given spans and counts."""
         return self._caller.observer
 
     def _scope(self) -> Scope:

@@ -25,7 +25,7 @@ Operation = Callable[P, Coroutine[Any, Any, Answer]]
 def takes(
     inputs: Callable[P, Inputs], refusal: str
 ) -> Callable[[Callable[[Self, Inputs], Awaitable[Answer]]], Operation[Concatenate[Self, P], Answer]]:
-    """Give an operation the parameters that its one argument, a dataclass, is made of.
+    """Give an operation the fields of its one argument, a dataclass, as parameters.
 
     `refusal` is what is said of a parameter that there is not, before its name.
     """

@@ -43,14 +43,14 @@ _QUERY_TIMEOUT_S = 5.0
 takes long where the machine is busy or the model is being loaded."""
 _LOCAL_TIMEOUT_S = 30.0
 _PAUSE_S = 60.0
-"""For how long words alone count after a failure."""
+"""Pause after a failure, during which words alone count."""
 CLOSING_S = 30.0
-"""How long closing may go on embedding what this process wrote."""
+"""Seconds that closing may continue to embed what this process wrote."""
 _GAPS, _GAPS_S = 16, 1.0
-"""How many rows without a vector a search embeds first, if that is done on this machine, and for how long at most."""
+"""Rows without a vector that a search embeds first, if that is done on this machine, and the most seconds for it."""
 
 _POLITE_S = 0.05
-"""How often the background looks whether a question still waits."""
+"""Seconds between checks for a waiting question in the background."""
 T = TypeVar("T")
 
 Billing = Callable[[str, Usage, float], Awaitable[None]]
@@ -79,7 +79,7 @@ class Meaning(AsyncResource):
         self._embedder = embedder
         self._store = store
         self.weight = weight
-        """How much it counts beside words, from 0 to 1."""
+        """Weight beside words, from 0 to 1."""
         self._bill = bill
         self._notice = notice
         self._clock = clock
@@ -243,7 +243,7 @@ class Meaning(AsyncResource):
         return self._among_others
 
     def _is_under_way(self) -> bool:
-        """Whether rows are being embedded; not in a loop that was closed before it came to an end."""
+        """Return whether rows are being embedded; not in a loop that was closed before it ended."""
         task = self._under_way
         return task is not None and not task.done() and not task.get_loop().is_closed()
 
@@ -254,7 +254,7 @@ class Meaning(AsyncResource):
             task.result()
 
     async def _made(self, texts: Sequence[str], make: Callable[[Sequence[str]], Awaitable[list[T]]]) -> Mapping[str, T]:
-        """What is made of each text that has words; nothing if meaning cannot be used at present."""
+        """Return the result of `make` for each text that has words; nothing if meaning cannot be used at present."""
         asked = list(dict.fromkeys(text for text in texts if text.strip()))
         if not asked or self._is_paused():
             return {}

@@ -1,4 +1,4 @@
-"""Whether something is worth remembering: a number from 0 to 1, and a gate. Pure.
+"""Memorability of a text: a score from 0 to 1, and a gate. Pure.
 
     score = substance x distinctiveness x (1 + salience + weight of the type) / 3
 
@@ -30,13 +30,13 @@ TYPE_WEIGHTS: Mapping[str, float] = {
 }
 OTHER_TYPE = 0.5
 NEUTRAL = 0.5
-"""The salience of what nobody can compare with anything."""
+"""Salience of a text that cannot be compared with anything."""
 _PLEASANTRIES = (
     "hi hello hey good morning evening night day thanks thank you bye welcome nice great cool okay fine sure yep yeah"
 )
 _ASKED_WORDS = 2
 _WORDS = 6
-"""As many content words make a substance of a half: of a message, and of anything else."""
+"""Number of content words that make a substance of a half: of a message, and of anything else."""
 _ABOUT_ONESELF = re.compile(r"\b(?:i|i'm|i’m|im|my|mine|we|we're|we’re|our|ours|me|us)\b", re.IGNORECASE)
 _NUMBER = re.compile(r"[\d.,:/*+^=%-]+")
 _OFFER = re.compile(
@@ -103,7 +103,7 @@ class Memorability:
         return Scores(saturated(len(words) / _WORDS), math.sqrt(new), max(salience, NEUTRAL), weight)
 
     def passes(self, scores: Scores) -> bool:
-        """Whether it is worth remembering."""
+        """Return whether the scores reach the gate."""
         return scores.total >= self.gate
 
 
@@ -123,7 +123,7 @@ def _content(text: str) -> AbstractSet[str]:
 
 
 def _is_question(text: str) -> bool:
-    """Whether it only asks: nothing is said before the question."""
+    """Return whether it only asks: nothing is stated before the question."""
     *before, last = list(filter(None, _SENTENCE_END.split(text.strip()))) or [""]
     said = (each for each in before if not each.endswith(_QUESTION_MARKS))
     return last.endswith(_QUESTION_MARKS) and all(len(_content(each)) < _ASKED_WORDS for each in said)

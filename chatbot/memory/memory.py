@@ -34,7 +34,7 @@ class Memory(Profiles, Tasks, Summaries, Reading, People):
 
     @property
     def observer(self) -> Observer | None:
-        """Who is given spans and counts."""
+        """Observer that is given spans and counts."""
         return self._own.observer
 
     def within(

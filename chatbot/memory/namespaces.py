@@ -64,12 +64,12 @@ def joined(outer: str, inner: str) -> str:
 
 
 def digest_of(namespace: str) -> str:
-    """Return what stands for a namespace where nobody's name is to be kept."""
+    """Return the text that replaces a namespace where no user's name may be kept."""
     return hashlib.sha256(namespace.encode()).hexdigest()
 
 
 def usual_principal(namespace: str) -> str:
-    """Return the principal that acts in a namespace where nobody else is named: its user, or the owner."""
+    """Return the principal that acts in a namespace if no other is named: its user, or the owner."""
     return OWNER if user_of(namespace) is None else namespace
 
 
@@ -84,5 +84,5 @@ def check_entry(namespace: str, *, at: str, principal: str, rights: Collection[R
 
 
 def may_cross(principal: str, rights: Collection[Right]) -> bool:
-    """Whether a caller may go to any namespace, or look across all of them."""
+    """Return whether a caller may go to any namespace, or look across all of them."""
     return principal == OWNER and "curate" in rights

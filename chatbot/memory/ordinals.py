@@ -22,9 +22,9 @@ from chatbot.stores.query import Filter, Match
 
 _PAGE = 200
 _MOST_ROWS = 10_000
-"""How many rows are counted through; a session further off is not found."""
+"""Most rows that are counted; a session further off is not found."""
 _MOST_RAISED = 300
-"""How many rows of a session are raised."""
+"""Number of rows of a session that are raised."""
 
 _HINT = re.compile(r"session|conversation|chat|talk|spoke", re.IGNORECASE)
 _LONGEST = 2_000
@@ -75,7 +75,7 @@ async def sessions_named(scope: Scope, view: View, text: str, wanted: Filter) ->
     """The ids of the sessions that the text names by their place among those that the caller sees.
 
     Sessions are in the order of their first rows; counted from the end, in that of their last rows, and without the one
-    that goes on. Rows count whatever became of them, but for what was forgotten.
+    that goes on. Rows of every status count, except forgotten ones.
     """
     places = session_places(text)
     ahead = await _in_order(scope, view, wanted, max([0, *places]), is_backward=False)

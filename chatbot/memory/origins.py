@@ -1,4 +1,4 @@
-"""Where a row came from, if it came in with an import: what its metadata say of that, and marks that outlive it."""
+"""Origin of an imported row: its entries in the metadata, and marks that outlive it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Mark = tuple[str, ...]
 
 
 def said_in(row: Observation) -> Said:
-    """Where a row came from."""
+    """Return the places that a row was imported from, by place and key, with the digest of each."""
     places = row.metadata.get(PLACES)
     if not isinstance(places, Mapping):
         return {("", str(row.metadata.get(KEY))): str(row.metadata.get(DIGEST))}
@@ -31,12 +31,12 @@ def said_in(row: Observation) -> Said:
 
 
 def is_from(row: Observation, key: str) -> bool:
-    """Whether `key` names where a row comes from: its `source`, or an imported key or file."""
+    """Return whether `key` names the origin of a row: its `source`, or an imported key or file."""
     return row.source == key or (FROM in row.metadata and any(key in address for address in said_in(row)))
 
 
 def marks_of(row: Observation) -> Iterator[Mark]:
-    """What an import would know the row by: its id, its words, and where it came from."""
+    """Yield the marks by which an import recognizes the row: its id, its words, and its origin."""
     yield "id", row.id
     yield "words", row.namespace, row.hash
     if FROM in row.metadata:
@@ -47,12 +47,12 @@ def marks_of(row: Observation) -> Iterator[Mark]:
 
 
 def marks_of_fact(fact: Triple) -> Iterator[Mark]:
-    """What an import would know the fact by."""
+    """Yield the marks by which an import recognizes the fact."""
     yield "fact", fact.namespace, fold(fact.subject), fold(fact.predicate), fold(fact.object)
 
 
 def marks_of_session(session_id: str, origin: str) -> Iterator[Mark]:
-    """What an import would know a session by: its id, and where it came from."""
+    """Yield the marks by which an import recognizes a session: its id, and its origin."""
     yield "session", session_id
     if origin:
         yield "origin", origin

@@ -1,4 +1,4 @@
-"""What was known or true at a time: rows that others took the place of since, and none that came later.
+"""Memories as known or true at a time: with rows that were replaced since, and without later ones.
 
 A row counts as known from when it was said, or, where it was brought in later and `known_at` is asked for, from when it
 was written. What was forgotten is not brought back by asking for the past, nor is what was erased.
@@ -69,5 +69,5 @@ async def known(scope: Scope, view: View, rows: Sequence[Observation], at: datet
 
 
 def _ends(row: Observation) -> datetime | None:
-    """When a row ceased to be current; None where that is not told."""
+    """Return when a row ceased to be current; None if that is unknown."""
     return row.superseded_at if row.status in {"superseded", "compressed"} else row.expires_at

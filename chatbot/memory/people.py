@@ -43,12 +43,12 @@ class Person:
 
 
 class People(Facts):
-    """Who is mentioned."""
+    """Operations on the people who are mentioned."""
 
     __slots__ = ()
 
     async def people(self, query: str = "", *, ask: Sensitivities = PUBLIC) -> list[Person]:
-        """People whose name, or other name, holds `query`, whoever is mentioned most first."""
+        """Return the people with a name or other name that holds `query`, the most mentioned first."""
         scope = self._scope()
         view = scope.view(ask)
         facets = await scope.store.facets(view, "people", limit=EVERY)
@@ -103,7 +103,7 @@ async def _alias_facts(scope: Scope, ask: Sensitivities) -> list[Triple]:
 
 
 def _groups(facts: Iterable[Triple]) -> dict[str, dict[str, str]]:
-    """For each folded name that has another: all names of that person, folded and as they were written."""
+    """Map each folded name that has another to all names of that person, folded and as they were written."""
     groups: dict[str, dict[str, str]] = {}
     for fact in facts:
         pair = {fold(fact.subject): fact.subject, fold(fact.object): fact.object}

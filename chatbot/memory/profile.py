@@ -53,7 +53,7 @@ class Profiles(Writing, Scoped):
         known_at: datetime | None = None,
         ask: Sequence[Sensitivity] = OWN,
     ) -> list[Line]:
-        """What holds of the caller, pinned lines first: now, or `as_of` a time, by what was `known_at` a time.
+        """Return the caller's lines, pinned first: now, or `as_of` a time, as `known_at` a time.
 
         Where only `known_at` is given, what was true by then is meant.
         """
@@ -91,7 +91,7 @@ class Profiles(Writing, Scoped):
     async def profile_accept(self, proposal_id: str) -> Remembered:
         """Let a proposed value hold. Raises `UnknownObservation` where there is no such proposal.
 
-        Raises `MissingRight` without the right to chat: whoever may only propose accepts nothing.
+        Raises `MissingRight` without the right to chat: a caller who may only propose accepts nothing.
         """
         self._scope().check("chat")
         proposal = await self._proposal(proposal_id)
@@ -145,7 +145,7 @@ class Profiles(Writing, Scoped):
         return await learn_facts(self._scope(), facts, source, said_at)
 
     async def upsert(self, key: str, title: str = "", **draft: Any) -> Remembered:
-        """Keep one thing under a key of one's own: it takes the place of what was kept under that key before.
+        """Keep one value under the caller's own key: it replaces the value kept under that key before.
 
         The key stands in the metadata as `key`; `draft` are fields of `Draft`. The same again is a mention of it.
         """

@@ -259,7 +259,7 @@ def _metadata(said: Stated, valid_from: datetime, now: datetime, by: str, *, pin
 
 
 def _sensitivity(said: Stated, old: Line | None) -> Sensitivity:
-    """How delicate a value is: at least as the one before it."""
+    """Return the sensitivity of a value: at least that of the one before it."""
     least: Sensitivity = "private" if said.slot in PRIVATE else "public"
     if old is not None and SENSITIVITIES.index(old.sensitivity) > SENSITIVITIES.index(least):
         return old.sensitivity
@@ -267,7 +267,7 @@ def _sensitivity(said: Stated, old: Line | None) -> Sensitivity:
 
 
 def _since(said: Stated, said_at: datetime) -> datetime | None:
-    """From when on a value holds, where it says so, and that is past."""
+    """Return the past date from which a value holds, if it names one."""
     if not said.since or said.slot in {"name", "nickname", "birthday"}:
         return None
     begins = [span[0] for term in date_terms(said.since, said_at) if (span := span_of(term, said_at)) is not None]

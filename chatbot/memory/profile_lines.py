@@ -79,12 +79,12 @@ async def slot_rows(
 
 
 def is_slot(row: Observation) -> bool:
-    """Whether a row is a line of a profile."""
+    """Return whether a row is a line of a profile."""
     return is_proposable(row) and row.metadata.get(KIND) == SLOT and FROM not in row.metadata
 
 
 def is_proposable(row: Observation) -> bool:
-    """Whether a row has the form of a line; one that was brought in with an import only proposes its value."""
+    """Return whether a row has the form of a line; one that came with an import only proposes its value."""
     return row.category == CATEGORY and isinstance(row.metadata.get(SLOT), str)
 
 
@@ -101,7 +101,7 @@ def lines_at(
     as_of: datetime | None = None,
     known_at: datetime | None = None,
 ) -> list[Line]:
-    """What holds at a time, by what was known at another: pinned lines first, then by slot, then the newest. Pure.
+    """Return the lines valid at a time, as known at another: pinned first, then by slot, then the newest. Pure.
 
     Nothing that is dated in the future holds now.
     """
@@ -121,7 +121,7 @@ def lines_at(
 
 
 def _standing(line: Line) -> tuple[int, datetime, datetime, str]:
-    """Order of several values: what was said in private, where nobody else speaks as the person, then the newest."""
+    """Order of several values: those said in private, where only the person speaks as themselves, then the newest."""
     return -VISIBILITIES.index(line.row.visibility), line.valid_from, line.known_at, line.id
 
 
@@ -247,7 +247,7 @@ def _known_at(row: Observation) -> datetime:
 
 
 def _valid_to(row: Observation, by_id: Mapping[str, Observation], known: datetime | None) -> datetime | None:
-    """When a value ceased to hold, as far as that was known: as its successor began, or was written if that is gone."""
+    """Return when a value ceased to hold, as known then: as its successor began, or was written if that is gone."""
     if row.status != "superseded" or row.superseded_at is None or (known and row.superseded_at > known):
         return None
     successor = by_id.get(row.superseded_by or "")
@@ -263,7 +263,7 @@ def _time(written: object) -> datetime | None:
 
 
 def _each_value(newest: Sequence[Line]) -> list[Line]:
-    """Of each value the line said last."""
+    """Return for each value the line that stated it last."""
     return list({fold(line.value): line for line in reversed(newest)}.values())[::-1]
 
 

@@ -49,7 +49,7 @@ _WANTED = tuple(each.name for each in fields(Wanted))
 _ALIKE = 0.2
 """The cosine from which on a row that holds none of the words is listed for its meaning."""
 _CANDIDATES = 5
-"""How many times the limit are looked at before the best are chosen."""
+"""Multiple of the limit that is considered before the best are chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Hit:
     observation: Observation
     score: float
     parts: Mapping[str, float] = field(default_factory=dict)
-    """What the score is made of."""
+    """Parts of the score."""
 
     def index(self) -> dict[str, Any]:
         """Just enough to decide whether to ask for all of it."""
@@ -68,7 +68,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question(Filter):
-    """Which rows may answer, and of what time."""
+    """Filter of the rows that may answer, and their time."""
 
     ask: Sensitivities = PUBLIC
     as_of: datetime | None = None
@@ -79,7 +79,7 @@ class Question(Filter):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking(Question):
-    """Which part of the rows that answer is wanted."""
+    """Part of the matching rows that is wanted."""
 
     limit: int = 0
     """How many hits at most; 0 means 10."""
@@ -156,7 +156,7 @@ class Reading(Scoped):
 
     @takes(Search, _NO_FILTER)
     async def search(self, asked: Search) -> list[Hit]:
-        """What is remembered about `text`, best first; without a text, or with stop words only, what is newest.
+        """Return the memories about `text`, best first; without a text, or with stop words only, the newest.
 
         The other parameters are those of `Search` and of `Filter`. A limit of 0 means 10; `offset` passes over the
         best. `max_tokens` ends the list once it is exceeded, yet there is always one hit if there is any. What is
@@ -213,7 +213,7 @@ class Reading(Scoped):
 
     @takes(Recall, _NO_FILTER)
     async def recall(self, asked: Recall) -> Recollection:
-        """What is remembered about the last of `texts` and, a little, about those before it: for a prompt.
+        """Return the memories about the last of `texts` and, a little, about those before it: for a prompt.
 
         The other parameters are those of `Recall` and of `Filter`. Rows in `exclude` are not recalled. Everything that
         was looked at is told, with the parts of its score and what became of it. A statement stands before what it has
@@ -268,7 +268,7 @@ class Reading(Scoped):
     async def like(
         self, texts: Sequence[tuple[str, Filter]], *, limit: int = 10, ask: Sensitivities = PUBLIC
     ) -> list[list[Hit]]:
-        """For each text, the rows whose meaning is nearest, with the cosine as score; words do not count.
+        """Return for each text the rows whose meaning is nearest, with the cosine as score; words do not count.
 
         With each text comes the filter that rows must fit. Nothing without an embedder, and no row that has
         not been embedded yet. Counts as no use.
@@ -311,7 +311,7 @@ class Reading(Scoped):
 
     @takes(Timeline, _NO_FILTER)
     async def timeline(self, asked: Timeline) -> list[Observation]:
-        """What was remembered just before and after an observation, which stands among them, oldest first.
+        """Return the memories just before and after an observation, with it among them, oldest first.
 
         The parameters are those of `Timeline` and of `Wanted`. Raises `UnknownObservation` where there is no such
         observation.
@@ -326,7 +326,7 @@ class Reading(Scoped):
         return [*older[::-1], *found, *newer]
 
     async def history(self, observation_id: str, *, ask: Sensitivities = PUBLIC) -> list[Version]:
-        """What the observation took the place of, what took its, and what happened to each, oldest first.
+        """Return the versions of an observation and of those it replaced or was replaced by, oldest first.
 
         Where another took its place, `changes` tell the text of both.
 
@@ -350,12 +350,12 @@ class Reading(Scoped):
         raise UnknownObservation(f"there is no observation {prefix if is_observation_id(prefix) else repr(prefix)}")
 
     async def stats(self, *, ask: Sensitivities = PUBLIC) -> Stats:
-        """How much there is, by status, type and visibility, and what it takes on the disk."""
+        """Return the number of memories by status, type and visibility, and their size on disk."""
         scope = self._scope()
         return await scope.store.stats(scope.view(ask))
 
     async def vector_stats(self, *, ask: Sensitivities = PUBLIC) -> VectorStats:
-        """Which model made the vectors, and how many rows have one. Raises `UnsupportedOperation` without vectors."""
+        """Return the vectors' model, and how many rows have one. Raises `UnsupportedOperation` without vectors."""
         scope = self._scope()
         return await scope.store.vector_stats(scope.view(ask))
 
@@ -390,7 +390,7 @@ class Reading(Scoped):
         return Filter(**given)
 
     async def note_use(self, ids: Sequence[str]) -> None:
-        """Count uses, where that is possible: a disk that is full or read-only keeps nobody from reading."""
+        """Count uses if possible: a full or read-only disk must not keep anyone from reading."""
         if not ids:
             return
         scope = self._scope()
@@ -407,7 +407,7 @@ def _fields_of(asked: Search, *, besides: str) -> dict[str, Any]:
 
 
 async def _hits(scope: Scope, view: View, found: Sequence[Scored], part: slice) -> list[Hit]:
-    """That part of what was found, best first; what only stands beside an answer is for prompts."""
+    """Return that part of the results, best first; rows that only stand beside an answer are for prompts."""
     holding = [each for each in found if each.match.score > 0 or (each.meaning or 0.0) >= _ALIKE]
     best = {each.match.id: each for each in (holding or found)[part]}
     return [Hit(row, best[row.id].score, best[row.id].parts) for row in await scope.store.get(view, list(best))]

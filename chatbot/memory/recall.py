@@ -1,4 +1,4 @@
-"""From a question to scored rows: what matches its words and dates, what stands beside that, and how it all weighs."""
+"""Recall: from a question to scored rows, by matching words and dates, and the rows beside them."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ from chatbot.stores.records import format_time
 from chatbot.stores.vectors import Vector
 
 RESCORED = 300
-"""How many lexical hits are looked at again, unless more are asked for."""
+"""Number of lexical hits that are scored again, unless more are asked for."""
 _MOST_WEIGHED = 128
-"""How many words of a message are thought of at all, at its beginning and again at its end."""
+"""Number of words of a message that are considered, at its beginning and again at its end."""
 RECALLED = "recalled"
 OVER_LIMIT = "over limit"
 IN_FULL = "told in full"
 OUTDATED = "changed since"
 PROFILE_LINE = "in the profile"
 _COMPARED = 8
-"""How many rows beside those that are recalled are looked through for what changed one of these."""
+"""Number of rows beside the recalled ones that are searched for changes to these."""
 SUMMARIES = frozenset({"session_summary"})
 UNSURE, MOST_UNSURE = 0.22, 2
-"""Where meaning alone found rows, and the best has less evidence than this, few are recalled: it may be an accident."""
+"""Least evidence of the best row if meaning alone found rows; below it few are recalled: it may be an accident."""
 _LINES = 3
-"""How many of the last lines are one question, where meaning is concerned."""
+"""Number of last lines that form one question to the embedder."""
 _EARLIER = 0.4
 """What a word of an earlier message counts, beside one of the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """A row that was looked at, with its score, and what became of it; the observation, where it was recalled."""
+    """Considered row with its score and its outcome; with the observation if it was recalled."""
 
     row: Scored
     observation: Observation | None
     verdict: str
     changed_at: datetime | None = None
-    """When a later statement of the same person made it outdated."""
+    """Time at which a later statement of the same person made it outdated."""
 
     @property
     def id(self) -> str:
@@ -59,7 +59,7 @@ class Recalled:
 
     @property
     def score(self) -> float:
-        """From 0 to 1."""
+        """Score from 0 to 1."""
         return self.row.score
 
     def index(self) -> dict[str, Any]:
@@ -71,13 +71,13 @@ class Recalled:
 
     @property
     def parts(self) -> Mapping[str, float]:
-        """What the score is made of."""
+        """Parts of the score."""
         return self.row.parts
 
 
 @dataclass(frozen=True, slots=True)
 class Recollection:
-    """What was recalled, and everything that was looked at for it, both best first."""
+    """Recalled rows, and all rows that were considered, both best first."""
 
     hits: tuple[Recalled, ...] = ()
     considered: tuple[Recalled, ...] = ()
@@ -130,7 +130,7 @@ async def rows_about(
 async def _candidates(
     scope: Scope, view: View, question: Question, wanted: Filter, vectors: Sequence[Vector]
 ) -> Candidates:
-    """What may answer, by words and, where there is an embedder, by meaning."""
+    """Return the candidates by words and, with an embedder, by meaning."""
     if scope.meaning is None:
         return await scope.store.candidates(view, question, wanted)
     try:
@@ -144,7 +144,7 @@ async def _candidates(
 
 
 def judged(rows: Sequence[Scored], profile: Profile, limit: int, exclude: frozenset[str]) -> list[tuple[Scored, str]]:
-    """What becomes of each row: recalled, or left out, and why.
+    """Return each row with its outcome: recalled, or the reason why it is left out.
 
     What was said tells more than the summary of its session: where the one is recalled, the other takes no place.
     """
@@ -195,7 +195,7 @@ def latest_first(
     changed: Mapping[str, datetime],
     now: datetime,
 ) -> list[Recalled]:
-    """What is recalled, and of the rest what is left out for it: a statement stands before what it has changed.
+    """Return the recalled rows, each statement before what it has changed, then what is left out for it.
 
     `changed` are rows that are known to be outdated, with the time of the change. Where there is no room for both, the
     outdated one is left out; a row that names the date that was asked for keeps its place.

@@ -19,7 +19,7 @@ Receipt = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What receipts tell of some turns: what was said in them, and what they called the session."""
+    """Texts that the receipts of some turns quote: what was said in them, and their titles of the session."""
 
     said: frozenset[str]
     titles: frozenset[str]
@@ -35,14 +35,14 @@ class Told:
 
 
 def told_of(receipts: Iterable[Receipt], ids: Collection[str]) -> Told:
-    """What the receipts tell of the turns that were remembered under these ids."""
+    """Return the texts in the receipts of the turns that were remembered under these ids."""
     those = [receipt for receipt in receipts if receipt.get("remembered") in ids]
     said = frozenset(text for receipt in those for text in _asked(receipt)[-1:])
     return Told(said, frozenset(str(receipt["title"]) for receipt in those if receipt.get("title")))
 
 
 def is_of(receipt: Receipt, at: datetime) -> bool:
-    """Whether it is that of the turn that began then."""
+    """Return whether the receipt is of the turn that began then."""
     return receipt.get("at") == format_time(at) and "kind" not in receipt
 
 
@@ -57,11 +57,11 @@ def withdrawn(receipt: Receipt) -> Receipt:
 
 
 def since(moment: datetime) -> Callable[[Receipt], bool]:
-    """Whether a receipt is of that moment or later: times in UTC sort as they are written."""
+    """Return a test for receipts of that moment or later: times in UTC sort as text."""
     earliest = format_time(moment)
     return lambda receipt: str(receipt.get("at", "")) >= earliest
 
 
 def _asked(receipt: Receipt) -> list[str]:
-    """What memory was asked about: what was said lately, that of the turn itself at last."""
+    """Return the queries to memory: recent messages, with that of the turn itself last."""
     return list((receipt.get("memory") or {}).get("query") or ())

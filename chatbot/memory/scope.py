@@ -43,11 +43,11 @@ logger = logging.getLogger(__name__)
 
 PUBLIC: tuple[Sensitivity, ...] = ("public",)
 Sensitivities: TypeAlias = "tuple[Sensitivity, ...] | Collection[Sensitivity]"
-"""Which sensitivities are asked for. A tuple is a collection, but mypy takes `("private",)` for one of any words."""
+"""Sensitivities asked for. A tuple is a collection, but mypy takes `("private",)` for one of any words."""
 Untell = Callable[[Collection[str], Collection[str], Collection[str]], Awaitable[None]]
-"""Makes sessions, by their ids, forget what they made of their transcripts, and what they tell of these erased rows.
+"""Delete derived summaries, receipts and titles of these sessions that quote the erased rows.
 
-So does whatever other session says that it remembered one of the last rows, for what is said again makes no other row.
+Also those of any other session that remembered one of the last rows: what is said again makes no new row.
 """
 
 
@@ -76,7 +76,7 @@ Tell = Callable[[MemoryEvent], None]
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who holds a handle: what they may see and do, where they write, and their clock and source of ids."""
+    """Holder of a handle: what they may see and do, where they write, and their clock and source of ids."""
 
     clearance: Clearance
     namespace: str
@@ -86,15 +86,15 @@ class Caller:
     """What finds rows of a store by their meaning, if anything does."""
     profiles: Mapping[str, Profile] = field(default_factory=lambda: PROFILES)
     tell: Tell | None = None
-    """Who is told of each operation."""
+    """Listener to each operation."""
     observer: Observer | None = None
-    """Who is given spans and counts of each operation."""
+    """Observer that is given spans and counts of each operation."""
     untell: Untell | None = None
     """What takes back what sessions keep of the exchanges in them."""
     tombstones: Tombstones | None = None
     """What was purged, and shall not come back with an import."""
     principal: str = OWNER
-    """In whose name they write; see `chatbot.stores.access`."""
+    """Principal in whose name they write; see `chatbot.stores.access`."""
     rights: frozenset[Right] = EVERY_RIGHT
 
     def check(self, right: Right, row: Owned | None = None) -> None:
@@ -130,7 +130,7 @@ class Caller:
         )
 
     def scope_view(self, clearance: Clearance) -> View:
-        """What they see now with that clearance, of no more than public sensitivity."""
+        """Return the caller's view now with that clearance, of public sensitivity only."""
         spaces = frozenset({self.namespace})
         return View(clearance, self.clock(), frozenset(PUBLIC), spaces, self.principal, self.rights)
 
@@ -191,7 +191,7 @@ class Scope:
         check_may(self, right)
 
     def view(self, ask: Sensitivities = PUBLIC) -> View:
-        """What the caller sees now, asking for these sensitivities. Raises `MissingRight` without the right to read."""
+        """Return the caller's view of these sensitivities now. Raises `MissingRight` without the right to read."""
         self.check("read")
         return self.acting(ask)
 
@@ -278,7 +278,7 @@ class Scope:
 
 
 async def bar(tombstones: Tombstones | None, marks: Sequence[Mark], at: datetime) -> None:
-    """See `Scope.bar`."""
+    """Write marks to the tombstones, so that no import restores these rows; a failure is logged."""
     try:
         if tombstones is not None and marks:
             await asyncio.to_thread(tombstones.add, marks, at)
@@ -304,7 +304,7 @@ class Scoped(ABC):
     @property
     @abstractmethod
     def observer(self) -> Observer | None:
-        """Who is given spans and counts."""
+        """Observer that is given spans and counts."""
 
     @abstractmethod
     def _scope(self) -> Scope:

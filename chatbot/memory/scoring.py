@@ -1,4 +1,4 @@
-"""How well a row answers a question: one number from what matched, age, mentions, importance and credibility. Pure.
+"""Score of a row for a question: one number from matches, age, mentions, importance and credibility. Pure.
 
 The match is a sum of three parts, none of which depends on what else was found:
 
@@ -34,7 +34,7 @@ from chatbot.stores.observation import LASTING_IN_RANK, TYPES
 from chatbot.stores.query import Match
 
 WEIGHT = 1.0
-"""How much meaning counts: 1 as it was measured, 0 not at all."""
+"""Weight of meaning: 1 as it was measured, 0 not at all."""
 WORDS = 0.9
 ROOM = 40.0
 DATED = 0.5
@@ -43,7 +43,7 @@ SPILL = {1: 0.45, 2: 0.225}
 SESSION_SHARE = 1.5
 """What of its session's own score each row gets."""
 WINDOW = {1: 0.1, 2: 0.05}
-"""How much the rows beside a row count for its meaning."""
+"""Weight of the rows beside a row for its meaning."""
 SHORT = 60.0
 """The average length of rows, in terms, at which context counts half."""
 HALF_MATCH = 0.5
@@ -124,7 +124,7 @@ _WEIGHED = ("match", "recency", "mention", "importance", "credibility")
 
 
 class Scored(NamedTuple):
-    """Something found, with its score from 0 to 1, and what that is made of."""
+    """Candidate with its score from 0 to 1, and the parts of the score."""
 
     match: Match
     score: float
@@ -140,16 +140,16 @@ class Scored(NamedTuple):
 
     @property
     def holds_words(self) -> bool:
-        """Whether the row, or one beside it, holds a word or a date that was asked for."""
+        """Return whether the row, or one next to it, holds a word or a date of the question."""
         return self.raised.lexical > 0 or self.raised.spill > 0 or self.dated > 0
 
     def is_below(self, absolute_floor: float) -> bool:
-        """Whether there is too little evidence to recall it at all."""
+        """Return whether there is too little evidence to recall it at all."""
         return not self.holds_words and self.evidence < absolute_floor
 
     @property
     def parts(self) -> dict[str, float]:
-        """The parts of the score that count, by name, and what the match is made of."""
+        """Parts of the score that count, by name, and those of the match."""
         counted = zip(_WEIGHED, self.weighed, self.weights, strict=True)
         parts = {name: part for name, part, weight in counted if weight} | self.raised._asdict()
         parts["evidence"] = self.evidence
@@ -163,7 +163,7 @@ def raised(
     neighbours: Mapping[str, Mapping[str, int]],
     sessions: Mapping[str, float],
 ) -> dict[str, Raised]:
-    """What the lexical score of each candidate becomes."""
+    """Return the lexical score of each candidate, raised by its neighbours and its session."""
     spill: defaultdict[str, float] = defaultdict(float)
     for each, beside in neighbours.items():
         if each in candidates and (own := candidates[each].score):
@@ -182,7 +182,7 @@ def windowed(
     similar: Mapping[str, float],
     unknown: float = 0.0,
 ) -> dict[str, float]:
-    """For each row: how alike it is together with the rows beside it, a mean that `WINDOW` weighs.
+    """Return how alike each row is together with the rows beside it, a mean that `WINDOW` weighs.
 
     That stands for a vector of the whole window, and needs none. Rows that are not in `similar` count as `unknown`.
     """

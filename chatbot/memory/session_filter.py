@@ -1,4 +1,4 @@
-"""Which sessions are wanted: the one grammar of filters that listing, searching, exporting and erasing share."""
+"""Filter of sessions: the one grammar that listing, searching, exporting and erasing share."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SessionFilter:
     """Only those that come after this session in the list: the next page."""
 
     def fits(self, record: SessionRecord) -> bool:
-        """Whether what is known without opening the session fits."""
+        """Return whether the metadata fits, which is known without opening the session."""
         return (
             (self.after is None or record.used_at >= self.after)
             and (self.before is None or record.used_at < self.before)
@@ -44,10 +44,10 @@ class SessionFilter:
 
     @property
     def looks_inside(self) -> bool:
-        """Whether sessions have to be opened to tell whether they fit."""
+        """Return whether sessions must be opened to decide."""
         return self.min_messages > 0 or self.is_empty is not None
 
     @property
     def is_open(self) -> bool:
-        """Whether it lets every session through: nothing that is done to many may be asked for by that."""
+        """Return whether it lets every session through; bulk changes are refused for such a filter."""
         return self == SessionFilter(is_archived=self.is_archived, limit=self.limit)

@@ -1,4 +1,4 @@
-"""Which sessions speak of something: transcripts, archives, titles and what is remembered of each, ranked together.
+"""Search of sessions: transcripts, archives, titles and the memories of each, ranked together.
 
 First the sessions are ranked by how many of their entries hold the terms, which `session_terms` knows without reading
 any; of the best few the entries are read and ranked. So a search reads as many transcripts as it answers with, and
@@ -37,10 +37,10 @@ MEMORY = "memory"
 TITLE = "title"
 _SESSIONS_PART = 0.5
 _READ_FOR_EACH = 2
-"""How many sessions are read for each that is asked for."""
+"""Number of sessions that are read for each one asked for."""
 _LEAST_READ = 10
 _MATCHES = 100
-"""How many memories are looked at for each session that is asked for."""
+"""Number of memories that are considered for each session asked for."""
 _BATCH = 100
 
 
@@ -62,7 +62,7 @@ class SessionHit:
     observation: str | None = None
     """The id of what is remembered, where that is what was found."""
     matches: int = 0
-    """How many entries of the session hold any of the words."""
+    """Number of entries of the session that hold any of the words."""
 
     def as_json(self) -> dict[str, Any]:
         """The hit in values that JSON knows."""
@@ -81,7 +81,7 @@ class SessionHit:
 
 @dataclass(slots=True)
 class _Found:
-    """What is known of one session while it is ranked."""
+    """State of one session while it is ranked."""
 
     session: SessionHandle
     about: float = 0.0
@@ -246,7 +246,7 @@ def _ranked(best: Sequence[_Found], asked: Sequence[str], rows: Mapping[str, Obs
 
 
 def _said(each: _Found) -> Iterable[tuple[int, str, str]]:
-    """What may be found of a session: its title as number 0, then its entries; the field that each is scored in."""
+    """Yield the searchable texts of a session: its title as number 0, then its entries; with the field of each."""
     if each.session.record.title:
         yield 0, "title", each.session.record.title
     for number, entry in enumerate(each.entries, 1):
@@ -276,5 +276,5 @@ def _hit(
 
 
 def _shown(text: str, wanted: set[str]) -> tuple[str, tuple[Range, ...]]:
-    """The line to show of what was said, without secrets: they go before it is cut, so that no half of one stays."""
+    """Return the matching line without secrets: they are removed before it is cut, so that no half of one stays."""
     return snippet(redact(text)[0], wanted)

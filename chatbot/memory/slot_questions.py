@@ -1,4 +1,4 @@
-"""Which slots a question asks for, and what an answer to the bot's own question fills. Pure, by rule, in English."""
+"""Slots that a question asks for, or that an answer to the bot's own question fills. Pure, by rule, in English."""
 
 from __future__ import annotations
 

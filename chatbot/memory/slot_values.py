@@ -213,7 +213,7 @@ def job_in(text: str, *, any_word: bool) -> str:
 
 
 def _is_adjective(word: str) -> bool:
-    """Whether a word before an occupation tells how well or how gladly it is done."""
+    """Return whether a word before an occupation tells how well or how gladly it is done."""
     ends = word.endswith(("ful", "ous", "ate", "ish", "est")) or (word.endswith("ed") and word not in _TRAINED)
     return ends or (word.endswith("ing") and word not in _ENGAGED)
 

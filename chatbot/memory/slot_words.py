@@ -85,7 +85,7 @@ ALONE = frozenset({
     *("wife", "husband", "partner", "girlfriend", "boyfriend", "fiance", "spouse", "mother", "father", "boss"),
     *("manager", "landlord", "landlady", "mother-in-law", "father-in-law", "nanny", "doctor", "dentist", "therapist"),
 })  # fmt: skip
-"""Those of whom one has one at a time: another name takes the place of the first."""
+"""Relations that one has one of at a time: another name replaces the first."""
 
 NO_NAME = _each("""
     a able about abroad absolutely actually afraid after again ahead all allergic almost alone already alright also
@@ -111,7 +111,7 @@ NO_NAME = _each("""
     white who why will with without won wondering working worried wrong yeah yep yes yesterday yet you your hard
     difficult boring unusual common rare long short spelled pronounced taken unknown private nobody's taxi doctor
 """)
-"""Words that begin an answer or follow "I am", and name nobody."""
+"""Words that begin an answer or follow "I am", and are no names."""
 
 NO_PLACE = _each("""
     linux windows macos mac android ios ubuntu debian fedora arch python rust golang java kotlin swift javascript
@@ -148,13 +148,13 @@ TITLES = {
     "speaks": "speaks {}",
     "learns": "is learning {}",
 }
-"""How a value is told, by slot; a relative's name is told as "dog: Biscuit"."""
+"""Sentence for a value, by slot; a relative's name is told as "dog: Biscuit"."""
 SLOTS = (*TITLES, *dict.fromkeys(KIN.values()))
 """All slots that rules fill."""
 
 
 def holds_several(slot: str) -> bool:
-    """Whether the slot may have several values at a time."""
+    """Return whether the slot may have several values at a time."""
     return slot in _SEVERAL or (slot in KIN.values() and slot not in ALONE)
 
 

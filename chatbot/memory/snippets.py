@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from chatbot.stores.analysis import terms
 
 Range = tuple[int, int]
-"""Where a match begins, and where it ends, in characters."""
+"""Begin and end of a match, in characters."""
 
 LONGEST = 240
 _WORD = re.compile(r"\w+(?:['’.:/\\@&_-]+\w+)*(?:\+\+|#)?|[^\w\s\x00-\x7f]+")

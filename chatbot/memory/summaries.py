@@ -1,4 +1,4 @@
-"""What a session was about, kept as an observation that is as strict as the strictest thing remembered in it."""
+"""Summary of a session, kept as an observation that is as strict as the strictest memory in it."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class MemorySystem(Closable, Memory):
         self._plugins_beside = plugins_beside
         self._ttl_keeps_memory = ttl_keeps_memory
         self._chosen = {*self._settings, *plugins}
-        """The stores that whoever made this has named: a record on the disk may have come from anybody."""
+        """Stores that the creator of this object has named: a record on disk may have come from anybody."""
         self.backend: Backend = open_backend(self.where)
         self.tombstones = Tombstones(self.backend)
         self._caller = Caller(
@@ -144,7 +144,7 @@ class MemorySystem(Closable, Memory):
 
     @property
     def clearance(self) -> Clearance:
-        """What whoever holds this may see at most."""
+        """Clearance of the caller: the limit of what they may see."""
         return self._caller.clearance
 
     async def embed(self, texts: Sequence[str]) -> tuple[str, Embedded]:
@@ -162,7 +162,7 @@ class MemorySystem(Closable, Memory):
 
     @property
     def observer(self) -> Observer | None:
-        """Who is given spans and counts."""
+        """Observer that is given spans and counts."""
         return self._caller.observer
 
     @property
@@ -172,12 +172,12 @@ class MemorySystem(Closable, Memory):
 
     @property
     def principal(self) -> str:
-        """In whose name whoever holds this writes."""
+        """Principal in whose name the holder of this object writes."""
         return self._caller.principal
 
     @property
     def rights(self) -> frozenset[Right]:
-        """What whoever holds this may do."""
+        """Rights of the caller."""
         return self._caller.rights
 
     def cleared_for(
@@ -231,9 +231,9 @@ class MemorySystem(Closable, Memory):
     async def keyed_session(
         self, key: str, store_types: Sequence[str], agent_id: str, *, title: str = ""
     ) -> SessionHandle:
-        """The agent's session under a key of one's own, made of these stores where there is none yet.
+        """Return the agent's session under the caller's key; create it with these stores if there is none.
 
-        Whoever asks for the same key at the same time, in whichever process, gets the same session.
+        All callers that ask for the same key at the same time, in any process, get the same session.
         """
         self._caller.check("chat")
         origin = f"key:{one_line(key, 'the key')}"
@@ -401,7 +401,7 @@ class MemorySystem(Closable, Memory):
         return self._handle(record, self._stores_of(record))
 
     async def compare_sessions(self, left: str, right: str) -> Comparison:
-        """What two sessions have in common, and how they go on from there."""
+        """Return the common beginning of two sessions, and how each continues."""
         said = [
             await (await self.load_session(session_id, any_agent=True)).transcript_read_all()
             for session_id in (left, right)
@@ -461,7 +461,7 @@ class MemorySystem(Closable, Memory):
         return await self._erase(record, self._caller, keep_memory=keep_memory)
 
     async def deleting(self, session_id: str) -> Erasure:
-        """What `delete_session` would erase; nothing is changed. It takes `read` and `erase`.
+        """Return what `delete_session` would erase; nothing is changed. It takes `read` and `erase`.
 
         Raises `SessionNotFound`, or `MissingRight`.
         """
@@ -520,8 +520,8 @@ class MemorySystem(Closable, Memory):
     async def expire_sessions(self) -> list[str]:
         """Erase the sessions whose time to live is over. One that resists stops no other.
 
-        The time is over for all of them, whoever asks; returned are the ids of those that the caller may know of. What
-        is remembered of them stays, unless `ttl_keeps_memory` is false: then all of it goes, whoever may see it.
+        They expire for all callers; returned are the ids of those that the caller may know of. What
+        is remembered of them stays, unless `ttl_keeps_memory` is false: then all of it is erased, seen or not.
         """
         now = self._clock()
         erased = []
@@ -620,7 +620,7 @@ class MemorySystem(Closable, Memory):
         return await self._catalog.find(lambda record: is_open(record) and wanted(record), limit, behind=behind)
 
     def _opening(self, clearance: Clearance) -> Callable[[SessionRecord], bool]:
-        """Whether a session is there now for a caller of that clearance."""
+        """Return a test for sessions that now exist for a caller of that clearance."""
         now = self._clock()
         clearance = least_clearance(self._caller.clearance, clearance)
         return lambda record: not record.is_expired(now) and record.is_open_to(clearance, self.namespace)
@@ -661,7 +661,7 @@ class MemorySystem(Closable, Memory):
         return sorted((record.id for record in found), key=forks.index)
 
     async def is_taken(self, session_id: str) -> bool:
-        """Whether there is a session of that id, open or not."""
+        """Return whether there is a session of that id, open or not."""
         try:
             await self._catalog.get(session_id)
         except SessionNotFound:
@@ -671,7 +671,7 @@ class MemorySystem(Closable, Memory):
         return True
 
     async def _is_filled_as(self, record: SessionRecord, wanted: SessionFilter) -> bool:
-        """Whether as much was said in a session as is wanted. One that cannot be read fits nothing."""
+        """Return whether the number of messages in a session fits. A session that cannot be read fits nothing."""
         try:
             session = self._handle(record, self._stores_of(record))
             messages = await session.transcript_count(MESSAGES)
@@ -689,7 +689,7 @@ class MemorySystem(Closable, Memory):
             return None
 
     def _observing(self, clearance: Clearance) -> Scope | None:
-        """What the caller may see of what is remembered; None where nothing is."""
+        """Return the scope in which the caller searches memories; None without an observation store."""
         try:
             return replace(self._scope(), clearance=least_clearance(self._caller.clearance, clearance))
         except UnsupportedOperation:
@@ -707,7 +707,7 @@ class MemorySystem(Closable, Memory):
     ) -> SessionRecord:
         """The record of a session that was held elsewhere, to be adopted.
 
-        A time in the future is not believed, lest the session pass for the one that was used last.
+        A time in the future is ignored, so that the session does not count as the one used last.
         """
         self._chosen.update(store_types)
         record = self._new_record(store_types, agent_id, title, None)
@@ -802,7 +802,7 @@ class MemorySystem(Closable, Memory):
         )
 
     def _owner_in(self, namespace: str) -> Caller:
-        """The caller as the owner, to whom nothing in that namespace is closed: for what is done whoever asks."""
+        """Return the caller as the owner of that namespace, for work that does not depend on who asks."""
         return replace(self._caller, clearance="full", namespace=namespace, principal=OWNER, rights=EVERY_RIGHT)
 
     async def _with_forks(self, sessions: Collection[str]) -> list[str]:
@@ -822,7 +822,7 @@ class MemorySystem(Closable, Memory):
         return self._meanings.get(id(store))
 
     def _cache_root(self) -> Path | None:
-        """Where the caches of the observations are, ours are too."""
+        """Return the folder of the observations' caches, which holds ours too."""
         root = self._settings.get(self._observations, {}).get("cache")
         return Path(root).expanduser() if isinstance(root, str) and root else None
 

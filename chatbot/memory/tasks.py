@@ -49,7 +49,7 @@ class Task:
     note: str
 
     def details(self) -> str:
-        """What there is to know beside the title, on one line; empty for a plain pending task."""
+        """Return the details beside the title, on one line; empty for a plain pending task."""
         said = (
             f"due {self.due}" if self.due else "",
             f"{self.priority} priority" if self.priority != _USUAL["priority"] else "",
@@ -139,7 +139,7 @@ class Tasks(Writing):
         return sorted(found, key=lambda task: (priorities.index(task.priority), task.due or "9999"))
 
     async def startup_tasks(self) -> list[Task]:
-        """What is to be brought up when a session begins."""
+        """Return the tasks to bring up when a session begins."""
         return await self.tasks(surface=STARTUP)
 
     async def _take_up(self, known_id: str, given: dict[str, str]) -> None:

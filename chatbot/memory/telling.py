@@ -1,4 +1,4 @@
-"""What a sentence tells: its words without pleasantries, how rare they are, what it decides or leaves open. Pure.
+"""Content of a sentence: its words without pleasantries, how rare they are, what it decides or leaves open. Pure.
 
 Summaries and maintenance choose by it. What is worth remembering at all is decided elsewhere: see `memorability`.
 """
@@ -38,7 +38,7 @@ _GREETING = re.compile(
     r"hallo|guten \w+|danke|bonjour|salut|merci|hola|gracias|ciao|grazie|olá|oi|привет)[ ,]+([^\W\d_]+)",
     re.IGNORECASE,
 )
-"""With the name of who is greeted."""
+"""Greeting with the name of the person greeted."""
 _DECIDED = re.compile(
     r"\b(?:(?:i|we)(?:['’]ve| have)?(?: (?:just|finally|all|both))? (?:decided|chose|chosen|agreed|settled)|"
     r"decided (?:to|on|against)|it['’]?s (?:decided|settled)|let['’]?s (?:go with|use|stick with)|"
@@ -92,31 +92,31 @@ def content(text: str) -> frozenset[str]:
 
 
 def is_small_talk(text: str) -> bool:
-    """Whether a text says nothing: a greeting, also of somebody by name, thanks, an assent."""
+    """Return whether a text is only a greeting (also with a name), thanks or assent."""
     found = content(text)
     greeted = _GREETING.match(text.strip())
     return not found or (greeted is not None and found <= {*terms(greeted[1])})
 
 
 def tells(text: str) -> int:
-    """How many different words of content a text has."""
+    """Return how many different content words a text has."""
     return len(content(text))
 
 
 def is_decision(sentence: str) -> bool:
-    """Whether a sentence says that something was decided; a question decides nothing."""
+    """Return whether a sentence states a decision; a question does not."""
     return not _asks(sentence) and _DECIDED.search(sentence) is not None
 
 
 def is_open(sentence: str) -> bool:
-    """Whether a sentence says that something particular is still to be done; a habit or a figure of speech is not."""
+    """Return whether a sentence names something particular still to be done, not a habit or a figure of speech."""
     if _asks(sentence) or is_decision(sentence) or _NO_PLAN.search(sentence):
         return False
     return _OPEN.search(sentence) is not None and bool(content(_OPEN.sub(" ", sentence)) or content(sentence))
 
 
 def closes(sentence: str, item: str) -> bool:
-    """Whether a sentence says that an open item is done: it says so, and holds most of the words of the item."""
+    """Return whether a sentence says that an open item is done: it holds most of the item's words."""
     if _asks(sentence) or is_open(sentence) or not _DONE.search(sentence):
         return False
     words = content(_OPEN.sub(" ", item)) or content(item)
@@ -128,7 +128,7 @@ def _asks(sentence: str) -> bool:
 
 
 def rarity(texts: Sequence[str]) -> list[float]:
-    """For each text how much it tells that the others do not: many words of content, few of which are in the others.
+    """Score for each text how much it adds to the others: many content words, few of which are in the others.
 
     Numbers count as one word, so "day 7" and "day 8" are the same.
     """

@@ -1,7 +1,7 @@
 """`tombstones.jsonl`: what was purged, as keyed digests, so that an import does not bring it back. Blocking.
 
 A digest is of an id, a key or the words of something, made with the key in `tombstones.key`: it tells nothing without
-that, and never holds a text. Only imports ask; whoever says the same thing again is heard. To lift everything, delete
+that, and never holds a text. Only imports ask; saying the same thing again adds it again. To lift everything, delete
 the file, or import with `--include-purged`.
 """
 
@@ -42,12 +42,12 @@ class Tombstones:
             self._lines.append([{"v": 1, "at": format_time(at), "digests": each} for each in lines])
 
     def barred(self, marks: Collection[Mark]) -> bool:
-        """Whether something that has one of these marks was purged."""
+        """Return whether something that has one of these marks was purged."""
         self._refresh()
         return bool(self._digests) and not self._digests.isdisjoint(map(self._digest, marks))
 
     def any(self) -> bool:
-        """Whether anything was purged that an import could bring back."""
+        """Return whether anything was purged that an import could bring back."""
         self._refresh()
         return bool(self._digests)
 

@@ -68,6 +68,6 @@ class TurnOrder:
     def _try(self) -> bool:
         try:
             return self._lease.take()
-        except StoreError as error:  # whoever writes will say so
+        except StoreError as error:  # a write will report it
             logger.debug("turns of this session take their order within this process only: %s", error)
             return True

@@ -1,4 +1,4 @@
-"""What one end user has in a memory: who they are, all of it as one document, and its erasure.
+"""Data of one end user: who they are, all of it as one document, and its erasure.
 
 A user is a namespace, see `chatbot.memory.namespaces`; these operations are about the namespace of the memory system
 that they are given: `memory.cleared_for(namespace=user_namespace("alice"))`.
@@ -35,12 +35,12 @@ class User:
     memories: int
     sessions: int
     used_at: datetime | None
-    """When a session of theirs was used last."""
+    """Time of their last use of a session."""
 
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """What was deleted permanently."""
+    """Rows, facts and sessions that were deleted permanently."""
 
     memories: int
     """Rows and facts."""
@@ -114,9 +114,9 @@ async def erase_user(memory: MemorySystem) -> Erased:
 
 
 async def _erase_rows(memory: MemorySystem) -> list[str]:
-    """What is remembered of no session; the ids that are gone. An import does not bring any of it back.
+    """Erase the memories that belong to no session; return the ids. An import does not restore any of them.
 
-    The facts go first: one whose source is gone is seen by nobody.
+    Facts are erased first: without its source a fact is invisible.
     """
     scope = replace(memory.memories().scope, erasing=True)
     view, erased = scope.acting(SENSITIVITIES), list[str]()
@@ -132,7 +132,7 @@ async def _erase_rows(memory: MemorySystem) -> list[str]:
 
 
 async def _rows_by_namespace(memory: MemorySystem) -> Counter[str]:
-    """How many rows each namespace holds."""
+    """Return how many rows each namespace holds."""
     try:
         scope = memory.memories().scope
     except UnsupportedOperation:

@@ -38,7 +38,7 @@ class Change(Content[list[str] | tuple[str, ...]]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft(Change):
-    """What is to be remembered. Only a title, a narrative or a fact is needed.
+    """Memory to add. Only a title, a narrative or a fact is needed.
 
     A `type` that is not known becomes `note`. `visibility` None takes the one that the caller's clearance gives: full
     private, inner shared, familiar social.
@@ -56,7 +56,7 @@ class Draft(Change):
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What became of a draft, and which kinds of secrets were taken out of it."""
+    """Result of adding a draft, and the kinds of secrets that were removed from it."""
 
     outcome: Literal["added", "exact_dup", "updated", "deleted", "skipped"]
     id: str
@@ -66,7 +66,7 @@ class Remembered:
 
 
 class Writing(Scoped):
-    """Every change is durable on return, and checked against the gate: nobody writes where they could not see it."""
+    """Operations that change memories: durable on return, and refused for rows that the caller could not see."""
 
     __slots__ = ()
 
@@ -126,7 +126,7 @@ class Writing(Scoped):
         return Remembered(outcome.kind, outcome.id, outcome.reason, redacted)
 
     async def supersede(self, old: str, new: str) -> None:
-        """Let the observation `new` take the place of `old`, which stays in the history.
+        """Replace the observation `old` by `new`; `old` stays in the history.
 
         Raises `UnknownObservation`, or `ConflictingChange`: both must be active, of one visibility and without
         conflict in their metadata, and no chain may close.
@@ -153,7 +153,7 @@ class Writing(Scoped):
         await self._change("archive", ids)
 
     async def restore(self, *ids: str) -> None:
-        """Make observations active again, whatever became of them, but for those purged."""
+        """Make observations active again, whatever their status, except those purged."""
         await self._change("restore", ids)
 
     async def purge(
@@ -184,7 +184,7 @@ class Writing(Scoped):
     async def purging(
         self, *ids: str, session: str | None = None, person: str | None = None, source: str | None = None
     ) -> Erasure:
-        """What `purge` would erase, as far as the caller may see it; nothing is changed.
+        """Return what `purge` would erase, as far as the caller may see it; nothing is changed.
 
         Raises `MissingRight` without the rights `read` and `erase`.
         """
@@ -208,7 +208,7 @@ class Writing(Scoped):
         return gone
 
     async def _named(self, ids: Sequence[str]) -> list[Observation]:
-        """The observations of these ids, whatever became of them, as far as the caller may name them."""
+        """Return the observations with these ids, whatever their status, that the caller may name."""
         scope = self._scope()
         lines = [await scope.store.history(scope.acting(SENSITIVITIES), each) for each in ids]
         return [version.observation for each, line in zip(ids, lines, strict=True) for version in line
@@ -306,7 +306,7 @@ def _texts(value: object, name: str) -> tuple[str, ...]:
 
 
 def _length(value: object) -> int:
-    """How many characters are in all texts of a value."""
+    """Return how many characters are in all texts of a value."""
     if isinstance(value, Mapping):
         return sum(_length(each) for pair in value.items() for each in pair)
     if isinstance(value, list | tuple):

@@ -42,11 +42,11 @@ class Model(AsyncResource):
 
     @property
     def loading(self) -> str:
-        """What has to be loaded before the next call, such as a library; empty if nothing has to."""
+        """Name what must be loaded before the next call, such as a library; empty if nothing must."""
         return ""
 
     async def ready(self) -> None:
-        """Wait until a call needs to load nothing more. Never raises: what is wrong is told by the first call."""
+        """Wait until a call needs to load nothing more. Never raises: the first call reports errors."""
         self.warm()
 
     async def check(self) -> None:

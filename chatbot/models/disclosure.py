@@ -39,7 +39,7 @@ class Disclosure:
 
     @property
     def sends_private(self) -> bool:
-        """Whether private health matters may be sent: to models on this machine, and where it is consented to."""
+        """Return whether private health matters may be sent: to local models, or with consent."""
         is_ours = self.provider in {"", *OURS} and not self.sensitivity
         return self.memory and (is_ours or self.sensitivity == "private")
 

@@ -38,7 +38,7 @@ class Engine:
 
     @property
     def is_loaded(self) -> bool:
-        """Whether the model is in memory."""
+        """Return whether the model is in memory."""
         return self._llama is not None
 
     async def window(self) -> int:

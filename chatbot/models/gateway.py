@@ -63,7 +63,7 @@ class LiteLLMModel(Model):
         return "" if late.is_loaded() else "LiteLLM"
 
     async def ready(self) -> None:
-        """See `Model`: LiteLLM is imported, and the client that it calls providers with."""
+        """Wait until LiteLLM and its HTTP client are imported."""
         await late.loaded()
 
     async def check(self) -> None:
@@ -97,7 +97,7 @@ class LiteLLMModel(Model):
         return bool(info.get("supports_vision")) if info else True
 
     async def unknown_options(self, options: CallOptions) -> tuple[str, ...]:
-        """See `Model`; by what LiteLLM would pass on. A provider that it does not know is asked."""
+        """Return the options that LiteLLM would drop. A provider that it does not know is asked."""
         asked = options.as_openai().keys() - CallOptions.HARMLESS
         if not asked:
             return ()

@@ -1,6 +1,6 @@
 """The helper process of `[model] keep_warm_s`: it holds LiteLLM, so that the next command need not import it.
 
-It is the user's own: its socket is 0600 in a folder that is 0700, and whoever connects must be the same user. It knows
+It is the user's own: its socket is 0600 in a folder that is 0700, and each client must be the same user. It knows
 nothing of memory, gets each request whole, keys included, keeps none of it, and ends when it has been idle. Its
 environment has no keys. A frame is four bytes of length, and JSON.
 
@@ -24,7 +24,7 @@ import msgspec
 
 from chatbot.config import ModelSettings, ProviderSettings
 from chatbot.errors import ModelError, ProviderFailed
-from chatbot.messages import CallOptions, Message, ToolSpec
+from chatbot.messages import CallOptions, Image, Message, ToolCall, ToolSpec
 from chatbot.models import late
 from chatbot.models.gateway import LiteLLMModel
 from chatbot.stores.errors import InvalidValue
@@ -42,7 +42,7 @@ class Asked(msgspec.Struct, frozen=True):
     settings: ModelSettings
     providers: dict[str, ProviderSettings]
     """The one provider that it is for, with its key."""
-    messages: list[Message] = []
+    messages: list[dict[str, Any]] = []
     tools: list[ToolSpec] = []
     most_tokens: int | None = None
     schema: dict[str, Any] | None = None
@@ -118,7 +118,7 @@ class Helper:
             if is_own(writer.get_extra_info("socket")):
                 await _answer_one(reader, writer)
         except (OSError, EOFError, msgspec.MsgspecError, InvalidValue):
-            pass  # whoever asked has left, or is none of ours
+            pass  # the client has left, or is not ours
         finally:
             self._under_way -= 1
             self._asked.set()
@@ -157,7 +157,7 @@ async def _send(asked: Asked, writer: asyncio.StreamWriter) -> None:
 async def _parts(asked: Asked, model: LiteLLMModel) -> AsyncGenerator[Answered, None]:
     if asked.question == "stream":
         deltas = model.stream(
-            asked.messages,
+            [_message(each) for each in asked.messages],
             tools=asked.tools,
             max_output_tokens=asked.most_tokens,
             json_schema=asked.schema,
@@ -170,6 +170,12 @@ async def _parts(asked: Asked, model: LiteLLMModel) -> AsyncGenerator[Answered, 
     elif asked.question in QUESTIONS:
         given = (asked.options,) if asked.options is not None else ()
         yield Answered(value=await getattr(model, asked.question)(*given), is_last=True)
+
+
+def _message(told: dict[str, Any]) -> Message:
+    parts = msgspec.convert(told.pop("parts", ()), tuple[str | Image, ...])  # files are not for the model
+    calls = msgspec.convert(told.pop("tool_calls", ()), tuple[ToolCall, ...])
+    return Message(**told, tool_calls=calls, parts=parts)
 
 
 def _make_private(path: Path) -> None:

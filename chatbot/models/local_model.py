@@ -45,7 +45,7 @@ class LocalModel(LiteLLMModel):
         return super().loading or ("" if self._engine.is_loaded else self.name)
 
     async def ready(self) -> None:
-        """See `Model`: the weights are loaded, too."""
+        """Wait until the library and the weights are loaded."""
         self.warm()
         await super().ready()
         with suppress(ChatbotError):
@@ -70,7 +70,7 @@ class LocalModel(LiteLLMModel):
         return await self._engine.count([message.as_openai() for message in messages])
 
     async def unknown_options(self, options: CallOptions) -> tuple[str, ...]:
-        """See `Model`; a local model knows how to sample, and nothing else."""
+        """Return all options except those of sampling, which are all that a local model knows."""
         return tuple(sorted(options.as_openai().keys() - CallOptions.HARMLESS))
 
     async def json_mode(self) -> JsonMode:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 NAME = "local/minilm"
 DIMENSION = 384
 _SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
-"""Of `model.onnx`. Other bytes may be another model, whose vectors must never be compared with these."""
+"""Digest of `model.onnx`. Other bytes may be another model, whose vectors must never be compared with these."""
 _VOCABULARY = Path(__file__).parent / "data" / "bert_uncased_vocab.txt.gz"
 """The vocabulary of BERT (uncased), under Apache-2.0, which the package of the weights does not hold."""
 _WORDS = "embeddings.word_embeddings.weight"

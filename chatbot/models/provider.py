@@ -182,7 +182,7 @@ class Provider:
 
     @property
     def _may_log_in(self) -> bool:
-        """Whether LiteLLM may find a login by itself. Anthropic's takes variables, and their names begin alike."""
+        """Return whether LiteLLM may find a login by itself; for Anthropic, by variables whose names begin alike."""
         if self.kind == "anthropic":
             return any(name.startswith("ANTHROPIC_") and value for name, value in os.environ.items())
         return self.kind in WITH_LOGIN

@@ -21,7 +21,7 @@ from chatbot.models.tokens import estimate_text
 from chatbot.stores.lifecycle import AsyncResource
 
 _TIMEOUT_S = 10.0
-"""How long a turn may wait: without an answer the ranking stays as it is."""
+"""Seconds that a turn may wait: without an answer the ranking is unchanged."""
 _PATIENCE_S = 5.0
 
 

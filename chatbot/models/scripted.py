@@ -55,7 +55,7 @@ class ScriptedModel(Model):
         self.limits: list[int | None] = []
         """The limit on the reply that came with each prompt, in tokens."""
         self.options: list[CallOptions] = []
-        """How each reply was to be made."""
+        """Options of each reply so far."""
         self._replies = replies
         self._window = window
         self._price = price or Price(0.0, 0.0)

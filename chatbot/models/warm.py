@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ import msgspec
 from chatbot import errors, messages
 from chatbot.config import ModelSettings, ProviderSettings
 from chatbot.errors import ModelError, ProviderFailed
-from chatbot.messages import CallOptions, Delta, Message, ToolSpec
+from chatbot.messages import CallOptions, Delta, File, Message, ToolSpec
 from chatbot.models import late
 from chatbot.models.base import JsonMode, Price
 from chatbot.models.gateway import LiteLLMModel
@@ -61,35 +62,35 @@ class WarmModel(LiteLLMModel):
             super().warm()
 
     async def ready(self) -> None:
-        """See `Model`; a server holds LiteLLM itself."""
+        """Wait until LiteLLM is imported here: a server holds it itself."""
         await late.loaded()
 
     async def check(self) -> None:
-        """See `Model`."""
+        """Check the configuration in the helper, or here without one."""
         if not await self._is_helped():
             return await super().check()
         await self._told("check")
         return None
 
     async def context_window(self) -> int:
-        """See `Model`."""
+        """Ask the helper for the context window, in tokens."""
         return int(await self._told("context_window")) if await self._is_helped() else await super().context_window()
 
     async def price(self) -> Price | None:
-        """See `Model`."""
+        """Ask the helper for the price; None if it is unknown."""
         if not await self._is_helped():
             return await super().price()
         return msgspec.convert(await self._told("price"), Price | None)
 
     async def json_mode(self) -> JsonMode:
-        """See `Model`."""
+        """Ask the helper which JSON mode the model supports."""
         if not await self._is_helped():
             return await super().json_mode()
         mode: JsonMode = await self._told("json_mode")
         return mode
 
     async def unknown_options(self, options: CallOptions) -> tuple[str, ...]:
-        """See `Model`."""
+        """Ask the helper which options the model does not know."""
         if not await self._is_helped():
             return await super().unknown_options(options)
         return tuple(await self._told("unknown_options", options=options))
@@ -103,11 +104,11 @@ class WarmModel(LiteLLMModel):
         json_schema: Mapping[str, Any] | None = None,
         options: CallOptions | None = None,
     ) -> AsyncGenerator[Delta, None]:
-        """See `Model`. A reply that the helper dies of is not asked for again: it may have been billed."""
+        """Stream the reply from the helper. A reply during which it dies is not repeated: it may have been billed."""
         if await self._is_helped():
             asked = self._asked(
                 "stream",
-                messages=list(messages),
+                messages=[_told(message) for message in messages],
                 tools=list(tools),
                 most_tokens=max_output_tokens,
                 schema=None if json_schema is None else dict(json_schema),
@@ -133,7 +134,7 @@ class WarmModel(LiteLLMModel):
             return (await anext(answers)).value
 
     async def _answers(self, asked: Asked) -> AsyncGenerator[Answered, None]:
-        """What the helper says. Raises its `ModelError`, and `ProviderFailed` where it dies."""
+        """Yield the helper's answers. Raises its `ModelError`, and `ProviderFailed` if it dies."""
         try:
             reader, writer = await _connected(self._socket())
         except OSError as error:
@@ -194,7 +195,7 @@ class WarmModel(LiteLLMModel):
 
 
 def socket_path(idle_s: float) -> Path:
-    """Where the helper of this installation listens. Raises `OSError` where its folder is not the user's alone."""
+    """Return the socket of this installation's helper. Raises `OSError` if its folder is not the user's alone."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     folder = Path(runtime, "chatbot") if runtime else Path(tempfile.gettempdir(), f"chatbot-{os.geteuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -213,7 +214,7 @@ def socket_path(idle_s: float) -> Path:
 
 
 def _environment() -> dict[str, str]:
-    """What the helper may know of ours: no key."""
+    """Return the environment variables for the helper: no key."""
     passed = {name for name in os.environ if name.lower().startswith(_PASSED_TOO)} - late.SETTINGS.keys()
     passed = {name for name in passed if not name.upper().endswith(("KEY", "TOKEN"))}
     return {name: value for name, value in os.environ.items() if name in passed or name in _PASSED}
@@ -238,6 +239,12 @@ async def _connected(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWr
         writer.close()
         raise PermissionError(f"{path} is not this user's")
     return reader, writer
+
+
+def _told(message: Message) -> dict[str, Any]:
+    parts = tuple(part for part in message.parts if not isinstance(part, File))
+    told: dict[str, Any] = msgspec.to_builtins(replace(message, parts=parts))
+    return told
 
 
 def _failure(answer: Answered) -> ModelError:

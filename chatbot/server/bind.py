@@ -123,7 +123,7 @@ def router_of(operations: Iterable[Operation]) -> APIRouter:
 
 
 class _Shown:
-    """How the result of an operation is answered."""
+    """Form in which the result of an operation is answered."""
 
     def __init__(self, model: Any, shape: type[Shape] | None) -> None:
         self.model = model
@@ -131,7 +131,7 @@ class _Shown:
 
     @classmethod
     def of(cls, operation: Operation) -> _Shown:
-        """By the type that the operation returns."""
+        """Answers by the type that the operation returns."""
         returned = operation.returns({each.__name__: each for each in SHAPES})
         if returned is type(None):
             return cls(None, None)
@@ -162,7 +162,7 @@ class _Shown:
 
 
 def _takes_one(operation: Operation) -> bool:
-    """Whether the address names one thing, where other doors take several."""
+    """Return whether the address names one thing, where other doors take several."""
     return any(each.is_list and f"{{{name}}}" in operation.http for name, each in operation.at("http").items())
 
 

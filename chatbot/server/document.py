@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -62,7 +63,16 @@ async def methods_of(app: FastAPI, path: str) -> list[str]:
     return sorted(map(str.upper, (await asyncio.to_thread(app.openapi))["paths"].get(path, ())))
 
 
+def _name(paths: dict[str, dict[str, Any]]) -> None:
+    """Name each operation by its function alone: generated clients name theirs by it."""
+    for path, operations in paths.items():
+        for method, operation in operations.items():
+            place = re.sub(r"\W", "_", f"{path}_{method}")
+            operation["operationId"] = operation["operationId"].removesuffix(place).strip("_")
+
+
 def _completed(document: dict[str, Any]) -> dict[str, Any]:
+    _name(document["paths"])
     components = document["components"]
     components["securitySchemes"] = {
         "token": {

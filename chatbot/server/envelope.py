@@ -1,4 +1,4 @@
-"""What every answer carries, whatever route gave it: an id, and that private things are not to be stored on the way.
+"""Headers of every answer, on all routes: an id, and a note that private content must not be stored on the way.
 
 It also answers `HEAD` where there is a `GET`: the same head, and no body.
 """
@@ -21,7 +21,7 @@ class Envelope:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
+        """Answer an ASGI request with these headers."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         is_head = scope["method"] == "HEAD"

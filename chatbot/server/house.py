@@ -66,7 +66,7 @@ class House(AsyncResource):
         return caller.reads_metrics or sees_all
 
     def written_at(self, identity: str) -> int:
-        """When the identity's file was last written, in seconds since 1970; 0 where it has none."""
+        """Time of the last change of the identity's file, in seconds since 1970; 0 if it has none."""
         file = self.setup.identities / identity / FILE_NAME
         return int(file.stat().st_mtime) if file.is_file() else 0
 
@@ -118,7 +118,7 @@ class House(AsyncResource):
     async def warm(self) -> None:
         """Get the usual identity ready, so that its first turn is as fast as the second.
 
-        One that cannot be opened is told of in the log, and to whoever asks for it.
+        One that cannot be opened is reported in the log, and in each request for it.
         """
         try:
             await (await self.runtime(self.setup.identity.name)).ready()

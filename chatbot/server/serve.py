@@ -16,7 +16,7 @@ _FAREWELL_S = 10
 async def serve(house: House, *, ready: Callable[[str], None] = lambda _: None) -> None:
     """Listen on the configured address, and pass it to `ready` once a turn needs to load nothing more.
 
-    Whoever calls before that waits. Stops cleanly on SIGTERM and Ctrl-C.
+    Earlier requests wait. Stops cleanly on SIGTERM and Ctrl-C.
 
     Raises `ConfigError` if the address is not available, or other machines can reach it and no token exists.
     """

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 PING_S = 15.0
 _MOST_WAITING = 64 * 1024
 _LEAST_PAUSE_S = 1 / 30
-"""Between two pieces: nobody sees it, and to send a piece costs a sixth of reading a chunk of a model."""
+"""Pause between two pieces, too short to see: sending a piece costs a sixth of reading a chunk of a model."""
 _HEADERS = {
     "cache-control": "no-store",
     "x-accel-buffering": "no",  # else nginx keeps it all back
@@ -35,7 +35,7 @@ def _lines(text: str) -> bytes:
 
 
 def _encoded(data: Any) -> bytes:
-    """As JSON, which is one line."""
+    """Data as JSON, which is one line."""
     try:
         return msgspec.json.encode(data)
     except UnicodeEncodeError:  # half of a letter, which no UTF-8 holds
@@ -135,12 +135,12 @@ class _Waiting:
             self._changed.set()
 
     async def take(self) -> bytes:
-        """All that waits, once there is something; empty at the end."""
+        """Return all that waits, once there is something; empty at the end. A full buffer is sent without a pause."""
         while not self._events and not self._has_ended:
             self._changed.clear()
             await self._changed.wait()
         pause = self._sent_at + _LEAST_PAUSE_S - time.monotonic()
-        if pause > 0 and not self._has_ended:
+        if pause > 0 and not self._has_ended and self._size <= _MOST_WAITING:
             await asyncio.sleep(pause)
         self._sent_at = time.monotonic()
         data = b"".join(self._events)

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 _LINES = "stops"
 _LOOK_EVERY_S = 0.5
 _LINGER_S = 5.0
-"""How long to go on looking after a turn may have begun."""
+"""Seconds to keep looking after a turn may have begun."""
 _PATIENCE_S = 15.0
 """Longest wait for another server to stop."""
 _MOST = 200

@@ -153,7 +153,7 @@ class Tokens:
         return text, token
 
     def undecided(self) -> tuple[Token, ...]:
-        """Those of an earlier release, of which nobody has said whether they remember."""
+        """Tokens of an earlier release, not yet marked as remembering or not."""
         return tuple(token for token in self.all() if not (token.has_chosen or token.metrics))
 
     def decide(self, memory: Remembers) -> None:

@@ -33,7 +33,7 @@ _REMEMBERED = 64
 
 
 Then = Callable[[Sequence[Event]], Awaitable[None]]
-"""What is done when a turn has ended well, before whoever waits for it hears so; told all that happened."""
+"""Called after a turn has ended well, before those who wait for it are told; given all events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Saying:
-    """What is said in a turn, and how it is to be answered."""
+    """User's text of a turn, and how to answer it."""
 
     text: str
     attachments: Sequence[Upload] = ()
@@ -140,7 +140,7 @@ class KeptTurn:
 
 
 async def _reply_of(session: SessionHandle, receipt: Mapping[str, Any]) -> tuple[str, list[ToolCall]]:
-    """What was said, and the tools that the client was asked to run."""
+    """Return the reply of a turn, and the tools that the client was asked to run."""
     begun = parse_time(receipt.get("resumed_at") or receipt["at"])
     until = begun + timedelta(seconds=receipt["seconds"] + _ROUNDED_S)
     entries = [each for each in await _entries_since(session, begun) if each.at <= until]

@@ -1,6 +1,6 @@
 """A folder that a model may work in: every name is opened step by step from the folder, and no link is followed.
 
-So nothing outside of it can be read or written, whatever a path says, and whoever swaps a folder for a link meanwhile.
+So nothing outside of it can be read or written, whatever a path says, even if a folder is swapped for a link meanwhile.
 Names that begin with a dot are out of reach: they hold keys, settings and programs that run by themselves.
 """
 

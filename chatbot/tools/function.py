@@ -28,7 +28,7 @@ _WRITTEN: dict[object, tuple[re.Pattern[str], Callable[[str], Any]]] = {
     "number": (re.compile(r"-?[0-9]{1,9}(\.[0-9]{1,9})?"), float),
     "boolean": (re.compile(r"true|false", re.IGNORECASE), lambda text: text.lower() == "true"),
 }
-"""How a value of each kind is written where it comes as text, and how that is read."""
+"""Text form of a value of each kind, and how it is read."""
 _SHOWN_MISTAKES = 3
 
 

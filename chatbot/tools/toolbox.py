@@ -69,7 +69,7 @@ class ToolResult:
     content: str
     is_error: bool = False
     asked: Answer | None = None
-    """How the user answered, where the tool asks first."""
+    """User's answer, where the tool asks first."""
 
 
 class ToolSource(ABC):

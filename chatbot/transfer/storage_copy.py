@@ -1,7 +1,7 @@
 """Copy an identity from one storage to another: a folder, or an address in a database. Both ways, and again.
 
 Each part is compared by a digest of what it says, so a copy that was broken off goes on where it was, and a second one
-copies nothing. Nothing is ever deleted, and a target that says something else is refused. Blocking, but for stores.
+copies nothing. Nothing is ever deleted, and a target that says something else is refused. Blocking, except for stores.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """How many sessions, events of memory and other lines were written, and how many were there already."""
+    """Number of sessions, events of memory and other lines that were written, and that were there already."""
 
     sessions: int
     events: int
     lines: int
     unchanged: int
     digest: str
-    """Of everything that was compared: the same for both storages."""
+    """Digest of everything that was compared: the same for both storages."""
 
 
 async def copy_storage(source: Home, target: Home, progress: Progress | None = None) -> Copied:

@@ -14,16 +14,19 @@ from chatbot.adapters.litellm import MemoryCallback
 from chatbot.embed import open_memory
 
 
-async def turn(folder: str, text: str, **call: Any) -> str:
-    """One turn; a program that goes on opens the memory and sets the callback once."""
+async def talk(folder: str, texts: list[str], **call: Any) -> list[str]:
+    """A few turns. A process sets the callback once: LiteLLM ignores a second one of the same class."""
+    replies = []
     async with open_memory(folder) as memory:
         callback = MemoryCallback(memory, per_user=True)
         litellm.callbacks = [callback]
-        reply = await litellm.acompletion(messages=[{"role": "user", "content": text}], user="ada", **call)
-        await callback.settled()
-        return str(reply.choices[0].message.content)
+        for text in texts:
+            reply = await litellm.acompletion(messages=[{"role": "user", "content": text}], user="ada", **call)
+            await callback.settled()
+            replies.append(str(reply.choices[0].message.content))
+    return replies
 
 
 if __name__ == "__main__":
-    asyncio.run(turn("./data", "My sister Anna lives in Lisbon.", model="gpt-5-mini"))
-    print(asyncio.run(turn("./data", "Where does my sister live?", model="gpt-5-mini")))
+    said = ["My sister Anna lives in Lisbon.", "Where does my sister live?"]
+    print(asyncio.run(talk("./data", said, model="gpt-5-mini")))

@@ -1,7 +1,7 @@
 """Whoosh over segments: its own `SegmentWriter` writes them and its own `Searcher` reads them, through this codec.
 
 A codec is where Whoosh lets others decide how postings are kept. With this one it writes no file of its own: no table
-of contents, no pickle. Imported by whoever writes; what searches does without.
+of contents, no pickle. Imported for writing only; a search needs none of it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Postings:
         self._parts.append(part)
 
     def iter_postings(self) -> Postings:
-        """What `Writer` and the codec's `add_postings` hand on: all at once."""
+        """Return these postings for `Writer` and the codec's `add_postings`, all at once."""
         return self
 
     def cleanup(self) -> None:

@@ -39,7 +39,7 @@ def wanted_and_seen(table: Table, wanted: Filter, visible: Visible) -> Ints:
 
 
 def sessions_about(table: Table, held: Sequence[Ints]) -> dict[str, float]:
-    """What `chatbot.stores.bm25.about` says, of the rows that hold each of the terms."""
+    """Score sessions as `chatbot.stores.bm25.about` does, from the rows that hold each of the terms."""
     names = table.sessions
     sessions = np.array(table.session_of, "i8")
     counts = [np.bincount(sessions[rows], minlength=len(names)) for rows in held]

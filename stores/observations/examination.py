@@ -21,7 +21,7 @@ _REINDEX = "chatbot memory reindex"
 
 
 def examine(home: Path, cache: Cache, reindex: Callable[[], int], *, verify: bool) -> list[Flaw]:
-    """Look at the journal in `home` and at what is made of it; nothing where nothing was ever remembered."""
+    """Check the journal in `home` and the files derived from it; nothing if nothing was ever remembered."""
     path = home / log.NAME
     if not path.exists():
         return []

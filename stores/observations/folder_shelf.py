@@ -43,7 +43,7 @@ class FolderShelf(Shelf):
         return cls(cache.folder / name, cache)
 
     def prepare(self) -> None:
-        """See `Shelf`."""
+        """Create the folders; raises `ReadOnlyFolder` if they cannot be written."""
         if self._cache is not None:
             self._cache.prepare()
         for each in (self.folder, self.folder / _WRITING, self.folder / _WAITING):
@@ -52,34 +52,34 @@ class FolderShelf(Shelf):
             raise ReadOnlyFolder(f"{self.folder} cannot be written")
 
     def stamp(self) -> Stamp | None:
-        """See `Shelf`."""
+        """Return the stamp of the list's file; None if there is none."""
         return stamp(self.folder / NAME)
 
     def listed(self) -> Any:
-        """See `Shelf`."""
+        """Read the list; None if it is missing or damaged."""
         with suppress(OSError, ValueError, RecursionError), file_piece(self.folder / NAME) as piece:
             return json.loads(piece.read(0, piece.size))
         return None
 
     def names(self) -> Collection[str]:
-        """See `Shelf`."""
+        """Return the names of all piece files."""
         with opened(self.folder) as folder:
             return [name for name in folder.names() if name not in _OURS]
 
     @contextmanager
     def opened(self, name: str) -> Iterator[Piece]:
-        """See `Shelf`."""
+        """Open the file of a piece for reading."""
         with file_piece(self.folder / name) as piece:
             yield piece
 
     @contextmanager
     def alone(self) -> Iterator[Hands]:
-        """See `Shelf`."""
+        """Lock the folder while names are changed."""
         with locked(self.folder, timeout_s=_LOCK_S) as folder:
             yield _FolderHands(folder)
 
     def making(self, *, wait: bool) -> ExitStack | None:
-        """See `Shelf`."""
+        """Lock the subfolder for writers, or queue for it if it may wait."""
         with ExitStack() as held:
             try:
                 held.enter_context(locked(self.folder / _WRITING, timeout_s=0))
@@ -88,7 +88,7 @@ class FolderShelf(Shelf):
                 return self._queued() if wait else None
 
     def clear(self) -> None:
-        """See `Shelf`."""
+        """Delete the folder with everything in it."""
         with translated(self.folder.parent):
             while self.folder.is_symlink() or self.folder.exists():
                 with suppress(FileNotFoundError):  # another process removes it too
@@ -111,22 +111,22 @@ class _FolderHands:
         self._folder = folder
 
     def put(self, name: str, data: bytes, *, durable: bool = False) -> None:
-        """See `Hands`."""
+        """Write the file of a piece atomically."""
         self._folder.replace(name, data, durable=durable)
 
     def publish(self, value: Any, *, durable: bool = True) -> Stamp | None:
-        """See `Hands`."""
+        """Replace the file of the list and return its stamp."""
         self._folder.replace(NAME, json.dumps(value).encode(), durable=durable)
         return self._folder.stamp(NAME)
 
     def remove(self, names: Collection[str]) -> None:
-        """See `Hands`. Whatever has such a name goes, without looking into it."""
+        """Delete files or folders of these names without looking into them."""
         for name in names:
             with suppress(FileNotFoundError):
                 _remove(self._folder.path / name)
 
     def sync(self) -> None:
-        """See `Hands`."""
+        """Flush the folder to disk."""
         self._folder.sync()
 
 
@@ -138,7 +138,7 @@ class _FilePiece:
         self._descriptor = descriptor
 
     def read(self, begin: int, end: int) -> bytes:
-        """See `Piece`."""
+        """Read these bytes from the open file."""
         return read_between(self._descriptor, begin, end)
 
 

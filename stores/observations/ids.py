@@ -52,7 +52,7 @@ class Ids:
         return len(self) - 1
 
     def erase(self, each: str) -> None:
-        """Forget a row but for its number."""
+        """Forget a row, keeping its number."""
         self.gone.add(self.numbers[each])
         del self._numbers[each]
         self.erased.add(each)
@@ -76,7 +76,7 @@ class Ids:
         return self._numbers
 
     def is_erased(self, each: str) -> bool:
-        """Whether there was such a row and it was erased, and the id was not used again."""
+        """Return whether the row was erased and its id was not used again."""
         return each in self.erased and self.number(each) is None
 
     def text(self) -> str:

@@ -77,7 +77,7 @@ class Released:
 
 
 class TextIndex:
-    """See the module. Without a shelf everything stays in memory."""
+    """Index of texts in segments on a shelf. Without a shelf everything stays in memory."""
 
     def __init__(self, shelf: Shelf | None) -> None:
         self._shelf = shelf
@@ -95,7 +95,7 @@ class TextIndex:
 
     @property
     def is_kept(self) -> bool:
-        """Whether there is a shelf to keep segments on."""
+        """Return whether there is a shelf to keep segments on."""
         return self._shelf is not None
 
     def open(self) -> None:
@@ -171,7 +171,7 @@ class TextIndex:
         self._drop_bad(str(damage))
 
     def plan(self, least: int = 0) -> Plan | None:
-        """What to write next: None while too little is in memory."""
+        """Plan the next segment to write: None while too little is in memory."""
         if self._shelf is None or len(self._overlay) < (least or FLUSH_ROWS):
             return None
         regions = sorted(self._regions(), reverse=True)
@@ -382,7 +382,7 @@ class TextIndex:
 
 
 def _may_hold(entry: Entry, segment: Segment | None, rows: Iterable[int]) -> bool:
-    """Whether a text of one of the rows may be in there."""
+    """Return whether the segment may hold a text of one of the rows."""
     inside = (row - entry.start for row in rows if entry.start <= row < entry.end)
     return any(segment is None or segment.texts[row] > 0 for row in inside)
 

@@ -89,7 +89,7 @@ _COUNTED_IN_A_LINE = 10
 
 @dataclass(slots=True)
 class Request:
-    """Events that a caller wants to be committed together, and what became of them."""
+    """Events that a caller wants committed together, and their outcomes."""
 
     view: View
     events: Sequence[Event]
@@ -138,14 +138,14 @@ class Keeper:
         return is_due
 
     def get(self, view: View, ids: Sequence[str]) -> list[Observation]:
-        """See `ObservationStore`."""
+        """Return the visible rows with these ids from the table, in the order asked."""
         with self._lock:
             flags = self._seen(view)
             numbers = [number for each in ids if (number := self._table.ids.number(each)) is not None]
             return self._rows([number for number in numbers if flags[number]], view)
 
     def find(self, view: View, wanted: Filter, *, order: Order, ascending: bool, limit: int, after: str | None) -> Page:
-        """See `ObservationStore`."""
+        """Return one page of the rows that fit, in the given order."""
         limit = page_limit(limit)
         with self._lock:
             found = self._found(view, wanted, order, limit=limit + 1, ascending=ascending, after=after)
@@ -153,14 +153,14 @@ class Keeper:
             return Page(rows, rows[-1].id if rows and len(found) > limit else None)
 
     def states(self, view: View, wanted: Filter, *, limit: int, after: str | None) -> list[RowState]:
-        """See `ObservationStore`."""
+        """Return the states of the rows that fit, oldest first."""
         limit = check_limit(limit)
         with self._lock:
             found = self._found(view, wanted, "created", limit=limit, ascending=True, after=after)
             return list(map(self._table.state, found))
 
     def match(self, view: View, terms: Sequence[str], wanted: Filter, *, limit: int) -> list[Match]:
-        """See `ObservationStore`."""
+        """Return the rows that match the terms, ranked by the text index."""
         limit = check_limit(limit)
         with self._lock:
             self._catch_up()
@@ -173,7 +173,7 @@ class Keeper:
             return table.matches(found.rows.tolist(), found.scores.tolist())
 
     def candidates(self, view: View, question: Question, wanted: Filter) -> Candidates:
-        """See `ObservationStore`."""
+        """Gather all candidates for recall under one lock and one look at the files."""
         with self._lock:
             self._catch_up()
             self._is_steady = True  # one answer to all of its questions, and one look at the files
@@ -183,7 +183,7 @@ class Keeper:
                 self._is_steady = False
 
     def frequencies(self, view: View, terms: Sequence[str]) -> dict[str, int]:
-        """See `ObservationStore`."""
+        """Count the visible rows that hold each term, from the text index."""
         with self._lock:
             self._catch_up()
             terms = list(dict.fromkeys(terms))
@@ -191,13 +191,13 @@ class Keeper:
             return {term: count for term, rows in zip(terms, found, strict=True) if (count := len(rows))}
 
     def corpus(self, view: View) -> Corpus:
-        """See `ObservationStore`."""
+        """Return the number and average length of the visible rows."""
         with self._lock:
             self._catch_up()
             return self.search.corpus(self._table.visible(view))
 
     def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]:
-        """See `ObservationStore`."""
+        """Score the sessions whose rows hold the terms."""
         with self._lock:
             self._catch_up()
             from chatbot.stores.observations.columns import sessions_about
@@ -206,7 +206,7 @@ class Keeper:
             return sessions_about(self._table, held)
 
     def neighbours(self, view: View, ids: Sequence[str], *, reach: int) -> dict[str, dict[str, int]]:
-        """See `ObservationStore`."""
+        """Return the rows next to each of these in their session, with their distance."""
         with self._lock:
             self._catch_up()
             table = self._table
@@ -219,7 +219,7 @@ class Keeper:
             }
 
     def nearest(self, view: View, vector: Sequence[float], wanted: Filter, *, model: str, limit: int) -> list[Match]:
-        """See `ObservationStore`."""
+        """Return the rows whose vectors are closest to this one."""
         limit = check_limit(limit)
         with self._lock:
             self._catch_up()
@@ -234,7 +234,7 @@ class Keeper:
             return table.matches(numbers[:limit].tolist(), cosines[:limit].tolist())
 
     def missing_vectors(self, view: View, *, model: str, limit: int) -> list[Observation]:
-        """See `ObservationStore`."""
+        """Return the visible rows without a current vector, newest first."""
         limit = check_limit(limit)
         with self._lock:
             flags = self._seen(view)
@@ -245,7 +245,7 @@ class Keeper:
             return [self._row(number) for number in islice(missing, limit)]
 
     def put_vectors(self, model: str, vectors: Sequence[tuple[Observation, Sequence[float]]]) -> int:
-        """See `ObservationStore`."""
+        """Store vectors of rows whose text is unchanged, and return how many."""
         dimension = one_dimension(each for _, each in vectors)
         with self._alone():
             vectors_ = self._vectors()
@@ -264,13 +264,13 @@ class Keeper:
         return len(kept)
 
     def forget_vectors(self) -> None:
-        """See `ObservationStore`."""
+        """Delete the vector files of this identity."""
         with self._alone():
             self._cache.remove(FORMER_VECTORS)
             self._vectors().remove()
 
     def vector_stats(self, view: View) -> VectorStats:
-        """See `ObservationStore`."""
+        """Count the visible rows with and without a vector."""
         with self._lock:
             flags = self._seen(view)
             vectors = self._vectors()
@@ -279,7 +279,7 @@ class Keeper:
             return VectorStats(vectors.model, vectors.dimension, embedded, flags.count(1) - embedded)
 
     def outline(self, view: View, ids: Sequence[str], wanted: Filter) -> list[Match]:
-        """See `ObservationStore`."""
+        """Return a match with a score of 0 for each of these rows that fits."""
         with self._lock:
             flags = self._seen(view)
             table = self._table
@@ -291,7 +291,7 @@ class Keeper:
             return table.matches(chosen, [0.0] * len(chosen))
 
     def history(self, view: View, observation_id: str) -> list[Version]:
-        """See `ObservationStore`."""
+        """Return the versions of a row, replayed from the log."""
         with self._lock:
             self._catch_up()
             table = self._table
@@ -313,7 +313,7 @@ class Keeper:
             return [version(self._row(number), self._events(number), view, sees) for number in line]
 
     def facets(self, view: View, name: Labelled, *, limit: int) -> list[Facet]:
-        """See `ObservationStore`."""
+        """Count the visible rows by each value of a label, most frequent first."""
         with self._lock:
             flags = self._seen(view)
             created = self._table.created_at
@@ -329,13 +329,13 @@ class Keeper:
             return facets
 
     def facts(self, view: View, wanted: FactFilter, *, limit: int) -> list[Triple]:
-        """See `ObservationStore`."""
+        """Return the facts that fit, newest first."""
         with self._lock:
             found = self._facts(view, wanted)
         return found[::-1][: check_limit(limit)]
 
     def resolve(self, view: View, prefix: str, *, limit: int) -> list[str]:
-        """See `ObservationStore`."""
+        """Return the ids of visible rows that begin with the prefix, sorted."""
         with self._lock:
             self._catch_up()
             found = sorted(each for each in self._table.numbers if each.startswith(prefix))
@@ -343,7 +343,7 @@ class Keeper:
         return seen[: check_limit(limit)]
 
     def purge(self, view: View, ids: Sequence[str], *, who: str = "", why: str = "", alone: bool = False) -> list[str]:
-        """See `ObservationStore`."""
+        """Erase rows, and what was derived from them, from the log and all caches."""
         everything = view.asking_all()
         with self._alone() as writing:
             asked = [each for each in dict.fromkeys(ids) if self._is_seen_or_behind(each, everything)]
@@ -371,7 +371,7 @@ class Keeper:
         return seen + facts
 
     def stats(self, view: View) -> Stats:
-        """See `ObservationStore`."""
+        """Count the visible rows by status, type and visibility, and the facts."""
         with self._lock:
             self._catch_up()
             table = self._table
@@ -437,7 +437,7 @@ class Keeper:
             logger.warning("no snapshot of %s could be written: %s", self._log.name, error)
 
     def has_batch(self) -> bool:
-        """Whether enough is in memory only to be worth indexing."""
+        """Return whether enough rows are only in memory to be worth indexing."""
         return self.search.has_batch()
 
     def index(self) -> None:
@@ -456,21 +456,21 @@ class Keeper:
             self._log.close()
 
     def observation(self, observation_id: str) -> Observation | None:
-        """See `chatbot.stores.events.Known`."""
+        """Return a row of the table, whatever its status."""
         number = self._table.ids.number(observation_id)
         return None if number is None else self._row(number)
 
     def state(self, observation_id: str) -> RowState | None:
-        """See `chatbot.stores.events.Known`."""
+        """Return the state of a row of the table, without its text."""
         number = self._table.ids.number(observation_id)
         return None if number is None else self._table.state(number)
 
     def settled(self, observation_id: str, at: datetime, decay_per_day: float) -> tuple[float, int] | None:
-        """See `chatbot.stores.events.Known`."""
+        """Return the strength and touches of a row after consolidation."""
         return self._table.settled(self._table.numbers[observation_id], micros(at), decay_per_day)
 
     def twin(self, row: Observation, view: View) -> Observation | None:
-        """See `chatbot.stores.events.Known`."""
+        """Return a current row with the same content, audience and namespace."""
         everything = view.asking_all()
         for number in self._table.twins(row):
             if self._table.is_current(number, view.now) and may_see(self._table.guard(number)[1], everything):
@@ -478,11 +478,11 @@ class Keeper:
         return None
 
     def triple(self, triple_id: str) -> Triple | None:
-        """See `chatbot.stores.events.Known`."""
+        """Return a fact of the table by its id."""
         return self._table.triples.get(triple_id)
 
     def derived_from(self, observation_id: str) -> list[str]:
-        """See `chatbot.stores.events.Known`."""
+        """Return the ids of the rows that were derived from this one."""
         return [self._table.ids[number] for number in self._table.derived_from(observation_id)]
 
     def _found(
@@ -698,7 +698,7 @@ class Keeper:
         return row
 
     def _events(self, number: int) -> list[Event]:
-        """What happened to a row, counts aside."""
+        """Return the events of a row, without those that count uses."""
         first, *later = map(self._log.event_at, self._table.places(number))
         row_id = self._table.ids[number]
         return [first, *(_about(row_id, event) for event in later)]
@@ -723,7 +723,7 @@ class Keeper:
         return uses >= _COMPACTED_FROM and uses * 2 > lines
 
     def _is_seen_or_behind(self, observation_id: str, view: View) -> bool:
-        """Whether the caller may see the row; or, where it was erased, a row that was made from it."""
+        """Return whether the caller may see the row or, if it was erased, a row derived from it."""
         table = self._table
         beside = [table.ids[number] for number in table.derived_from(observation_id)]
         asked = [observation_id] if observation_id in table.numbers else beside
@@ -751,7 +751,7 @@ class Keeper:
 
 
 def _about(row_id: str, event: Event) -> Event:
-    """What the line of an event means for one row."""
+    """Return the event as it applies to one row."""
     return next((each for each in implied(event) if row_id in each.ids), event)
 
 

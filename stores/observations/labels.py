@@ -103,7 +103,7 @@ class Labels:
         return rows
 
     def _found(self, label: str) -> array[int] | None:
-        """What is written of a label that was not read yet."""
+        """Return the written rows of a label that was not read yet."""
         if self._written is None:
             return None
         self._asked += 1

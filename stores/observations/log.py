@@ -44,15 +44,15 @@ class FileLog(Log):
 
     @property
     def position(self) -> int:
-        """See `Log`."""
+        """Number of bytes of the file that were read or written."""
         return self._position
 
     def mark(self) -> Mark:
-        """See `Log`."""
+        """Return the inode, the position and a digest of the lines before it."""
         return Mark(self._inode, self._position, self._tail_digest() if self._resting is None else self._resting)
 
     def resume(self, mark: Mark) -> bool:
-        """See `Log`."""
+        """Continue at the mark if inode, size and digest still match."""
         if self._opened() is None or self._inode != mark.inode or self._size() < mark.size:
             return False
         self._position = mark.size
@@ -62,7 +62,7 @@ class FileLog(Log):
         return False
 
     def is_replaced(self) -> bool:
-        """See `Log`."""
+        """Return whether the file was replaced or became shorter."""
         if self._resting is not None:
             return not self._resumed(self._resting)
         if self._file is None:
@@ -71,12 +71,12 @@ class FileLog(Log):
         return now is None or now.inode != self._inode or now.size < self._position
 
     def start_again(self) -> None:
-        """See `Log`."""
+        """Close the file and return to its beginning."""
         self._forget_file()
         self._position = 0
 
     def read_new(self) -> Iterator[tuple[Place, bytes]]:
-        """See `Log`."""
+        """Read the whole lines after the position."""
         file = self._opened()
         if file is None or self._size() <= self._position:
             return
@@ -90,18 +90,18 @@ class FileLog(Log):
             begin = stop + 1
 
     def was_written(self) -> bool:
-        """See `Log`."""
+        """Return whether the lock file exists."""
         return stamp(self._home / LOCK_NAME) is not None
 
     @contextmanager
     def locked(self) -> Iterator[Writing]:
-        """See `Log`. The folder is made if need be."""
+        """Lock the folder for writing; create it if it is missing."""
         make_folder(self._home)
         with self._folders.locked(self._home) as folder, ExitStack() as opened:
             yield FileWriting(self, folder, opened)
 
     def event_at(self, place: Place) -> Event:
-        """See `Log`."""
+        """Read and decode one line of the file."""
         file = self._opened()
         line = b"" if file is None else read_between(file, place[0], sum(place))
         return parse_event(record_of(line))
@@ -116,12 +116,12 @@ class FileLog(Log):
         return blake2b(head + tail, digest_size=16).hexdigest()
 
     def close(self) -> None:
-        """See `Log`."""
+        """Close the file and all folders."""
         self._folders.close_all()
         self._forget_file()
 
     def rest(self) -> None:
-        """See `Log`. The next use goes on in the file, if it is the same, or finds it replaced."""
+        """Close the file; the next use continues in it or finds it replaced."""
         if self._file is not None:
             self._resting = self._tail_digest()
             os.close(self._file)
@@ -170,7 +170,7 @@ class FileLog(Log):
         self._position = size
 
     def known_end(self) -> Stamp | None:
-        """What the file looks like, if all of it was read."""
+        """Return the stamp of the file if all of it was read; None otherwise."""
         now = stamp(self.path)
         return now if now is not None and (now.inode, now.size) == (self._inode, self._position) else None
 
@@ -185,26 +185,26 @@ class FileWriting:
         self._file: Appender | None = None
 
     def mend(self) -> None:
-        """See `Writing`."""
+        """Open the file for appending, which repairs a torn end."""
         self._appender()
 
     def append(self, event: Event) -> Place:
-        """See `Writing`."""
+        """Write the line of the event and return its place."""
         line = encode(event.as_json())
         self._appender().write(line)
         return self._log.grow(len(line))
 
     def release(self) -> None:
-        """See `Writing`."""
+        """Unlock the folder; others may write."""
         self._folder.unlock()
 
     def sync(self) -> None:
-        """See `Writing`."""
+        """Flush the file to disk."""
         if self._file is not None:
             self._file.sync()
 
     def rewrite(self, change: Change, more: Iterable[Event] = ()) -> dict[int, Place]:
-        """See `Writing`."""
+        """Replace the file by the changed lines, and count it as read."""
         kept, moved = rewritten(self._folder.read(NAME) if self._log.position else b"", change)
         data = b"".join([kept, *(encode(event.as_json()) for event in more)])
         self._folder.replace(NAME, data)

@@ -20,7 +20,7 @@ _NO_COUNTS: Mapping[str, int] = {}
 
 
 class Text(NamedTuple):
-    """What is searched of a row."""
+    """Searchable content of a row."""
 
     version: int
     fields: Mapping[str, Mapping[str, int]]

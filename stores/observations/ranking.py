@@ -37,7 +37,7 @@ class Ranked(NamedTuple):
 
 @dataclass(slots=True)
 class _Seen:
-    """What may be seen of a segment: which documents, None for all of them; how many, and the sums of their lengths."""
+    """Visible part of a segment: its documents (None for all), their number, and the sums of their lengths."""
 
     documents: Ints | None
     count: int
@@ -45,7 +45,7 @@ class _Seen:
 
 
 class Totals:
-    """What one caller may see of the index: which rows of each segment, and the sums that scores need; kept up to date.
+    """Visible part of the index for one caller: rows of each segment, and the sums for scores; kept up to date.
 
     A row counts once: as it is in the overlay, or else as it is in its segment.
     """
@@ -64,7 +64,7 @@ class Totals:
             self._count(row, visible, overlay)
 
     def is_for(self, visible: Visible, segments: Sequence[Segment]) -> bool:
-        """Whether this can be brought up to date; else it must be made anew."""
+        """Return whether this can be brought up to date; if not, it must be built anew."""
         end = segments[-1].end if segments else 0
         return (
             self.version == visible.version

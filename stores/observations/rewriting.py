@@ -1,4 +1,4 @@
-"""What happens to each line of the journal when rows are erased for good, and when it is compacted. Pure."""
+"""Rewriting of the journal's lines when rows are erased permanently, and when it is compacted. Pure."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def rewritten(data: bytes, change: Change) -> tuple[bytes, dict[int, Place]]:
 
 
 def _mentions(lines: Sequence[bytes]) -> dict[int, bytes | None]:
-    """What becomes of the lines that only say that a row was said again, by their places: the last tells how often."""
+    """Return the new lines of repeated mentions by their places: of a row's, only the last is left, with a count."""
     places: defaultdict[bytes, list[int]] = defaultdict(list)
     for at, line in enumerate(lines):
         if named := _MENTION.match(line):

@@ -47,7 +47,7 @@ _PAUSE_S = 0.0001
 
 
 class Search:
-    """Guarded by `lock`, its owner's, but for `index_batch`, which takes it when it needs it.
+    """Search of the rows' texts. Guarded by its owner's `lock`, except `index_batch`, which takes it when needed.
 
     `is_replaced` tells whether rows may have been erased for good since they were read.
     """
@@ -115,7 +115,7 @@ class Search:
         self._caught_up()
 
     def has_batch(self) -> bool:
-        """Whether enough is in memory only to be worth writing."""
+        """Return whether enough is only in memory to be worth writing."""
         index = self._index
         return index is not None and index.is_kept and index.pending + len(self._stale) >= FLUSH_ROWS
 
@@ -164,7 +164,7 @@ class Search:
         self._is_whole = False
 
     def _answered(self, ask: Callable[[TextIndex], Answer]) -> Answer:
-        """What the index answers, without what is damaged in it."""
+        """Return the answer of the index, without its damaged parts."""
         from chatbot.stores.observations.segments import DamagedSegment
 
         while True:

@@ -60,7 +60,7 @@ class DamagedSegment(Damaged):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What the manifest says of a segment."""
+    """Entry of a segment in the manifest."""
 
     name: str
     start: int
@@ -167,7 +167,7 @@ class Segment:
         return found
 
     def covers(self, row: int) -> bool:
-        """Whether the segment holds a text of `row`, if perhaps an old one."""
+        """Return whether the segment holds a text of `row`, possibly an old one."""
         return self.start <= row < self.end and bool(self.texts[row - self.start] != UNKNOWN)
 
     def lengths(self, documents: Ints) -> list[int]:

@@ -29,7 +29,7 @@ def dump(table: Table, mark: Mark) -> bytes:
 
 
 def load(path: Path) -> tuple[Table, Mark]:
-    """What `dump` was given. Raises `BadSnapshot`."""
+    """Return the table and the mark that `dump` wrote. Raises `BadSnapshot`."""
     try:
         arrays = Arrays(partial(file_piece, path), str(path))
         arrays.load_all()

@@ -1,4 +1,4 @@
-"""What sessions speak of, as segments in parts on a shelf: a document is a session, as it was when it was read.
+"""Index of the terms of sessions, as segments on a shelf: a document is a session, as it was when it was read.
 
 Besides the arrays of a segment a part has `ids`, those of its sessions in order, one a line. A term is held as often
 as entries of the session hold it. Of a session in several parts the last one counts.

@@ -69,11 +69,11 @@ class LoggedObservations(ObservationStore):
         """Return the log of the identity whose memory folder, or address in a database, is `home`."""
 
     def open_shelf(self, name: str) -> Shelf:
-        """Return the shelf of that name for what is made of the log: a folder in the cache of this machine."""
+        """Return the shelf of that name for what is derived from the log: a folder in the cache of this machine."""
         return FolderShelf.of(self._cache, name)
 
     async def commit(self, view: View, events: Sequence[Event]) -> list[Outcome]:
-        """See `ObservationStore`. Changes that meet are committed as a group."""
+        """Append the events to the log; changes that arrive together are committed as a group."""
         if not events:
             return []
         request = Request(view, events)
@@ -82,7 +82,7 @@ class LoggedObservations(ObservationStore):
         return request.outcomes
 
     async def get(self, view: View, ids: Sequence[str]) -> list[Observation]:
-        """See `ObservationStore`."""
+        """Read rows by their ids, in a thread."""
         return await asyncio.to_thread(self._keeper.get, view, ids)
 
     async def find(
@@ -95,99 +95,99 @@ class LoggedObservations(ObservationStore):
         limit: int = 20,
         after: str | None = None,
     ) -> Page:
-        """See `ObservationStore`."""
+        """Read one page of rows, in a thread."""
         return await asyncio.to_thread(
             self._keeper.find, view, wanted, order=order, ascending=ascending, limit=limit, after=after
         )
 
     async def states(self, view: View, wanted: Filter, *, limit: int, after: str | None = None) -> list[RowState]:
-        """See `ObservationStore`."""
+        """Read the states of rows, in a thread."""
         return await asyncio.to_thread(self._keeper.states, view, wanted, limit=limit, after=after)
 
     async def match(self, view: View, terms: Sequence[str], wanted: Filter, *, limit: int = 200) -> list[Match]:
-        """See `ObservationStore`."""
+        """Search the text index, in a thread."""
         self._keeper.search.progress = self.progress
         return await asyncio.to_thread(self._keeper.match, view, terms, wanted, limit=limit)
 
     async def candidates(self, view: View, question: Question, wanted: Filter) -> Candidates:
-        """See `ObservationStore`. One hop into a thread, in which nothing changes."""
+        """Gather all candidates for recall in one thread, in which nothing changes."""
         self._keeper.search.progress = self.progress
         return await asyncio.to_thread(self._keeper.candidates, view, question, wanted)
 
     async def frequencies(self, view: View, terms: Sequence[str]) -> dict[str, int]:
-        """See `ObservationStore`."""
+        """Count the rows that hold each term, in a thread."""
         return await asyncio.to_thread(self._keeper.frequencies, view, terms)
 
     async def corpus(self, view: View) -> Corpus:
-        """See `ObservationStore`."""
+        """Measure the visible rows, in a thread."""
         return await asyncio.to_thread(self._keeper.corpus, view)
 
     async def sessions_about(self, view: View, terms: Sequence[str]) -> dict[str, float]:
-        """See `ObservationStore`."""
+        """Score the sessions that hold the terms, in a thread."""
         return await asyncio.to_thread(self._keeper.sessions_about, view, terms)
 
     async def neighbours(self, view: View, ids: Sequence[str], *, reach: int = 2) -> dict[str, dict[str, int]]:
-        """See `ObservationStore`."""
+        """Find the rows next to these in their session, in a thread."""
         return await asyncio.to_thread(self._keeper.neighbours, view, ids, reach=reach)
 
     async def nearest(
         self, view: View, vector: Sequence[float], wanted: Filter, *, model: str, limit: int = 200
     ) -> list[Match]:
-        """See `ObservationStore`. Vectors are kept in the cache folder."""
+        """Search the vectors of the cache folder, in a thread."""
         return await asyncio.to_thread(self._keeper.nearest, view, vector, wanted, model=model, limit=limit)
 
     async def missing_vectors(self, view: View, *, model: str, limit: int = 100) -> list[Observation]:
-        """See `ObservationStore`."""
+        """Find rows without a vector, in a thread."""
         return await asyncio.to_thread(self._keeper.missing_vectors, view, model=model, limit=limit)
 
     async def put_vectors(self, model: str, vectors: Sequence[tuple[Observation, Sequence[float]]]) -> int:
-        """See `ObservationStore`."""
+        """Write vectors to the cache folder, in a thread."""
         return await asyncio.to_thread(self._keeper.put_vectors, model, vectors)
 
     async def forget_vectors(self) -> None:
-        """See `ObservationStore`."""
+        """Delete all vectors from the cache folder, in a thread."""
         await asyncio.to_thread(self._keeper.forget_vectors)
 
     async def vector_stats(self, view: View) -> VectorStats:
-        """See `ObservationStore`."""
+        """Count the rows with and without a vector, in a thread."""
         return await asyncio.to_thread(self._keeper.vector_stats, view)
 
     async def outline(self, view: View, ids: Sequence[str], wanted: Filter) -> list[Match]:
-        """See `ObservationStore`."""
+        """Return unscored matches for these rows, in a thread."""
         return await asyncio.to_thread(self._keeper.outline, view, ids, wanted)
 
     async def history(self, view: View, observation_id: str) -> list[Version]:
-        """See `ObservationStore`."""
+        """Replay the versions of a row from the log, in a thread."""
         return await asyncio.to_thread(self._keeper.history, view, observation_id)
 
     async def facets(self, view: View, name: Labelled, *, limit: int = 100) -> list[Facet]:
-        """See `ObservationStore`."""
+        """Count the rows by a label, in a thread."""
         return await asyncio.to_thread(self._keeper.facets, view, name, limit=limit)
 
     async def facts(self, view: View, wanted: FactFilter, *, limit: int = 100) -> list[Triple]:
-        """See `ObservationStore`."""
+        """Read the facts that fit, in a thread."""
         return await asyncio.to_thread(self._keeper.facts, view, wanted, limit=limit)
 
     async def resolve(self, view: View, prefix: str, *, limit: int = 5) -> list[str]:
-        """See `ObservationStore`."""
+        """Find ids by their prefix, in a thread."""
         return await asyncio.to_thread(self._keeper.resolve, view, prefix, limit=limit)
 
     async def purge(
         self, view: View, ids: Sequence[str], *, who: str = "", why: str = "", alone: bool = False
     ) -> list[str]:
-        """See `ObservationStore`."""
+        """Erase rows from the log and all caches, in a thread."""
         return await asyncio.to_thread(self._keeper.purge, view, ids, who=who, why=why, alone=alone)
 
     async def stats(self, view: View) -> Stats:
-        """See `ObservationStore`."""
+        """Count rows and facts, in a thread."""
         return await asyncio.to_thread(self._keeper.stats, view)
 
     async def reindex(self, progress: Progress | None = None) -> int:
-        """See `ObservationStore`."""
+        """Rebuild the text index and return the number of rows, in a thread."""
         return await asyncio.to_thread(self._keeper.reindex, progress)
 
     async def aclose(self) -> None:
-        """See `Store`. Waits for what is under way."""
+        """Wait for commits and indexing under way, then close the log."""
         await self._commits.finish()
         await self._indexing.finish()
         await asyncio.to_thread(self._keeper.close)
@@ -208,11 +208,11 @@ class ObservationFileStore(LoggedObservations):
     home: Path
 
     def open_log(self, home: Path) -> Log:
-        """See `LoggedObservations`."""
+        """Open the journal file in the folder of the identity."""
         return FileLog(home)
 
     async def examine(self, *, verify: bool = False) -> list[Flaw]:
-        """See `Store`: the journal, and the index."""
+        """Check the journal and the index for damage."""
         from chatbot.stores.observations.examination import examine
 
         return await asyncio.to_thread(examine, self.home, self._cache, self.reindex_all, verify=verify)

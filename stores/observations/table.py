@@ -1,4 +1,4 @@
-"""What is known of every row without reading it: columns for order and limits, labels for filters, masks for the gate.
+"""Table of all rows without their texts: columns for order and limits, labels for filters, masks for the gate.
 
 Rows are numbered in the order in which the journal adds them, and keep their number for life; an erased row leaves its
 number behind. The table is as small as it can be: a hundred thousand rows take some thirty megabytes.
@@ -99,7 +99,7 @@ _NO_BYTES = b""
 
 
 class Table:
-    """The columns. Not safe between threads; whoever holds it locks.
+    """Columns of the table. Not safe between threads; its holder locks.
 
     `left` are the parts of a snapshot that few callers want: each is read when it is first asked for.
     """
@@ -197,7 +197,7 @@ class Table:
         }
 
     def about(self) -> dict[str, Any]:
-        """What a snapshot says of the table."""
+        """Description of the table in a snapshot."""
         classes = [[status, *guard] for status, guard in self.classes]
         return {"columns": columns_told(), "classes": classes, "lines": [self.lines, self.use_lines]}
 
@@ -423,7 +423,7 @@ class Table:
         return set(range(len(self))).difference(*others)
 
     def test(self, wanted: Filter, *, without_ranges: bool = False) -> Callable[[int], bool]:
-        """What tells of a row whether it fits what of `wanted` is neither label nor status; `always` for nothing.
+        """Return a test for the parts of `wanted` that are neither label nor status; `always` if there are none.
 
         `without_ranges` leaves out what can be told of a whole column at once.
         """
@@ -453,7 +453,7 @@ class Table:
             yield lambda number: self.settled(number, at, per_day) is not None
 
     def settled(self, number: int, at: int, per_day: float) -> tuple[float, int] | None:
-        """What `consolidation.consolidated` says of the row, and its touches; it is not read for that."""
+        """Return the row's strength as `consolidation.consolidated` does, and its touches, without reading the row."""
         elapsed = (at - (self.consolidated_at[number] or self.updated_at[number])) / 1_000_000
         touches = self.use_count[number] + self.mention_count[number] + self.confirmed_count[number]
         strength = settled(
@@ -528,11 +528,11 @@ class Table:
         return TYPES[self.type[number]]
 
     def count_active(self) -> int:
-        """How many rows have the status active, whoever may see them."""
+        """Return how many rows have the status active, visible or not."""
         return sum(self._sizes[number] for number in self._active_classes())
 
     def active(self) -> list[int]:
-        """The rows whose status is active, whoever may see them."""
+        """Return the rows whose status is active, visible or not."""
         wanted = self._active_classes()
         return [number for number, found in enumerate(self.class_of) if found in wanted]
 
@@ -592,7 +592,7 @@ class Table:
         return Weighed(self.ids[number], number, self.type_of(number), self.standing(number), uses)
 
     def is_current(self, number: int, now: datetime) -> bool:
-        """Whether the row is active and not past its time."""
+        """Return whether the row is active and not expired."""
         return self.guard(number)[0] == "active" and self.expires_at[number] > micros(now)
 
     def fold_triples(self, event: Event) -> None:
@@ -765,7 +765,7 @@ def always(_: int) -> bool:
 
 
 def is_few(some: int, rows: int) -> bool:
-    """Whether it takes less to put some rows in order than to pass all of them by."""
+    """Return whether sorting some rows costs less than passing over all rows."""
     return some * 4 < rows
 
 
@@ -786,7 +786,7 @@ def text_digest(row: Observation) -> int:
 
 
 def labels_of(row: Observation) -> list[str]:
-    """What a row can be found by, each once."""
+    """Return the labels by which a row can be found, each once."""
     labels = [
         _label(name, value)
         for name, held in zip(_LABEL_NAMES, _labelled(row), strict=True)

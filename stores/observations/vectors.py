@@ -4,7 +4,7 @@
     digests   i8 a vector   the digest of the text that was embedded; of another text it is not used
     values    f4            the vectors, at length 1, one behind the other
 
-Whoever writes holds the journal's lock; who reads needs none.
+A writer holds the journal's lock; a reader needs none.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Vectors:
 
     @property
     def model(self) -> str:
-        """What the vectors were made with; empty where there are none."""
+        """Name of the model that made the vectors; empty if there are none."""
         return self._known[0].model if self._known else ""
 
     @property
@@ -91,7 +91,7 @@ class Vectors:
         check_model((self.model, self.dimension), model, dimension)
 
     def has(self, number: int, digest: int) -> bool:
-        """Whether the row's vector is there, for this very text."""
+        """Return whether the row has a vector of exactly this text."""
         return number < len(self._digests) and bool(self._digests[number] == digest)
 
     def present(self, digests: array[int]) -> Ints:

@@ -1,4 +1,4 @@
-"""What one caller may see of the rows."""
+"""Rows that one caller may see."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Visible:
         self.version = version
 
     def sees(self, row: int) -> bool:
-        """Whether the row may be seen."""
+        """Return whether the row may be seen."""
         return row < len(self.flags) and bool(self.flags[row])
 
 

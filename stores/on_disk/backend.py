@@ -23,38 +23,38 @@ class FileBackend(FilePlace, Backend):
         self._session_folders = OpenFolders()
 
     def place_of(self, session: SessionRef) -> FilePlace:
-        """See `Backend`."""
+        """Return the folder of the session as a place."""
         return FilePlace(session.folder, self._session_folders, makes_folder=False)
 
     def private_file(self, name: str) -> Path:
-        """See `Backend`."""
+        """Create a file in the identity's folder that only its owner reads."""
         self.prepare()
         path = contained(self.folder, name)
         path.touch(FILE_MODE)
         return path
 
     def is_there(self) -> bool:
-        """See `Backend`."""
+        """Return whether the folder exists."""
         return self.folder.is_dir()
 
     def refusal(self) -> OSError | None:
-        """See `Backend`."""
+        """Return the error that keeps the folder from being written; None if there is none."""
         from chatbot.stores.on_disk.examination import unwritable
 
         return unwritable(self.folder)
 
     def examine(self, wish: Examination) -> Iterator[Flaw]:
-        """See `Backend`."""
+        """Check all files of the identity for damage."""
         from chatbot.stores.on_disk.examination import examine
 
         return examine(self.folder, self.sessions, wish)
 
     def sizes(self) -> Mapping[str, int]:
-        """See `Backend`. What changes meanwhile is measured about."""
+        """Add up the bytes of all session files; approximate while they change."""
         found = (path for path in below(self.folder / "sessions") if path.is_file() and not path.is_symlink())
         return {"sessions": sum(each.size for each in map(stamp, found) if each is not None)}
 
     def close(self) -> None:
-        """See `Backend`."""
+        """Close all folders for good."""
         super().close()
         self._session_folders.close_all(for_good=True)

@@ -50,23 +50,23 @@ class FilePlace(Place):
         self.makes_folder = makes_folder
 
     def lines(self, name: str) -> FileLines:
-        """See `Place`."""
+        """Return the lines of the file `NAME.jsonl`."""
         return FileLines(self, f"{_checked(name)}.jsonl")
 
     def document(self, name: str) -> FileDocument:
-        """See `Place`."""
+        """Return the document of the file of that name."""
         return FileDocument(self, _checked(name))
 
     def lease(self, name: str) -> FileLease:
-        """See `Place`."""
+        """Return a lease on the lock file of that name."""
         return FileLease(self, f".{_checked(name)}.lock")
 
     def blobs(self, name: str) -> FileBlobs:
-        """See `Place`."""
+        """Return the blobs in the subfolder of that name."""
         return FileBlobs(self, _checked(name))
 
     def exposed(self) -> Iterator[Flaw]:
-        """See `Place`: the folder, and everything below it."""
+        """Check the permissions of the folder and of everything below it."""
         from chatbot.stores.on_disk.examination import exposed
 
         return exposed([self.folder, *sorted(below(self.folder))])
@@ -102,27 +102,27 @@ class FileLines(Lines):
 
     @contextmanager
     def alone(self) -> Iterator[Pen]:
-        """See `Lines`."""
+        """Lock the folder while these lines are changed."""
         with self._place.alone() as folder:
             yield _FilePen(folder, self._name)
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """See `Lines`. Nobody waits for our disk."""
+        """Add lines to the file; nobody waits for the disk meanwhile."""
         self._place.append(self._name, b"".join(map(json_lines.encode, records)))
 
     def newest_first(self) -> Iterator[Record]:
-        """See `Lines`."""
+        """Read the file backwards, line by line."""
         with self._reading() as folder:
             if folder is not None:
                 yield from json_lines.read_backwards(folder, self._name)
 
     def all(self) -> list[Record]:
-        """See `Lines`."""
+        """Read the whole file, oldest line first."""
         with self._reading() as folder:
             return json_lines.read(folder, self._name) if folder else []
 
     def since(self, mark: Mark | None) -> Reading:
-        """See `Lines`. At most 4 MiB at a time; where nothing is new, one look at the file."""
+        """Read the lines after the mark, at most 4 MiB at a time; one stat where nothing is new."""
         inode, end = mark if isinstance(mark, tuple) else (0, 0)
         now = stamp(self._place.folder / self._name)
         starts_over = mark is None or now is None or now.inode != inode or now.size < end
@@ -139,12 +139,12 @@ class FileLines(Lines):
         return Reading(records, (now.inode, end), starts_over)
 
     def set_aside(self) -> str:
-        """See `Lines`."""
+        """Rename the file and return its new name; empty if there is none."""
         with self._place.alone() as folder:
             return folder.set_aside(self._name) if folder.stamp(self._name) else ""
 
     def holds(self, name: str, values: Collection[str]) -> bool:
-        """See `Lines`. Decodes no line."""
+        """Search the lines for these values without decoding them."""
         wanted = [f'"{name}":"{value}"'.encode() for value in values]
         with self._reading() as folder:
             lines = json_lines.lines_backwards(folder, self._name) if folder else ()
@@ -168,11 +168,11 @@ class _FilePen:
         self._name = name
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """See `Pen`."""
+        """Add lines at the end of the file."""
         self._folder.append(self._name, b"".join(map(json_lines.encode, records)))
 
     def rewrite(self, change: Callable[[Record], Record | None], *, holding: Collection[str] = ()) -> None:
-        """See `Pen`. Lines that do not change keep their bytes."""
+        """Replace the file; unchanged lines keep their bytes."""
         if self._folder.stamp(self._name) is None:
             return
         texts = [text.encode() for text in holding]
@@ -192,7 +192,7 @@ class FileDocument(Document):
         self._read: tuple[Stamp | None, bytes | None] = (None, None)
 
     def read(self) -> bytes | None:
-        """See `Document`."""
+        """Return the content, read again only when the file has changed."""
         now = stamp(self._place.folder / self._name)
         if now is None:
             self._read = (None, None)
@@ -202,7 +202,7 @@ class FileDocument(Document):
         return self._read[1]
 
     def change(self, change: Callable[[bytes | None], bytes], *, durable: bool = True) -> bytes:
-        """See `Document`."""
+        """Replace the file under the lock of its folder if the value differs."""
         with self._place.alone() as folder:
             before = self._load()
             data = change(before)
@@ -211,7 +211,7 @@ class FileDocument(Document):
             return data
 
     def set_aside(self) -> str:
-        """See `Document`."""
+        """Rename the file and return its new name; empty if there is none."""
         with self._place.alone() as folder:
             return folder.set_aside(self._name) if folder.stamp(self._name) else ""
 
@@ -232,7 +232,7 @@ class FileLease(Lease):
         self._held = ExitStack()
 
     def take(self) -> bool:
-        """See `Lease`."""
+        """Lock the file without waiting; return whether it is held."""
         self._place.prepare()
         with ExitStack() as stack:
             try:
@@ -243,7 +243,7 @@ class FileLease(Lease):
         return True
 
     def release(self) -> None:
-        """See `Lease`."""
+        """Unlock the file, if it is held."""
         self._held.close()
 
 
@@ -255,7 +255,7 @@ class FileBlobs(Blobs):
         self._folder = place.folder / name
 
     def put(self, data: bytes, suffix: str = "") -> str:
-        """See `Blobs`. A file that no longer holds its content is replaced."""
+        """Write the file if it is missing or damaged, and return its name."""
         name = blob_name(data, suffix)
         with self._place.alone():  # raises where the place is gone, which must not be made anew
             make_folder(self._folder)
@@ -265,7 +265,7 @@ class FileBlobs(Blobs):
         return name
 
     def read(self, name: str) -> bytes | None:
-        """See `Blobs`."""
+        """Read the file; None if it is missing. Raises `DamagedFile` for changed content."""
         checked_blob_name(name)
         try:
             with opened(self._folder) as folder:
@@ -275,7 +275,7 @@ class FileBlobs(Blobs):
         return checked_blob(name, data)
 
     def sizes(self) -> dict[str, int]:
-        """See `Blobs`. Files of other names are not ours."""
+        """Return the size in bytes of each blob file; files of other names are ignored."""
         try:
             with opened(self._folder) as folder:
                 stamps = {name: folder.stamp(name) for name in filter(is_blob_name, folder.names())}
@@ -284,7 +284,7 @@ class FileBlobs(Blobs):
         return {name: each.size for name, each in stamps.items() if each is not None}
 
     def drop(self, name: str) -> None:
-        """See `Blobs`."""
+        """Delete the file; a missing one is no error."""
         checked_blob_name(name)
         try:
             with self._place.alone(), opened(self._folder) as folder:

@@ -76,7 +76,7 @@ class SessionIndex:
         return list(islice(filter(wanted, _behind(reversed(records), behind)), limit))
 
     def problem(self) -> str | None:
-        """What is wrong with the index, in words, mending nothing; None where it is as it should be."""
+        """Describe the fault of the index without mending it; None if there is none."""
         with opened(self._home) as folder:
             if folder.stamp(NAME) is None:
                 return "is missing"
@@ -139,7 +139,7 @@ class SessionIndex:
     def _glance(
         self, wanted: Callable[[SessionRecord], bool], limit: int | None, behind: str | None
     ) -> list[SessionRecord] | None:
-        """What a sound index says that stays as it is while it is read; None where only the lock can tell."""
+        """Read from a sound index that is unchanged meanwhile; None if it takes the lock to know."""
         try:
             with opened(self._home) as folder:
                 before = folder.stamp(NAME), folder.stamp(JOURNAL_NAME)
@@ -151,7 +151,7 @@ class SessionIndex:
             return None
 
     def _known_from_folders(self) -> list[SessionRecord] | None:
-        """What was read from the folders, if that still holds."""
+        """Return the records read from the folders if they are still current."""
         if self._from_folders is None or self._from_folders[0] != self._state():
             return None
         return self._from_folders[1]
@@ -172,7 +172,7 @@ class SessionIndex:
         return self._folders(), stamp(self._home / NAME), stamp(self._home / JOURNAL_NAME)
 
     def _folders(self) -> str:
-        """What the folder of sessions looks like: its time, and as clocks can be coarse, the number of its links."""
+        """Return the state of the folder of sessions: its time and, as clocks can be coarse, its number of links."""
         status = self._sessions.stat()
         return f"{status.st_mtime_ns}-{status.st_nlink}"
 
@@ -209,7 +209,7 @@ class SessionIndex:
             folder.sync()
 
     def _built(self, folder: Folder) -> list[SessionRecord]:
-        """What the folders say, and of a session whose file is damaged the index."""
+        """Read the records from all folders; for a session whose file is damaged, from the index."""
         known = _whatever_is_readable(folder)
         found = [self._read_session(path, known) for path in self._sessions.iterdir() if is_session_id(path.name)]
         records = [record for record in found if record is not None]
@@ -258,7 +258,7 @@ def _check_sum(fields: dict[str, Any], *, needs_sum: bool) -> dict[str, Any]:
 
 
 def _has_sums(folder: Folder) -> bool:
-    """Whether each line has a checksum."""
+    """Return whether each line has a checksum."""
     return _head(folder).items() >= _SUMMED.items()
 
 
@@ -272,7 +272,7 @@ def _head(folder: Folder) -> dict[str, Any]:
 
 
 def _damage(folder: Folder) -> str:
-    """What cannot be understood in the index; empty where all can."""
+    """Describe what cannot be read in the index; empty if it is sound."""
     try:
         for _ in _records_backwards(folder):
             pass
@@ -339,7 +339,7 @@ def _whatever_is_readable(folder: Folder) -> dict[str, SessionRecord]:
 
 
 def _marker(folder: Folder) -> str | None:
-    """What the folder of sessions looked like when we last changed it, as far as the index knows."""
+    """Return the state of the folder of sessions at our last change, as far as the index knows."""
     if folder.stamp(NAME) is None:
         return None  # a journal adds to an index, it is none
     for line in json_lines.read_backwards(folder, JOURNAL_NAME):

@@ -57,7 +57,7 @@ class FolderSessions(Sessions):
         self._check_links()
 
     def begin(self, record: SessionRecord) -> SessionRef:
-        """See `Sessions`."""
+        """Create a draft folder with `session.json`, hidden until `publish`."""
         self._make_ready()
         draft = self._new_draft(record.id)  # of its own name: a killed process may have left one of the same session
         self._begun[record.id] = draft
@@ -66,7 +66,7 @@ class FolderSessions(Sessions):
         return SessionRef(record.id, draft)
 
     def publish(self, record: SessionRecord) -> None:
-        """See `Sessions`."""
+        """Move the draft folder to its place and add it to the index."""
         draft = self._begun[record.id]
         if time.time() - record.used_at.timestamp() > _OLD_AFTER_S:
             _backdate(draft, record.used_at)
@@ -80,16 +80,16 @@ class FolderSessions(Sessions):
         sync_folder(self._sessions)
 
     def abandon(self, session_id: str) -> None:
-        """See `Sessions`."""
+        """Delete the draft folder."""
         if (draft := self._begun.pop(session_id, None)) is not None:
             shutil.rmtree(draft, ignore_errors=True)
 
     def ref(self, session_id: str) -> SessionRef:
-        """See `Sessions`."""
+        """Return a reference to the folder of the session."""
         return SessionRef(session_id, self._folder(session_id))
 
     def glance(self, session_id: str) -> SessionRecord | None:
-        """See `Sessions`. A whole `session.json` is small, and read at once; trouble is for `get`."""
+        """Read a small intact `session.json` at once; None leaves any fault to `get`."""
         try:
             with opened(self._folder(session_id)) as folder:
                 return decode_record(folder.read(SESSION_NAME, 0, _GLANCE_BYTES), session_id)
@@ -97,7 +97,7 @@ class FolderSessions(Sessions):
             return None
 
     def get(self, session_id: str) -> SessionRecord:
-        """See `Sessions`."""
+        """Read `session.json`, or the index where that file is damaged."""
         try:
             return self._read(session_id)
         except MissingFolder as error:
@@ -110,16 +110,16 @@ class FolderSessions(Sessions):
     def find(
         self, wanted: Callable[[SessionRecord], bool], limit: int | None = None, *, behind: str | None = None
     ) -> list[SessionRecord]:
-        """See `Sessions`."""
+        """Search the index of sessions, the one used last first."""
         return self.index.find(wanted, limit, behind=behind) if self._sessions.is_dir() else []
 
     def ids(self) -> list[str]:
-        """See `Sessions`."""
+        """List the folders whose names are session ids."""
         folders = self._sessions.iterdir() if self._sessions.is_dir() else ()
         return [each.name for each in folders if is_session_id(each.name)]
 
     def change(self, session_id: str, change: Callable[[SessionRecord], SessionRecord]) -> SessionRecord:
-        """See `Sessions`."""
+        """Rewrite `session.json` under a lock and update the index."""
         if self.glance(session_id) is None:
             self.mend(session_id)
         try:
@@ -128,7 +128,7 @@ class FolderSessions(Sessions):
                 draft = folder.draft(SESSION_NAME, _render(record))
                 with locked(self._home) as home:  # in which nobody waits for our disk
                     self.index.freshen(home)
-                    self.index.distrust()  # until the new record is noted, lest a kill in between go unnoticed
+                    self.index.distrust()  # until the new record is noted: a kill in between must not go unnoticed
                     folder.rename(draft, SESSION_NAME, durable=False)
                     self.index.note_put(home, record)
                     self._has_written = True
@@ -138,7 +138,7 @@ class FolderSessions(Sessions):
         return record
 
     def note_used(self, session_id: str, now: datetime) -> None:
-        """See `Sessions`."""
+        """Record the time of last use in the index only; a failure is no error."""
         try:
             if self.glance(session_id) is None:
                 self.mend(session_id)
@@ -150,7 +150,7 @@ class FolderSessions(Sessions):
             logger.warning("the use of session %s was not noted: %s", session_id, error)
 
     def mend(self, session_id: str) -> None:
-        """See `Sessions`. A damaged `session.json` is set aside, and written anew from the index."""
+        """Rewrite a damaged `session.json` from the index, after setting it aside."""
         record = self.get(session_id)
         with locked(self._folder(session_id)) as folder:
             try:
@@ -161,7 +161,7 @@ class FolderSessions(Sessions):
                 logger.warning("%s: %s was set aside as %s", folder.path, SESSION_NAME, aside)
 
     def delete(self, session_id: str) -> None:
-        """See `Sessions`."""
+        """Move the folder to the trash, drop it from the index, then erase it."""
         self._make_ready()
         folder = self._folder(session_id)
         grave = self._trash / session_id
@@ -179,18 +179,18 @@ class FolderSessions(Sessions):
             raise MissingFolder(f"there is no session {session_id}") from error
 
     def reorder(self) -> None:
-        """See `Sessions`. The index is built anew when it is next needed."""
+        """Discard the index, to be rebuilt when it is next needed."""
         if self._sessions.is_dir():
             with locked(self._home):
                 self.index.distrust()
 
     def drop_former(self) -> None:
-        """See `Sessions`."""
+        """Fold the index, so that it keeps no former titles."""
         with locked(self._home) as home:
             self.index.fold(home, durable=True)
 
     def tidy(self) -> None:
-        """See `Sessions`."""
+        """Fold a small index into one file; a failure is logged, not raised."""
         if not self._has_written:
             return
         self._has_written = False
@@ -200,7 +200,7 @@ class FolderSessions(Sessions):
             logger.warning("the index of sessions stays as it is: %s", error)
 
     def files(self, session: SessionRef) -> list[SessionFile]:
-        """See `Sessions`."""
+        """List the regular, visible files of the session's folder."""
         with translated(session.folder):
             found = [
                 SessionFile(entry.name, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC).isoformat())
@@ -211,7 +211,7 @@ class FolderSessions(Sessions):
         return sorted(found, key=lambda file: file.name)
 
     async def stream_file(self, session: SessionRef, name: str) -> AsyncIterator[bytes]:
-        """See `Sessions`. In chunks of at most 64 KiB."""
+        """Stream a file of the session in chunks of at most 64 KiB."""
         import aiofiles
 
         with translated(session.folder):
@@ -250,7 +250,7 @@ class FolderSessions(Sessions):
             return decode_record(folder.read(SESSION_NAME), session_id)
 
     def _known(self, session_id: str, error: Exception) -> SessionRecord:
-        """What the index knows of a session whose file is damaged. The file stays as it is until something changes."""
+        """Return the index record of a session whose file is damaged, leaving that file as it is."""
         known = self.index.find(lambda record: record.id == session_id, 1)
         path = self._folder(session_id) / SESSION_NAME
         if not known:

@@ -26,15 +26,15 @@ class PostgresBackend(PostgresPlace, Backend):
         self.sessions: PostgresSessions = PostgresSessions(self)
 
     def place_of(self, session: SessionRef) -> PostgresPlace:
-        """See `Backend`."""
+        """Return the rows of the session as a place."""
         return PostgresPlace(self._address, self.database, session.id)
 
     def is_there(self) -> bool:
-        """See `Backend`."""
+        """Return whether the database holds the identity."""
         return bool(self.rows(statements.IS_THERE))
 
     def refusal(self) -> OSError | None:
-        """See `Backend`."""
+        """Return the error of a write that changes nothing; None if it succeeds."""
         try:
             self.rows(statements.NOTE_USED, durable=False, id="", used_at="-infinity")
         except StoreError as error:
@@ -42,7 +42,7 @@ class PostgresBackend(PostgresPlace, Backend):
         return None
 
     def why_not_apart(self) -> str:
-        """See `Backend`."""
+        """Explain why the role could read other identities; empty if it cannot."""
         reason = self.database.may_see_all()
         return reason and (
             f"{self.database.shown}: its role {reason}, so the database would not keep identities apart: "
@@ -50,15 +50,15 @@ class PostgresBackend(PostgresPlace, Backend):
         )
 
     def examine(self, wish: Examination) -> Iterator[Flaw]:
-        """See `Backend`."""
+        """Check the identity's rows for damage."""
         from chatbot.stores.postgres.examination import examine
 
         return examine(self, wish)
 
     def sizes(self) -> Mapping[str, int]:
-        """See `Backend`."""
+        """Return the size in bytes of each part, measured by the database."""
         return {part: int(size) for part, size in self.rows(statements.SIZES)}
 
     def close(self) -> None:
-        """See `Backend`."""
+        """Leave the connection pool."""
         self._leave()

@@ -19,7 +19,7 @@ class PostgresBlobs(Blobs):
         self._kind = kind
 
     def put(self, data: bytes, suffix: str = "") -> str:
-        """See `Blobs`. The version of a row is of no use here: its value never changes."""
+        """Write the row of the blob and return its name. Its version is not used: the value never changes."""
         name = blob_name(data, suffix)
         lock = statements.LOCK_DOCUMENT_OF_SESSION if self._place.session else statements.LOCK_OWN_DOCUMENT
         with self._place.transaction(lock, name=self._row(name)):
@@ -27,18 +27,18 @@ class PostgresBlobs(Blobs):
         return name
 
     def read(self, name: str) -> bytes | None:
-        """See `Blobs`."""
+        """Select the bytes; None if there are none. Raises `DamagedFile` for changed content."""
         row = self._row(checked_blob_name(name))
         rows = self._place.rows(statements.READ_DOCUMENT, name=row, version=0)
         return checked_blob(name, bytes(rows[0][1])) if rows else None
 
     def sizes(self) -> dict[str, int]:
-        """See `Blobs`."""
+        """Select the size in bytes of each blob, sorted by name."""
         rows = self._place.rows(statements.SIZES_OF_BLOBS, kind=f"{self._kind}/")
         return dict(sorted((name.partition("/")[2], size) for name, size in rows))
 
     def drop(self, name: str) -> None:
-        """See `Blobs`."""
+        """Delete the row of a blob; a missing one is no error."""
         self._place.run(statements.DROP_BLOB, name=self._row(checked_blob_name(name)))
 
     def _row(self, name: str) -> str:

@@ -310,14 +310,14 @@ class Begun(Work):
                 self._end()
 
     def rows(self, statement: str, **values: Any) -> list[Row]:
-        """See `Work`."""
+        """Run the statement and return its rows; errors are those of stores."""
         try:
             return super().rows(statement, **values)
         except psycopg.Error as error:
             raise explained(error, self._database.shown) from error
 
     def run(self, statement: str, **values: Any) -> int:
-        """See `Work`."""
+        """Run the statement and return the number of rows; errors are those of stores."""
         try:
             return super().run(statement, **values)
         except psycopg.Error as error:

@@ -51,15 +51,15 @@ class PostgresLog(Log):
 
     @property
     def position(self) -> int:
-        """See `Log`."""
+        """Number of bytes of the log that were read or written."""
         return self._position
 
     def mark(self) -> Mark:
-        """See `Log`."""
+        """Return the generation, the position and a digest of the last line."""
         return Mark(self._generation, self._position, _digest(self._last))
 
     def resume(self, mark: Mark) -> bool:
-        """See `Log`."""
+        """Continue at the mark if generation, size and last line still match."""
         generation, end = self._state()
         if not generation or generation != mark.inode or end < mark.size:
             return False
@@ -71,18 +71,18 @@ class PostgresLog(Log):
         return True
 
     def is_replaced(self) -> bool:
-        """See `Log`. One round trip, which tells `read_new` how far to go."""
+        """Compare the generation in one round trip, which also tells `read_new` where to end."""
         generation, self._end = self._state()
         return self._generation not in {0, generation}
 
     def start_again(self) -> None:
-        """See `Log`."""
+        """Forget the generation, the position and all cached lines."""
         self._generation = self._position = 0
         self._last, self._end = b"", None
         self._lines.clear()
 
     def read_new(self) -> Iterator[tuple[Place, bytes]]:
-        """See `Log`."""
+        """Select the lines after the position, page by page."""
         end, self._end = self._end, None
         if end is None or not self._generation:
             self._generation, end = self._state()
@@ -97,13 +97,13 @@ class PostgresLog(Log):
                 return
 
     def event_at(self, place: Place) -> Event:
-        """See `Log`."""
+        """Return the event of a cached line, fetched first if it is missing."""
         if place[0] not in self._lines:
             self.fetch([place])
         return parse_event(record_of(self._lines.get(place[0], b"")))
 
     def fetch(self, places: Iterable[Place]) -> None:
-        """See `Log`."""
+        """Select the missing lines in one query and cache them."""
         missing = list(dict.fromkeys(start for start, _ in places if start not in self._lines))
         if missing:
             for start, text in self._rows(statements.EVENTS_AT, starts=missing):
@@ -111,7 +111,7 @@ class PostgresLog(Log):
 
     @contextmanager
     def locked(self) -> Iterator[Writing]:
-        """See `Log`."""
+        """Hold the row lock of this log in one transaction."""
         first = statements.LOCK_OWN
         values = {**_HEAD, "generation": new_generation(), "count": 0}
         with self._database.transaction(self._identity, first, **values) as transaction:
@@ -128,14 +128,14 @@ class PostgresLog(Log):
                 self._writing = None
 
     def was_written(self) -> bool:
-        """See `Log`."""
+        """Return whether the log has a generation."""
         return bool(self._state()[0])
 
     def rest(self) -> None:
-        """See `Log`. Connections are the pool's."""
+        """Do nothing: connections belong to the pool."""
 
     def close(self) -> None:
-        """See `Log`."""
+        """Drop the cached lines and leave the pool."""
         self._lines.clear()
         self._leave()
 
@@ -186,10 +186,10 @@ class PostgresWriting:
         self.is_over = False
 
     def mend(self) -> None:
-        """See `Writing`: there is nothing to mend."""
+        """Do nothing: a transaction leaves no torn line."""
 
     def append(self, event: Event) -> Place:
-        """See `Writing`. All lines are sent together, at the end."""
+        """Queue the line of the event; all lines are sent together at the end."""
         if self._log._generation in {0, _LOST}:  # noqa: SLF001 - they are one
             generation, size = self._transaction.first[0]
             self._log.take_as_read(generation, size, b"")
@@ -199,7 +199,7 @@ class PostgresWriting:
         return place
 
     def release(self) -> None:
-        """See `Writing`: commit, which is durable as well."""
+        """Send the lines and commit, which also makes them durable."""
         if self.is_over:
             return
         try:
@@ -212,10 +212,10 @@ class PostgresWriting:
             self.is_over = True
 
     def sync(self) -> None:
-        """See `Writing`."""
+        """Do nothing: `release` has made the lines durable."""
 
     def rewrite(self, change: Change, more: Iterable[Event] = ()) -> dict[int, Place]:
-        """See `Writing`. Old rows are dead at once, and their bytes go with the next vacuum."""
+        """Replace all lines; old rows are dead at once, and their bytes go with the next vacuum."""
         self._send()
         rows = self._transaction.rows(statements.READ_EVENTS, start=0, end=2**62, limit=2**62)
         kept, moved = rewritten(b"".join(text.encode() + b"\n" for _, text in rows), change)

@@ -26,20 +26,20 @@ class PostgresObservations(LoggedObservations):
         super().__init__(home, max_observations=max_observations, ttl_days=ttl_days, cache=cache)
 
     def open_log(self, home: Address) -> Log:
-        """See `LoggedObservations`."""
+        """Open the log of the identity in the database."""
         return PostgresLog(home)
 
-    def open_shelf(self, home: Address, name: str) -> Shelf:  # noqa: ARG002 - it is ours
-        """See `LoggedObservations`: servers share what is made of the log."""
+    def open_shelf(self, name: str) -> Shelf:
+        """Open a shelf in the database: servers share what is derived from the log."""
         return PostgresShelf(self._place, name)
 
     async def aclose(self) -> None:
-        """See `Store`."""
+        """Close the store and leave the connection pool."""
         await super().aclose()
         await asyncio.to_thread(self._leave)
 
     async def examine(self, *, verify: bool = False) -> list[Flaw]:
-        """See `Store`: every line of the log."""
+        """Check every line of the log for damage."""
         from chatbot.stores.postgres.examination import examine_events
 
         def look() -> list[Flaw]:

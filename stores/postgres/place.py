@@ -38,19 +38,19 @@ class PostgresPlace(Place):
         self.name = f"{address}{f' session {session}' if session else ''}"
 
     def lines(self, name: str) -> Lines:
-        """See `Place`."""
+        """Return the lines of that name, kept in table rows."""
         return PostgresLines(self, _checked(name))
 
     def document(self, name: str) -> Document:
-        """See `Place`."""
+        """Return the document of that name, kept in a table row."""
         return PostgresDocument(self, _checked(name))
 
     def lease(self, name: str) -> Lease:
-        """See `Place`."""
+        """Return a lease of that name, kept in a table row."""
         return PostgresLease(self, _checked(name))
 
     def blobs(self, name: str) -> Blobs:
-        """See `Place`."""
+        """Return the blobs of that name, kept in table rows."""
         return PostgresBlobs(self, _checked(name))
 
     def rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
@@ -85,13 +85,13 @@ class PostgresLines(Lines):
 
     @contextmanager
     def alone(self) -> Iterator[Pen]:
-        """See `Lines`."""
+        """Hold the row lock of these lines in one transaction."""
         lock = statements.LOCK_OF_SESSION if self._place.session else statements.LOCK_OWN
         with self._place.transaction(lock, name=self._name, generation=new_generation(), count=0) as transaction:
             yield _PostgresPen(self._place, self._name, transaction)
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """See `Lines`. One round trip."""
+        """Insert the lines in one round trip."""
         if records and not self._place.run(
             statements.APPEND_OF_SESSION if self._place.session else statements.APPEND_OWN,
             **appending(self._name, records),
@@ -99,7 +99,7 @@ class PostgresLines(Lines):
             raise self._place.missing()
 
     def newest_first(self) -> Iterator[Record]:
-        """See `Lines`."""
+        """Select the lines page by page, newest first."""
         before, limit = _END, _FIRST_PAGE
         while True:
             rows = self._place.rows(statements.LINES_BEFORE, name=self._name, before=before, limit=limit)
@@ -110,7 +110,7 @@ class PostgresLines(Lines):
             before, limit = rows[-1][0], _PAGE
 
     def since(self, mark: Mark | None) -> Reading:
-        """See `Lines`. At most 2,000 at a time, in one round trip."""
+        """Select at most 2,000 lines after the mark, in one round trip."""
         generation, n = mark if isinstance(mark, tuple) else (0, 0)
         rows = self._place.rows(statements.LINES_SINCE, name=self._name, generation=generation, n=n, limit=_AT_A_TIME)
         if not rows:
@@ -121,7 +121,7 @@ class PostgresLines(Lines):
         return Reading([record_of(text.encode()) for _, text in found], (rows[0][0], end), starts_over)
 
     def set_aside(self) -> str:
-        """See `Lines`."""
+        """Rename the lines and return the new name; empty if there were none."""
         aside = f"{self._name}.{secrets.token_hex(4)}"
         with self.alone():
             moved = self._place.run(statements.SET_LINES_ASIDE, name=self._name, aside=aside)
@@ -138,7 +138,7 @@ class _PostgresPen:
         self._transaction = transaction
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """See `Pen`."""
+        """Insert the lines within the transaction."""
         if records:
             self._place.run(
                 statements.APPEND_OF_SESSION if self._place.session else statements.APPEND_OWN,
@@ -146,7 +146,7 @@ class _PostgresPen:
             )
 
     def rewrite(self, change: Callable[[Record], Record | None], *, holding: Collection[str] = ()) -> None:
-        """See `Pen`."""
+        """Update or delete each changed line within the transaction."""
         rows = self._place.rows(statements.LINES_BEFORE, name=self._name, before=_END, limit=_END)
         dropped, has_changed = [], False
         for n, text in reversed(rows):
@@ -178,7 +178,7 @@ class PostgresDocument(Document):
         self._known: tuple[int, bytes | None] = (0, None)
 
     def read(self) -> bytes | None:
-        """See `Document`."""
+        """Return the value, transferred only when its version has changed."""
         known, before = self._known
         rows = self._place.rows(statements.READ_DOCUMENT, name=self._name, version=known)
         if not rows:
@@ -189,7 +189,7 @@ class PostgresDocument(Document):
         return self._known[1]
 
     def change(self, change: Callable[[bytes | None], bytes], *, durable: bool = True) -> bytes:
-        """See `Document`."""
+        """Replace the value under its row lock if it differs."""
         lock = statements.LOCK_DOCUMENT_OF_SESSION if self._place.session else statements.LOCK_OWN_DOCUMENT
         with self._place.transaction(lock, durable=durable, name=self._name) as transaction:
             found = transaction.first[0][0]
@@ -200,7 +200,7 @@ class PostgresDocument(Document):
         return value
 
     def set_aside(self) -> str:
-        """See `Document`."""
+        """Rename the document and return the new name; empty if there was none."""
         aside = f"{self._name}.{secrets.token_hex(4)}"
         return aside if self._place.run(statements.SET_DOCUMENT_ASIDE, name=self._name, aside=aside) else ""
 
@@ -214,7 +214,7 @@ class PostgresLease(Lease):
         self._holder = secrets.token_hex(12)
 
     def take(self) -> bool:
-        """See `Lease`. What a crash of the database loses of it is no more than the crash ends anyway."""
+        """Take the lease without waiting. A crash of the database loses only leases that it ends anyway."""
         leases = Leases.of(self._place.database)
         take = statements.TAKE_LEASE_OF_SESSION if self._place.session else statements.TAKE_OWN_LEASE
         taken = self._place.rows(take, durable=False, name=self._name, holder=self._holder, ttl=leases.lapses_after_s)
@@ -223,7 +223,7 @@ class PostgresLease(Lease):
         return bool(taken)
 
     def release(self) -> None:
-        """See `Lease`."""
+        """Delete the row of the lease, if it is held."""
         if Leases.of(self._place.database).drop(self._place.identity, self._holder):
             self._place.rows(statements.RELEASE_LEASE, durable=False, holder=self._holder)
 

@@ -32,29 +32,29 @@ class PostgresSessions(Sessions):
         self._place = place
 
     def begin(self, record: SessionRecord) -> SessionRef:
-        """See `Sessions`. Drafts of processes that died are thrown away after a day."""
+        """Insert a draft row. Drafts of dead processes are deleted after a day."""
         for (stray,) in self._place.rows(statements.FORGET_DRAFTS):
             self._forget(stray)
         self._place.run(statements.BEGIN_SESSION, **_written(record))
         return self.ref(record.id)
 
     def publish(self, record: SessionRecord) -> None:
-        """See `Sessions`."""
+        """Mark the draft row as published; raises `MissingFolder` if there is none."""
         if not self._place.run(statements.PUBLISH_SESSION, **_written(record)):
             raise _missing(record.id)
 
     def abandon(self, session_id: str) -> None:
-        """See `Sessions`."""
+        """Delete the draft row."""
         self._forget(session_id)
 
     def ref(self, session_id: str) -> SessionRef:
-        """See `Sessions`. There is no folder."""
+        """Return a reference without a folder; raises `MissingFolder` for a malformed id."""
         if not is_session_id(session_id):
             raise MissingFolder(f"{session_id!r} is not a session id")
         return SessionRef(session_id, Path())
 
     def get(self, session_id: str) -> SessionRecord:
-        """See `Sessions`."""
+        """Select the record; raises `MissingFolder` if there is none."""
         rows = self._place.rows(statements.READ_SESSION, id=_text(session_id))
         if not rows:
             raise _missing(session_id)
@@ -63,7 +63,7 @@ class PostgresSessions(Sessions):
     def find(
         self, wanted: Callable[[SessionRecord], bool], limit: int | None = None, *, behind: str | None = None
     ) -> list[SessionRecord]:
-        """See `Sessions`. Reads page by page, and no further than it must."""
+        """Select sessions page by page, and read no further than needed."""
         found: list[SessionRecord] = []
         before, last = _LAST_MOMENT, _LAST_ID
         if behind is not None:
@@ -81,11 +81,11 @@ class PostgresSessions(Sessions):
         return found[:limit]
 
     def ids(self) -> list[str]:
-        """See `Sessions`."""
+        """Select the ids of all sessions."""
         return [session_id for (session_id,) in self._place.rows(statements.SESSION_IDS)]
 
     def change(self, session_id: str, change: Callable[[SessionRecord], SessionRecord]) -> SessionRecord:
-        """See `Sessions`."""
+        """Update the record under its row lock."""
         place = self._place
         with place.database.transaction(place.identity, statements.LOCK_SESSION, id=_text(session_id)) as transaction:
             if not transaction.first:
@@ -95,14 +95,14 @@ class PostgresSessions(Sessions):
         return record
 
     def note_used(self, session_id: str, now: datetime) -> None:
-        """See `Sessions`."""
+        """Update the time of last use; a failure is logged, not raised."""
         try:
             self._place.rows(statements.NOTE_USED, durable=False, id=_text(session_id), used_at=now)
         except StoreError as error:
             logger.warning("the use of session %s was not noted: %s", session_id, error)
 
     def delete(self, session_id: str) -> None:
-        """See `Sessions`."""
+        """Delete the row with everything that hangs on it."""
         if not self._forget(_text(session_id)):
             raise _missing(session_id)
 

@@ -29,24 +29,24 @@ class PostgresShelf(Shelf):
         self.name = f"{place.name} {shelf}"
 
     def prepare(self) -> None:
-        """See `Shelf`."""
+        """Create the row of the shelf."""
         self._place.rows(statements.PREPARE_SHELF, name=self._document)
 
     def stamp(self) -> int | None:
-        """See `Shelf`."""
+        """Return the version of the list; None if there is none."""
         return next((version for (version,) in self._rows(statements.SHELF_STAMP)), None)
 
     def listed(self) -> Any:
-        """See `Shelf`."""
+        """Return the list, a JSON value; None if there is none."""
         return next((json.loads(bytes(value)) for (value,) in self._rows(statements.SHELF_LIST)), None)
 
     def names(self) -> Collection[str]:
-        """See `Shelf`."""
+        """Return the names of all pieces in the table."""
         return [name for (name,) in self._rows(statements.PIECE_NAMES)]
 
     @contextmanager
     def opened(self, name: str) -> Iterator[Piece]:
-        """See `Shelf`. The whole piece is read."""
+        """Read the whole piece into memory."""
         rows = self._place.rows(statements.READ_PIECE, shelf=self._shelf, piece=name)
         if not rows:
             raise FileNotFoundError(f"{self.name} holds no {name}")
@@ -54,7 +54,7 @@ class PostgresShelf(Shelf):
 
     @contextmanager
     def alone(self) -> Iterator[Hands]:
-        """See `Shelf`. One transaction: it is given up as a whole where anything fails."""
+        """Hold the lock of the shelf in one transaction, rolled back if anything fails."""
         place = self._place
         with place.database.transaction(place.identity, statements.LOCK_SHELF, name=self._document) as transaction:
             if not transaction.first:
@@ -62,7 +62,7 @@ class PostgresShelf(Shelf):
             yield _PostgresHands(transaction, self._shelf, self._document)
 
     def making(self, *, wait: bool) -> ExitStack | None:
-        """See `Shelf`."""
+        """Take the lease for making pieces, or queue for it if it may wait."""
         right, queue = (PostgresLease(self._place, f".{kind}.{self._shelf}") for kind in ("making", "waiting"))
         with ExitStack() as held:
             if not right.take():
@@ -76,7 +76,7 @@ class PostgresShelf(Shelf):
             return held.pop_all()
 
     def clear(self) -> None:
-        """See `Shelf`."""
+        """Delete the list and all pieces in one transaction."""
         place = self._place
         with place.database.transaction(place.identity, statements.CLEAR_LIST, name=self._document) as transaction:
             transaction.run(statements.CLEAR_PIECES, shelf=self._shelf)
@@ -94,23 +94,23 @@ class _PostgresHands:
         self._document = document
 
     def put(self, name: str, data: bytes, *, durable: bool = False) -> None:  # noqa: ARG002 - all is durable
-        """See `Hands`."""
+        """Insert or replace the row of a piece."""
         self._transaction.run(statements.PUT_PIECE, shelf=self._shelf, piece=name, data=data)
 
     def publish(self, value: Any, *, durable: bool = True) -> int:  # noqa: ARG002 - a transaction is
-        """See `Hands`."""
+        """Replace the row of the list and return its new version."""
         stamp = new_generation()
         listed = {"value": json.dumps(value).encode(), "version": stamp}
         self._transaction.run(statements.WRITE_DOCUMENT, session="", name=self._document, **listed)
         return stamp
 
     def remove(self, names: Collection[str]) -> None:
-        """See `Hands`."""
+        """Delete the rows of these pieces."""
         if names:
             self._transaction.run(statements.DROP_PIECES, shelf=self._shelf, pieces=list(names))
 
     def sync(self) -> None:
-        """See `Hands`: the transaction does it."""
+        """Do nothing: the transaction makes all durable."""
 
 
 class _PostgresPiece:
@@ -121,7 +121,7 @@ class _PostgresPiece:
         self._data = data
 
     def read(self, begin: int, end: int) -> bytes:
-        """See `Piece`."""
+        """Return these bytes of the piece, held in memory."""
         return self._data[begin:end]
 
 

@@ -27,6 +27,13 @@ from chatbot.models import ScriptedModel
         ("你好！今天天气怎么样？谢谢", "今天天气怎么样？"),
         ("こんにちは。東京の天気は？", "東京の天気は？"),
         ("hello", "hello"),
+        ("hello there", "hello there"),
+        ("hello there mate", "mate"),
+        ("Hey, mate!", "mate!"),
+        ("Hi Sam", "Sam"),
+        ("hi again, how are you?", "how are you?"),
+        ("hello there mate, the shed leaks", "the shed leaks"),
+        ("yodel for beginners", "yodel for beginners"),
         ("???", "???"),
         ("two\tspaces  here", "two spaces here"),
     ],
@@ -59,11 +66,12 @@ async def _title(chat: Chat) -> str:
     return chat.session.record.title
 
 
-async def test_a_mere_greeting_gives_way_to_a_better_title(memory_home: Path) -> None:
+@pytest.mark.parametrize(("greeting", "title"), [("hello", "hello"), ("hello there mate", "mate")])
+async def test_a_mere_greeting_gives_way_to_a_better_title(memory_home: Path, greeting: str, title: str) -> None:
     async with MemorySystem(memory_home) as memory:
         chat = await _chat(memory, memory_home, ScriptedModel())
-        await chat.turn("hello")
-        assert await _title(chat) == "hello"
+        await chat.turn(greeting)
+        assert await _title(chat) == title
         await chat.turn("Where is Uji?")
         assert await _title(chat) == "Where is Uji?"
         await chat.turn("And Kyoto?")

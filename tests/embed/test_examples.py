@@ -84,12 +84,12 @@ async def test_with_litellm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     import litellm
 
-    turn = example("with_litellm").turn
+    talk = example("with_litellm").talk
     try:
-        await turn(str(tmp_path), TOLD, model="gpt-5-mini", mock_response="Noted.")
-        assert await turn(str(tmp_path), ASKED, model="gpt-5-mini", mock_response="In Lisbon.") == "In Lisbon."
+        replies = await talk(str(tmp_path), [TOLD, ASKED], model="gpt-5-mini", mock_response="Noted.")
+        assert replies == ["Noted.", "Noted."]
     finally:
-        litellm.callbacks = []
+        litellm.logging_callback_manager._reset_all_callbacks()  # type: ignore[no-untyped-call]
     from chatbot.embed import open_memory
 
     async with open_memory(tmp_path, user="ada") as memory:

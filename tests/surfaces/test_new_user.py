@@ -24,6 +24,7 @@ from chatbot.models.nearby import find_servers
 from chatbot.models.provider import NO_KEY, Provider
 from chatbot.runtime import Runtime
 from tests.command import ok, run
+from tests.terminal import Terminal
 
 CONFIG = Path(".config/chatbot/config.toml")
 KEYS = Path(".local/share/chatbot/keys.json")
@@ -127,19 +128,26 @@ async def test_a_model_without_its_key_is_refused_before_anything_is_loaded_or_s
         await anext(model.stream([Message("user", "hello")]))
 
 
-async def test_a_failed_call_leaves_no_session_but_what_was_remembered_in_it_does(tmp_path: Path) -> None:
+async def test_an_empty_session_is_discarded_and_one_that_holds_anything_is_not() -> None:
+    """What the user has typed stays, also where the call failed: it can be sent again."""
     Path("config.toml").write_text('[model]\nname = "scripted"\n', encoding="utf-8")
     async with Runtime(model=ScriptedModel([RateLimited("not now")])) as runtime:
-        for remembers in (False, True):
+        for way in ("", "said", "remembered"):
             session = await runtime.new_session()
             assert session is not None
-            with pytest.raises(RateLimited):
-                await runtime.chat(session).turn("hello", lambda _: None)
-            if remembers:
+            if way == "said":
+                with pytest.raises(RateLimited):
+                    await runtime.chat(session).turn("hello", lambda _: None)
+            if way == "remembered":
                 await session.remember(title="The heating is serviced in May")
-            assert await runtime.discard_unanswered(session) is not remembers
+            assert await runtime.discard_empty(session) is not bool(way)
             listed = await runtime.memory.choose_sessions(SessionFilter())
-            assert [record.id for record in listed] == ([session.id] if remembers else [])
+            assert (session.id in {record.id for record in listed}) is bool(way)
+
+
+def test_a_call_that_is_sure_to_fail_leaves_no_session() -> None:
+    assert run("-m", "openai/gpt-5-mini", "ask", "hello").returncode != 0
+    assert json.loads(ok("sessions", "list", "--json")) == []
 
 
 def test_models_are_listed_with_what_can_be_used_and_nothing_that_does_not_chat() -> None:
@@ -178,6 +186,30 @@ def test_a_setting_is_set_with_comments_kept_and_nothing_invalid_is_written() ->
     assert config()["model"] == {"name": "scripted"}
     assert run("config", "unset", "model.seed").returncode == 3
     assert "CHATBOT_MODEL__NAME overrides it" in run("config", "set", "model.name", "x", CHATBOT_MODEL__NAME="y").stderr
+
+
+EDITOR = """\
+#!/bin/sh
+if grep -q many "$1"; then sed -i 's/"many"/7/' "$1"; else sed -i 's/^seed.*/seed = "many" # why/' "$1"; fi
+"""
+
+
+def test_an_edited_file_that_is_invalid_is_offered_again_and_comments_are_kept() -> None:
+    ok("config", "set", "model.seed", "1")
+    path, editor = Path.home() / CONFIG, Path("editor")
+    path.write_text("# mine\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
+    before = path.read_text(encoding="utf-8")
+    editor.write_text(EDITOR, encoding="utf-8")
+    editor.chmod(0o700)
+    terminal = Terminal("config", "edit", columns=300, VISUAL=str(editor.resolve()))
+    try:
+        terminal.see("'seed'.*nothing was written.*edit it again. type yes:")
+        assert path.read_text(encoding="utf-8") == before
+        terminal.type("yes\r")
+        assert "changed in" in terminal.ended()
+    finally:
+        terminal.close()
+    assert path.read_text(encoding="utf-8") == before.replace("seed = 1", "seed = 7 # why")
 
 
 def test_memories_stay_where_they_are_when_the_first_setting_is_set() -> None:

@@ -107,8 +107,9 @@ def test_the_last_exchange_is_taken_back_asked_again_and_edited(start: Start) ->
     chat.see("took back 'a question indeed'")
     chat.say("/undo")
     chat.see("nothing to take back")
-    chat.leave()
     assert _said() == []
+    assert "go on with" not in chat.leave()
+    assert not list(Path("identities/ada/memory/sessions").iterdir())
 
 
 def test_what_is_taken_back_is_in_no_file(start: Start) -> None:
@@ -362,14 +363,14 @@ def test_what_the_first_prompt_does_not_need_is_not_loaded_before_it(start: Star
     Path("at_the_prompt.py").write_text(AT_THE_PROMPT, encoding="utf-8")
     first = start(program="at_the_prompt.py")
     first.ended()
-    assert "loaded: uuid6\n" in first.text  # for the id of the new session
+    assert "loaded: uuid6" in first.text.splitlines()  # for the id of the new session
     terminal = start()
     terminal.say("hello")
     terminal.leave()
     later = start(program="at_the_prompt.py")
     later.ended()
     assert "user: hello" in later.text
-    assert "loaded:\n" in later.text
+    assert "loaded:" in later.text.splitlines()
 
 
 ASKING = """
@@ -459,7 +460,7 @@ def test_what_the_command_line_can_do_the_chat_can_do(remembering: Start) -> Non
     chat.say('/memory search "takes cash" --limit 1')
     chat.see("score.*Kunibert takes cash")
     chat.say("/memory nosuch")
-    chat.see("invalid choice: 'nosuch'")
+    chat.see("there is no 'nosuch'")
     chat.say('/memory "')
     chat.see("cannot be read")
     chat.say("/sessions rename 0 x")
@@ -515,8 +516,8 @@ def test_what_is_remembered_is_told_recalled_and_forgotten(remembering: Start) -
 
 def test_the_beginning_of_a_command_is_enough_if_it_is_one(remembering: Start) -> None:
     chat = remembering()
-    chat.say("/mod")
-    chat.see("scripted answers")
+    chat.say("/ident")
+    chat.see("ada answers; others: grace")
     chat.say("/re")
     chat.see("/re could be /recall, /remember")
     chat.say("/help cont")

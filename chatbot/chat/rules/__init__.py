@@ -3,7 +3,7 @@
 What they are for: to catch what is plainly written to steer a model, in any of its usual disguises, with few false
 alarms. They look for an order together with what makes it an attack ("ignore" with "previous instructions", "tell" with
 "the user"), never for a word alone. A user's wish for the style of replies ("always answer me in German") is no attack.
-Where they end: an order in a language that is not listed, in a paraphrase that nobody has met, in a cipher, or one that
+Where they end: an order in a language that is not listed, in an unknown paraphrase, in a cipher, or one that
 is only wrong ("the bank's new number is …") passes them. Of attacks worded after the rules were written most pass
 (`tests/poisoning/attacks_later.toml`). They also drop a text that merely quotes an attack. They are a net; the fence of
 the memory block and its role as data are the wall.
@@ -25,11 +25,11 @@ RULES: tuple[Rule, ...] = (*ENGLISH, *FORMS, *LANGUAGES)
 """In this order: the first that matches names the reason."""
 OF_ROWS = RuleTable(RULES)
 TOOL_RULES = RuleTable((*RULES, *OF_TOOLS))
-"""By which that is judged which a stranger's tool says of itself."""
+"""Rules for what a stranger's tool says of itself."""
 _SEAM = 120
 """Characters on either side within which an order may be split in the middle of a word."""
 _LONGEST_KEPT = 4_000
-"""Characters up to which it is worth remembering what became of a row."""
+"""Length in characters up to which the outcome for a row is cached."""
 
 
 def rule_against(texts: Iterable[str], rules: RuleTable = OF_ROWS) -> str | None:

@@ -1,4 +1,4 @@
-"""What is recognised by its form, in any language: forged tool calls, forged frames, links that carry data away."""
+"""Rules by form, in any language: forged tool calls, forged frames, links that carry data away."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nobody writes about a tool but who would steer a model, though it may be harmless in what a user noted."""
+"""Rules for texts about tools that only serve to steer a model, though they may be harmless in a user's note."""
 
 from chatbot.chat.rules.rule import Rule, form, phrase
 

@@ -1,4 +1,4 @@
-"""How a rule is written, and how a text is searched for many rules at once.
+"""Form of a rule, and the search of a text for many rules at once.
 
 A phrase is written in words: `forget|ignore WORDS{0,3}? rules`. The words before its first space are its heads, one of
 which begins it; a space stands for anything that is no word between two words, ` ?` for that or nothing, and `WORDS`
@@ -34,7 +34,7 @@ _NEGATED = re.compile(r"(?<![^\W_])(?:do not|don.?t|never|should not|must not|we
 
 
 class Phrase(NamedTuple):
-    """What follows one of the heads, and where they count."""
+    """Text that follows one of the heads, and where the heads count."""
 
     heads: frozenset[str]
     tail: re.Pattern[str]
@@ -42,7 +42,7 @@ class Phrase(NamedTuple):
     is_not_negated: bool
 
     def matches(self, text: str, begin: int, end: int) -> bool:
-        """Whether the phrase stands in `text`, of which a head stands from `begin` to `end`."""
+        """Return whether `text` holds the phrase, with a head between `begin` and `end`."""
         if not self.tail.match(text, end):
             return False
         before = text[max(0, begin - _LONGEST_BEFORE) : begin]

@@ -1,4 +1,4 @@
-"""What the backend says of everything that an identity keeps, and who may come at what lies around it."""
+"""Checks of everything that an identity keeps, by its backend, and of who may access the files around it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is remembered, its index and vectors, and what hooks said."""
+"""Checks of memories, their index and vectors, and the log of hooks."""
 
 from __future__ import annotations
 

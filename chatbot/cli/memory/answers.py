@@ -1,4 +1,4 @@
-"""What an operation gives, as JSON for programs and as text for people: one way for each type."""
+"""Results of operations, as JSON for programs and as text for people: one way for each type."""
 
 from __future__ import annotations
 

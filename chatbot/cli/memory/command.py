@@ -38,7 +38,7 @@ _KEPT = (kinds.Line, kinds.Name)
 
 
 async def run(args: argparse.Namespace) -> Exit:
-    """Do one of them. Needs no model, but for `extract`."""
+    """Run one of them. Only `extract` needs a model."""
     setup = Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent, model=args.model))
     async with setup.open_memory(observations=setup.observation_store()) as memory:
         if args.action == "import":

@@ -1,4 +1,4 @@
-"""What a verb works with: the memory as the caller sees it, and what stands on the command line."""
+"""Context of a verb: the memory as the caller sees it, and the arguments of the command line."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Desk:
             say(more or ("that is all" if items else nothing))
 
     def tell(self, value: Any, text: str) -> None:
-        """What was done: a value for programs, a line for people."""
+        """Print the result: a value for programs, a line for people."""
         if self.args.json:
             say_json(value)
         else:

@@ -51,7 +51,7 @@ async def _kept(desk: Desk, calls: Calls, extracted: Extracted) -> Sequence[Fact
 
 
 class _Told:
-    """What is shown in the end."""
+    """Summary that is printed at the end."""
 
     def __init__(self, as_json: bool) -> None:  # noqa: FBT001 - the flag as it came
         self._as_json = as_json

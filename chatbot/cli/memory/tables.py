@@ -118,7 +118,7 @@ def say_in_full(row: Observation) -> None:
 
 
 def _strength(row: Observation) -> str:
-    """What time and use have made of it."""
+    """Return the strength of a row as text, with its number of touches."""
     return f"strength of {row.standing:g} after {row.consolidated_touches} mentions, uses and confirmations"
 
 

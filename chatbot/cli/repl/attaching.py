@@ -20,7 +20,7 @@ _ENDS = ".,;:!?)"
 
 
 class Pasted:
-    """What was pasted in this sitting."""
+    """Texts that were pasted during this chat."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []

@@ -48,7 +48,7 @@ class Commands(MemorySlash, LookingSlash, TakingSlash, CommandLineSlash):
 
     @classmethod
     def is_meant(cls, text: str) -> bool:
-        """Whether a text that begins with a slash is a command: a path is none, nor a block that begins with one."""
+        """Return whether a text that begins with a slash is a command; paths and blocks of text are not."""
         name = text.split(maxsplit=1)[0]
         return bool(cls.named(name)) or not ("/" in name[1:] or "\n" in text.strip())
 
@@ -203,12 +203,12 @@ class Commands(MemorySlash, LookingSlash, TakingSlash, CommandLineSlash):
         if session is not None and not session.record.title:
             self._begun.add(session.id)
 
-    async def discard_unanswered(self) -> bool:
-        """Delete the session if it was begun in this sitting and nothing was answered or remembered in it."""
+    async def discard_empty(self) -> bool:
+        """Delete the session if it was begun in this sitting and nothing was said or remembered in it."""
         session = self.chat.session
         if session is None or session.id not in self._begun:
             return False
-        return await self._runtime.discard_unanswered(session)
+        return await self._runtime.discard_empty(session)
 
     def _found_one(self, name: str) -> str | None:
         """The command that `name` means, or the beginning of it; tells what there is where that is not one."""
@@ -223,7 +223,7 @@ class Commands(MemorySlash, LookingSlash, TakingSlash, CommandLineSlash):
     async def _enter(self, session: SessionHandle | None, how: str) -> None:
         former = self.chat.session
         is_left = former is not None and (session is None or former.id != session.id)
-        if is_left and not await self.discard_unanswered():
+        if is_left and not await self.discard_empty():
             await self._runtime.leave(former)
         self.begin(session)
         await show_session(self._runtime, self._screen, session, how, self._runtime.config.terminal.shown_on_resume)

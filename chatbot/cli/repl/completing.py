@@ -43,7 +43,7 @@ class _Known(Protocol):
 
 
 class Candidates:
-    """What there is to choose from, asked for when somebody chooses."""
+    """Values to complete from, loaded when the user completes."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime

@@ -26,7 +26,7 @@ _FIGURES = 19
 
 
 class ContextPicture:
-    """What `bundle`, the prompt for `asked`, holds."""
+    """Contents of `bundle`, the prompt for `asked`."""
 
     def __init__(self, bundle: PromptBundle, asked: str) -> None:
         self._bundle = bundle

@@ -45,7 +45,7 @@ class LookingSlash(Slash):
         """Let a summary stand for all but the last exchange.
 
         The window then begins with the last exchange, and grows again. The transcript stays as it is; the summary is
-        made of its most telling lines, without a model. Whoever goes on with this session later begins there too.
+        built from its most telling lines, without a model. Resuming the session later begins there too.
         """
         compacted = await self.chat.compact()
         if compacted is None:

@@ -122,9 +122,9 @@ class Repl:
         return following.identity
 
     async def say_goodbye(self) -> None:
-        """How to come back, if anything was said."""
+        """Print how to resume the session, if anything was said."""
         session = self._commands.chat.session
-        if await self._commands.discard_unanswered():
+        if await self._commands.discard_empty():
             return
         if session is not None and self._runtime.memory.where is not None:
             who = "" if self._runtime.setup.is_default_identity else f" -i {self._runtime.setup.identity.name}"
@@ -174,7 +174,7 @@ class Repl:
 
 
 def _history(runtime: Runtime) -> History:
-    """What was typed belongs to the identity, as private as its memory; an ephemeral chat keeps none."""
+    """Open the history of typed lines, as private as the identity's memory; an ephemeral chat keeps none."""
     path = runtime.memory.backend.private_file(HISTORY_NAME)
     return InMemoryHistory() if path is None else FileHistory(path)
 

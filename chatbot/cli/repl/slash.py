@@ -1,4 +1,4 @@
-"""What slash commands work with, and what comes after one. The commands stand in `commands` and `slash_…`."""
+"""Context and result of slash commands. The commands are in `commands` and `slash_…`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from chatbot.stores.errors import InvalidValue
 
 @dataclass(slots=True)
 class Next:
-    """What the chat does after a command: take a turn, offer a draft for editing, be somebody else, or leave."""
+    """Next step of the chat after a command: take a turn, offer a draft for editing, change the identity, or leave."""
 
     say: str | None = None
     draft: str = ""

@@ -40,7 +40,7 @@ async def run(args: argparse.Namespace) -> Exit:
 
 
 def _store(setup: Setup) -> str | None:
-    """Where the agent's observations are; None where it has no store for them."""
+    """Home of the agent's observations; None if it has no store for them."""
     try:
         return setup.observation_store()
     except ConfigError:

@@ -73,7 +73,7 @@ async def _erase(memory: MemorySystem, records: Sequence[SessionRecord], args: a
 def _tell_memory(
     memories: int, facts: int, forks: Sequence[str], args: argparse.Namespace, *, keep_memory: bool
 ) -> None:
-    """Say what became of what is remembered of them, and what is left elsewhere."""
+    """Report what happened to the memories of the sessions, and what remains elsewhere."""
     would = "would be " if args.dry_run else ""
     if keep_memory:
         say(f"what is remembered of them {'would stay' if args.dry_run else 'stays'}")
@@ -84,7 +84,7 @@ def _tell_memory(
 
 
 def _keeps_memory(args: argparse.Namespace) -> bool:
-    """Whether memory stays. Raises `InvalidValue` where nobody says so, and there is nobody to ask."""
+    """Return whether memory is kept. Raises `InvalidValue` without an option or a terminal to ask on."""
     if args.keep_memory is None and not (args.dry_run or getattr(args, "empty", False) or sys.stdin.isatty()):
         raise InvalidValue(
             "deleting sessions without a terminal needs --yes, and --with-memory to delete what is remembered of them "
@@ -104,7 +104,7 @@ def _warn_of(going: Sequence[Erasure], *, keep_memory: bool) -> None:
 
 
 def _counted(erased: Sequence[Erasure], *, keep_memory: bool) -> tuple[int, int, list[str]]:
-    """How many memories and facts, and which forks, each once."""
+    """Count the memories and facts, and list the forks, each once."""
     rows = {row.id for each in erased for row in each.observations}
     facts = {fact.id for each in erased for fact in each.facts}
     forks = list(dict.fromkeys(fork for each in erased for fork in each.forks))

@@ -1,4 +1,4 @@
-"""Which sessions a command is about that changes or exports many: named ones, or those that fit a filter."""
+"""Selection of sessions for commands that change or export many: named ones, or those that fit a filter."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def say_hit(hit: SessionHit, command: str) -> None:
 
 
 def say_entries(read: Entries) -> None:
-    """What was said, each entry with its number."""
+    """Print the entries, each with its number."""
     say(f"# {printable(read.session.title) or 'untitled'}\n{read.session.id}")
     for number, entry in enumerate(read.rows, read.first):
         say(f"\n{_headed(entry, number)}\n\n{printable(entry.content)}")

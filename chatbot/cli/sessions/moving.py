@@ -52,7 +52,7 @@ async def export(memory: MemorySystem, args: argparse.Namespace) -> None:
 
 
 async def import_(setup: Setup, memory: MemorySystem, args: argparse.Namespace) -> None:
-    """Take in what is at each path, and tell what became of it."""
+    """Import each path and report the result."""
     try:
         remembers = bool(setup.observation_store())
     except ConfigError:
@@ -179,7 +179,7 @@ def _tell(records: Sequence[SessionRecord], paths: Sequence[Path], form: str, ar
 
 
 async def _warn_left_out(memory: MemorySystem) -> None:
-    """Tell whoever takes all sessions along what is remembered of none of them."""
+    """Warn a user who exports all sessions that some memories belong to none of them."""
     with suppress(UnsupportedOperation):
         rows = await memory.memories().within(across=True).every(ask=EXPORTED_SENSITIVITIES)
         if left := sum(row.session_id is None for row in rows):

@@ -1,4 +1,4 @@
-"""Which texts are alike: groups by single linkage over the share of content words that two have in common. Pure.
+"""Groups of similar texts, by single linkage over the share of content words that two have in common. Pure.
 
 Exact, without comparing each with each: two sets of which a share of `similarity` is common have one of their rarest
 words in common, and one is not much larger than the other; only such pairs are compared. How many of the rarest words
@@ -51,7 +51,7 @@ def groups(
 
 
 def _linked(different: list[Words], similarity: float, known: Compared) -> _Links:
-    """Which texts hang together; `known` is brought up to date."""
+    """Return the groups of similar texts; `known` is brought up to date."""
     _forget(known.keys() - set(different), known)
     numbers = {words: number for number, words in enumerate(different)}
     links = _Links(len(different))
@@ -99,7 +99,7 @@ def _candidates(texts: Sequence[Words], similarity: float, new: AbstractSet[int]
 
 
 class _Links:
-    """Which texts hang together so far."""
+    """Return the groups of similar texts so far."""
 
     def __init__(self, size: int) -> None:
         self._above = list(range(size))

@@ -33,7 +33,7 @@ Key = tuple[object, ...]
 
 
 def may_be_merged(row: Observation) -> bool:
-    """Whether a row may become part of a digest: no protected type, no task, and no digest itself."""
+    """Return whether a row may join a digest: no protected type, no task, and no digest itself."""
     return row.type not in PROTECTED_TYPES | _SUMMARIES and "kind" not in row.metadata
 
 
@@ -64,7 +64,7 @@ def portions(rows: Iterable[Observation], *, least: int = 3) -> list[list[Observ
 
 
 def _is_apart(row: Observation, portion: Sequence[Observation]) -> bool:
-    """Whether a row must not join these, for they are many, or for one of them and the row may deny each other."""
+    """Return whether a row must not join these: there are too many, or it may contradict one of them."""
     if len(portion) == MOST_SOURCES or _items([*portion, row]) > _MOST_ITEMS:
         return True
     text = row.text()
@@ -132,7 +132,7 @@ def _lines(texts: Iterable[str]) -> list[str]:
 
 
 def _tokens(row: Observation, said: set[str]) -> int:
-    """What a row adds to a digest: the lines that are new to it, and its day before each of its texts."""
+    """Return the tokens that a row adds to a digest: its new lines, and its day before each of its texts."""
     new = sum(estimate_tokens(f"{line}\n") for line in _lines(row.said()) if fold(line) not in said)
     texts = (row.title or row.subtitle or row.narrative, row.user_text, row.assistant_text)
     return new + _DAY_TOKENS * sum(map(bool, texts))

@@ -1,4 +1,4 @@
-"""What maintenance is to do: how fast memory fades, what is merged, and how long which rows are kept. Pure."""
+"""Policy of maintenance: how fast memories fade, which are merged, and how long rows are kept. Pure."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ class Rule:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is about all rows of its types."""
+        """Return whether the rule covers all rows of its types."""
         return self.agent is None is self.namespace
 
     def fates(self) -> Iterator[tuple[Fate, float, tuple[Status, ...]]]:
-        """What becomes of its rows after so many days, where they have one of these statuses by then."""
+        """Yield each fate of the rule's rows, after how many days it comes, and the statuses to which it applies."""
         if self.delete_after_days:
             yield "delete", self.delete_after_days, ("active", *RESTING)
         if self.archive_after_days:
             yield "archive", self.archive_after_days, ("active",)
 
     def covers(self, row: Observation) -> bool:
-        """Whether the rule is about the row."""
+        """Return whether the rule covers the row."""
         return (
             self._is_about(row.type) and self.agent in {None, row.agent_id} and self.namespace in {None, row.namespace}
         )
@@ -114,7 +114,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """What is to become of rows, and why."""
+    """Decision about rows: their fate, and the reason."""
 
     fate: Fate
     ids: tuple[str, ...]
@@ -129,7 +129,7 @@ def configured(settings: MaintenanceSettings) -> Policy:
 
 
 def outlived(rows: Iterable[RowState], fate: Fate, days: float) -> list[Sentence]:
-    """What puts an end to rows that nothing has happened to for so many days."""
+    """Return the decisions about rows to which nothing has happened for so many days."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for row in rows:
         found[f"{row.type} untouched for {days:g} days"].append(row.id)
@@ -137,7 +137,7 @@ def outlived(rows: Iterable[RowState], fate: Fate, days: float) -> list[Sentence
 
 
 def crowded(rows: Sequence[Observation], policy: Policy) -> list[Sentence]:
-    """What is to be archived of active rows, in their order, so that caps hold for rules and for sessions.
+    """Return which active rows to archive, in their order, so that the caps of rules and sessions hold.
 
     The cap of a rule holds for each namespace by itself: what one user writes displaces no row of another.
     """

@@ -1,4 +1,4 @@
-"""What maintenance did, or would do."""
+"""Report of what maintenance did, or would do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """What was done to some rows, and why; `by` is the summary that stands for them now."""
+    """Change to some rows, and its reason; `by` is the summary that now replaces them."""
 
     kind: Kind
     ids: tuple[str, ...]
@@ -35,7 +35,7 @@ class Report:
     """Why nothing was looked at: another process is at it, or it was done a short while ago."""
 
     def counts(self) -> Mapping[str, int]:
-        """How many rows each kind of deed was done to."""
+        """Number of rows for each kind of deed."""
         found = Counter[str]()
         for deed in self.deeds:
             found[deed.kind] += len(deed.ids)

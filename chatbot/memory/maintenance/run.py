@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 WHO = "maintenance"
 _LEAST = 3
-"""How many rows are worth a digest."""
+"""Least number of rows for a digest."""
 _LEAST_WORDS = 4
 """How many different words a row must hold, pleasantries aside, to be like any other: "Sure!" is not."""
 _KEPT_WORDS = 20_000
@@ -48,7 +48,7 @@ _DAYS_TO_GATHER = (7, 30)
 
 @dataclass(slots=True)
 class Findings:
-    """What one run leaves to the next to save it work; without it a run does the same."""
+    """Cached results of one run that save the next one work; without them a run has the same result."""
 
     words: dict[str, tuple[str, Words]] = field(default_factory=dict)
     """The words of rows, by id, with the hash of the text that they are of."""
@@ -57,7 +57,7 @@ class Findings:
     compared: dict[tuple[Key, float], Compared] = field(default_factory=dict)
     """What was compared, by kinship and similarity."""
     erased_at: datetime | None = None
-    """When rows were erased last."""
+    """Time of the last erasure of rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Run:
                 await step(rows)
 
     async def _states(self, wanted: Filter, most: int | None = None) -> list[RowState]:
-        """Where the rows stand that fit, oldest first, none of which is read for that."""
+        """Return the states of the rows that fit, oldest first, without reading the rows."""
         found: list[RowState] = []
         after = None
         while not self._is_late() and (room := MOST_AT_ONCE if most is None else most - len(found)) > 0:
@@ -262,7 +262,7 @@ class Run:
         return [[rows[position] for position in group] for group in found]
 
     def _manner(self, row: Observation) -> Key:
-        """What rows must have in common to be alike, beside their words: what they deny, and whether they only ask."""
+        """Return what rows must share to be alike, beside their words: denials, and whether they only ask."""
         known = self._findings.manners.get(row.id)
         if known is None or known[0] != row.hash:
             if len(self._findings.manners) >= _KEPT_WORDS:
@@ -306,7 +306,7 @@ class Run:
         return found
 
     async def _erase(self) -> None:
-        """Erase for good what was deleted or has expired, once some of it has waited for others for long enough."""
+        """Erase rows that are deleted or expired, once some of them have waited long enough for others."""
         days = self._policy.erase_after_days
         if not days or self._is_late():
             return
@@ -372,7 +372,7 @@ class Run:
         return days_since(max(row.created_at, row.updated_at), self._view.now)
 
     def _days_ago(self, days: float) -> datetime:
-        """When that was, to be sure: a moment later, or the first moment there is."""
+        """Return the moment so many days ago, rounded up by a second, or the first moment there is."""
         try:
             return self._view.now - timedelta(days=days) + timedelta(seconds=1)
         except OverflowError:
@@ -401,7 +401,7 @@ def _batches(changes: Iterable[Change]) -> Iterator[list[Change]]:
 
 
 def _ended_at(row: RowState) -> datetime:
-    """When the row was deleted, or its time was over."""
+    """Return when the row was deleted, or expired."""
     return row.quiet_since if row.status == "deleted" else max(row.quiet_since, row.expires_at or row.quiet_since)
 
 

@@ -1,4 +1,4 @@
-"""When maintenance was done last, and how far it came: a small file beside the memory, and a lock so that one does it.
+"""Record of the last maintenance and its progress: a small file beside the memory, and a lock so that one does it.
 
 What the file says is never needed: without it maintenance begins again at the oldest row, and does nothing twice.
 """
@@ -37,7 +37,7 @@ class UnderWay(StoreBusy):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """How maintenance is asked for; see `MemorySystem.maintain`."""
+    """Options of `MemorySystem.maintain`."""
 
     part: Part = ""
     dry_run: bool = False
@@ -47,13 +47,13 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """What the last run left behind."""
+    """State that the last run left behind."""
 
     done_at: datetime | None = None
     place: Place = field(default_factory=Place)
 
     def is_due(self, now: datetime, every: timedelta) -> bool:
-        """Whether it is time again; so it is where the clock was set back behind the last run."""
+        """Return whether the next run is due; it is if the clock was set back behind the last run."""
         return self.done_at is None or not timedelta(0) <= now - self.done_at < every
 
 
@@ -69,11 +69,11 @@ class UpkeepFile:
         """What one run leaves to the next in the same process, to save work."""
 
     def may_be_due(self, part: Part, now: datetime, every: timedelta) -> bool:
-        """Whether it is time again, as far as this process knows; another one may have been at it since."""
+        """Return whether a run may be due, as this process knows; another one may have run since."""
         return self._of(part).is_due(now, every)
 
     async def read(self, part: Part) -> Upkeep:
-        """What the last run of that part left behind, whichever process that was in."""
+        """Read the state that the last run of that part left behind, in whichever process."""
         self._kept = await asyncio.to_thread(_read, self._document)
         return self._of(part)
 
@@ -97,7 +97,7 @@ class UpkeepFile:
             await asyncio.to_thread(self._document.change, lambda _: _written(self._kept), durable=False)
 
     def _of(self, part: Part) -> Upkeep:
-        """What is known of a part; of all of them where they were done together."""
+        """Return the known state of a part, or of all parts if they were run together."""
         known = [self._kept.get(each, Upkeep()) for each in ((part,) if part else _PARTS)]
         return known[0] if known[0] == known[-1] else Upkeep()
 

@@ -58,7 +58,7 @@ class HeldMessages(Given):
 
 
 class TakenIn(Shape):
-    """What became of the messages."""
+    """Result of adding messages."""
 
     added: int
     """How many messages were appended."""
@@ -89,7 +89,7 @@ class ContextAsked(Given):
 
 
 class ContextShown(Shape):
-    """What is remembered about the messages."""
+    """Memories about the messages."""
 
     text: str
     """The block for the prompt, as data between marks; empty where nothing is remembered."""
@@ -114,7 +114,7 @@ class Exported(Given):
 
 
 class Imported(Shape):
-    """What became of an import."""
+    """Result of an import."""
 
     memories: int
     """How many memories were added."""
@@ -151,7 +151,7 @@ async def take_in(
 
 @router.post("/context", summary="Get the memory block for a prompt", tags=["memory"], responses=OF_MEMORY)
 async def get_context(asked: Annotated[ContextAsked, Body()], visit: VisitHere) -> ContextShown:
-    """What is remembered about the user's last messages, fenced, judged and within a budget. Writes nothing."""
+    """Memories about the user's last messages, fenced, judged and within a budget. Writes nothing."""
     session = None if asked.session_id is None else await visit.session(asked.session_id)
     messages = [each.model_dump() for each in asked.messages]
     found = await _memory(visit).context(messages, tokens=asked.tokens, rows=asked.rows, session=session)

@@ -61,7 +61,7 @@ class SentFile(Given):
 
 
 class Said(Given):
-    """What you say."""
+    """Message of the user."""
 
     text: str = Field(pattern=VISIBLE)
     """Your message."""
@@ -85,14 +85,14 @@ class Turn(Shape):
 
 
 class Stopped(Shape):
-    """What was stopped."""
+    """Number of stopped turns."""
 
     stopped: int
     """How many turns."""
 
 
 class BillShown(Shape):
-    """What calls of models took."""
+    """Usage and cost of model calls."""
 
     calls: int
     """How many there were."""
@@ -165,7 +165,7 @@ async def listen(session_id: SessionId, visit: VisitHere) -> Response:
 
 @router.delete("/chat", summary="Stop the turns under way")
 async def stop(session_id: SessionId, visit: VisitHere, writing: WritingHere) -> Stopped:
-    """What was said so far is kept."""
+    """Stop the turns of a session. The text so far is kept."""
     stopped = int(writing.before["stopped"]) if writing.before else await visit.stop(session_id)
     writing.note(stopped=str(stopped))
     return Stopped(stopped=stopped)

@@ -86,7 +86,7 @@ async def show_profile(
     as_of: Annotated[Moment | None, Query(description="What was true at that time.")] = None,
     known_at: Annotated[Moment | None, Query(description="What was known at that time.")] = None,
 ) -> Profile:
-    """What holds of the caller, or what was true, or known, at a time."""
+    """Profile of the caller now, or as it was true, or known, at a time."""
     return _told(await visit.memories.profile(as_of=as_of, known_at=known_at, ask=OWN))
 
 
@@ -114,7 +114,7 @@ async def pin_slot(slot: Slot, visit: VisitHere, given: Annotated[Pin, Body()]) 
 
 @router.delete("/{slot}", summary="Forget a slot and its history", status_code=204)
 async def forget_slot(slot: Slot, visit: VisitHere) -> None:
-    """What was said stays."""
+    """Forget a line of the profile. The messages stay."""
     await visit.memories.profile_forget(slot)
 
 

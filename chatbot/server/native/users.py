@@ -38,7 +38,7 @@ class User(Shape):
 
 
 class Erased(Shape):
-    """What was deleted permanently."""
+    """Data that was deleted permanently."""
 
     memories: int
     """Memories and facts."""

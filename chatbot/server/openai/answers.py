@@ -37,7 +37,7 @@ class Answer:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What the head of the response says of it."""
+        """Headers of the response that name its session."""
         return {} if self.session is None else {"x-session-id": self.session.id, "x-chatbot-session": self.session.id}
 
     async def first(self) -> Piece | None:

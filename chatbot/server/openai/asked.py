@@ -1,4 +1,4 @@
-"""What a client of OpenAI asks for, whichever of its routes it came by."""
+"""Request of an OpenAI client, independent of its route."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Ask:
 
     @cached_property
     def new(self) -> tuple[Message, ...]:
-        """What is to be answered: the last messages of the user, or else the last answers of tools."""
+        """Messages to answer: the last ones of the user, or else the last results of tools."""
         last = self.said[-1].role if self.said else "system"
         at = len(self.said)
         while last in {"user", "tool"} and at and self.said[at - 1].role == last:
@@ -53,7 +53,7 @@ class Ask:
 
     @cached_property
     def history(self) -> tuple[Message, ...]:
-        """What was said before."""
+        """Messages before the new ones."""
         return self.said[: len(self.said) - len(self.new)]
 
     @cached_property
@@ -64,7 +64,7 @@ class Ask:
 
     @property
     def before(self) -> tuple[Message, ...]:
-        """What was said before this turn of the user's."""
+        """Messages before the user's current turn."""
         return self.said[: len(self.said) - len(self.turn)] if self.turn else ()
 
     @cached_property
@@ -74,7 +74,7 @@ class Ask:
 
     @cached_property
     def asked(self) -> Message:
-        """What the user says, in one message, its images noted in its text; with answers, what was said before them."""
+        """User's text as one message, with its images noted in the text; with tool results, the text before them."""
         users = [each for each in (self.said if self.answers else self.new) if each.role == "user"]
         users = users[-1:] if self.answers else users
         parts = tuple(part for each in users for part in (each.parts or (each.content,)))
@@ -107,7 +107,7 @@ def text_of(message: Message) -> str:
 
 
 def kept_text(content: str) -> str:
-    """What `text_of` gave for the message of an entry that names its images and files by links."""
+    """Return what `text_of` gave for the message of an entry that names its images and files by links."""
     text, links = split(content)
     notes = [f"[{link.media}]" if link.is_image else f"[{link.name}]" for link in links]
     return "\n".join([part for part in [text, *notes] if part])

@@ -84,7 +84,7 @@ async def complete(
 
 
 class _Reply:
-    """What all pieces of a reply have in common."""
+    """Common fields of all pieces of a reply."""
 
     def __init__(self, identity: str, answer: Answer) -> None:
         self._answer = answer

@@ -1,4 +1,4 @@
-"""How a conversation is found again by a client that only sends all of it, every time.
+"""Search for the conversation of a client that only sends all of it, every time.
 
 A session keeps the digest of the conversation as its client holds it after each reply: what the client sent, without
 instructions, and what it was answered. Nothing that a client sends as an assistant's words is ever written down.
@@ -42,7 +42,7 @@ def opening(messages: Sequence[Message]) -> str:
 
 
 def mark(messages: Sequence[Message], entries: int) -> str:
-    """What a session keeps of a conversation, to be found by it, when its transcript has so many entries."""
+    """Return the mark by which a conversation is found in a session whose transcript has so many entries."""
     return f"{digest(messages)}:{entries}"
 
 
@@ -58,7 +58,7 @@ async def find(visit: Visit, history: Sequence[Message]) -> Match | None:
         if len(exact) > 1:
             return None
         return await _best(visit, exact or records, history)
-    except MissingRight:  # whoever may not read cannot be told by what they read
+    except MissingRight:  # a caller who may not read is not recognized by their history
         return None
 
 
@@ -84,7 +84,7 @@ async def _best(visit: Visit, records: Sequence[SessionRecord], history: Sequenc
 
 
 async def _fit(visit: Visit, record: SessionRecord, history: Sequence[Message]) -> tuple[int, bool]:
-    """How many entries of the session the history begins with, and whether that is all of both."""
+    """Return the number of the session's entries at the history's beginning, and whether that is all of both."""
     session = await visit.session(record.id)
     entries = await session.transcript_read_all()
     is_busy = bool(visit.turns.under_way((visit.identity, record.id)))
@@ -96,7 +96,7 @@ async def _fit(visit: Visit, record: SessionRecord, history: Sequence[Message]) 
 
 
 def _shared(entries: Sequence[TranscriptEntry], history: Sequence[Message]) -> tuple[int, int]:
-    """How many entries, and how many exchanges, both begin with."""
+    """Return the number of entries, and of exchanges, with which both begin."""
     shared = exchanges = 0
     for (size, *kept), sent in zip(_kept(entries), _sent(history), strict=False):
         if tuple(kept) != sent:

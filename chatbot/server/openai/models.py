@@ -21,7 +21,7 @@ router = APIRouter(prefix="/v1/models", tags=["openai"], responses=EVERYWHERE)
 
 
 class Capabilities(BaseModel):
-    """What an identity can do, as its model and its settings allow."""
+    """Capabilities of an identity, as its model and its settings allow."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
@@ -114,7 +114,7 @@ def unknown_model(name: str) -> Problem:
 
 
 async def visit_of(house: House, caller: Caller, model: str, identity: str | None = None) -> Visit:
-    """Who is asked: `identity`, else `model`, which is the name of an identity too."""
+    """Return the identity that is asked: `identity`, else `model`, which is the name of an identity too."""
     if identity is not None:
         return await house.visit(caller, identity)
     known = house.identities(caller)

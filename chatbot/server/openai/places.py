@@ -1,4 +1,4 @@
-"""Where a request is answered: in which session, or in none.
+"""Place of a request: the session in which it is answered, if any.
 
 A request finds its session by what it names (a header, `session_id` or `conversation`, `previous_response_id`), or else
 by the whole history that it sends. Who may open it is decided by `Visit`: whatever is named, a session of another user
@@ -34,7 +34,7 @@ _ID_LENGTH = 32
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a request is answered."""
+    """Place in which a request is answered."""
 
     session: SessionHandle | None = None
     """None: nothing is kept."""
@@ -138,7 +138,7 @@ async def _followed(response: str, visit: Visit) -> _Named:
 
 
 async def _entries_until(session: SessionHandle, later: list[dict[str, Any]]) -> int | None:
-    """How many entries there are before those later turns; None where there are none of those."""
+    """Return the number of entries before those later turns; None if there are none."""
     if not later:
         return None
     begin = parse_time(later[0].get("resumed_at") or later[0]["at"])
@@ -174,7 +174,7 @@ async def _taken_up(found: histories.Match, visit: Visit) -> SessionHandle | Non
 
 
 async def _said_in(named: _Named | None, visit: Visit) -> tuple[Message, ...] | None:
-    """What a session holds, for an answer that is not kept in it."""
+    """Return the messages of a session, for an answer that is not kept in it."""
     if named is None:
         return None
     named.session.check("chat")
@@ -183,5 +183,5 @@ async def _said_in(named: _Named | None, visit: Visit) -> tuple[Message, ...] | 
 
 
 def _can_be_kept(ask: Ask, visit: Visit) -> bool:
-    """Whether the agent keeps conversations, and the request says something to keep."""
+    """Return whether the agent keeps conversations, and the request has something to keep."""
     return bool(visit.runtime.store_types) and bool(ask.new)

@@ -22,7 +22,7 @@ from chatbot.server.visit import Visit
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a reply ended, and what it took."""
+    """End of a reply, and its usage."""
 
     reason: Reason
     usage: Usage
@@ -61,14 +61,14 @@ class Whole:
         return [replace(call, id=call.id or f"call_{index}") for index, call in sorted(self._calls.items())]
 
     def ended(self) -> End:
-        """How it ended."""
+        """Reason for its end."""
         if self.end is None:
             raise RuntimeError("a reply ended without its end")
         return self.end
 
 
 class Shown:
-    """What a client is shown of the events of a turn: text, thoughts, and calls of its own tools."""
+    """Part of a turn's events for the client: text, thoughts, and calls of its own tools."""
 
     def __init__(self) -> None:
         self._has_run_tools = self._has_said = False
@@ -101,7 +101,7 @@ async def check_options(visit: Visit, ask: Ask) -> None:
 
 
 def answered(visit: Visit, ask: Ask, before: Sequence[Message] | None) -> AsyncGenerator[Piece, None]:
-    """The reply to just these messages; where `before` is given it takes the place of those before the last."""
+    """Prepare the reply to just these messages; `before`, where given, replaces those before the last."""
     messages = ask.messages
     if before is not None:
         messages = (*(each for each in ask.messages if each.role == "system"), *before, *ask.new)
@@ -168,7 +168,7 @@ async def said(turn: RunningTurn | KeptTurn, note: Callable[..., None]) -> Async
 
 
 def total(usages: Iterable[Usage]) -> Usage:
-    """What several calls took together."""
+    """Return the sum of the usage of several calls."""
     usages = list(usages)
     return Usage(
         sum(usage.input_tokens for usage in usages),

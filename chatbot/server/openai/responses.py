@@ -83,7 +83,7 @@ async def respond(
 async def read_response(
     response: Annotated[str, Path(description="A response's id.", max_length=100)], house: HouseHere, caller: CallerHere
 ) -> Response:
-    """What was answered then. Which of your identities it was need not be said."""
+    """Return a stored response. The identity that answered need not be named."""
     session_id, turn = place_in(response)
     for name in house.identities(caller):
         visit = await house.visit(caller, name)

@@ -115,7 +115,7 @@ class CallItem(Lenient):
 
 
 class OutputItem(Lenient):
-    """What a tool answered."""
+    """Result of a tool."""
 
     type: Literal["function_call_output"]
     """What kind of item it is."""
@@ -126,7 +126,7 @@ class OutputItem(Lenient):
 
 
 class ReasoningItem(Lenient):
-    """What a model thought; taken and ignored."""
+    """Reasoning of a model; taken and ignored."""
 
     type: Literal["reasoning"]
     """What kind of item it is."""
@@ -207,7 +207,7 @@ class SchemaFormat(JsonSchema):
 
 
 class TextSettings(Lenient):
-    """What the text of the reply looks like."""
+    """Settings for the text of the reply."""
 
     format: Annotated[PlainFormat | SchemaFormat, Field(discriminator="type")] | None = None
     """Its format."""
@@ -352,7 +352,7 @@ def _format(wanted: PlainFormat | SchemaFormat | None) -> dict[str, Any] | None:
 
 
 def usage(used: Usage) -> dict[str, Any]:
-    """What a response took, as the response tells it."""
+    """Return the usage of a response in its own form."""
     return {
         "input_tokens": used.input_tokens,
         "input_tokens_details": {"cached_tokens": used.cached_tokens},

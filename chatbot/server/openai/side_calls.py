@@ -32,6 +32,6 @@ _SHAPES = (
 
 
 def is_side_call(messages: Sequence[Message]) -> bool:
-    """Whether a front end asks this for itself."""
+    """Return whether a front end asks this for itself."""
     said = [each for each in messages if each.content]
     return len(said) == 1 and any(shape.match(said[0].content) for shape in _SHAPES)

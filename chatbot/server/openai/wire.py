@@ -317,7 +317,7 @@ def chosen(choice: Any, tools: tuple[ToolSpec, ...], names: list[str], mode: str
 
 
 class StreamOptions(Lenient):
-    """What a stream holds beside the reply."""
+    """Options of a stream beside the reply."""
 
     include_usage: Flag | None = False
     """Whether the last chunk tells the tokens that were used."""
@@ -339,7 +339,7 @@ class JsonSchema(Lenient):
 
 
 class ResponseFormat(Lenient):
-    """What the reply looks like: text, any JSON object, or JSON that fits a schema."""
+    """Format of the reply: text, any JSON object, or JSON that fits a schema."""
 
     type: Annotated[
         Literal["text", "json_object", "json_schema"],
@@ -363,7 +363,7 @@ class ResponseFormat(Lenient):
 
 
 class Asking(Lenient):
-    """What any request for a reply may hold."""
+    """Fields of any request for a reply."""
 
     model: str = Field(examples=["default"])
     """An identity's name, see /v1/models; `default` is the first of them."""
@@ -549,7 +549,7 @@ class Call(_Told):
 
 
 class Reply(_Told):
-    """What the model said."""
+    """Reply of the model."""
 
     role: Literal["assistant"] = "assistant"
     """Who says it."""

@@ -94,14 +94,14 @@ async def show(
 
 @router.get("/c/{session_id}/earlier")
 async def earlier(visit: VisitHere, session_id: SessionId, before: Number) -> Response:
-    """What came before an entry, to be put above it."""
+    """Render the part of the conversation before an entry."""
     part = await talk.before(await visit.session(session_id), before)
     return fragment("earlier.html", visit, session_id=session_id, part=part)
 
 
 @router.get("/c/{session_id}/later")
 async def later(visit: VisitHere, session_id: SessionId, after: Number) -> Response:
-    """What came after an entry, to be put below it."""
+    """Render the part of the conversation after an entry."""
     part = await talk.after(await visit.session(session_id), after)
     if part.is_end:
         await talk.under_way(visit, session_id, part.exchanges)
@@ -110,7 +110,7 @@ async def later(visit: VisitHere, session_id: SessionId, after: Number) -> Respo
 
 @router.get("/c/{session_id}/since")
 async def since(visit: VisitHere, session_id: SessionId, after: Time = "") -> Response:
-    """What was said since the exchange of that time, perhaps in another tab."""
+    """Render the exchanges after that time, perhaps made in another tab."""
     session = await visit.session(session_id)
     told = await talk.since(session, parse_time(after)) if after else (await talk.the_end(session)).exchanges
     await talk.under_way(visit, session_id, told)

@@ -1,4 +1,4 @@
-"""What is chosen beside the message box for one session: its model, its persona, and whether memory is used."""
+"""Choices beside the message box for one session: its model, its persona, and whether memory is used."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Choices:
 
     @property
     def request(self) -> ClientRequest:
-        """How a turn is taken by them."""
+        """Options of a turn by these choices."""
         return ClientRequest(persona=self.persona, recalls=self.memory, keeps=self.memory)
 
 

@@ -37,7 +37,7 @@ class Exchange:
 
     @property
     def recalled(self) -> int:
-        """How many memories the model saw."""
+        """Number of memories that the model saw."""
         memory = (self.receipt or {}).get("memory") or {}
         return len(memory.get("injected") or ())
 

@@ -15,7 +15,7 @@ _SUGGESTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """What a first visitor is shown; `folder` is empty for callers who may not know it."""
+    """Content of the first visit; `folder` is empty for callers who may not know it."""
 
     is_new: bool
     remembers: bool

@@ -1,4 +1,4 @@
-"""What holds of the person: shown with its dates and history, set, pinned and forgotten."""
+"""Page of the profile: lines with their dates and history, set, pinned and forgotten."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Slot = Annotated[str, Path(max_length=100)]
 
 @router.get("")
 async def show(request: Request, visit: VisitHere) -> Response:
-    """What holds now, and what was proposed."""
+    """Render the current lines and the proposals."""
     lines = await visit.memories.profile()
     proposals = await visit.memories.profile_proposals()
     return sheet(request, "profile.html", visit, here="profile", lines=lines, proposals=proposals, slot="")

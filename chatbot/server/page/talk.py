@@ -92,7 +92,7 @@ def waiting(turn: RunningTurn) -> Exchange:
 
 
 def _is_of(exchange: Exchange, turn: RunningTurn) -> bool:
-    """Whether a message that was written down is that of the turn; its files are named in the transcript alone."""
+    """Return whether an exchange on disk belongs to the turn; its files are named in the transcript alone."""
     return exchange.moment >= turn.begun_at and exchange.question == split(turn.text)[0]
 
 

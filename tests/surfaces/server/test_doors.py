@@ -137,6 +137,9 @@ class World:
                 is_proposed = name == "memory_id" and "proposals" in path
                 make = _new("/v1/memories", proposal("plugh")) if is_proposed else _MAKERS[name]
                 ids[name] = make(client, ids)
+            if "attachments" in path:
+                attached = client.get(f"/v1/sessions/{ids['session_id']}/attachments").json()["data"]
+                ids["name"] = attached[0]["name"]
         return ids
 
     def ask(
@@ -164,7 +167,9 @@ class World:
 
 def _new_session(client: httpx.Client, _: Any) -> str:
     session: str = client.post("/v1/sessions", json={}).json()["id"]
-    client.post(f"/v1/sessions/{session}/chat", json={"text": "my secret word is plugh", "stream": False})
+    note = {"name": "note.txt", "data": "data:text/plain;base64,cGx1Z2g="}
+    said = {"text": "my secret word is plugh", "stream": False, "attachments": [note]}
+    client.post(f"/v1/sessions/{session}/chat", json=said)
     return session
 
 

@@ -50,6 +50,7 @@ EXPECTED = {
 }
 TELLS_OF_FILES = {
     "ConfigError",
+    "BudgetExceeded",  # where the bill cannot be read
     "DamagedSession",
     "UnknownStore",
     "BrokenStore",

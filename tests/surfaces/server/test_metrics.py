@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -123,7 +124,7 @@ def test_by_another_name_or_from_another_sites_page_it_is_refused(served: Served
 @pytest.mark.parametrize("route", sorted(set(ASKED) - {("GET", "/health"), ("GET", "/openapi.json")}), ids=str)
 def test_a_token_for_metrics_opens_nothing_else(served: Served, route: tuple[str, str]) -> None:
     method, path = route
-    ids = {"session_id": "x", "memory_id": "x", "name": "ada", "slot": "x", "response": "x"}
+    ids = dict.fromkeys(re.findall(r"{(\w+)}", path), "x")
     with served.client(_for_metrics(served)) as client:
         answer = client.request(method, address(path, ids), json=ASKED[route])
         if path == "/v1/models":

@@ -226,7 +226,7 @@ def test_a_response_is_parsed_and_options_reach_the_model(http: Serve) -> None:
     [
         ({"input": ""}, 400, "invalid_value"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, 400, "unsupported_value"),
-        ({"input": [{"role": "user", "content": [{"type": "input_file"}]}]}, 400, "unsupported_value"),
+        ({"input": [{"role": "user", "content": [{"type": "input_file"}]}]}, 400, "invalid_value"),
         ({"tools": [{"type": "web_search"}]}, 400, "unsupported_value"),
         ({"background": True}, 400, "unsupported_value"),
         ({"prompt": {"id": "x"}}, 400, "unsupported_value"),

@@ -23,11 +23,12 @@ from chatbot.stores import fast_thread
 from chatbot.stores.files import stamp
 from tests.effort import rounds
 from tests.servers.http_server import Served, serving, wait_until
-from tests.surfaces.server.test_doors import ASKED, NAMING, address
+from tests.surfaces.server.test_doors import ASKED, NAMING, QUERIES, address
 
 MISSING = "0196d5e4-0000-7000-8000-000000000000"
 TITLE = "for the owner alone"
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
+_NAMED = re.compile(r"{(\w+)}")
 _PAIRS, _WARM = rounds(160), 10
 _STEPS = frozenset({"posix", "fcntl", "_io"})
 _OURS = {"run_in_executor": "a hop into a thread", "_row": "a row, from the journal or out of memory"}
@@ -127,9 +128,9 @@ def _asking(route: tuple[str, str]) -> Ask:
     def ask(client: httpx.Client, named: str) -> httpx.Response:
         body = ASKED[route]
         body = {**body, "by": MISSING} if body and "by" in body else body
-        return client.request(
-            method, address(path, {"session_id": named, "memory_id": named, "name": "session.json"}), json=body
-        )
+        ids = dict.fromkeys(_NAMED.findall(path), named) | {"name": "session.json"}
+        query = dict.fromkeys(QUERIES.get(route, {}), named)
+        return client.request(method, address(path, ids), json=body, params=query)
 
     return ask
 

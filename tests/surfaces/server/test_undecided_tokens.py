@@ -21,7 +21,7 @@ def tokens(tmp_path: Path) -> Tokens:
     tokens = Tokens.of(tmp_path)
     tokens.add("old", ["ada"], "full")
     tokens.add("meter", [], "public", metrics=True)
-    open_place(tmp_path / ".server").document("tokens.json").change(_as_of_an_earlier_release)
+    open_place(tmp_path).document("tokens.json").change(_as_of_an_earlier_release)
     tokens.add("new", ["ada"], "full")
     return Tokens.of(tmp_path)
 
