@@ -10,6 +10,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,8 @@ MOST = 10
 """Attachments of one message."""
 _WALL_S = 2.0 * extract.LONGEST_S
 """Seconds that reading a document may take, on a busy machine too."""
+_READERS = threading.BoundedSemaphore(2)
+"""Readers at a time, each of which may take a gigabyte: messages of many people may bring documents at once."""
 _INHERITED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
 """Variables that a reader needs; keys are none of its business."""
 
@@ -118,15 +121,8 @@ def read(upload: Upload) -> Attachment:
 
 def _text_of(name: str, data: bytes) -> str:
     try:
-        done = subprocess.run(  # noqa: S603 - our own program
-            [sys.executable, "-P", extract.__file__],
-            input=data,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=_WALL_S,
-            check=False,
-            env={each: os.environ[each] for each in _INHERITED if each in os.environ},
-        )
+        with _READERS:
+            done = _extracted(data)
     except subprocess.TimeoutExpired:
         raise InvalidValue(f"{name} could not be read within {_WALL_S:g} s: attach the pages that matter") from None
     if done.returncode == extract.ENCRYPTED:
@@ -137,6 +133,18 @@ def _text_of(name: str, data: bytes) -> str:
     if not text:
         raise InvalidValue(f"{name} holds no text, only pictures of it: attach its pages as pictures")
     return text
+
+
+def _extracted(data: bytes) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(  # noqa: S603 - our own program
+        [sys.executable, "-P", extract.__file__],
+        input=data,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        timeout=_WALL_S,
+        check=False,
+        env={each: os.environ[each] for each in _INHERITED if each in os.environ},
+    )
 
 
 def _check_size(name: str, size: int) -> None:

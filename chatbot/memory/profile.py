@@ -24,8 +24,7 @@ from chatbot.memory.profile_lines import (
     Line,
     all_lines,
     held_by,
-    is_proposable,
-    is_slot,
+    is_proposal,
     lines_at,
     moment_lines,
     slot_rows,
@@ -87,7 +86,7 @@ class Profiles(Writing, Scoped):
         """The values that tools and imports propose, and that were neither accepted nor forgotten, newest first."""
         scope = self._scope()
         rows = await scope.rows(Filter(category=CATEGORY), view=scope.view(OWN))
-        return [row for row in rows if row.principal == scope.principal and is_proposable(row) and not is_slot(row)]
+        return [row for row in rows if row.principal == scope.principal and is_proposal(row)]
 
     async def profile_accept(self, proposal_id: str) -> Remembered:
         """Accept a proposed value. Raises `UnknownObservation` if there is no such proposal.
@@ -96,7 +95,11 @@ class Profiles(Writing, Scoped):
         """
         self._scope().check("chat")
         proposal = await self._proposal(proposal_id)
-        kept = await self.profile_set(str(proposal.metadata[SLOT]), str(held_by(proposal).get("value")))
+        kept = await self.profile_set(
+            str(proposal.metadata[SLOT]),
+            str(held_by(proposal)["value"]),
+            sensitivity=None if proposal.sensitivity == "public" else proposal.sensitivity,  # as private as it was
+        )
         await self.forget(proposal_id)
         return kept
 

@@ -88,6 +88,11 @@ def is_proposable(row: Observation) -> bool:
     return row.category == CATEGORY and isinstance(row.metadata.get(SLOT), str)
 
 
+def is_proposal(row: Observation) -> bool:
+    """Whether a row proposes a value, and is no line itself."""
+    return is_proposable(row) and not is_slot(row) and isinstance(held_by(row).get("value"), str)
+
+
 def lines_at(
     rows: Sequence[Observation],
     now: datetime,

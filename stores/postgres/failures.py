@@ -51,9 +51,7 @@ def explained(error: psycopg.Error, where: str) -> StoreError:
         return StoreFailed(f"{where} has no tables of chatbot: run `{MIGRATE}`")
     if isinstance(error, errors.InsufficientPrivilege):
         return StoreFailed(f"{where}: {_short(error)}: run `{MIGRATE} --role NAME` as the owner of the tables")
-    if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:  # it quotes what it could not read
-        return StoreFailed(f"{where} cannot be read: correct url in [storage], and write % in a password as %25")
-    return StoreFailed(f"{where}: {_hint(str(error)) or _short(error)}")
+    return StoreFailed(f"{where}: {_hint(error) or _short(error)}")
 
 
 _HINTS = {
@@ -73,7 +71,10 @@ _HINTS = {
 }
 
 
-def _hint(text: str) -> str:
+def _hint(error: psycopg.Error) -> str:
+    if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:  # it quotes what it could not read
+        return "the address cannot be read: correct url in [storage], and write % in a password as %25"
+    text = str(error)
     if "database" in text and "does not exist" in text:
         return "there is no such database: create it with createdb, or correct url in [storage]"
     if "role" in text and "does not exist" in text:

@@ -1,7 +1,10 @@
 """Files and pictures of a message: read, redacted, kept once, named in the transcript, and shown to the model."""
 
 import json
+import subprocess
+import threading
 from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
 
@@ -21,6 +24,7 @@ from chatbot.models import ScriptedModel
 from chatbot.redaction import redact
 from chatbot.stores.backend import blob_name
 from chatbot.stores.errors import InvalidValue
+from tests.patience import PATIENCE_S
 
 PHOTO = b"\x89PNG\r\n\x1a\n" + bytes(range(64))
 KEY = "AKIAIOSFODNN7EXAMQLE"
@@ -221,3 +225,23 @@ async def test_only_the_user_names_attachments(memory: MemorySystem) -> None:
     await chat.turn("keep", attachments=[Upload("one.txt", b"one")])
     await chat.turn("and?")
     assert [message.source for message in model.prompts[1] if message.source] == ["one.txt"]
+
+
+def test_few_documents_are_read_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    inside, seen, may_end = threading.Semaphore(0), list[int](), threading.Event()
+
+    def extracted(_: bytes) -> subprocess.CompletedProcess[bytes]:
+        seen.append(1)
+        inside.release()
+        assert may_end.wait(PATIENCE_S)
+        return subprocess.CompletedProcess([], 0, b"text")
+
+    monkeypatch.setattr("chatbot.attachments.read._extracted", extracted)
+    with ThreadPoolExecutor(4) as pool:
+        done = [pool.submit(read, Upload("a.pdf", b"%PDF-1.4")) for _ in range(4)]
+        for _ in range(2):
+            assert inside.acquire(timeout=PATIENCE_S)
+        assert not inside.acquire(timeout=0.05)
+        may_end.set()
+        assert [each.result().text for each in done] == ["text"] * 4
+    assert len(seen) == 4

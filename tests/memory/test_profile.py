@@ -156,6 +156,27 @@ async def test_who_speaks_where_others_may_speak_as_the_owner_does_not_change_wh
     assert told(await system.memories("chat").profile()) == {"home": "Berlin"}
 
 
+async def test_an_accepted_value_is_as_private_as_its_proposal(system: MemorySystem) -> None:
+    owner = system.memories("chat")
+    tool = system.cleared_for("full", rights=TOOL_RIGHTS).memories("chat")
+    proposal = await tool.profile_set("home", "Lisbon")
+    await owner.update(proposal.id, sensitivity="private")
+    await owner.profile_accept(proposal.id)
+    assert await owner.profile(ask=("public",)) == []
+    [line] = await owner.profile()
+    assert (line.value, line.sensitivity) == ("Lisbon", "private")
+
+
+@pytest.mark.parametrize("held", [None, "text", {}, {"value": None}, {"value": ["x"]}, {"value": {"x": 1}}])
+async def test_what_proposes_no_value_is_no_proposal(system: MemorySystem, held: object) -> None:
+    owner = system.memories("chat")
+    metadata = {"kind": "proposed", "slot": "home"} | ({} if held is None else {"held": held})
+    kept = await owner.remember("a proposal of home", category="profile", metadata=metadata)
+    assert await owner.profile_proposals() == []
+    with pytest.raises(UnknownObservation):
+        await owner.profile_accept(kept.id)
+
+
 async def test_a_tool_only_proposes_a_value_until_the_person_accepts_it(system: MemorySystem, clock: Clock) -> None:
     owner = system.memories("chat")
     await say(owner, clock, 0, "I live in Berlin.")
