@@ -258,6 +258,19 @@ async def test_two_turns_at_once_take_their_order(session: SessionHandle, memory
     assert [content for _, content in await _transcript(session)] == ["first", "first reply", "second", "second reply"]
 
 
+class LoadingModel(ScriptedModel):
+    """A model whose library is not imported yet."""
+
+    loading = "LiteLLM"
+
+
+async def test_the_phase_says_what_is_still_loaded(session: SessionHandle, memory_home: Path) -> None:
+    seen: list[Event] = []
+    await _chat(LoadingModel(), session, memory_home).turn("hello", seen.append)
+    phases = [event.text for event in seen if isinstance(event, Phase)]
+    assert phases == ["recalling", "loading LiteLLM", "waiting for scripted"]
+
+
 async def test_tools_run_side_by_side_and_their_results_stay_with_the_calls(
     session: SessionHandle, memory_home: Path
 ) -> None:
