@@ -50,7 +50,7 @@ class SessionTerms:
 
     @classmethod
     def of(cls, home: Home | None, root: Path | None = None) -> SessionTerms:
-        """Open the terms of the memory in `home`, in the caches below `root` or the user's; in memory alone for None."""
+        """Open the terms of the memory in `home`, cached below `root` or in the user's folder; in memory for None."""
         return cls(None if home is None else Cache(home, root))
 
     def look(self, terms: Sequence[str]) -> Looked:

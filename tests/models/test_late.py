@@ -79,7 +79,7 @@ from chatbot.messages import Message
 from chatbot.models import open_model
 
 async def main():
-    async with open_model(ModelSettings(name="openai/gpt-4o", retries=0)) as model:
+    async with open_model(ModelSettings(name="openai/gpt-4o", api_key="k", retries=0)) as model:
         model.warm()
         for _ in range(2):
             try:

@@ -274,7 +274,7 @@ def test_a_new_user_does_everything_in_one_chat(settled: NewUser, monkeypatch: p
 
 def test_without_any_configuration_the_chat_begins_and_says_what_to_do(user: NewUser) -> None:
     chat = user.start()
-    chat.see("chatbot init")
+    chat.see("/setup finds keys")
     chat.see("❯")
     chat.type("\x04")
     chat.ended()

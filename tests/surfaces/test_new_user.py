@@ -319,7 +319,12 @@ def test_a_server_on_this_machine_is_found_and_written_down(
 
 @pytest.mark.parametrize("said", [b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 100_000, b""])
 def test_what_is_no_model_server_is_passed_over(said: bytes) -> None:
-    with socketserver.TCPServer(("127.0.0.1", 0), lambda request, *_: (request.recv(999), request.sendall(said))) as it:
+    class Saying(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(999)
+            self.request.sendall(said)
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Saying) as it:
         thread = threading.Thread(target=it.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         at = f"http://127.0.0.1:{it.server_address[1]}"

@@ -38,7 +38,7 @@ def test_the_tools_of_the_agent_are_listed_with_what_they_do_and_nothing_is_writ
     assert (done.returncode, done.stderr) == (0, "")
     names = [line.split()[0] for line in done.stdout.splitlines()[1:]]
     assert names[0] == "memory_search"
-    assert len(names) == 14
+    assert len(names) == 6
     assert "Search memory" in done.stdout
     listed = json.loads(run("--json").stdout)
     assert [tool["name"] for tool in listed["tools"]] == names

@@ -17,8 +17,8 @@ State = Literal["ok", "note", "bad", "fixed"]
 
 FIX = "chatbot doctor --fix"
 _UPGRADE = "uv tool upgrade chatbot-runtime"
-_COMMAND = re.compile(r"(?:uv )?pip install [^:;]*|chatbot config trust(?: -i [a-z0-9_-]+)?")
-_UNSET = re.compile(r"names the variable (\w+), which is not set|needs a key: set (\w+)")
+_COMMAND = re.compile(r"(?:uv )?pip install [^:;]*|chatbot config trust(?: -i [a-z0-9_-]+)?|chatbot keys set [\w-]+")
+_UNSET = re.compile(r"names the variable (\w+), which is not set")
 _VARIABLE = re.compile(r"CHATBOT_\S+")
 
 
@@ -53,7 +53,7 @@ class Finding:
 def command_in(message: str, otherwise: str) -> str:
     """Return the command that a message names, or one that sets the missing variable."""
     if unset := _UNSET.search(message):
-        return f"export {unset[1] or unset[2]}=…"
+        return f"export {unset[1]}=…"
     named = _COMMAND.search(message)
     return named[0] if named else otherwise
 

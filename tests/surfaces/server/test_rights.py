@@ -107,7 +107,7 @@ NEEDS: dict[Route, tuple[str, str]] = {
     ("GET", "/i/{identity}/c/{session_id}/since"): ("read", "read"),
     ("GET", "/i/{identity}/c/{session_id}/noted"): ("read", "read"),
     ("GET", "/i/{identity}/c/{session_id}/file/{name}"): ("read", "read"),
-    ("GET", "/i/{identity}/settings"): ("", ""),
+    ("GET", "/i/{identity}/settings"): ("read", "read"),
     ("POST", "/i/{identity}/c/{session_id}/pin"): ("write", "curate"),
     ("POST", "/i/{identity}/c/{session_id}/archive"): ("write", "curate"),
     ("POST", "/i/{identity}/memory"): ("write", "write"),
@@ -264,8 +264,9 @@ class World:
         address = path.format(**ids)
         body = BODIES.get(route)
         if path.startswith("/i/") or path in {"/login", "/logout"}:
-            named = {name: ids[name] for name in ("at", "id") if name in ids and method == "POST"}
-            data = {**(body or {}), **named} if method == "POST" else None
+            chosen: Json = {f"id:{ids['id']}": "on"} if "id" in ids else {}
+            edited: Json = {"at": ids["at"]} if "edit" in path else {}
+            data = (body or {}) | chosen | edited if method == "POST" else None
             query = {key: each.format(**ids) for key, each in PAGE_QUERIES.get(path.rpartition("/")[2], {}).items()}
             return self.client.request(method, address, data=data, params=query, headers=headers)
         if "completions" in path:
