@@ -12,6 +12,7 @@ StoreError
 ├── LaterFormat            a file written by a later release           (ValueError)
 ├── UnknownObservation     no such row, or one hidden from the caller  (LookupError)
 ├── ConflictingChange      a change that contradicts stored data       (ValueError)
+│   └── ChangedMeanwhile   the row is not as the caller had read it
 ├── OtherEmbedder          vectors were made by another model          (ValueError)
 ├── AccessDenied           a write that the caller's clearance forbids (PermissionError)
 │   └── MissingRight       an operation that needs a right which the caller lacks
@@ -84,6 +85,10 @@ class UnknownObservation(StoreError, LookupError):
 
 class ConflictingChange(StoreError, ValueError):
     """A change that contradicts stored data: a duplicate id, a cycle of supersession, a row that is not active."""
+
+
+class ChangedMeanwhile(ConflictingChange):
+    """The row is not in the version that the caller had read; nothing was changed."""
 
 
 class OtherEmbedder(StoreError, ValueError):

@@ -30,6 +30,7 @@ from chatbot.stores.access import Guard, View, check_may, is_stricter, may_see, 
 from chatbot.stores.consolidation import check_rate
 from chatbot.stores.errors import (
     AccessDenied,
+    ChangedMeanwhile,
     ConflictingChange,
     InvalidValue,
     LaterFormat,
@@ -51,6 +52,7 @@ from chatbot.stores.observation import (
     parse_observation,
     parse_triple,
     unchecked,
+    version_of,
 )
 from chatbot.stores.records import check_text, check_time, format_time, parse_time
 from chatbot.stores.row_state import RowState
@@ -288,6 +290,7 @@ def decide(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome
     try:
         _check_asked(event)
         named = event.ids[0] if event.ids else named
+        _check_expected(event, view, known)
         return _DECISIONS[event.kind](event, view, known)
     except StoreError as error:
         return [], Outcome("skipped", named, str(error), error)
@@ -303,6 +306,15 @@ def _check_asked(event: Event) -> None:
             raise InvalidValue(f"{each!r:.80} is not an id")
     if not event.ids and event.kind not in {"add", "triple"}:
         raise UnknownObservation("no observation was named")
+
+
+def _check_expected(event: Event, view: View, known: Known) -> None:
+    """Refuse a change of a row that is not in a version which the caller expects."""
+    if view.expects is None:
+        return
+    for each in filter(None, (*event.ids, event.supersedes, event.forgets)):
+        if not view.expects & {version_of(_visible(each, view, known)), "*"}:
+            raise ChangedMeanwhile(f"{each} was changed since it was read: nothing was changed now; read it again")
 
 
 def _add(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:

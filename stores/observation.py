@@ -6,6 +6,7 @@ folded to one line. What is too long is refused, never cut.
 """
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -259,9 +260,18 @@ _check, _check_triple = checker(FIELDS), checker(TRIPLE_FIELDS)
 _written, _written_triple = writer(FIELDS), writer(TRIPLE_FIELDS)
 WRITTEN_DEFAULTS = {each.name: each.written_default for each in FIELDS.values()}
 """What a field that is not written stands for."""
+_VERSIONED = sorted({"id", "status", *CONTENT, *GUARDED} - {"derived_from"})
+"""Not the sources, of which not every caller sees all."""
 _PUTS = tuple(getattr(Observation, name).__set__ for name in FIELDS)
 _values_of = attrgetter(*FIELDS)
 """How each field of an observation is set, and read, past what checks it."""
+
+
+def version_of(row: Observation) -> str:
+    """A hash of what can be changed of the row and of its status, without what use alone changes."""
+    written = row.as_json()
+    shown = {name: written[name] for name in _VERSIONED if name in written}
+    return hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def parse_observation(line: Mapping[str, Any]) -> Observation:

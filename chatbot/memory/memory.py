@@ -51,6 +51,10 @@ class Memory(Profiles, Tasks, Summaries, Reading, People):
         scope = self._scope()
         return Memory(replace(scope, across=may_cross(scope.principal, scope.rights)))
 
+    def expecting(self, versions: frozenset[str] | None) -> Memory:
+        """The same memory, whose changes raise `ChangedMeanwhile` for a row that has none of these versions."""
+        return Memory(replace(self._scope(), expects=versions))
+
     def _scope(self) -> Scope:
         self._own.store.check_open()
         return self._own

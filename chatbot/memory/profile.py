@@ -32,7 +32,7 @@ from chatbot.memory.profile_lines import (
 from chatbot.memory.scope import Scoped
 from chatbot.memory.writing import Draft, Remembered, Writing, keep
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
-from chatbot.stores.errors import InvalidValue, UnknownObservation
+from chatbot.stores.errors import ChangedMeanwhile, InvalidValue, UnknownObservation
 from chatbot.stores.fields import one_line
 from chatbot.stores.observation import OWN_KEY, Observation
 from chatbot.stores.query import Filter
@@ -157,6 +157,8 @@ class Profiles(Writing, Scoped):
         wanted = Filter(metadata={OWN_KEY: key})
         rows = await scope.rows(wanted, view=scope.view(SENSITIVITIES), order="updated")
         old = next((row for row in rows if row.principal == scope.principal), None)
+        if old is None and scope.expects is not None:
+            raise ChangedMeanwhile(f"there is no memory under the key {key!r:.80}: nothing was changed")
         metadata = {**(draft.pop("metadata", None) or {}), OWN_KEY: key}
         given = Draft(title=title, metadata=metadata, **draft)
         if old is not None and all(old.metadata.get(name, value) == value for name, value in metadata.items()):

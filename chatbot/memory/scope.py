@@ -185,6 +185,8 @@ class Scope:
     rights: frozenset[Right] = EVERY_RIGHT
     erasing: bool = False
     """Whether rows without a class, and facts of sources that are not current, are found too, to be deleted."""
+    expects: frozenset[str] | None = None
+    """See `View.expects`."""
 
     def check(self, right: Right) -> None:
         """Raise `MissingRight` where the caller may not do that at all."""
@@ -198,7 +200,16 @@ class Scope:
     def acting(self, ask: Sensitivities = PUBLIC) -> View:
         """The caller's view for a change, which the store allows or refuses."""
         spaces = None if self.across else frozenset({self.namespace})
-        return View(self.clearance, self.clock(), frozenset(ask), spaces, self.principal, self.rights, self.erasing)
+        return View(
+            self.clearance,
+            self.clock(),
+            frozenset(ask),
+            spaces,
+            self.principal,
+            self.rights,
+            self.erasing,
+            self.expects,
+        )
 
     def elsewhere(self, *, namespace: str | None, across: bool | None, clearance: Clearance | None) -> Scope:
         """The scope in another namespace, or across all of them, or with less clearance. Raises `AccessDenied`."""

@@ -18,8 +18,9 @@ from chatbot.operations import Context
 from chatbot.server import values
 from chatbot.server.dependencies import VisitHere
 from chatbot.server.lists import RANK, Page, gone
-from chatbot.server.responses import OF_IDENTITY, OF_MEMORY
-from chatbot.server.shapes import SHAPES, Given, Shape
+from chatbot.server.responses import OF_CHANGES, OF_IDENTITY, OF_MEMORY, OF_VERSIONED, Responses
+from chatbot.server.shapes import SHAPES, Given, Memory, Shape
+from chatbot.server.versions import Expected, ExpectedHere, Held, HeldHere
 from chatbot.server.visit import Visit
 from chatbot.server.writing import Writing, WritingHere
 from chatbot.stores.errors import UnknownObservation
@@ -115,11 +116,29 @@ def router_of(operations: Iterable[Operation]) -> APIRouter:
             summary=operation.summary,
             description=operation.description,
             tags=["sessions" if is_of_sessions else "memory"],
-            responses=OF_IDENTITY if is_of_sessions else OF_MEMORY,
+            responses=_responses(operation, shown),
             response_model=shown.model,
             status_code=204 if shown.model is None else 201 if method == "POST" and operation.effect == "adds" else 200,
         )
     return router
+
+
+def _responses(operation: Operation, shown: _Shown) -> Responses:
+    path = operation.http.split()[1]
+    if _expects(operation):
+        return OF_CHANGES
+    if _has_version(operation, shown):
+        return OF_VERSIONED
+    return OF_IDENTITY if path.startswith(_SESSIONS) else OF_MEMORY
+
+
+def _expects(operation: Operation) -> bool:
+    """Whether the operation changes one memory, of which the caller may expect a version."""
+    return operation.http.startswith(("PUT /v1/memories/", "PATCH /v1/memories/"))
+
+
+def _has_version(operation: Operation, shown: _Shown) -> bool:
+    return shown.model is Memory and operation.http.startswith("GET ")
 
 
 class _Shown:
@@ -174,8 +193,15 @@ def _endpoint(operation: Operation, shown: _Shown) -> Callable[..., Any]:
     in_body = others if method in {"POST", "PUT", "PATCH"} else {}
     writes = method != "GET"
 
-    async def endpoint(visit: Visit, writing: Writing | None = None, body: Given | None = None, **asked: Any) -> Any:
-        context = visit.context
+    async def endpoint(
+        visit: Visit,
+        writing: Writing | None = None,
+        body: Given | None = None,
+        expected: Expected | None = None,
+        held: Held | None = None,
+        **asked: Any,
+    ) -> Any:
+        context = visit.context if expected is None else expected.within(visit.context)
         if writing is not None and writing.before is not None and shown.model is not None:
             return await shown.again(context, writing)
         said = _said(body, in_body) if body is not None else {}
@@ -190,9 +216,11 @@ def _endpoint(operation: Operation, shown: _Shown) -> Callable[..., Any]:
         answer = shown.answer(result)
         if writing is not None and isinstance(answer, Shape) and (made := answer.made()) is not None:
             writing.note(**made)
-        return answer
+        return answer if held is None else held.answer(result[0], answer)
 
     parameters = [_parameter("visit", VisitHere), *([_parameter("writing", WritingHere)] if writes else [])]
+    parameters += [_parameter("expected", ExpectedHere)] if _expects(operation) else []
+    parameters += [_parameter("held", HeldHere)] if _has_version(operation, shown) else []
     parameters += [_parameter(name, _in_path(each)) for name, each in in_path.items()]
     if in_body:
         model = _body(operation, in_body)

@@ -106,6 +106,7 @@ _KINDS: dict[type[Exception], tuple[int, str, str]] = {
     kept.UnsafePath: (404, UNKNOWN, "file_not_found"),
     kept.MissingFolder: (404, UNKNOWN, "gone"),
     kept.UnknownObservation: (404, UNKNOWN, "memory_not_found"),
+    kept.ChangedMeanwhile: (412, CONFLICT, "changed_meanwhile"),
     kept.ConflictingChange: (409, CONFLICT, "conflicting_change"),
     kept.AccessDenied: (403, DENIED, "clearance"),
     kept.MissingRight: (403, DENIED, "missing_right"),

@@ -41,6 +41,7 @@ _MEANINGS = {
     404: "Not found, or hidden from you.",
     408: "The request did not arrive in time.",
     409: "Conflict with stored data.",
+    412: "The memory is not in a version that `If-Match` names.",
     413: "The body is too large.",
     415: "The body is not JSON.",
     421: "The server does not go by the name in Host.",
@@ -66,6 +67,10 @@ OF_IDENTITY = EVERYWHERE | _answers(404)
 """Statuses of routes that open an identity."""
 OF_MEMORY = OF_IDENTITY | _answers(409)
 """Statuses of routes that need a memory."""
+OF_VERSIONED = OF_MEMORY | {304: {"description": "Unchanged: the version is one that `If-None-Match` names."}}
+"""Statuses of routes that read one memory with its version."""
+OF_CHANGES = OF_MEMORY | _answers(412)
+"""Statuses of routes that change a memory of an expected version."""
 OF_WRITES = _answers(409, 415)
 """Further statuses of writes."""
 OF_MODELS = _answers(402, 502, 504) | {400: {"model": Error, "description": _OF_A_MODEL}}

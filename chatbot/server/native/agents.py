@@ -16,9 +16,10 @@ from chatbot.operations import OPERATIONS
 from chatbot.server.bind import body_of, given_in
 from chatbot.server.dependencies import VisitHere
 from chatbot.server.lists import Page, SessionId
-from chatbot.server.responses import OF_MEMORY
+from chatbot.server.responses import OF_MEMORY, OF_VERSIONED
 from chatbot.server.shapes import Given, Memory, Outcome, Shape
 from chatbot.server.values import MOST, Moment, Text, Tokens
+from chatbot.server.versions import HeldHere
 from chatbot.server.visit import Visit
 from chatbot.server.writing import WritingHere
 from chatbot.stores.errors import UnknownObservation
@@ -175,13 +176,21 @@ async def remember_many(drafts: Annotated[Drafts, Body()], visit: VisitHere, wri
     return Page(data=[Outcome.of(each) for each in kept])
 
 
-@router.get("/memories/by-key/{key}", summary="Get the memory under a key", tags=["memory"], responses=OF_MEMORY)
-async def get_by_key(key: Annotated[str, Path(max_length=100, description="Your key.")], visit: VisitHere) -> Memory:
+@router.get(
+    "/memories/by-key/{key}",
+    summary="Get the memory under a key",
+    tags=["memory"],
+    responses=OF_VERSIONED,
+    response_model=Memory,
+)
+async def get_by_key(
+    key: Annotated[str, Path(max_length=100, description="Your key.")], visit: VisitHere, held: HeldHere
+) -> Any:
     """The current one; `/history` of its id shows those before it."""
     rows = await visit.memories.every(metadata={"key": key})
     if not rows:
         raise UnknownObservation(f"there is no memory under the key {key!r:.80}")
-    return Memory.of(rows[0])
+    return held.answer(rows[0], Memory.of(rows[0]))
 
 
 @router.get(
