@@ -221,12 +221,8 @@ class MemorySystem(Closable, Memory):
             inside = self.cleared_for(namespace=namespace)
             return await inside.create_session(names, agent_id, title=title, parent=parent, clearance=clearance)
         self._caller.check("chat")
-        stores = self._open_stores(names)
         clearance = least_clearance(self._caller.clearance, clearance)
-        record = replace(self._new_record(tuple(store_types), agent_id, title, parent), clearance=clearance)
-        async with self._catalog.making(record):
-            pass
-        return self._handle(record, stores)
+        return await self._created(replace(self._new_record(names, agent_id, title, parent), clearance=clearance))
 
     async def keyed_session(
         self, key: str, store_types: Sequence[str], agent_id: str, *, title: str = ""
@@ -241,10 +237,15 @@ class MemorySystem(Closable, Memory):
             known = await self._find_open(lambda record: (record.agent_id, record.origin) == (agent_id, origin), None)
             if known:
                 return await self.load_session(known[-1].id, agent_id)
-            names = tuple(_names(store_types))
-            now = self._clock()
-            record = self.new_record(names, agent_id, title, created_at=now, used_at=now, origin=origin)
-            return await self.adopt_session(record, [])
+            record = self._new_record(_names(store_types), agent_id, title, None)
+            return await self._created(replace(record, clearance=self._caller.clearance, origin=origin))
+
+    async def _created(self, record: SessionRecord) -> SessionHandle:
+        stores = self._open_stores(record.store_types)
+        self._chosen.update(record.store_types)
+        async with self._catalog.making(record):
+            pass
+        return self._handle(record, stores)
 
     async def load_session(
         self,
@@ -854,9 +855,9 @@ class MemorySystem(Closable, Memory):
         return store
 
 
-def _names(store_types: Sequence[str]) -> Sequence[str]:
+def _names(store_types: Sequence[str]) -> tuple[str, ...]:
     if isinstance(store_types, str | bytes) or not isinstance(store_types, Sequence):
         raise InvalidValue(f"the stores are {store_types!r:.80}: they must be a list of names")
     for name in store_types:
         check_text(name, "a store's name")
-    return store_types
+    return tuple(store_types)
