@@ -30,7 +30,8 @@ async def run(args: argparse.Namespace) -> Exit:
     end_in_order()
     async with Runtime(options_of(args)) as runtime:
         runtime.warm()
-        await runtime.model.check()  # what is sure to fail leaves no session behind
+        if is_new_session(args):
+            await runtime.model.check()  # what is sure to fail leaves no session behind
         session = await chosen_session(runtime, args)
         if not args.json and (warning := runtime.warning(session)):
             warn(warning)
