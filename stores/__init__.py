@@ -8,6 +8,7 @@ from chatbot.stores.base import KeyValueStore, ObservationStore, Store, Transcri
 from chatbot.stores.errors import (
     AccessDenied,
     BrokenStore,
+    ChangedMeanwhile,
     Closed,
     ConflictingChange,
     DamagedFile,
@@ -34,6 +35,7 @@ from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
 __all__ = [
     "AccessDenied",
     "BrokenStore",
+    "ChangedMeanwhile",
     "Closed",
     "ConflictingChange",
     "DamagedFile",

@@ -12,7 +12,6 @@ from chatbot.cli.interrupts import end_in_order, until_interrupted
 from chatbot.cli.options import chosen_session, is_new_session, options_of
 from chatbot.cli.output import complain, printable, say_json, warn
 from chatbot.errors import ChatbotError
-from chatbot.memory import SessionHandle
 from chatbot.messages import TextDelta
 from chatbot.runtime import Runtime
 from chatbot.stores.errors import InvalidValue, StoreError
@@ -31,7 +30,7 @@ async def run(args: argparse.Namespace) -> Exit:
     end_in_order()
     async with Runtime(options_of(args)) as runtime:
         runtime.warm()
-        session = await _session(runtime, args)
+        session = await chosen_session(runtime, args)
         if not args.json and (warning := runtime.warning(session)):
             warn(warning)
         streams = args.stream and not args.json
@@ -52,13 +51,6 @@ async def run(args: argparse.Namespace) -> Exit:
         elif not streams:
             _write(f"{printable(receipt.reply)}\n")
         return Exit.OK
-
-
-async def _session(runtime: Runtime, args: argparse.Namespace) -> SessionHandle | None:
-    """Return the session to ask in. A call that is sure to fail leaves no new session behind."""
-    if is_new_session(args):
-        await runtime.model.check()
-    return await chosen_session(runtime, args)
 
 
 def question(words: list[str]) -> str:

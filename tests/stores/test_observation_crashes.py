@@ -35,4 +35,4 @@ def test_a_killed_process_loses_no_memory_and_brings_none_back(scenario: str, tm
     command = [sys.executable, str(DRIVER), "kill", scenario, str(tries), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S * TIMES, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert int(done.stdout) > tries // 4  # or the children never got to work
+    assert int(done.stdout) > tries // 8  # or the children never got to work

@@ -128,7 +128,8 @@ class Door(ABC):
 
     async def state_fact(self, subject: str, predicate: str, object_: str) -> str:
         """Its id."""
-        return str((await self.run("state_fact", subject=subject, predicate=predicate, object=object_))["id"])
+        answer = await self.run("state_fact", subject=subject, predicate=predicate, object=object_)
+        return str(answer.get("fact", answer)["id"])
 
     async def take_back(self, fact_id: str) -> None:
         await self.run("retract_fact", fact_id=fact_id)
