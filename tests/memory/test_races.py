@@ -112,6 +112,7 @@ async def test_sessions_made_by_many_processes_are_each_listed_once(memory_home:
     assert len(made) == 200
 
 
+@pytest.mark.nightly
 async def test_the_first_sessions_of_a_new_home_may_be_made_by_many_processes_at_once(memory_home: Path) -> None:
     for attempt in range(3):
         home = memory_home / str(attempt)

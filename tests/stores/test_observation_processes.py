@@ -205,6 +205,7 @@ def test_the_same_said_by_all_at_once_becomes_one_row_that_counts_the_others(pro
     close(processes)
 
 
+@pytest.mark.nightly
 def test_uses_purges_and_compactions_at_the_same_time_lose_nothing(processes: list[RemoteStore]) -> None:
     kept = [numbered(number) for number in range(10)]
     asyncio.run(processes[0].commit(OWNER, adding(*kept)))

@@ -648,6 +648,7 @@ def test_an_editor_changes_the_last_question(remembering: Start, monkeypatch: py
     assert [content for role, content in _said() if role == "user"] == ["I like coffee"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("editor", "told"),
     [

@@ -449,6 +449,7 @@ async def test_without_the_package_the_chat_says_how_to_get_it_and_goes_on(
         ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_a_signal_to_the_chat_ends_its_servers(number: signal.Signals) -> None:
     _configure("--ignore-term")

@@ -116,6 +116,7 @@ def test_a_kill_in_the_middle_of_a_stream_loses_nothing_that_was_acknowledged() 
         assert answer.is_success
 
 
+@pytest.mark.nightly
 def test_a_retry_after_a_kill_writes_nothing_twice() -> None:
     _script(SCRIPT)
     keys = [{"Idempotency-Key": key} for key in ("whole", "cut", "made")]
