@@ -35,7 +35,7 @@ _MODULES = {
     "users": "chatbot.cli.users",
     "why": "chatbot.cli.why",
 }
-"""The module of each command; its `run(args)` is a coroutine function that returns an `Exit`."""
+"""The module of each command; its `run(args)` is a coroutine function that returns an `Exit`; see `run_command`."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -73,7 +73,8 @@ def _run(args: argparse.Namespace) -> int:
 
     _leave_to_notices("chatbot.hooks.bus")
     try:
-        return int(asyncio.run(run_command(args)))
+        done = asyncio.run(run_command(args))
+        return int(done() if callable(done) else done)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except asyncio.CancelledError:
@@ -97,7 +98,7 @@ def _leave_to_notices(name: str) -> None:
 
 
 async def run_command(args: argparse.Namespace) -> Any:
-    """Run the parsed command and return its `Exit`. Errors are raised."""
+    """Run the parsed command and return its `Exit`, or a function to call without a loop. Errors are raised."""
     run = importlib.import_module(_MODULES[args.command]).run
     if not gc.isenabled():
         gc.freeze()

@@ -29,6 +29,14 @@ def count(text: str) -> int:
     return number
 
 
+def workers(text: str) -> int:
+    """Parse a number of processes, 1 to 64."""
+    number = int(text)
+    if not 1 <= number <= 64:
+        raise argparse.ArgumentTypeError(f"{text} must be 1 to 64")
+    return number
+
+
 def days(text: str) -> float:
     """Parse a number of days above 0."""
     number = float(text)

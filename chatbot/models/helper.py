@@ -2,7 +2,7 @@
 
 It is the user's own: its socket is 0600 in a folder that is 0700, and each client must be the same user. It knows
 nothing of memory, gets each request whole, keys included, keeps none of it, and ends when it has been idle. Its
-environment has no keys. A frame is four bytes of length, and JSON.
+environment has no keys.
 
     python -m chatbot.models.helper SOCKET IDLE_S
 """
@@ -12,8 +12,6 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-import socket
-import struct
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
@@ -24,15 +22,14 @@ import msgspec
 
 from chatbot.config import ModelSettings, ProviderSettings
 from chatbot.errors import ModelError, ProviderFailed
+from chatbot.frames import is_own, read_frame, write_frame
 from chatbot.messages import CallOptions, Image, Message, ToolCall, ToolSpec
 from chatbot.models import late
 from chatbot.models.gateway import LiteLLMModel
 from chatbot.stores.errors import InvalidValue
 
-LARGEST_FRAME = 256 * 1024 * 1024
 QUESTIONS = ("context_window", "price", "json_mode", "unknown_options", "check")
 """What a model is asked that is answered at once."""
-_HEAD = struct.Struct(">I")
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -59,28 +56,9 @@ class Answered(msgspec.Struct, frozen=True, omit_defaults=True):
     retry_after_s: float | None = None
 
 
-async def read_frame(reader: asyncio.StreamReader) -> bytes:
-    """The next frame. Raises `IncompleteReadError` at the end, and `InvalidValue` for one that is too large."""
-    (size,) = _HEAD.unpack(await reader.readexactly(_HEAD.size))
-    if size > LARGEST_FRAME:
-        raise InvalidValue(f"a message of {size:,} bytes is too large")
-    return await reader.readexactly(size)
-
-
-async def write_frame(writer: asyncio.StreamWriter, value: Asked | Answered) -> None:
-    """Send a frame."""
-    data = msgspec.json.encode(value)
-    writer.write(_HEAD.pack(len(data)) + data)
-    await writer.drain()
-
-
-def is_own(connected: Any) -> bool:
-    """Return whether the other end of a socket is a process of the same user, as far as the system can tell."""
-    if not hasattr(socket, "SO_PEERCRED"):
-        return True  # the folder's rights see to it
-    size = struct.calcsize("3i")
-    _, user, _ = struct.unpack("3i", connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-    return bool(user == os.geteuid())
+async def send(writer: asyncio.StreamWriter, value: Asked | Answered) -> None:
+    """Send a request or a part of an answer."""
+    await write_frame(writer, msgspec.json.encode(value))
 
 
 class Helper:
@@ -141,17 +119,17 @@ async def _send(asked: Asked, writer: asyncio.StreamWriter) -> None:
     try:
         async with LiteLLMModel(asked.settings, asked.providers) as model, aclosing(_parts(asked, model)) as parts:
             async for part in parts:
-                await write_frame(writer, part)
+                await send(writer, part)
     except ModelError as error:
         failed = Answered(kind=type(error).__name__, error=str(error), retry_after_s=error.retry_after_s, is_last=True)
-        await write_frame(writer, failed)
+        await send(writer, failed)
     except OSError:
         raise
     except Exception as error:  # noqa: BLE001 - the client shall hear that it failed; nothing of what, which may hold a key
         failed = Answered(
             kind=ProviderFailed.__name__, error=f"the helper failed: {type(error).__name__}", is_last=True
         )
-        await write_frame(writer, failed)
+        await send(writer, failed)
 
 
 async def _parts(asked: Asked, model: LiteLLMModel) -> AsyncGenerator[Answered, None]:

@@ -26,11 +26,12 @@ import msgspec
 from chatbot import errors, messages
 from chatbot.config import ModelSettings, ProviderSettings
 from chatbot.errors import ModelError, ProviderFailed
+from chatbot.frames import connected, read_frame
 from chatbot.messages import CallOptions, Delta, File, Message, ToolSpec
 from chatbot.models import late
 from chatbot.models.base import JsonMode, Price
 from chatbot.models.gateway import LiteLLMModel
-from chatbot.models.helper import Answered, Asked, is_own, read_frame, write_frame
+from chatbot.models.helper import Answered, Asked, send
 
 _STARTS_WITHIN_S = 10.0
 """The time that a helper may take to listen; importing LiteLLM comes after that."""
@@ -136,11 +137,11 @@ class WarmModel(LiteLLMModel):
     async def _answers(self, asked: Asked) -> AsyncGenerator[Answered, None]:
         """Yield the helper's answers. Raises its `ModelError`, and `ProviderFailed` if it dies."""
         try:
-            reader, writer = await _connected(self._socket())
+            reader, writer = await connected(self._socket())
         except OSError as error:
             raise ProviderFailed(f"{self.name}: the helper of keep_warm_s is gone: try again") from error
         try:
-            await write_frame(writer, asked)
+            await send(writer, asked)
             is_last = False
             while not is_last:
                 answer = msgspec.json.decode(await read_frame(reader), type=Answered)
@@ -171,7 +172,7 @@ class WarmModel(LiteLLMModel):
             until = time.monotonic() + _STARTS_WITHIN_S
             while time.monotonic() < until:
                 with suppress(OSError):
-                    _, writer = await _connected(self._socket())
+                    _, writer = await connected(self._socket())
                     writer.close()
                     return True
                 await asyncio.sleep(_LOOKED_EVERY_S)
@@ -231,14 +232,6 @@ def _start(path: Path, idle_s: float) -> None:
         start_new_session=True,
     )
     process.returncode = 0  # it outlives us, so nobody waits for it
-
-
-async def _connected(path: Path) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    reader, writer = await asyncio.open_unix_connection(path)
-    if not is_own(writer.get_extra_info("socket")):
-        writer.close()
-        raise PermissionError(f"{path} is not this user's")
-    return reader, writer
 
 
 def _told(message: Message) -> dict[str, Any]:

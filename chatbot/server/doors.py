@@ -59,13 +59,14 @@ class Doors:
         tokens: Tokens,
         open_paths: Collection[str] = OPEN_PATHS,
         identity: str | None = None,
+        rates: Rates | None = None,
     ) -> None:
         self._app = app
         self._settings = settings
         self._tokens = tokens
         self._open_paths = open_paths
         self._identity = identity
-        self._rates = Rates()
+        self._rates = rates or Rates()
         self._hosts = _LOOPBACK | {settings.host} | set(settings.allowed_hosts)
         self._takes_addresses = not is_loopback(settings.host)
         self._owner_may_enter = is_loopback(settings.host) and not tokens.all()

@@ -116,6 +116,8 @@ _KINDS: dict[type[Exception], tuple[int, str, str]] = {
     kept.StoreFailed: (500, BROKEN, "storage_failed"),
     kept.StoreError: (500, BROKEN, "storage_failed"),
 }
+ERRORS = tuple(_KINDS)
+"""The classes of errors that have a problem of their own."""
 _TELLS_OF_FILES = (app.ConfigError, app.DamagedSession, kept.StoreError)
 _HARMLESS = (kept.InvalidValue, kept.UnsupportedOperation, kept.UnknownObservation, kept.ConflictingChange)
 _RETRY_BUSY_S = 1

@@ -15,7 +15,9 @@ from chatbot.messages import ToolCall
 from chatbot.runtime import Options, Runtime, Setup
 from chatbot.server.callers import Caller
 from chatbot.server.chats import Chats
+from chatbot.server.rates import Rates
 from chatbot.server.requests import Requests
+from chatbot.server.siblings import Siblings
 from chatbot.server.tokens import Tokens
 from chatbot.server.turns import Turns, cancelled
 from chatbot.server.visit import Visit
@@ -33,10 +35,17 @@ _TIDIED_EVERY_S = 30.0
 class House(AsyncResource):
     """Every identity, or the one that `options` names. Open with `async with`; `visit` is the way in.
 
-    `open_runtime` makes the runtime of an identity from its options.
+    `open_runtime` makes the runtime of an identity from its options; `siblings` are other workers of the same server.
     """
 
-    def __init__(self, options: Options | None = None, *, open_runtime: Callable[[Options], Runtime] = Runtime) -> None:
+    def __init__(
+        self,
+        options: Options | None = None,
+        *,
+        open_runtime: Callable[[Options], Runtime] = Runtime,
+        siblings: Siblings | None = None,
+        rates: Rates | None = None,
+    ) -> None:
         options = options or Options()
         self._open_runtime = open_runtime
         self.setup = Setup.resolve(options)
@@ -49,6 +58,8 @@ class House(AsyncResource):
         self.tokens = Tokens.of(self.setup.server_home)
         self.requests = Requests.of(self.setup.server_home)
         self.turns = Turns()
+        self.siblings = siblings or Siblings()
+        self.rates = rates or Rates()
         self.at_work: set[asyncio.Task[None]] = set()
         """Requests that go on though their client may have left."""
         self._runtimes: dict[str, Runtime] = {}
@@ -78,14 +89,14 @@ class House(AsyncResource):
         name = self.setup.identity.name if identity is None else identity
         # An open identity needs no listing of all, which takes longer the more there are.
         if name in self._runtimes and caller.may_enter(name) and self._is_there(name):
-            return Visit(caller, self._runtimes[name], self._chats, self.turns)
+            return Visit(caller, self._runtimes[name], self._chats, self.turns, self.siblings)
         known = self.identities(caller)
         if identity is None and not known:
             raise IdentityError("there is no identity that you may talk to")
         name = known[0] if identity is None else identity
         if name not in known:
             raise IdentityError(f"there is no identity {name!r:.80}{did_you_mean(name, known)}")
-        return Visit(caller, await self.runtime(name), self._chats, self.turns)
+        return Visit(caller, await self.runtime(name), self._chats, self.turns, self.siblings)
 
     async def runtime(self, identity: str) -> Runtime:
         """Open an identity without an access check; `visit` makes that."""
@@ -96,17 +107,21 @@ class House(AsyncResource):
                     self._runtimes[identity] = await asyncio.create_task(self._open(identity), context=Context())
         return self._runtimes[identity]
 
-    def check_at_rest(self, identity: str) -> None:
-        """Raise `ConflictingChange` while the identity is answering."""
-        if self.turns.of_identity(identity):
+    async def check_at_rest(self, identity: str) -> None:
+        """Raise `ConflictingChange` while the identity is answering, here or in another worker."""
+        if self.turns.of_identity(identity) or await self.siblings.are_busy(identity):
             raise ConflictingChange("a reply is being written: save again when it is complete")
 
     async def reopen(self, identity: str) -> None:
         """Open an identity with its settings as they are now. Raises what opening raises, and changes nothing then.
 
-        Raises `ConflictingChange` while it is answering.
+        Raises `ConflictingChange` while it is answering. Other workers follow.
         """
-        self.check_at_rest(identity)
+        await self.check_at_rest(identity)
+        await self._reopen(identity)
+        await self.siblings.reopen(identity)
+
+    async def _reopen(self, identity: str) -> None:
         async with self._opening:
             new = await asyncio.create_task(self._open(identity), context=Context())
             former = self._runtimes.pop(identity, None)
@@ -127,6 +142,7 @@ class House(AsyncResource):
 
     async def aclose(self) -> None:
         """Stop the turns under way, then close every identity. May be called twice."""
+        await self.siblings.aclose()
         await cancelled({*self.at_work, *filter(None, [self._tidying])})
         await self.turns.aclose()
         self._chats.clear()
@@ -169,7 +185,12 @@ class House(AsyncResource):
             await self._check_apart(backend)
         finally:
             backend.close()
+        await self.siblings.listen(self.turns, self._reopen_if_open)
         return self
+
+    async def _reopen_if_open(self, identity: str) -> None:
+        if identity in self._runtimes:
+            await self._reopen(identity)
 
     async def _check_apart(self, backend: Backend) -> None:
         if reason := await asyncio.to_thread(backend.why_not_apart):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 
 import uvicorn
 
 from chatbot.server.app import create_app
 from chatbot.server.house import House
-from chatbot.server.listening import address_of, check_doors, listening, uvicorn_config
+from chatbot.server.listening import BACKLOG, address_of, check_doors, listening, uvicorn_config
 
-_FAREWELL_S = 10
+FAREWELL_S = 10
+"""Seconds that running requests get at shutdown."""
 
 
 async def serve(house: House, *, ready: Callable[[str], None] = lambda _: None) -> None:
@@ -30,4 +32,17 @@ async def serve(house: House, *, ready: Callable[[str], None] = lambda _: None) 
 
 def server_of(house: House) -> uvicorn.Server:
     """The server, ready to `serve` on a socket; it stops once `should_exit` is set."""
-    return uvicorn.Server(uvicorn_config(create_app(house), house.settings, farewell_s=_FAREWELL_S))
+    return uvicorn.Server(uvicorn_config(create_app(house), house.settings, farewell_s=FAREWELL_S))
+
+
+class SharingServer(uvicorn.Server):
+    """A server on a socket that others listen on, too: it takes one connection at a time and leaves them the rest."""
+
+    def __init__(self, house: House) -> None:
+        super().__init__(uvicorn_config(create_app(house), house.settings, farewell_s=FAREWELL_S, backlog=1))
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept; asyncio would else shorten the queue of the socket to what is taken at a time."""
+        await super().startup(sockets)
+        for each in sockets or ():
+            each.listen(BACKLOG)

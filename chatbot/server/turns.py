@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
+from uuid import uuid4
 
 from chatbot.attachments.read import Upload
 from chatbot.chat import NO_CLIENT, Chat, ClientCall, ClientRequest, Event, Receipt
@@ -31,6 +32,9 @@ _ENTRIES = 64
 _ROUNDED_S = 0.001
 _REMEMBERED = 64
 
+
+Place = tuple[str, str]
+"""An identity and the id of a session."""
 
 Then = Callable[[Sequence[Event]], Awaitable[None]]
 """Called after a turn has ended well, before those who wait for it are told; given all events."""
@@ -59,10 +63,27 @@ class Saying:
     client: ClientRequest = NO_CLIENT
 
 
+class LiveTurn(Protocol):
+    """A running turn, here or in another worker."""
+
+    text: str
+    begun_at: datetime
+
+    def events(self) -> AsyncIterator[Event]:
+        """Yield the events from the start to the end of the turn; its errors are not raised here."""
+
+    async def ended(self) -> Ended:
+        """Wait for the result of the turn. Raises its error; cancelling the wait does not stop the turn."""
+
+    async def stop(self) -> None:
+        """Stop the model; the text so far is kept."""
+
+
 class RunningTurn:
     """One running turn, independent of its listeners."""
 
     def __init__(self, chat: Chat, saying: Saying, *, then: Then | None = None) -> None:
+        self.name = uuid4().hex
         self.text = saying.text
         self.begun_at = utc_now()
         self._feed: Feed[Event] = Feed()
@@ -85,7 +106,7 @@ class RunningTurn:
             raise TurnStopped("the turn was stopped; the text so far is kept")
         return Ended(self._receipt.reply, self._receipt.as_json())
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Stop the model; the text so far is kept."""
         self.task.cancel()
 
@@ -171,8 +192,8 @@ class Turns(AsyncResource):
     """Turns under way, the last one of each session by its place."""
 
     def __init__(self) -> None:
-        self._running: dict[RunningTurn, tuple[str, str]] = {}
-        self._begun: deque[tuple[tuple[str, str], RunningTurn]] = deque(maxlen=_REMEMBERED)
+        self._running: dict[RunningTurn, Place] = {}
+        self._begun: deque[tuple[Place, RunningTurn]] = deque(maxlen=_REMEMBERED)
         self._stops: dict[str, Stops] = {}
 
     def elsewhere(self, identity: str, backend: Backend) -> Stops:
@@ -185,7 +206,7 @@ class Turns(AsyncResource):
             )
         return self._stops[identity]
 
-    def begin(self, place: tuple[str, str], chat: Chat, saying: Saying, *, then: Then | None = None) -> RunningTurn:
+    def begin(self, place: Place, chat: Chat, saying: Saying, *, then: Then | None = None) -> RunningTurn:
         """Begin a turn of the session at `place`: its identity and its id. Turns of one session take their order."""
         turn = RunningTurn(chat, saying, then=then)
         self._running[turn] = place
@@ -193,19 +214,24 @@ class Turns(AsyncResource):
         turn.task.add_done_callback(lambda _: self._running.pop(turn, None))
         return turn
 
-    def under_way(self, place: tuple[str, str]) -> list[RunningTurn]:
+    def under_way(self, place: Place) -> list[RunningTurn]:
         """The turns of that session that have not ended, in their order."""
         return [turn for turn, where in self._running.items() if where == place]
 
-    def lately(self, place: tuple[str, str]) -> list[RunningTurn]:
+    def lately(self, place: Place) -> list[RunningTurn]:
         """The turns of that session that began last, ended ones too, for a listener that comes just too late."""
         return [turn for where, turn in self._begun if where == place]
+
+    def named(self, name: str) -> RunningTurn | None:
+        """The turn of that name that has not ended, or ended lately; None if there is none."""
+        known = [*self._running, *(turn for _, turn in self._begun)]
+        return next((turn for turn in known if turn.name == name), None)
 
     def of_identity(self, identity: str) -> list[RunningTurn]:
         """The turns of all sessions of an identity that have not ended."""
         return [turn for turn, where in self._running.items() if where[0] == identity]
 
-    async def stop(self, place: tuple[str, str]) -> int:
+    async def stop(self, place: Place) -> int:
         """Stop the turns of that session; how many there were. On return each has put the session in order."""
         stopped = self.under_way(place)
         for each in [each for each in self._begun if each[0] == place]:

@@ -20,8 +20,9 @@ from chatbot.operations import Context
 from chatbot.runtime import Runtime
 from chatbot.server.callers import Caller
 from chatbot.server.chats import Chats
+from chatbot.server.siblings import Siblings
 from chatbot.server.stops import Stops
-from chatbot.server.turns import KeptTurn, RunningTurn, Saying, Then, Turns
+from chatbot.server.turns import KeptTurn, LiveTurn, RunningTurn, Saying, Then, Turns
 from chatbot.stores.access import Clearance, check_may, least_clearance
 from chatbot.stores.errors import UnsupportedOperation
 
@@ -36,6 +37,7 @@ class Visit:
     runtime: Runtime
     chats: Chats
     turns: Turns
+    siblings: Siblings
 
     @property
     def identity(self) -> str:
@@ -70,7 +72,7 @@ class Visit:
             self.runtime.agent,
             self.clearance,
             store_types=self.runtime.store_types,
-            leave=lambda session_id: self.turns.stop((self.identity, session_id)),
+            leave=self._stopped,
         )
 
     def for_user(self, label: str) -> Visit:
@@ -130,7 +132,7 @@ class Visit:
         check_may(memory, "erase")
         for record in await memory.sessions_anywhere():
             if record.namespace == memory.namespace:
-                await self.turns.stop((self.identity, record.id))
+                await self._stopped(record.id)
                 await self.chats.leave(self.runtime, record.id)
         return await erase_user(memory)
 
@@ -171,10 +173,23 @@ class Visit:
             memory = self.runtime.memory.cleared_for(namespace=session.record.namespace)
             await memory.delete_session(session.id)
 
-    async def turns_under_way(self, session_id: str) -> list[RunningTurn]:
-        """The turns of a session that have not ended. Raises like `session`."""
+    async def turns_under_way(self, session_id: str) -> list[LiveTurn]:
+        """The turns of a session that have not ended, in any worker, in their order. Raises like `session`."""
         (await self.session(session_id)).check("read")
-        return self.turns.under_way((self.identity, session_id))
+        place = (self.identity, session_id)
+        running: list[LiveTurn] = [*self.turns.under_way(place), *await self.siblings.turns(place)]
+        return sorted(running, key=lambda turn: turn.begun_at)
+
+    async def turns_lately(self, session_id: str) -> list[LiveTurn]:
+        """The turns of a session that began last, ended ones too. Raises like `session`."""
+        (await self.session(session_id)).check("read")
+        place = (self.identity, session_id)
+        return [*self.turns.lately(place), *await self.siblings.turns(place, lately=True)]
+
+    async def is_answered(self, session_id: str) -> bool:
+        """Return whether a turn of a session is under way, in any worker."""
+        place = (self.identity, session_id)
+        return bool(self.turns.under_way(place) or await self.siblings.turns(place))
 
     async def stop(self, session_id: str) -> int:
         """Stop the turns of a session, here or in another server; return how many. Raises like `session`.
@@ -182,6 +197,9 @@ class Visit:
         The text so far is kept.
         """
         (await self.session(session_id)).check("chat")
+        return await self._stopped(session_id)
+
+    async def _stopped(self, session_id: str) -> int:
         return await self.turns.stop((self.identity, session_id)) or await self._elsewhere.ask(session_id)
 
     @property

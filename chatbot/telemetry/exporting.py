@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
+from uuid import uuid4
 
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -36,7 +37,13 @@ _REASON = re.compile(r"\[Errno -?\d+\] ([^\"')]+)|code: (\d+), reason: (.+)")
 def telemetry_of(settings: TelemetrySettings, *, serves: bool) -> Telemetry:
     """Collect what the settings ask for. Raises `ConfigError` where a header names a variable that is not set."""
     logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it logs every try into the terminal of a chat
-    resource = Resource.create({"service.name": settings.service, "service.version": version("chatbot-runtime")})
+    resource = Resource.create(
+        {
+            "service.name": settings.service,
+            "service.version": version("chatbot-runtime"),
+            "service.instance.id": str(uuid4()),  # a server may have several processes
+        }
+    )
     registry = CollectorRegistry() if serves and settings.prometheus else None
     readers: list[MetricReader] = []
     if registry is not None:

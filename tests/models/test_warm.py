@@ -16,8 +16,9 @@ from msgspec import convert
 
 from chatbot.config import ModelSettings
 from chatbot.errors import AccessDenied, ProviderFailed
+from chatbot.frames import read_frame
 from chatbot.messages import CallOptions, Finished, Message, TextDelta, ToolCallDelta, ToolSpec
-from chatbot.models.helper import Asked, Helper, read_frame, write_frame
+from chatbot.models.helper import Asked, Helper, send
 from chatbot.models.warm import WarmModel, socket_path
 from tests.patience import PATIENCE_S
 
@@ -91,7 +92,7 @@ async def test_what_is_no_request_is_hung_up_on_and_harms_nobody(helper: Path, o
         assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
         writer.close()
     reader, writer = await asyncio.open_unix_connection(helper)
-    await write_frame(writer, Asked("aclose", ModelSettings(name="openai/x"), {}))  # no question, though a method
+    await send(writer, Asked("aclose", ModelSettings(name="openai/x"), {}))  # no question, though a method
     with pytest.raises(asyncio.IncompleteReadError):
         await asyncio.wait_for(read_frame(reader), PATIENCE_S)
     writer.close()

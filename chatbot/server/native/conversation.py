@@ -25,7 +25,7 @@ from chatbot.server.errors import problem_of, unexpected
 from chatbot.server.lists import EntryCursor, IdCursor, Limit, Page, SessionId, gone, page_after
 from chatbot.server.responses import OF_IDENTITY, OF_MODELS
 from chatbot.server.shapes import Entry, Given, Shape
-from chatbot.server.turns import KeptTurn, RunningTurn
+from chatbot.server.turns import KeptTurn, LiveTurn
 from chatbot.server.values import VISIBLE, Flag, Tokens
 from chatbot.server.writing import Writing, WritingHere
 from chatbot.stores.errors import StoreError
@@ -136,7 +136,7 @@ async def take_back(session_id: SessionId, visit: VisitHere, writing: WritingHer
 @router.post("/chat", summary="Say something", response_model=Turn, responses={200: _STREAM, **OF_MODELS})
 async def say(session_id: SessionId, said: Annotated[Said, Body()], visit: VisitHere, writing: WritingHere) -> Response:
     """The turn goes on to its end, and is kept, whoever has left meanwhile. Turns of a session take their order."""
-    turn: RunningTurn | KeptTurn
+    turn: LiveTurn | KeptTurn
     if writing.before:
         turn = await visit.kept_turn(session_id, writing.before["turn"])
     else:
@@ -189,7 +189,7 @@ async def get_usage(session_id: SessionId, visit: VisitHere) -> BillShown:
 
 
 async def _events(
-    turn: RunningTurn | KeptTurn, session_id: str, caller: Caller, writing: Writing
+    turn: LiveTurn | KeptTurn, session_id: str, caller: Caller, writing: Writing
 ) -> AsyncGenerator[bytes, None]:
     async for event in turn.events():
         yield _event(event)
@@ -201,7 +201,7 @@ async def _events(
         yield sse.event(unexpected(error).as_json(), "error")
 
 
-async def _told(turn: RunningTurn | KeptTurn, session_id: str, writing: Writing) -> dict[str, Any]:
+async def _told(turn: LiveTurn | KeptTurn, session_id: str, writing: Writing) -> dict[str, Any]:
     ended = await turn.ended()
     writing.note(turn=ended.turn)
     return {"session_id": session_id, "reply": ended.reply, "receipt": ended.receipt}

@@ -87,12 +87,11 @@ async def _fit(visit: Visit, record: SessionRecord, history: Sequence[Message]) 
     """Return the number of the session's entries at the history's beginning, and whether that is all of both."""
     session = await visit.session(record.id)
     entries = await session.transcript_read_all()
-    is_busy = bool(visit.turns.under_way((visit.identity, record.id)))
-    if record.history == mark(history, len(entries)) and not is_busy:
+    if record.history == mark(history, len(entries)) and not await visit.is_answered(record.id):
         return len(entries), True
     shared, exchanges = _shared(entries, history)
-    is_all = shared == len(entries) and exchanges == sum(1 for _ in _sent(history)) and not is_busy
-    return shared, is_all
+    is_all = shared == len(entries) and exchanges == sum(1 for _ in _sent(history))
+    return shared, is_all and not await visit.is_answered(record.id)
 
 
 def _shared(entries: Sequence[TranscriptEntry], history: Sequence[Message]) -> tuple[int, int]:

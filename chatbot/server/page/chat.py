@@ -25,7 +25,7 @@ from chatbot.server.page.first_run import welcome
 from chatbot.server.page.markdown import Growing
 from chatbot.server.page.routes import PageRoute, SessionId, VisitHere
 from chatbot.server.page.sheets import base, fragment, piece, sheet
-from chatbot.server.turns import RunningTurn
+from chatbot.server.turns import LiveTurn
 from chatbot.server.visit import Visit
 from chatbot.stores.access import may
 from chatbot.stores.errors import StoreError
@@ -120,13 +120,12 @@ async def since(visit: VisitHere, session_id: SessionId, after: Time = "") -> Re
 @router.get("/c/{session_id}/stream")
 async def listen(visit: VisitHere, session_id: SessionId, turn: Time = "") -> Response:
     """The reply under way, from its beginning on, in pieces of HTML; the last of them is the exchange as it is kept."""
-    await visit.turns_under_way(session_id)  # raises where the session is hidden from the caller
-    turns = visit.turns.lately((visit.identity, session_id))
+    turns = await visit.turns_lately(session_id)
     running = next((each for each in turns if talk.name_of(each) == turn), None)
     return sse.EventStream(_pieces(visit, session_id, turn, running))
 
 
-async def _pieces(visit: Visit, session_id: str, name: str, turn: RunningTurn | None) -> AsyncGenerator[bytes, None]:
+async def _pieces(visit: Visit, session_id: str, name: str, turn: LiveTurn | None) -> AsyncGenerator[bytes, None]:
     problem, at, text = "", "", ""
     if turn is not None:
         text = turn.text
@@ -164,7 +163,7 @@ def _exchange_of(told: list[Exchange], turn: str, at: str, text: str) -> Exchang
     return of_turn[0] if of_turn else None
 
 
-async def _growing(turn: RunningTurn) -> AsyncGenerator[bytes, None]:
+async def _growing(turn: LiveTurn) -> AsyncGenerator[bytes, None]:
     """Collect chunks for a moment, so that a fast model causes no more updates than a slow one."""
     text, waiting, due = Growing(), "", 0.0
     async for event in turn.events():
@@ -208,7 +207,7 @@ def _happening(event: Event) -> Markup:
     return Markup('<p class="happening">{}</p>').format(told)
 
 
-async def _result(visit: Visit, turn: RunningTurn) -> tuple[str, str]:
+async def _result(visit: Visit, turn: LiveTurn) -> tuple[str, str]:
     """Return the error of the turn, which the transcript may not contain, and the time of its message if it ended."""
     try:
         return "", str((await turn.ended()).receipt["at"])

@@ -9,13 +9,11 @@ from chatbot.server.dependencies import CallerHere, HouseHere
 from chatbot.server.doors import COOKIE, LOGIN
 from chatbot.server.page.routes import Fields, PageRoute
 from chatbot.server.page.sheets import goto, sheet
-from chatbot.server.rates import Rates
 
 _TRIES_PER_MINUTE = 30
 _FOR_30_DAYS = 30 * 24 * 3600
 
 router = APIRouter(route_class=PageRoute)
-_tries = Rates()
 
 
 @router.get("/")
@@ -36,7 +34,7 @@ async def ask_for_token(request: Request) -> Response:
 @router.post(LOGIN)
 async def log_in(request: Request, house: HouseHere, fields: Fields) -> Response:
     """Keep the token, if it is one."""
-    wait = _tries.take(request.client.host if request.client else "", _TRIES_PER_MINUTE)
+    wait = house.rates.take(f"login {request.client.host if request.client else ''}", _TRIES_PER_MINUTE)
     if wait:
         return sheet(request, "login.html", status=429, wrong=f"Too many tries: wait {wait:.0f} seconds.")
     text = fields.get("token", "").strip()

@@ -57,7 +57,7 @@ async def stop(request: Request, visit: VisitHere, session_id: SessionId, fields
     (await visit.session(session_id)).check("chat")
     name = fields.get("turn", "")
     for turn in [each for each in turns if talk.name_of(each) == name] if name else turns[:1]:
-        turn.stop()
+        await turn.stop()
     return Response("") if is_part(request) else _to(visit, session_id)
 
 

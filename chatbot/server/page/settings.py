@@ -161,7 +161,7 @@ async def _write(file: Path, before: str | None, text: str, house: HouseHere, vi
         await asyncio.to_thread(visit.runtime.setup.with_file, text)
     except ChatbotError as error:
         raise InvalidValue(f"not saved: {error}") from error
-    house.check_at_rest(visit.identity)
+    await house.check_at_rest(visit.identity)
     await asyncio.to_thread(_replace, file, before, text)
     try:
         await house.reopen(visit.identity)
