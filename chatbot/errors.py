@@ -93,7 +93,7 @@ class MissingModel(ModelError, FileNotFoundError):
     """A local model whose weights or engine are not installed."""
 
 
-class AccessDenied(ModelError, PermissionError):
+class KeyRefused(ModelError, PermissionError):
     """The provider refused the key, or it is missing."""
 
 

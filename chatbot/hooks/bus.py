@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from chatbot.chat.events import Step
-from chatbot.hooks.failures import Failure, Failures
+from chatbot.hooks.failure_log import Failure, Failures
 from chatbot.memory.redaction import redact
 from chatbot.memory.scope import MemoryEvent
 from chatbot.stores.errors import StoreError

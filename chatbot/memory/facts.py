@@ -11,9 +11,9 @@ from chatbot.memory.redaction import redact_all
 from chatbot.memory.scope import PUBLIC, Scoped, Sensitivities
 from chatbot.stores.access import SENSITIVITIES, Sensitivity, Visibility, default_visibility
 from chatbot.stores.errors import UnknownObservation
-from chatbot.stores.events import Event
 from chatbot.stores.observation import Triple
 from chatbot.stores.query import EVERY, FactFilter, check_limit
+from chatbot.stores.row_events import Event
 
 _FILTERED = tuple(each.name for each in fields(FactFilter))
 

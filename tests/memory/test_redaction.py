@@ -189,7 +189,9 @@ def test_hashes_ids_and_paths_are_kept_among_any_words(data: bytes, words: list[
 @settings(max_examples=examples(8), deadline=None)
 @given(data=st.data())
 @pytest.mark.parametrize("rule", secret_rules.rules(), ids=lambda rule: rule.id)
-def test_no_rule_is_kept_from_a_text_that_it_finds_something_in(rule: secret_rules.Rule, data: st.DataObject) -> None:
+def test_no_rule_is_kept_from_a_text_that_it_finds_something_in(
+    rule: secret_rules.SecretRule, data: st.DataObject
+) -> None:
     text = data.draw(st.from_regex(rule.pattern, alphabet=st.characters(codec="ascii")))
     if not rule.find(text) or not any(keyword in text.lower() for keyword in rule.keywords):
         return

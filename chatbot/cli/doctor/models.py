@@ -12,7 +12,7 @@ from chatbot.errors import BudgetExceeded, ChatbotError, ModelError
 from chatbot.hooks.extraction.model import settings_of_model
 from chatbot.messages import Message
 from chatbot.models import open_model
-from chatbot.models.base import Model
+from chatbot.models.model import Model
 from chatbot.runtime import Setup
 
 
