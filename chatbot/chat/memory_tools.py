@@ -402,7 +402,7 @@ def _item(item: Any) -> Any:  # noqa: PLR0911 - one for each type
 
 
 def _without_secrets(text: str) -> str:
-    from chatbot.memory.redaction import redact  # takes time to load
+    from chatbot.redaction import redact  # takes time to load
 
     return redact(text)[0]
 

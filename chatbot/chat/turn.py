@@ -58,10 +58,10 @@ from chatbot.memory import SessionHandle
 from chatbot.memory.episode import summarize_episode
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.recall import RankedMemory as Hit
-from chatbot.memory.redaction import redact
 from chatbot.messages import Delta, ReasoningDelta, TextDelta, ToolCall, ToolSpec
 from chatbot.models.model import Model
 from chatbot.models.rerank import Reranker
+from chatbot.redaction import redact
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.records import TranscriptEntry

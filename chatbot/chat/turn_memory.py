@@ -17,9 +17,9 @@ from chatbot.memory.memorability import Memorability
 from chatbot.memory.profile_lines import HEALTH, OWN, Line
 from chatbot.memory.recall import OVER_LIMIT, RECALLED, Recollection
 from chatbot.memory.recall import RankedMemory as Hit
-from chatbot.memory.redaction import redact
 from chatbot.models.disclosure import Disclosure
 from chatbot.models.token_counts import estimate_text
+from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import ObservationStore, TranscriptStore
 from chatbot.stores.errors import UnknownObservation

@@ -7,8 +7,8 @@ from datetime import datetime
 
 from chatbot.memory.inputs import takes
 from chatbot.memory.origins import marks_of_fact
-from chatbot.memory.redaction import redact_all
 from chatbot.memory.scope import PUBLIC, Scoped, Sensitivities
+from chatbot.redaction import redact_all
 from chatbot.stores.access import SENSITIVITIES, Sensitivity, Visibility, default_visibility
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.observation import Triple

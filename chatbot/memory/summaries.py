@@ -7,9 +7,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from chatbot.memory.redaction import redact_all
 from chatbot.memory.scope import PUBLIC, Scope, Sensitivities
 from chatbot.memory.writing import AddResult, MemoryWrites
+from chatbot.redaction import redact_all
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.observation import Observation

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from chatbot.memory.inputs import sets, takes
-from chatbot.memory.redaction import redact_all
 from chatbot.memory.scope import Scope, Scoped
+from chatbot.redaction import redact_all
 from chatbot.stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility, default_visibility, is_stricter
 from chatbot.stores.errors import ConflictingChange, InvalidValue, StoreError
 from chatbot.stores.fields import LONGEST_TEXT, Line, check_depth, declared

@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from chatbot import secret_rules
-from chatbot.memory.redaction import redact
+from chatbot.redaction import redact
 from tests.effort import examples
 
 HEX = "0123456789abcdef"
@@ -236,7 +236,7 @@ def test_every_rule_of_gitleaks_is_read_as_it_is_written() -> None:
 
 def test_what_is_small_talk_reads_no_rule() -> None:
     code = (
-        "from chatbot.memory.redaction import redact; from chatbot import secret_rules as rules;"
+        "from chatbot.redaction import redact; from chatbot import secret_rules as rules;"
         "redact('Hello there, how are you today? I have been to the library of Tromsø.');"
         "import sys; print('secretscreen' in sys.modules, sum('_written' in vars(rule) for rule in rules.rules()))"
     )

@@ -457,4 +457,4 @@ def test_only_the_resolution_reads_a_key() -> None:
         for path in chatbot.rglob("*.py")
         if re.search(r"\.api_key\b", path.read_text("utf-8"))
     }
-    assert readers == {"models/provider.py", "hooks/extraction/model.py"}, "the latter only passes it on"
+    assert readers == {"models/provider.py", "hooks/extraction/extraction_model.py"}, "the latter only passes it on"

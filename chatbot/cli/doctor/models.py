@@ -9,7 +9,7 @@ from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import Ledger
 from chatbot.cli.doctor.finding import Finding, command_in, editing
 from chatbot.errors import BudgetExceeded, ChatbotError, ModelError
-from chatbot.hooks.extraction.model import settings_of_model
+from chatbot.hooks.extraction.extraction_model import settings_of_model
 from chatbot.messages import Message
 from chatbot.models import open_model
 from chatbot.models.model import Model

@@ -15,9 +15,9 @@ from chatbot.chat.ledger import Ledger
 from chatbot.chat.usage import cost_text
 from chatbot.cli.memory.verb_run import VerbRun
 from chatbot.cli.output import printable, progress, say, say_json, say_table, warn
+from chatbot.hooks.extraction.extraction_model import calls_for_extraction, settings_of_model
 from chatbot.hooks.extraction.facts import FactList, extract_facts, parts_of
 from chatbot.hooks.extraction.learning import FactOutcome, Origin, apply, plan
-from chatbot.hooks.extraction.model import calls_for_extraction, settings_of_model
 from chatbot.models import open_model
 from chatbot.stores.access import Guard, default_visibility
 from chatbot.stores.errors import InvalidValue

@@ -14,8 +14,8 @@ from chatbot.cli.output import say, say_json, warn
 from chatbot.cli.paging import page_of
 from chatbot.memory import MemorySystem
 from chatbot.memory.memory import Memory
-from chatbot.memory.redaction import redact_all
 from chatbot.operations import Context, MemoryFilter
+from chatbot.redaction import redact_all
 from chatbot.runtime import Setup
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
 from chatbot.stores.errors import UnknownObservation

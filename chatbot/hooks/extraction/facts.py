@@ -20,8 +20,8 @@ from chatbot.chat.governor import judge
 from chatbot.hooks.extraction.structured import objects_in
 from chatbot.memory.denial import contradict
 from chatbot.memory.record import new_id
-from chatbot.memory.redaction import redact
 from chatbot.messages import Message
+from chatbot.redaction import redact
 from chatbot.stores.access import View
 from chatbot.stores.analysis import terms
 from chatbot.stores.errors import InvalidValue
