@@ -85,7 +85,7 @@ async def delete_user(visit: VisitHere, house: HouseHere, user: Named) -> UserEr
 
 
 def _of_user(visit: IdentityAccess, user: str) -> IdentityAccess:
-    """The visit as that user's. Raises `Refused` where users are shared."""
+    """Return the access of that user. Raises `Refused` where users are shared."""
     theirs = visit.for_user(user)
     if theirs.caller.user is None:
         raise Refused(Problem(409, CONFLICT, "users_shared", "here users share one memory: there is none of one user"))
