@@ -16,7 +16,7 @@ from chatbot.cli.exits import Exit
 from chatbot.cli.output import say, warn
 from chatbot.errors import ConfigError
 from chatbot.runtime import Options, Setup
-from chatbot.server.tokens import Tokens
+from chatbot.server.access_tokens import Tokens
 
 _NEEDED = ("fastapi", "markdown_it", "nh3", "uvicorn")
 
@@ -24,7 +24,7 @@ _NEEDED = ("fastapi", "markdown_it", "nh3", "uvicorn")
 async def run(args: argparse.Namespace) -> Exit | Callable[[], Exit]:
     """Serve until Ctrl-C or SIGTERM; with several workers, return what does so outside of the event loop."""
     check_extra()
-    from chatbot.server.house import House
+    from chatbot.server.identities import Identities
     from chatbot.server.serve import serve
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
@@ -41,7 +41,7 @@ async def run(args: argparse.Namespace) -> Exit | Callable[[], Exit]:
     if args.workers > 1:
         await asyncio.to_thread(ask_once, Tokens.of(Setup.resolve(options).server_home))
         return partial(_with_workers, args.workers, options)
-    async with House(options) as house:
+    async with Identities(options) as house:
         await asyncio.to_thread(ask_once, house.tokens)
         await serve(house, ready=_tell)
     return Exit.OK

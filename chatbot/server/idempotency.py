@@ -19,12 +19,12 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chatbot.server.callers import Caller
+from chatbot.server.earlier_requests import EarlierRequest, Requests
 from chatbot.server.errors import CONFLICT, INVALID, Problem, problem_of
 from chatbot.server.feed import Feed
-from chatbot.server.requests import Known, Requests
+from chatbot.server.idempotent_write import IdempotentWrite
 from chatbot.server.siblings import Siblings
 from chatbot.server.users import named_in_body
-from chatbot.server.writing import Writing
 from chatbot.stores.errors import StoreError
 
 HEADER = "idempotency-key"
@@ -44,7 +44,7 @@ class _Answer:
     """Answer to a request with a key, while it arrives, and afterwards if no stored item can reproduce it."""
 
     request: str
-    writing: Writing = field(default_factory=Writing)
+    writing: IdempotentWrite = field(default_factory=IdempotentWrite)
     messages: Feed[Message] = field(default_factory=Feed)
     size: int = 0
     status: int = 0
@@ -131,7 +131,7 @@ class Idempotency:
             self._let_go(name, answer)
             answer.messages.end()
 
-    async def _known(self, name: Name, request: str) -> Known | None:
+    async def _known(self, name: Name, request: str) -> EarlierRequest | None:
         """Return the stored request, once no other worker is at it; store a new one, and return None."""
         while True:
             self._siblings.writing.add(name)  # before it is stored, so that nobody takes it for one that was cut off
@@ -168,7 +168,7 @@ class Idempotency:
         else:
             await asyncio.to_thread(self._requests.fail, *name)
 
-    async def _tell(self, scope: Scope, known: Known, answer: _Answer) -> None:
+    async def _tell(self, scope: Scope, known: EarlierRequest, answer: _Answer) -> None:
         """Answer a repeated request."""
         send = _into(answer)
         if known.request != answer.request:

@@ -8,14 +8,14 @@ from collections.abc import Callable
 import uvicorn
 
 from chatbot.server.app import create_app
-from chatbot.server.house import House
+from chatbot.server.identities import Identities
 from chatbot.server.listening import BACKLOG, address_of, check_doors, listening, uvicorn_config
 
 FAREWELL_S = 10
 """Seconds that running requests get at shutdown."""
 
 
-async def serve(house: House, *, ready: Callable[[str], None] = lambda _: None) -> None:
+async def serve(house: Identities, *, ready: Callable[[str], None] = lambda _: None) -> None:
     """Listen on the configured address, and pass it to `ready` once a turn needs to load nothing more.
 
     Earlier requests wait. Stops cleanly on SIGTERM and Ctrl-C.
@@ -30,7 +30,7 @@ async def serve(house: House, *, ready: Callable[[str], None] = lambda _: None) 
         await server_of(house).serve(sockets=[sock])
 
 
-def server_of(house: House) -> uvicorn.Server:
+def server_of(house: Identities) -> uvicorn.Server:
     """The server, ready to `serve` on a socket; it stops once `should_exit` is set."""
     return uvicorn.Server(uvicorn_config(create_app(house), house.settings, farewell_s=FAREWELL_S))
 
@@ -38,7 +38,7 @@ def server_of(house: House) -> uvicorn.Server:
 class SharingServer(uvicorn.Server):
     """A server on a socket that others listen on, too: it takes one connection at a time and leaves them the rest."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: Identities) -> None:
         super().__init__(uvicorn_config(create_app(house), house.settings, farewell_s=FAREWELL_S, backlog=1))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

@@ -20,7 +20,7 @@ from chatbot.chat import Event
 from chatbot.errors import ChatbotError
 from chatbot.frames import connected, is_own, read_frame, write_frame
 from chatbot.server.errors import ERRORS
-from chatbot.server.turns import Ended, LiveTurn, Place, Turns, TurnStopped
+from chatbot.server.turns import LiveTurn, Place, TurnResult, Turns, TurnStopped
 from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.lifecycle import AsyncResource
 from chatbot.stores.records import format_time, parse_time
@@ -59,7 +59,7 @@ class SiblingTurn:
         self._name = name
         self.text = text
         self.begun_at = begun_at
-        self._ended: Ended | None = None
+        self._ended: TurnResult | None = None
         self._error: Exception | None = None
 
     async def events(self) -> AsyncIterator[Event]:
@@ -72,7 +72,7 @@ class SiblingTurn:
                 else:
                     self._take_end(answer)
 
-    async def ended(self) -> Ended:
+    async def ended(self) -> TurnResult:
         """Wait for the result of the turn. Raises its error, or `TurnStopped` where its worker has died."""
         if self._ended is None and self._error is None:
             async for _ in self.events():
@@ -89,7 +89,7 @@ class SiblingTurn:
         if answer.error:
             self._error = _ERRORS.get(answer.error, ChatbotError)(str(answer.value))
         else:
-            self._ended = Ended(answer.value["reply"], answer.value["receipt"])
+            self._ended = TurnResult(answer.value["reply"], answer.value["receipt"])
 
 
 class Siblings(AsyncResource):

@@ -24,14 +24,14 @@ from pathlib import Path
 from typing import NoReturn
 
 from chatbot.errors import ChatbotError, ConfigError
-from chatbot.models import late
+from chatbot.models import litellm_import
 from chatbot.runtime import Options, Setup
-from chatbot.server.house import House
+from chatbot.server.access_tokens import Tokens
+from chatbot.server.identities import Identities
 from chatbot.server.listening import address_of, check_doors, listening
 from chatbot.server.serve import FAREWELL_S, SharingServer
 from chatbot.server.shared_rates import SharedRates
 from chatbot.server.siblings import Siblings
-from chatbot.server.tokens import Tokens
 from chatbot.stores.errors import StoreError
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ def serve_with_workers(count: int, options: Options, *, ready: Callable[[str], N
         tempfile.TemporaryDirectory(prefix="chatbot-") as folder,
     ):
         if not config.model.name.startswith(("local/", "scripted")):
-            late.load()
+            litellm_import.load()
         address = address_of(config.server.host, sock)
         return _Supervisor(count, options, sock, Path(folder)).run(lambda: ready(address))
 
@@ -222,7 +222,7 @@ async def _work(
     """Get ready, wait until all workers are, and serve until SIGTERM or the end of the supervisor."""
     control.setblocking(False)  # noqa: FBT003 - that is its name
     loop = asyncio.get_running_loop()
-    async with House(options, siblings=siblings, rates=rates) as house:
+    async with Identities(options, siblings=siblings, rates=rates) as house:
         await house.warm()
         await loop.sock_sendall(control, _READY)
         if await loop.sock_recv(control, 1) != _GO:

@@ -22,7 +22,7 @@ from chatbot.models.scripted import Reply, ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.server.app import create_app
 from chatbot.server.callers import OWNER
-from chatbot.server.house import House
+from chatbot.server.identities import Identities
 from chatbot.server.shared_rates import SharedRates
 from chatbot.server.siblings import Siblings
 from chatbot.server.turns import LiveTurn, TurnStopped
@@ -39,7 +39,7 @@ WORDS = "word " * 2000
 
 
 @asynccontextmanager
-async def houses(*replies: Reply, delay_s: float = 0.0) -> AsyncIterator[list[House]]:
+async def houses(*replies: Reply, delay_s: float = 0.0) -> AsyncIterator[list[Identities]]:
     """Two workers in this process, which have each other as siblings."""
     project(PLAIN)
     folder = Path("s")
@@ -50,7 +50,7 @@ async def houses(*replies: Reply, delay_s: float = 0.0) -> AsyncIterator[list[Ho
 
     async with AsyncExitStack() as stack:
         options = Options(config=Path("config.toml"))
-        workers = [House(options, open_runtime=opened, siblings=Siblings(folder, n, 2)) for n in range(2)]
+        workers = [Identities(options, open_runtime=opened, siblings=Siblings(folder, n, 2)) for n in range(2)]
         yield [await stack.enter_async_context(house) for house in workers]
 
 
@@ -297,7 +297,7 @@ def _http(url: str) -> httpx.Client:
     return httpx.Client(base_url=url, timeout=PATIENCE_S)
 
 
-def _client(house: House) -> httpx.AsyncClient:
+def _client(house: Identities) -> httpx.AsyncClient:
     return httpx.AsyncClient(
         transport=httpx.ASGITransport(create_app(house), client=("127.0.0.1", 1)), base_url="http://localhost"
     )
