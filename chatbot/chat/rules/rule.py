@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from chatbot.chat.disguises import plain
@@ -33,13 +35,20 @@ _ORDER = re.compile(
 _NEGATED = re.compile(r"(?<![^\W_])(?:do not|don.?t|never|should not|must not|we|i|they)\W$", re.IGNORECASE)
 
 
-class Phrase(NamedTuple):
+@dataclass(frozen=True)
+class Phrase:
     """Text that follows one of the heads, and where the heads count."""
 
     heads: frozenset[str]
-    tail: re.Pattern[str]
+    following: str
+    """Pattern of what follows a head. It is compiled for the first text with one: for all it would take long."""
     is_order: bool
     is_not_negated: bool
+
+    @cached_property
+    def tail(self) -> re.Pattern[str]:
+        """The pattern, compiled."""
+        return re.compile(self.following, re.IGNORECASE)
 
     def matches(self, text: str, begin: int, end: int) -> bool:
         """Return whether `text` holds the phrase, with a head between `begin` and `end`."""
@@ -51,14 +60,36 @@ class Phrase(NamedTuple):
         return not (self.is_not_negated and _NEGATED.search(before))
 
 
+@dataclass(frozen=True)
+class Form:
+    """Signs and words as they stand in a text; `script` holds the ranges of letters of which it must have one."""
+
+    text: str
+    script: str
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """The pattern, compiled for the first text that may have it."""
+        return re.compile(plain(self.text), re.IGNORECASE | re.MULTILINE)
+
+    @cached_property
+    def letters(self) -> re.Pattern[str]:
+        """One letter of the script."""
+        return re.compile(f"[{self.script}]")
+
+    def is_in(self, text: str) -> bool:
+        """Return whether `text` has the form."""
+        if self.script and (text.isascii() or not self.letters.search(text)):
+            return False
+        return self.pattern.search(text) is not None
+
+
 class Rule(NamedTuple):
     """One rule: its name in a receipt, and what it looks for."""
 
     name: str
     phrases: tuple[Phrase, ...] = ()
-    form: re.Pattern[str] | None = None
-    script: re.Pattern[str] | None = None
-    """Letters of which a text must hold one for the form to be looked for."""
+    form: Form | None = None
 
 
 class RuleTable:
@@ -66,7 +97,7 @@ class RuleTable:
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self.rules = tuple(rules)
-        self._forms = [(at, rule.form, rule.script) for at, rule in enumerate(self.rules) if rule.form]
+        self._forms = [(at, rule.form) for at, rule in enumerate(self.rules) if rule.form]
         self._phrases: dict[str, list[tuple[int, Phrase]]] = {}
         for at, rule in enumerate(self.rules):
             for phrase_ in rule.phrases:
@@ -80,9 +111,8 @@ class RuleTable:
             for at, phrase_ in self._phrases.get(word[0].casefold(), ()):
                 if at < first and phrase_.matches(text, word.start(), word.end()):
                     first = at
-        is_ascii = text.isascii()
-        for at, pattern, script in self._forms:
-            if at < first and not (script and (is_ascii or not script.search(text))) and pattern.search(text):
+        for at, form_ in self._forms:
+            if at < first and form_.is_in(text):
                 first = at
         return self.rules[first].name if first < len(self.rules) else None
 
@@ -97,8 +127,7 @@ def form(name: str, *patterns: str, script: str = "") -> Rule:
 
     `script` holds the ranges of its letters: a text without any of them is not searched.
     """
-    compiled = re.compile(plain("|".join(patterns)), re.IGNORECASE | re.MULTILINE)
-    return Rule(name, (), compiled, re.compile(f"[{script}]") if script else None)
+    return Rule(name, (), Form("|".join(patterns), script))
 
 
 def _phrase(pattern: str) -> Phrase:
@@ -109,7 +138,7 @@ def _phrase(pattern: str) -> Phrase:
     spaced = tail.rstrip().replace("WORDS", _WORD).replace(" ?", _NO_SPACE).replace(" ", _SPACE)
     return Phrase(
         frozenset(head.casefold() for head in heads.split("|")),
-        re.compile(rf"{_SPACE}(?:{spaced})(?![^\W_])", re.IGNORECASE),
+        rf"{_SPACE}(?:{spaced})(?![^\W_])",
         mark == "!",
         mark == "~",
     )
