@@ -20,6 +20,8 @@ from tests.patience import PATIENCE_S
 ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(__file__).parent / "scripts"
 FIRST = SCRIPTS / "openai_sdk.py"
+UV_CACHE = os.environ.get("UV_CACHE_DIR") or str(Path.home() / ".cache" / "uv")
+"""What uv has downloaded before, for clients that need packages of their own: each test has empty caches otherwise."""
 
 
 @contextmanager
@@ -39,6 +41,7 @@ def _served(folder: Path) -> Iterator[dict[str, str]]:
                 "OPENAI_API_BASE": url,
                 "OPENAI_API_KEY": key,
                 "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+                "UV_CACHE_DIR": UV_CACHE,
             }
         finally:
             server.terminate()
