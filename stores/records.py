@@ -70,9 +70,7 @@ def check_text(text: str, what: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidValue(
-            f"{what} holds a lone surrogate at character {error.start}, which no file can keep"
-        ) from error
+        raise InvalidValue(f"{what} is not valid Unicode (lone surrogate at character {error.start})") from error
     return text
 
 

@@ -170,7 +170,7 @@ class Alone(Publisher):
         return [] if answer is None else [answer]
 
     def find(self, capability: str) -> Any | None:
-        """Return the default gate; there are no other capabilities."""
+        """Return the default gate; no other capabilities."""
         return Memorability() if capability == MEMORABILITY else None
 
     async def settle(self, session: SessionHandle) -> None:

@@ -238,7 +238,7 @@ class MemoryReads(Scoped):
         scope = self._scope()
         if asked.profile not in scope.profiles:
             raise InvalidValue(
-                f"no profile of scores is called {asked.profile!r}{did_you_mean(asked.profile, scope.profiles)}"
+                f"unknown scoring profile {asked.profile!r}{did_you_mean(asked.profile, scope.profiles)}"
             )
         weighed, exclude = scope.profiles[asked.profile], frozenset(asked.exclude)
         view, limit = scope.view(asked.ask), check_limit(asked.limit)

@@ -152,11 +152,11 @@ def test_a_new_user_looks_after_sessions(settled: NewUser) -> None:
     deleting.see("boat.*type yes:")
     deleting.type("yes\n")
     deleting.ended()
-    assert "no such sessions" in user.run("sessions list --title boat")
+    assert "no sessions match" in user.run("sessions list --title boat")
     assert "2 sessions would come in" in user.run("sessions import all.zip --dry-run")
     assert "2 sessions came in" in user.run("sessions import all.zip")
     assert "mooring fee" in user.run("sessions show boat")
-    assert "nothing to erase" in user.run("sessions prune --empty --yes")
+    assert "nothing to delete" in user.run("sessions prune --empty --yes")
     user.read_help("usage")
     assert "wrote page.html" in user.run("usage --html page.html")
     assert "<svg" in Path("page.html").read_text(encoding="utf-8")
@@ -236,7 +236,7 @@ def test_a_new_user_does_everything_in_one_chat(settled: NewUser, monkeypatch: p
         ("/undo", "took back 'Ida is"),
         ("Which boat is mine?", "You said: Which"),
         ("/why", "model calls"),
-        ("/remember The mooring fee is due in March", "takes it back"),
+        ("/remember The mooring fee is due in March", "hides it again"),
         ("/recall mooring", "1 .*due in March"),
         ("/history 1", r"\(active\).*add"),
         ("/forget 1", "forgotten; chatbot"),

@@ -106,7 +106,7 @@ def test_pages_can_be_asked_for_one_by_one() -> None:
     following = titles("list", "--limit", "2", "--page-after", after)
     assert len(following) == 2
     assert titles("list", "--limit", "2", "--after-id", after) == following  # as it was called at first
-    assert "that is all" in ok("list", "--page-after", from_json("list")[-1]["id"])
+    assert "no more results" in ok("list", "--page-after", from_json("list")[-1]["id"])
     fails(4, "no session", "list", "--page-after", "nothing")
 
 
@@ -171,7 +171,7 @@ def test_a_search_says_how_to_go_on() -> None:
     found = ok("search", "giraffe")
     assert "entry 1, user: about giraffes says 0" in found
     assert f"chatbot -r {session}" in found
-    assert ok("search", "nothing", "of", "the", "kind") == "no session speaks of that\n"
+    assert ok("search", "nothing", "of", "the", "kind") == "no session matches\n"
 
 
 def test_what_a_search_found_is_shown_page_by_page() -> None:
@@ -180,7 +180,7 @@ def test_what_a_search_found_is_shown_page_by_page() -> None:
     pages = [from_json("search", "giraffe", "--limit", "2", "--page-after", each) for each in ("0", "2")]
     assert {hit["session"]["id"] for page in pages for hit in page} == set(made)
     assert list(map(len, pages)) == [2, 1]
-    assert ok("search", "giraffe", "--page-after", "3") == "that is all\n"
+    assert ok("search", "giraffe", "--page-after", "3") == "no more results\n"
 
 
 def test_a_fork_ends_where_it_is_told_to_and_is_compared() -> None:
@@ -210,7 +210,7 @@ def test_exports_are_files_that_only_we_can_read() -> None:
     assert {Path(file).parent.name for file in files} == {"folder"}
     fails(2, "name a folder", "export", "--all")
     fails(2, "name it with -o", "export", "two", "--format", "bundle")
-    fails(2, "no such sessions", "export", "--title", "nothing")
+    fails(2, "no sessions match", "export", "--title", "nothing")
     fails(7, "cannot be written", "export", "two", "-o", "nowhere/two.md")
     assert not list(Path().glob(".*.tmp"))
 

@@ -39,8 +39,8 @@ def _add_extract(verbs: Verbs) -> None:
     extract.set_defaults(operation="extract")
     extract.add_argument("file", metavar="FILE", help="text file (-: standard input)")
     keeping = extract.add_mutually_exclusive_group()
-    keeping.add_argument("--dry-run", action="store_true", help="show the facts and keep none, which is the default")
-    keeping.add_argument("--add", action="store_true", help="remember them, as [extraction] says")
+    keeping.add_argument("--dry-run", action="store_true", help="show the facts and keep none (default)")
+    keeping.add_argument("--add", action="store_true", help="add them to memory, as [extraction] says")
     extract.add_argument(
         "-m", "--model", metavar="NAME", default=argparse.SUPPRESS, help="the model to use (default: of [extraction])"
     )

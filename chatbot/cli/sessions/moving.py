@@ -38,7 +38,7 @@ async def export(memory: MemorySystem, args: argparse.Namespace) -> None:
         args.output = None
     form = args.format or (_FORMS.get(args.output.suffix.lower(), "markdown") if args.output else "markdown")
     if not records:
-        raise InvalidValue("there are no such sessions: nothing was written")
+        raise InvalidValue("no sessions match: nothing was written")
     if args.dry_run:
         _tell(records, [], form, args)
     elif form == BUNDLE:
@@ -126,7 +126,7 @@ async def _bundle(memory: MemorySystem, records: Sequence[SessionRecord], args: 
 def new_file(path: Path, *, force: bool) -> Iterator[BinaryIO]:
     """A private file that is there once it is whole. Raises `InvalidValue` where there is one already."""
     if path.exists() and not force:
-        raise InvalidValue(f"{path} is there already: name another, or write over it with --force")
+        raise InvalidValue(f"{path} already exists: name another file, or overwrite it with --force")
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
@@ -183,12 +183,12 @@ async def _warn_left_out(memory: MemorySystem) -> None:
     with suppress(UnsupportedOperation):
         rows = await memory.memories().within(across=True).every(ask=EXPORTED_SENSITIVITIES)
         if left := sum(row.session_id is None for row in rows):
-            warn(f"{left:,} memories belong to no session and stay behind: chatbot memory export takes them along")
+            warn(f"{left:,} memories belong to no session and are not exported: use chatbot memory export")
 
 
 def _warn_redacted(kinds: Sequence[str]) -> None:
     if kinds:
-        warn(f"secrets were taken out of what was exported: {', '.join(kinds)}")
+        warn(f"secrets were removed from the export: {', '.join(kinds)}")
 
 
 def _say_report(report: ImportReport) -> None:
@@ -210,4 +210,4 @@ def _say_report(report: ImportReport) -> None:
     for each in report.skipped[:_SHOWN]:
         say(f"  skipped {printable(each.what)}: {printable(each.why)}")
     if len(report.skipped) > _SHOWN:
-        say(f"  and {len(report.skipped) - _SHOWN:,} more: --json lists them all")
+        say(f"  and {len(report.skipped) - _SHOWN:,} more: list all with --json")
