@@ -189,7 +189,7 @@ def main() -> None:
                 ("/recall heating", "heating is serviced"),
                 ("/context And the heating?", "of a window of"),
                 ("/why", "model calls"),
-                ("/compact", "summed up"),
+                ("/compact", "summarized"),
                 ("/tasks add Book the heating service", "ticks one off"),
             ]
         ):

@@ -219,7 +219,7 @@ def parse_event(line: Mapping[str, Any]) -> Event:
         raise LaterFormat(f"it was written by a later release (format {version!r}): upgrade chatbot to read it")
     kind = line.get("event")
     if kind not in KINDS:
-        raise InvalidValue(f"{kind!r:.40} is no event")
+        raise InvalidValue(f"unknown event {kind!r:.40}")
     at = line.get("at")
     if not isinstance(at, str):
         raise InvalidValue("the event has no time")
@@ -744,7 +744,8 @@ def _merge(twin: Observation, row: Observation) -> dict[str, Any]:
 def _check_whole(event: Event) -> None:
     needs = {"add": event.row, "triple": event.triple, "supersede": event.by, "compress": event.by}
     if event.kind in needs and needs[event.kind] is None:
-        raise InvalidValue(f"event {event.kind!r}: missing field")
+        field = {"add": "row", "triple": "triple"}.get(event.kind, "by")
+        raise InvalidValue(f"event {event.kind!r}: missing field {field!r}")
     if event.kind not in {"add", "triple"} and not event.ids:
         raise InvalidValue(f"the event {event.kind!r} names no observation")
     if event.gaps and len(event.gaps) != len(event.ids):

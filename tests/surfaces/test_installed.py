@@ -147,7 +147,7 @@ def test_a_new_user_looks_after_sessions(settled: NewUser) -> None:
     assert "would be archived" in user.run("sessions archive --title tea --dry-run")
     assert "archived" in user.run("sessions archive --title tea")
     assert "tea" not in user.run("sessions list")
-    assert "brought back" in user.run("sessions archive --title tea --archived --undo")
+    assert "restored" in user.run("sessions archive --title tea --archived --undo")
     deleting = user.start("sessions", "delete", "boat", "yacht", "--keep-memory")
     deleting.see("boat.*type yes:")
     deleting.type("yes\n")
@@ -185,7 +185,7 @@ def test_a_new_user_looks_after_what_is_remembered(settled: NewUser, monkeypatch
     fee = user.id_in('memory add "The mooring fee is due in March" --person Ida --tag boat --type note')
     new = user.id_in('memory add "The mooring fee is due in May" --person Ida')
     assert "changed" in user.run(f'memory edit {new} --narrative "The harbour master said so"')
-    assert "took the place of" in user.run(f"memory supersede {fee} {new}")
+    assert "replaces" in user.run(f"memory supersede {fee} {new}")
     assert "harbour master" in user.run(f"memory get {new}")
     assert "superseded" in user.run(f"memory history {new}")
     assert "due in May" in user.run(f"memory timeline {new}")
@@ -248,7 +248,7 @@ def test_a_new_user_does_everything_in_one_chat(settled: NewUser, monkeypatch: p
         ("/search dock", "/resume 1"),
         ("/rename boat", "now called 'boat'"),
         ("/context", "of a window of"),
-        ("/compact", "summed up"),
+        ("/compact", "summarized"),
         ("/export boat.md", "wrote .*boat.md"),
         ("/usage", "purpose.*chat"),
         ("/model", "scripted answers"),

@@ -93,7 +93,7 @@ def test_the_narrative_can_come_from_standard_input() -> None:
 
 def test_saying_the_same_again_adds_nothing() -> None:
     found = add("Tea")
-    assert ok("add", "tea") == f"the same was remembered before: {found}\n"
+    assert ok("add", "tea") == f"already exists, unchanged: {found}\n"
     assert len(from_json("list")) == 1
 
 
@@ -181,7 +181,7 @@ def test_what_is_remembered_is_taken_to_another_identity() -> None:
     assert ok("export", "-o", "memories.jsonl") == "wrote memories.jsonl: 1 memories and 1 facts\n"
     assert Path("memories.jsonl").stat().st_mode & 0o077 == 0
     assert ok("export") == ok("export", "-o", "-") == Path("memories.jsonl").read_text(encoding="utf-8")
-    fails(2, "is there already", "export", "-o", "memories.jsonl")
+    fails(2, "already exists", "export", "-o", "memories.jsonl")
     assert ok("export", "--format", "markdown").startswith("# Tea\n\nat four\n\n*discovery, 20")
     assert "1 memories came in\n  1 facts came in" in ok("import", "memories.jsonl", "-i", "grace")
     assert titles("list", "-i", "grace") == ["Tea"]
@@ -307,7 +307,7 @@ async def test_what_is_past_its_time_can_be_purged_together() -> None:
     assert ok("purge", "--expired", "--dry-run") == f"would be purged {gone}\n"
     assert from_json("purge", "--expired", "--yes") == {"purged": [gone], "dry_run": False}
     assert from_json("purge", "--expired", "--yes") == {"purged": [], "dry_run": False}
-    fails(2, "say in one way what to purge", "purge", "--yes")
+    fails(2, "select what to purge in one way", "purge", "--yes")
 
 
 def test_the_beginning_of_an_id_will_do_if_it_is_the_only_one() -> None:
@@ -525,7 +525,7 @@ def test_purging_is_asked_about_where_there_is_a_terminal() -> None:
     found = add("Tea")
     for answer, code in (("no", 2), ("\x04", 2), ("\x03", 130), ("yes", 0)):
         asking = terminal("purge", found[:13])
-        asking.see(r"Tea.*erase for good\? type yes:")
+        asking.see(r"Tea.*delete permanently\? type yes:")
         asking.type(answer if answer < " " else answer + "\n")
         asking.ended(code)
     assert titles("list") == []

@@ -286,7 +286,7 @@ def test_a_reply_is_copied_and_saved(start: Start) -> None:
     chat.say("/save out.py code")
     chat.see("wrote .*out.py")
     chat.say("/save out.py")
-    chat.see("is there already")
+    chat.see("already exists")
     chat.leave()
     assert Path("out.py").read_text(encoding="utf-8") == "print(1)\n"
 
@@ -520,7 +520,7 @@ EVERY_COMMAND = {
     "/export all.md": "wrote .*all.md",
     "/retry": "You said: The heating.*scripted ·",
     "/edit": "nothing was changed",
-    "/compact": "nothing|summed up",
+    "/compact": "nothing|summarized",
     "/fork Beta": "a copy of",
     "/undo": "took back",
     "/model": "scripted answers",
@@ -609,7 +609,7 @@ def test_compacting_keeps_the_transcript_and_shrinks_the_window(remembering: Sta
         chat.say(text)
         chat.see(f"You said: {text}")
     chat.say("/compact")
-    chat.see("4 entries are summed up.*Merle")
+    chat.see("4 entries are summarized.*Merle")
     chat.leave()
     assert len(_said()) == 6
     again = remembering()
@@ -658,7 +658,7 @@ def test_an_editor_changes_the_last_question(remembering: Start, monkeypatch: py
         ("sed -i 's/tea/\\xe9/'", "the editor's text is not valid UTF-8: nothing was changed"),
         ("false", "the editor ended with 1: nothing was changed"),
         ("no-such-editor --wait", "'no-such-editor' cannot be started: set EDITOR"),
-        ("'unclosed", "is no command: set EDITOR"),
+        ("'unclosed", "is not a command: set EDITOR"),
     ],
 )
 def test_an_editor_that_goes_wrong_leaves_the_exchange_as_it_was(
@@ -712,7 +712,7 @@ def test_sessions_commands_and_files_are_completed(remembering: Start) -> None:
     chat.see("wrote .*boat.md")
     assert "The boat lies in Kiel" in Path("boat.md").read_text(encoding="utf-8")
     chat.say("/export boat.md")
-    chat.see("is there already")
+    chat.see("already exists")
     chat.leave()
 
 
