@@ -891,6 +891,7 @@ async def list_sessions(
 
 @reads(
     cli="sessions search",
+    memories=True,
     http="GET /v1/sessions/search",
     tool="session_search",
     gives="sessions",

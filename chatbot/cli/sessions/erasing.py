@@ -1,4 +1,4 @@
-"""Putting sessions away, and erasing them: many at once, so each can be tried dry, and is asked about."""
+"""Archive and delete sessions, many at once: each has a dry run, and asks for confirmation."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from chatbot.cli.memory.verb_run import VerbRun
 from chatbot.cli.output import SESSION_HEAD, check_can_ask, is_sure, say, say_json, say_table, session_rows, warn
 from chatbot.cli.sessions.filtering import chosen, filter_of
 from chatbot.errors import SessionNotFound
@@ -14,8 +15,9 @@ from chatbot.memory.erasure import Erasure
 from chatbot.stores.errors import InvalidValue
 
 
-async def archive(memory: MemorySystem, args: argparse.Namespace) -> None:
-    """Put them away, or bring them back. Nothing is lost by it, so only many are asked about."""
+async def archive(run: VerbRun) -> None:
+    """Archive sessions, or restore them. Nothing is lost, so only many are confirmed."""
+    memory, args = run.system, run.args
     if args.undo and not args.with_archived:
         args.archived = True
     records = [record for record in await chosen(memory, args) if (record.archived_at is not None) == args.undo]
@@ -27,13 +29,14 @@ async def archive(memory: MemorySystem, args: argparse.Namespace) -> None:
     _tell("restored" if args.undo else "archived", records, args)
 
 
-async def delete(memory: MemorySystem, args: argparse.Namespace) -> None:
-    """Erase them, once that is agreed to."""
-    await _erase(memory, await chosen(memory, args), args)
+async def delete(run: VerbRun) -> None:
+    """Delete sessions permanently, once confirmed."""
+    await _erase(run.system, await chosen(run.system, run.args), run.args)
 
 
-async def prune(memory: MemorySystem, args: argparse.Namespace) -> None:
-    """Erase what is past its time; or, with a filter, what fits that."""
+async def prune(run: VerbRun) -> None:
+    """Delete expired sessions; or, with a filter, those that match."""
+    memory, args = run.system, run.args
     wanted = filter_of(args)
     if not wanted.is_open or args.limit:
         await _erase(memory, await memory.choose_sessions(wanted), args)

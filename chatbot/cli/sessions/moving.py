@@ -13,12 +13,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from chatbot.cli.memory.verb_run import VerbRun
 from chatbot.cli.output import printable, progress, say, say_json, warn
 from chatbot.cli.sessions.filtering import chosen
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.memory.record import utc_now
-from chatbot.runtime import Setup
 from chatbot.stores.errors import InvalidValue, StoreFailed, UnsupportedOperation
 from chatbot.stores.files import FILE_MODE, FOLDER_MODE
 from chatbot.transfer import Importer, ImportReport, export_session, open_source
@@ -31,8 +31,9 @@ _SHOWN = 20
 _ODD = re.compile(r"[^\w]+")
 
 
-async def export(memory: MemorySystem, args: argparse.Namespace) -> None:
+async def export(run: VerbRun) -> None:
     """One session to standard output or a file, several to a folder, or any number to a bundle."""
+    memory, args = run.system, run.args
     records = await chosen(memory, args)
     if args.output == Path("-"):
         args.output = None
@@ -51,8 +52,9 @@ async def export(memory: MemorySystem, args: argparse.Namespace) -> None:
         _tell(records, await _write(memory, records, form, args), form, args)
 
 
-async def import_(setup: Setup, memory: MemorySystem, args: argparse.Namespace) -> None:
+async def import_(run: VerbRun) -> None:
     """Import each path and report the result."""
+    setup, args = run.setup, run.args
     try:
         remembers = bool(setup.observation_store())
     except ConfigError:
@@ -61,7 +63,7 @@ async def import_(setup: Setup, memory: MemorySystem, args: argparse.Namespace) 
     for path in args.paths:
         with progress(f"importing {path.name}") as told:
             importer = Importer(
-                memory,
+                run.system,
                 agent=setup.agent,
                 agents={name: agent.memory for name, agent in setup.config.agents.items()},
                 sensitivity=args.sensitivity,
@@ -192,7 +194,7 @@ def _warn_redacted(kinds: Sequence[str]) -> None:
 
 
 def _say_report(report: ImportReport) -> None:
-    would = "would come in" if report.dry_run else "came in"
+    would = "would be imported" if report.dry_run else "imported"
     say(f"{report.path}: {report.kind}")
     for count, what in (
         (len(report.sessions), f"sessions {would}"),
@@ -200,11 +202,11 @@ def _say_report(report: ImportReport) -> None:
         (report.exchanges, "exchanges would be remembered" if report.dry_run else "exchanges remembered"),
         (report.facts, f"facts {would}"),
         (report.changed, "memories changed"),
-        (report.already, "were here already"),
+        (report.already, "already existed"),
     ):
         if count:
             say(f"  {count:,} {what}")
-    for kinds, what in ((report.left_out, "left out of conversations"), (report.redacted, "secrets taken out")):
+    for kinds, what in ((report.left_out, "left out of conversations"), (report.redacted, "secrets removed")):
         if kinds:
             say(f"  {what}: " + ", ".join(f"{printable(kind)} ({count:,})" for kind, count in kinds.items()))
     for each in report.skipped[:_SHOWN]:
