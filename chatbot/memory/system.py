@@ -495,13 +495,6 @@ class MemorySystem(Closable, Memory):
             raise SessionNotFound(f"there is no session {record.id}")
         return await self._erase(record, replace(self._caller, clearance="full"), keep_memory=False)
 
-    def unlimited(self) -> MemorySystem:
-        """Return the same memory with full clearance, to delete all of a namespace. It takes `erase`."""
-        self._caller.check("erase")
-        seen = copy(self)
-        seen._caller = replace(self._caller, clearance="full")  # noqa: SLF001 - it is one of us
-        return seen
-
     async def expired_sessions(self) -> list[SessionRecord]:
         """The sessions whose time to live is over and that are not erased yet, as far as the caller may know of them.
 
