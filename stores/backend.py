@@ -256,7 +256,7 @@ class Sessions(ABC):
 
     @abstractmethod
     def abandon(self, session_id: str) -> None:
-        """Drop a session that was begun and shall not be."""
+        """Drop a session that was begun in error."""
 
     @abstractmethod
     def ref(self, session_id: str) -> SessionRef:

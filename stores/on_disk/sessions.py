@@ -45,7 +45,7 @@ class FolderSessions(Sessions):
     """Sessions as folders under `home`, an identity's memory folder. Safe between processes."""
 
     def __init__(self, home: Path) -> None:
-        """Raises `UnsafePath` where one of its folders is a link: what came with a folder may lead anywhere."""
+        """Raises `UnsafePath` where one of its folders is a link: such a link could point anywhere."""
         self._home = home
         self._sessions = home / "sessions"
         self._drafts = home / ".drafts"
