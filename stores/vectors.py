@@ -87,7 +87,7 @@ def cosines(query: Vector, rows: NDArray[Any]) -> NDArray[Any]:
 
     asked = np.array(query, "f8")  # sums of 32-bit floats would depend on the order in which they are made
     found = np.zeros(len(rows))
-    with np.errstate(all="ignore"):  # a row that somebody made up may hold anything; it is left out below
+    with np.errstate(all="ignore"):  # an invalid row may contain anything; it is left out below
         for at in range(0, len(rows), _AT_ONCE):
             found[at : at + _AT_ONCE] = rows[at : at + _AT_ONCE].astype("f8") @ asked
         found = np.round(found, _DECIMALS)

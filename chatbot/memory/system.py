@@ -213,7 +213,7 @@ class MemorySystem(Closable, Memory):
         """A new session that uses the stores of these names. It is on the disk, whole, on return.
 
         Nobody sees more through it than `clearance` allows, now or later. With `namespace` it is opened again by
-        `cleared_for(namespace=…)`, and by nobody outside of that namespace.
+        `cleared_for(namespace=…)`, and not from outside of that namespace.
         """
         names = _names(store_types)
         self._chosen.update(names)
@@ -786,7 +786,7 @@ class MemorySystem(Closable, Memory):
                 logger.warning("what session %s keeps in short of its transcript stays: %s", each, error)
 
     async def _of_anyone(self, session_id: str) -> SessionHandle:
-        """A session of whichever namespace and principal, to set right what was derived from erased rows."""
+        """A session of any namespace and principal, to correct data derived from erased rows."""
         record = await self._catalog.get(session_id)
         caller = replace(self._owner_in(record.namespace), clearance=self._caller.clearance)
         stores = self._open_stores(record.store_types)
@@ -821,7 +821,7 @@ class MemorySystem(Closable, Memory):
         return Path(root).expanduser() if isinstance(root, str) and root else None
 
     def _stores_of(self, record: SessionRecord) -> dict[str, Store]:
-        """The stores that a session uses. Raises `UnknownStore` for one that would run code that nobody has named."""
+        """The stores that a session uses. Raises `UnknownStore` for one whose code is not configured."""
         for name in record.store_types:
             if ":" in name and present_name(name) not in set(map(present_name, self._chosen)):
                 raise UnknownStore(

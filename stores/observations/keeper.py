@@ -426,7 +426,7 @@ class Keeper:
             self._snapshot_lines = self._table.lines
             mark = self._log.mark()
         if not self._log.was_written():
-            return  # nobody wrote here: it is a copy, which is read and left as it is
+            return  # not written by this program: it is a copy, which is only read
         try:
             with self._log.locked(), self._lock:
                 if mark == self._log.mark() and not self._log.is_replaced():

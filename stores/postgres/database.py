@@ -119,7 +119,7 @@ class Database:
     def run(self, identity: str, statement: str, *, durable: bool = True, **values: Any) -> int:
         """Run one statement that writes; how many rows it touched. It is committed on return.
 
-        Raises `StoreFailed` where the connection broke and nobody knows whether it was.
+        Raises `StoreFailed` where the connection broke and the result is unknown.
         """
         return self._once(identity, statement, values, lambda cursor: cursor.rowcount, durable=durable, is_safe=False)
 
@@ -288,7 +288,7 @@ class Begun(Work):
         database.hold(self, self._identity)
 
     def commit(self) -> None:
-        """Commit. Raises `StoreFailed` where the connection broke and nobody knows whether it was."""
+        """Commit. Raises `StoreFailed` where the connection broke and the result is unknown."""
         if self._outer is None and self._pool_exit is not None:
             try:
                 self._connection.execute("COMMIT")
