@@ -9,12 +9,12 @@ what was said. What is said of another person, of another time, or besides, chan
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 
-from chatbot.memory.announced import announces
+from chatbot.memory.announced import announces, may_change
 from chatbot.memory.denial import contradict, denials
 from chatbot.memory.slot_words import holds_several
 from chatbot.memory.slots import Stated, stated
@@ -61,20 +61,36 @@ class Statement:
     """Its sentences, where it is short enough to be about one thing."""
 
 
-def outdated(rows: Sequence[Observation], now: datetime) -> dict[str, Observation]:
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What changed a row; if it is not certain, it announces a change of something that is near in meaning."""
+
+    by: Observation
+    is_certain: bool
+
+
+Nearness = Mapping[str, Mapping[str, float]]
+"""Cosines of rows with those that were added after them, by their ids."""
+
+
+def outdated(rows: Sequence[Observation], now: datetime, nearness: Nearness) -> dict[str, Change]:
     """The rows that a later one among them has changed, by id, each with the last one that did.
 
     Only the same principal changes what was said, and nothing that is dated in the future changes anything.
     """
     told = [row for row in rows if spoken(row) and row.created_at <= now]
     told.sort(key=said_at)
-    found: dict[str, Observation] = {}
+    found: dict[str, Change] = {}
     for number, later in enumerate(told):
         for earlier in told[:number]:
             if not _speaks_for(later, earlier) or said_at(later) <= said_at(earlier):
                 continue
-            if changes(statement(spoken(earlier), _question(earlier)), statement(spoken(later), _question(later))):
-                found[earlier.id] = later
+            old, new = (statement(spoken(row), _question(row)) for row in (earlier, later))
+            is_certain = changes(old, new)
+            known = found.get(earlier.id)
+            near = nearness.get(earlier.id, {}).get(later.id, 0.0)
+            if is_certain or (not (known and known.is_certain) and may_change(new.sentences, old.sentences, near)):
+                found[earlier.id] = Change(later, is_certain)
     return found
 
 
@@ -90,7 +106,7 @@ def spoken(row: Observation) -> str:
     return row.user_text if row.type == "exchange" else row.narrative or row.title
 
 
-def may_change(row: Observation) -> bool:
+def is_own(row: Observation) -> bool:
     """Return whether a row is a statement of its person; rows from tools, files and imports change nothing."""
     return not row.source.startswith(("import", "tool", "file", "mcp", "auto")) and row.source != "maintenance"
 
@@ -99,7 +115,7 @@ def _speaks_for(later: Observation, earlier: Observation) -> bool:
     """Return whether the same person said it, in rows that no wider group could have written in their name."""
     return (
         later.principal == earlier.principal
-        and may_change(later)
+        and is_own(later)
         and VISIBILITIES.index(later.visibility) <= VISIBILITIES.index(earlier.visibility)
     )
 
@@ -135,7 +151,8 @@ def statement(text: str, question: str = "") -> Statement:
 _SENTENCE = re.compile(r"(?<=[.!?…])\s+|\n+|;\s+")
 _PARTS = re.compile(
     r",\s+(?:and |but |so )?(?=(?:i|i'm|we|my|our|it|the|he|she|they)\b)|\s(?:and|but)\s(?=(?:i|"
-    r"i'm|we|my|our|it|the)\b)|:\s+(?=my\b|the\b|i\b)",
+    r"i'm|we|my|our|it|the)\b)|:\s+(?=my\b|the\b|i\b)|"
+    r"\b(?:says|said|confirmed|found|told (?:me|us)|tells (?:me|us))(?: that)?\s+(?=(?:i|i'm|we|my|our)\b)",
     re.IGNORECASE,
 )
 _LEADING = re.compile(

@@ -225,7 +225,17 @@ class Reading(Scoped):
     async def _recall(self, asked: Recall) -> Recollection:
         from chatbot.memory.past import known, left_since, moment, scored_past, until
         from chatbot.memory.profile_lines import changed_sources, slot_rows
-        from chatbot.memory.recall import RECALLED, Recalled, Recollection, eligible, judged, latest_first, rows_about
+        from chatbot.memory.recall import (
+            RECALLED,
+            Recalled,
+            Recollection,
+            eligible,
+            judged,
+            later_near,
+            latest_first,
+            rows_about,
+            unasked,
+        )
 
         scope = self._scope()
         if asked.profile not in scope.profiles:
@@ -247,6 +257,8 @@ class Reading(Scoped):
             found = sorted([*found, *before], key=lambda row: -row.score)
         verdicts = judged(found, weighed, limit, exclude)
         choice, most = eligible(verdicts)
+        near, more = await later_near(scope, view, choice, most, wanted, exclude)
+        choice += unasked(more, found, weighed, view.now)
         rows = {row.id: row for row in await scope.store.get(view, [row.match.id for row in choice])}
         rows |= {row.match.id: past[row.match.id] for row in choice if row.match.id in past}
         if asked.known_at is not None:
@@ -255,7 +267,7 @@ class Reading(Scoped):
         changed = changed_sources(await slot_rows(scope)) if choice else {}
         if at is not None:
             changed = {each: when for each, when in changed.items() if when <= at}
-        arranged = latest_first(choice, rows, most, changed, view.now)
+        arranged = latest_first(choice, rows, most, changed, view.now, near)
         hits = tuple(each for each in arranged if each.verdict == RECALLED)
         told = {each.id: each for each in arranged}
         considered = tuple(
