@@ -14,7 +14,8 @@
 The facts of `sets/life.txt` are told in turns of a chat with all its hooks, four turns a session, with other talk
 around them; what changes is told again some months later. At the end each question begins a session of its own, and
 the memory block is read that stands in its prompt. A fact is right where an entry of the block holds the right words;
-it is stale where an entry holds the outdated words, not the right ones, and is not labelled as changed, or perhaps changed. A fact that holds is wrongly doubted where its entry is so labelled.
+it is stale where an entry holds the outdated words, not the right ones, and is not labelled as changed, or perhaps
+changed. A fact that holds is doubted where its entry is so labelled.
 """
 
 from __future__ import annotations
@@ -134,9 +135,7 @@ def read(fact: Fact, block: str) -> Answer:
     entries = [" ".join(each.lower().replace("|", " ").split()) for each in re.split(r"\n(?=\[\d+\] )", block)]
     right = [each for each in entries if any(words in each for words in fact.right)]
     stale = [
-        each
-        for each in entries
-        if fact.stale and fact.stale in each and each not in right and "changed on" not in each
+        each for each in entries if fact.stale and fact.stale in each and each not in right and "changed on" not in each
     ]
     doubted = fact.kind == "holds" and any("changed on" in each for each in right)
     return Answer(fact, bool(right), bool(stale), doubted, block)
@@ -170,7 +169,8 @@ def main() -> None:
     print(f"{sum(each.is_doubted for each in answers)} that hold doubted")
     for each in answers if given.show else ():
         if not each.is_right or each.is_stale or each.is_doubted:
-            print(f"\n{'STALE' if each.is_stale else 'MISSED' if not each.is_right else 'DOUBTED'} {each.fact.question}\n{each.block}")
+            what = "STALE" if each.is_stale else "DOUBTED" if each.is_doubted else "MISSED"
+            print(f"\n{what} {each.fact.question}\n{each.block}")
 
 
 if __name__ == "__main__":

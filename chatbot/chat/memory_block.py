@@ -105,7 +105,7 @@ def build_block(
     A row that does not fit is shown by the passages that answer best what is `asked`, its last text first of all. It is
     left out where nothing is asked or not even those fit, and a smaller one after it may still fit.
     Before them stand the lines of the `profile`, and behind them the titles of those of `index`, as far as they fit.
-    `changed` are rows that a later statement made outdated, with the time of that; of those in `perhaps` it is not sure.
+    `changed` are rows that a later statement made outdated, with the time of that; those in `perhaps` may be.
     `nonce` must be new for each prompt, 8 to 64 letters and digits; another is derived from it where a text holds it.
     The same arguments give the same block. Raises `ValueError` for another nonce.
     """

@@ -19,7 +19,8 @@ from chatbot.stores.analysis import terms
 _ENDED = re.compile(
     r"\b(?:cancel+ed|retired|resigned|sold|gave up|given up|giving up|broke up|split up|quit|stopped|"
     r"(?:is|are|was) (?:off|over|gone|history)|called off|fell through|died|passed away|closed|ended|no more|no longer|"
-    r"sank|threw out|thrown out|got rid of|dropped out|moved away|moved out|left|replaced|gave away|given away)\b",
+    r"sank|ran away|went bankrupt|shut down|burn(?:t|ed) down|(?:was|were|got) stolen|"
+    r"threw out|thrown out|got rid of|dropped out|moved away|moved out|left|replaced|gave away|given away)\b",
     re.IGNORECASE,
 )
 _CHANGED = re.compile(
@@ -43,7 +44,7 @@ _DENIED = 0.6
 """The same of a sentence and its denial."""
 _MOST = 0.5
 """The same of what a sentence says and what another says has ended, where no name is among it."""
-_ALIKE = 0.5
+_ALIKE = 0.45
 """The cosine from which on a sentence that announces any change may be about the other."""
 _COMMON = frozenset(
     terms(
@@ -152,14 +153,22 @@ def _denies(new: Sentence, old: Sentence) -> bool:
 _NEWS = re.compile(
     r"\b(?:now|nowadays|these days|any ?more|instead|since|from now on|no longer|at last|finally|turned out|turns out|"
     r"not|never|nothing|none|switched|swapped|changed|moved|replaced|bought|got|started|became|become|new|after all|"
-    r"until further notice|put aside|stolen|shaved|wiped|dropped|transferred|emigrated|passed|gone|extension)\b|n't\b",
+    r"until further notice|going to|is being|are being)\b|n't\b|"
+    r"\b(?:has|have|'ve)\s+(?:just\s+|already\s+|finally\s+)?\w+(?:ed|en|ne|de|me|[dlmnptg]t|un|id|ld|ut)\b",
     re.IGNORECASE,
 )
-"""Words of a sentence that tells something new; that it is about the other one is for its meaning to say."""
-_FOREIGN = re.compile(r"^(?P<who>[A-Z][a-zé-]+)(?:'s)?\s+(?:now\s+|also\s+|still\s+)?(?:is|has|was|does|did|had|\w+(?:s|ed))\b")
-_NOBODY = frozenset(
-    "everything nothing everyone life work school this that it he she they we there what who today tomorrow".split()
+"""Words and tenses in which people tell something new; that it is about the other one is for its meaning to say."""
+_FOREIGN = re.compile(
+    r"^(?P<who>[A-Z][a-zé-]+)(?:'s\s|\s+(?:now\s+|also\s+|still\s+)?(?:is|has|was|does|did|had|\w+(?:s|ed))\b)"
 )
+_NOBODY = frozenset(
+    (
+        *("everything", "nothing", "everyone", "life", "work", "school", "this", "that", "it", "he", "she", "they"),
+        *("we", "there", "what", "who", "today", "tomorrow", "all", "my", "our", "the", "his", "her", "their", "these"),
+        *("those", "some", "many", "most", "both", "each", "every", "no", "so", "and", "but"),
+    )
+)
+"""Capitalised words at the beginning of a sentence that are no names."""
 _EVENTS = (
     (
         re.compile(
@@ -181,8 +190,8 @@ _EVENTS = (
             re.IGNORECASE,
         ),
         re.compile(
-            r"\b(?:handed in|gave(?: in)?) my notice\b|\bnew job\b|\b(?:hired|fired|transferred|promoted) me\b|\blaid off\b|"
-            r"\blet me go\b|\bmade redundant\b|\b(?:for|as) a living\b|\bfreelanc|\bself-employed\b|"
+            r"\b(?:handed in|gave(?: in)?) my notice\b|\bnew job\b|\b(?:hired|fired|transferred|promoted) me\b|"
+            r"\blaid off\b|\blet me go\b|\bmade redundant\b|\b(?:for|as) a living\b|\bfreelanc|\bself-employed\b|"
             r"\bquit my job\b|\bfirst day at\b|\bretired\b",
             re.IGNORECASE,
         ),
@@ -204,11 +213,18 @@ def may_change(later: Iterable[str], earlier: Iterable[str], nearness: float) ->
 def _may_change(new: Sentence, old: Sentence, nearness: float) -> bool:
     if _BESIDES.search(new.text) or _PAST.search(old.text) or _ENDED.search(old.text) or _is_foreign(new, old):
         return False
-    if new.topics >= old.topics and not contradict(old.text, new.text):
-        return False  # it repeats all of it
-    if nearness >= _ALIKE and (_NEWS.search(new.text) or contradict(old.text, new.text)):
+    is_repeated = new.topics >= old.topics and all(new.values.get(kind) == held for kind, held in old.values.items())
+    if is_repeated and not contradict(old.text, new.text):
+        return False
+    if nearness >= _ALIKE and (_NEWS.search(new.text) or _differs(new, old) or contradict(old.text, new.text)):
         return True
     return any(had.search(old.text) and event.search(new.text) for had, event in _EVENTS)
+
+
+def _differs(new: Sentence, old: Sentence) -> bool:
+    """Return whether it names another number, ordinal or weekday, for no other time."""
+    kinds = new.values.keys() & old.values.keys()
+    return not _PAST.search(new.text) and any(new.values[kind].isdisjoint(old.values[kind]) for kind in kinds)
 
 
 def _is_foreign(new: Sentence, old: Sentence) -> bool:

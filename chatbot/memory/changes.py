@@ -30,6 +30,9 @@ _ALIKE = 0.6
 _NEAR = 0.3
 """The same for a statement that says of itself that it changes something."""
 
+_SAME = 0.5
+"""The cosine from which on two statements say much the same."""
+
 
 @dataclass(frozen=True, slots=True)
 class Clause:
@@ -92,6 +95,19 @@ def outdated(rows: Sequence[Observation], now: datetime, nearness: Nearness) -> 
             if is_certain or (not (known and known.is_certain) and may_change(new.sentences, old.sentences, near)):
                 found[earlier.id] = Change(later, is_certain)
     return found
+
+
+def newer(row: Observation, others: Sequence[Observation], nearness: Nearness) -> list[str]:
+    """The ids of those that the same person stated later of much the same, the last one first."""
+    near = nearness.get(row.id, {})
+    found = [each for each in others if near.get(each.id, 0.0) >= _SAME and said_at(each) > said_at(row)]
+    found = [each for each in found if _speaks_for(each, row) and _states(each) and _states(row)]
+    return [each.id for each in sorted(found, key=said_at, reverse=True)]
+
+
+def _states(row: Observation) -> bool:
+    """Return whether a row is short enough to be one statement, and is no question."""
+    return any(not each.rstrip().endswith("?") for each in statement(spoken(row), _question(row)).sentences)
 
 
 def said_at(row: Observation) -> datetime:
@@ -182,7 +198,10 @@ _SPLIT = re.compile(
     rf"\s*\b(?P<verb>(?:{_BE})\b(?:\s+(?:not|now|still|also|called|named)\b)*|(?:{_VERB})\b)|(?<=\w)(?P<short>'s)\s",
     re.IGNORECASE,
 )
-_NAMED = re.compile(rf"^(?P<who>[A-Z][\w-]+)\s+(?P<rest>(?:{_BE}|{_VERB})\b.*)$", re.DOTALL)
+_NAMED = re.compile(
+    rf"^(?P<who>(?!(?:It|He|She|They|That|This|These|Those|There|You|Who|What)\b)[A-Z][\w-]+)\s+(?P<rest>(?:{_BE}|{_VERB})\b.*)$",
+    re.DOTALL,
+)
 _MARKS = re.compile(
     r"\b(?:now|no longer|not any ?more|any ?more|instead|switched|changed|moved|gave up|given up|"
     r"quit|stopped|sold|renamed|"

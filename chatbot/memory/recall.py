@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from chatbot.memory.changes import Nearness, outdated, said_at
+from chatbot.memory.changes import Nearness, newer, outdated, said_at
 from chatbot.memory.ordinals import rows_of_named_sessions
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.scope import Scope
@@ -33,7 +33,7 @@ OUTDATED = "changed since"
 PROFILE_LINE = "in the profile"
 _COMPARED = 8
 """Number of rows beside the recalled ones that are searched for changes to these."""
-_NEAR = 0.5
+_NEAR = 0.45
 """The cosine from which on a later row may tell of a change to one that is recalled."""
 SUMMARIES = frozenset({"session_summary"})
 UNSURE, MOST_UNSURE = 0.22, 2
@@ -193,7 +193,7 @@ def eligible(verdicts: Sequence[tuple[Scored, str]]) -> tuple[list[Scored], int]
 
 
 async def later_near(
-    scope: Scope, view: View, choice: Sequence[Scored], most: int, wanted: Filter, exclude: frozenset[str]
+    scope: Scope, view: View, choice: Sequence[Scored], wanted: Filter, *, most: int, exclude: frozenset[str]
 ) -> tuple[Nearness, list[Match]]:
     """Return how near later rows are to those that are recalled, and those that are neither chosen nor excluded."""
     if scope.meaning is None or not choice:
@@ -221,15 +221,17 @@ def latest_first(
     rows: Sequence[Scored],
     observations: Mapping[str, Observation],
     limit: int,
+    *,
     changed: Mapping[str, datetime],
-    now: datetime,
     nearness: Nearness,
+    now: datetime,
 ) -> list[Recalled]:
     """Return the recalled rows, each statement before what it has changed, then what is left out for it.
 
     The first `limit` of `rows` are recalled, the others may have changed them. `changed` are rows that are known to be
-    outdated, with the time of the change. Where there is no room for both, what is certainly outdated is left out; a
-    row that names the date that was asked for keeps its place.
+    outdated, with the time of the change. Of two that say much the same, the later one stands first, too. Where there
+    is no room for both, what is certainly outdated is left out; a row that names the date that was asked for keeps its
+    place.
     """
     found = [(row, observations[row.match.id]) for row in rows if row.match.id in observations]
     found = [(row, each) for row, each in found if not is_proposable(each)]
@@ -239,13 +241,13 @@ def latest_first(
     perhaps = {old for old, new in later.items() if not new.is_certain} - changed.keys()
     order: list[str] = []
     behind: list[str] = []
+    recalled = [each for _, each in found[:limit]]
     for row, each in found[:limit]:
-        if each.id in when and not row.dated:
-            newest = later.get(each.id)
-            if newest is not None and newest.by.id not in order:
-                order.append(newest.by.id)
-            if each.id not in perhaps:
-                behind.append(each.id)
+        if not row.dated:
+            newest = [later[each.id].by.id] if each.id in later else newer(each, recalled, nearness)
+            order += [other for other in newest if other not in order]
+        if each.id in when and not row.dated and each.id not in perhaps:
+            behind.append(each.id)
         if each.id not in order:
             order.append(each.id)
     too_many = max(0, len(order) - limit)
