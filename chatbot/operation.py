@@ -37,10 +37,10 @@ FactId = Annotated[str, "FactId"]
 SessionId = Annotated[str, "SessionId"]
 """The id of a session; on the command line its beginning, or the title."""
 Limit = Annotated[int, "Limit"]
-"""How many of a list."""
+"""Size of a page."""
 Count = Annotated[int, "Count"]
 RankCursor = Annotated[str, "RankCursor"]
-"""How many came before, in a list by rank."""
+"""Number of items before the page, in a list by rank."""
 KeyCursor = Annotated[str, "KeyCursor"]
 """The key of the last item of the page before; on the command line how many came before."""
 NameCursor = Annotated[str, "NameCursor"]
@@ -68,12 +68,12 @@ class NoSuchPage(LookupError):
 
 
 @dataclass(frozen=True, slots=True)
-class Part(Generic[ItemT]):
+class ListPage(Generic[ItemT]):
     """A part of a list: one page of it."""
 
     rows: Sequence[ItemT]
     next_cursor: str | None = None
-    """What to ask for next; None at the end."""
+    """Cursor of the next page; None at the end."""
     end: int | None = None
     """Number of items before the next page, for lists counted by place."""
     total: int | None = None
@@ -81,7 +81,7 @@ class Part(Generic[ItemT]):
 
 def part_of(
     items: Sequence[ItemT], key: Callable[[ItemT], str], *, cursor: str | None, limit: int, total: int | None = None
-) -> Part[ItemT]:
+) -> ListPage[ItemT]:
     """The page of a list that begins behind the item with that key, or behind so many; a limit of 0 takes all.
 
     Raises `NoSuchPage` for a key that is not there.
@@ -94,7 +94,7 @@ def part_of(
         begin = keys.index(cursor) + 1 if keys else int(cursor)
     end = begin + limit if check_limit(limit) else len(items)
     more = end < len(items)
-    return Part(items[begin:end], key(items[end - 1]) if more else None, end if more else None, total)
+    return ListPage(items[begin:end], key(items[end - 1]) if more else None, end if more else None, total)
 
 
 REQUIRED: Any = inspect.Parameter.empty
@@ -179,13 +179,13 @@ class Operation:
     tool: str = ""
     """The name of the tool."""
     model: bool = True
-    """Whether the chat's own model may call the tool, or only clients of MCP."""
+    """True if the chat's own model may call the tool, or only clients of MCP."""
     first: bool = False
-    """Whether every prompt describes the tool by itself. One other tool names the rest, and calls them."""
+    """True if every prompt describes the tool by itself. One other tool names the rest, and calls them."""
     gives: str = ""
     """The key of the result in JSON. Of an operation that returns nothing, a word for each id that it was about."""
     brief: str = ""
-    """What models are told of it, where that is not its first line."""
+    """Description for models, where it is not the first line of the docstring."""
     examples: tuple[str, ...] = ()
     right: Right = "read"
 
@@ -229,7 +229,7 @@ class Operation:
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Awaitable[Any]])
 
 
-class Table:
+class OperationTable:
     """Operations by their names. Its methods are decorators, one for each effect."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from chatbot.stores.events import Event
+from chatbot.stores.row_events import Event
 
 Place = tuple[int, int]
 """Place of a line in the log: offset and length in bytes, or the numbers of another engine."""
@@ -26,14 +26,14 @@ class Mark:
     """Position in a particular log: a cache keeps it to continue from there."""
 
     inode: int
-    """What tells one log from another that took its place."""
+    """Identity of the log, which differs for one that replaced it."""
     size: int
     digest: str
     """Digest of the part before the position."""
 
 
 @dataclass(frozen=True, slots=True)
-class Erased:
+class ErasedLine:
     """Remains of the line that added a row: its number and its id."""
 
     number: int
@@ -42,7 +42,7 @@ class Erased:
     """The event that erases it, and others with it."""
 
 
-Change = Callable[[bytes, int], "bytes | Erased | None"]
+Change = Callable[[bytes, int], "bytes | ErasedLine | None"]
 """Function from a line, and the first number of its place, to what is left of it."""
 
 
@@ -73,7 +73,7 @@ class Log(ABC):
     """The events of an identity, and how far they were read."""
 
     name: str
-    """What messages call it."""
+    """Name in messages."""
 
     @property
     @abstractmethod

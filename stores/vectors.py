@@ -26,7 +26,7 @@ _AT_ONCE = 512
 _ROUGH = 1e-4
 """What a cosine of 32-bit floats may differ from the exact one."""
 _LONGEST = 1.001
-"""What a cosine may come to by rounding; anything above comes from a row that is not of length 1."""
+"""Greatest cosine that rounding can give; a greater one comes from a row whose length is not 1."""
 
 
 def vector(values: Sequence[float]) -> Vector:

@@ -15,7 +15,7 @@ from chatbot.chat.ledger import Ledger
 from chatbot.config import Config, ModelSettings
 from chatbot.memory import MemorySystem
 from chatbot.models import open_model
-from chatbot.models.base import Model
+from chatbot.models.model import Model
 
 Result = TypeVar("Result")
 State = TypeVar("State")
@@ -75,7 +75,7 @@ class Hook(ABC):
     background: ClassVar[bool] = False
     """True for a hook that runs in the background, after the others, one event of a session after another."""
     enabled: ClassVar[bool] = True
-    """Whether it is on by default; a plug-in is off until `[hooks.<name>]` names it."""
+    """True if it is on by default; a plug-in is off until `[hooks.<name>]` names it."""
 
     def __init__(self, context: HookContext) -> None:
         self.context = context

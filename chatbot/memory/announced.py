@@ -213,7 +213,7 @@ def may_change(later: Iterable[str], earlier: Iterable[str], nearness: float) ->
 def _may_change(new: Sentence, old: Sentence, nearness: float) -> bool:
     if _BESIDES.search(new.text) or _PAST.search(old.text) or _ENDED.search(old.text) or _is_foreign(new, old):
         return False
-    is_repeated = new.topics >= old.topics and all(new.values.get(kind) == held for kind, held in old.values.items())
+    is_repeated = frozenset(terms(old.text)) <= frozenset(terms(new.text))
     if is_repeated and not contradict(old.text, new.text):
         return False
     if nearness >= _ALIKE and (_NEWS.search(new.text) or _differs(new, old) or contradict(old.text, new.text)):

@@ -17,7 +17,7 @@ from functools import lru_cache
 from chatbot.memory.announced import announces, may_change
 from chatbot.memory.denial import contradict, denials
 from chatbot.memory.slot_words import holds_several
-from chatbot.memory.slots import Stated, stated
+from chatbot.memory.slots import SlotStatement, stated
 from chatbot.stores.access import VISIBILITIES
 from chatbot.stores.analysis import terms
 from chatbot.stores.observation import Observation
@@ -46,11 +46,11 @@ class Clause:
     words: frozenset[str]
     """All words after it."""
     changes: bool
-    """Whether it says of itself that something is not as it was."""
+    """True if it states that something has changed."""
     adds: bool
-    """Whether it tells something besides."""
+    """True if it states something else too."""
     past: bool
-    """Whether it tells of another time than that at which it is said."""
+    """True if it is about another time than its own."""
     denied: frozenset[str]
 
 
@@ -59,7 +59,7 @@ class Statement:
     """Everything that a row states."""
 
     clauses: tuple[Clause, ...]
-    slots: tuple[Stated, ...]
+    slots: tuple[SlotStatement, ...]
     sentences: tuple[str, ...] = ()
     """Its sentences, where it is short enough to be about one thing."""
 
@@ -356,7 +356,7 @@ def _whose(word: str) -> str:
 # --- comparing -------------------------------------------------------------------------------------------------------
 
 
-def _changes_slot(old: Stated, new: Stated) -> bool:
+def _changes_slot(old: SlotStatement, new: SlotStatement) -> bool:
     if old.slot != new.slot or old.ended:
         return False
     same = old.value.casefold() == new.value.casefold()

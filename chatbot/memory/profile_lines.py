@@ -18,18 +18,18 @@ from chatbot.memory.scope import Scope
 from chatbot.memory.slot_words import SLOTS, holds_several
 from chatbot.stores.access import VISIBILITIES, Sensitivity
 from chatbot.stores.errors import InvalidValue
-from chatbot.stores.events import HELD
 from chatbot.stores.fields import fold
 from chatbot.stores.observation import Observation, Status
 from chatbot.stores.query import Filter
 from chatbot.stores.records import check_time, format_time, parse_time
+from chatbot.stores.row_events import HELD
 
 CATEGORY = "profile"
 KIND, SLOT, PINNED = "kind", "slot", "pinned"
 HEALTH = "health"
 """The key of the metadata of an exchange that tells of health, and is private for that."""
 OWN: tuple[Sensitivity, ...] = ("public", "private")
-"""What a person sees of their own profile."""
+"""The fields of a profile line that its person sees."""
 KEPT: tuple[Status, ...] = ("active", "superseded")
 
 
@@ -89,7 +89,7 @@ def is_proposable(row: Observation) -> bool:
 
 
 def is_proposal(row: Observation) -> bool:
-    """Whether a row proposes a value, and is no line itself."""
+    """True if a row proposes a value, and is no line itself."""
     return is_proposable(row) and not is_slot(row) and isinstance(held_by(row).get("value"), str)
 
 

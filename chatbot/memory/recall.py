@@ -11,7 +11,7 @@ from chatbot.memory.changes import Nearness, newer, outdated, said_at
 from chatbot.memory.ordinals import rows_of_named_sessions
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.scope import Scope
-from chatbot.memory.scoring import Profile, Scored, scored
+from chatbot.memory.scoring import RowScore, ScoringProfile, scored
 from chatbot.stores.access import View
 from chatbot.stores.analysis import terms
 from chatbot.stores.candidates import Candidates, Question
@@ -41,14 +41,14 @@ UNSURE, MOST_UNSURE = 0.22, 2
 _LINES = 3
 """Number of last lines that form one question to the embedder."""
 _EARLIER = 0.4
-"""What a word of an earlier message counts, beside one of the last."""
+"""Weight of a word of an earlier message, relative to one of the last."""
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
+class RankedMemory:
     """Considered row with its score and its outcome; with the observation if it was recalled."""
 
-    row: Scored
+    row: RowScore
     observation: Observation | None
     verdict: str
     changed_at: datetime | None = None
@@ -83,8 +83,8 @@ class Recalled:
 class Recollection:
     """Recalled rows, and all rows that were considered, both best first."""
 
-    hits: tuple[Recalled, ...] = ()
-    considered: tuple[Recalled, ...] = ()
+    hits: tuple[RankedMemory, ...] = ()
+    considered: tuple[RankedMemory, ...] = ()
 
 
 async def rows_about(
@@ -93,11 +93,11 @@ async def rows_about(
     texts: Sequence[str],
     wanted: Filter,
     *,
-    profile: Profile,
+    profile: ScoringProfile,
     limit: int,
     reach: int = 0,
     vectors: Sequence[Vector] | None = None,
-) -> list[Scored]:
+) -> list[RowScore]:
     """Rows about the last of `texts`, and a little about those before it; without any words, the newest rows.
 
     `limit` is how many of the newest rows are looked at, and `reach` how many of those that match at least. `vectors`
@@ -147,7 +147,9 @@ async def _candidates(
         return await scope.store.candidates(view, question, wanted)
 
 
-def judged(rows: Sequence[Scored], profile: Profile, limit: int, exclude: frozenset[str]) -> list[tuple[Scored, str]]:
+def judged(
+    rows: Sequence[RowScore], profile: ScoringProfile, limit: int, exclude: frozenset[str]
+) -> list[tuple[RowScore, str]]:
     """Return each row with its outcome: recalled, or the reason why it is left out.
 
     What was said tells more than the summary of its session: where the one is recalled, the other takes no place.
@@ -185,7 +187,7 @@ def judged(rows: Sequence[Scored], profile: Profile, limit: int, exclude: frozen
     return verdicts
 
 
-def eligible(verdicts: Sequence[tuple[Scored, str]]) -> tuple[list[Scored], int]:
+def eligible(verdicts: Sequence[tuple[RowScore, str]]) -> tuple[list[RowScore], int]:
     """The rows to choose from, best first, and how many of them are to be recalled."""
     chosen = sum(verdict == RECALLED for _, verdict in verdicts)
     rows = [row for row, verdict in verdicts if verdict in (RECALLED, OVER_LIMIT)]
@@ -193,7 +195,7 @@ def eligible(verdicts: Sequence[tuple[Scored, str]]) -> tuple[list[Scored], int]
 
 
 async def later_near(
-    scope: Scope, view: View, choice: Sequence[Scored], wanted: Filter, *, most: int, exclude: frozenset[str]
+    scope: Scope, view: View, choice: Sequence[RowScore], wanted: Filter, *, most: int, exclude: frozenset[str]
 ) -> tuple[Nearness, list[Match]]:
     """Return how near later rows are to those that are recalled, and those that are neither chosen nor excluded."""
     if scope.meaning is None or not choice:
@@ -210,7 +212,7 @@ async def later_near(
     return near, [match for each, match in more.items() if each not in known and match.type not in SUMMARIES]
 
 
-def unasked(more: Sequence[Match], found: Sequence[Scored], profile: Profile, now: datetime) -> list[Scored]:
+def unasked(more: Sequence[Match], found: Sequence[RowScore], profile: ScoringProfile, now: datetime) -> list[RowScore]:
     """The scores of rows that were not recalled: those they have, or those of rows that answer nothing."""
     known = {row.match.id: row for row in found} if more else {}
     rest = {match.id: match._replace(score=0.0) for match in more if match.id not in known}
@@ -218,14 +220,14 @@ def unasked(more: Sequence[Match], found: Sequence[Scored], profile: Profile, no
 
 
 def latest_first(
-    rows: Sequence[Scored],
+    rows: Sequence[RowScore],
     observations: Mapping[str, Observation],
     limit: int,
     *,
     changed: Mapping[str, datetime],
     nearness: Nearness,
     now: datetime,
-) -> list[Recalled]:
+) -> list[RankedMemory]:
     """Return the recalled rows, each statement before what it has changed, then what is left out for it.
 
     The first `limit` of `rows` are recalled, the others may have changed them. `changed` are rows that are known to be
@@ -254,12 +256,12 @@ def latest_first(
     left = behind[::-1][:too_many]
     chosen = [each for each in order if each not in left][:limit]
     return [
-        Recalled(*by_id[each], OUTDATED if each in left else RECALLED, when.get(each), each not in perhaps)
+        RankedMemory(*by_id[each], OUTDATED if each in left else RECALLED, when.get(each), each not in perhaps)
         for each in (*chosen, *left)
     ]
 
 
-def _is_summary(row: Scored) -> bool:
+def _is_summary(row: RowScore) -> bool:
     return row.match.type in SUMMARIES
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from uuid import UUID
 
 from chatbot.memory.namespaces import check_entry, check_namespace, may_cross, user_of
-from chatbot.memory.scoring import PROFILES, Profile
+from chatbot.memory.scoring import PROFILES, ScoringProfile
 from chatbot.stores.access import (
     EVERY_RIGHT,
     OWNER,
@@ -28,10 +28,10 @@ from chatbot.stores.access import (
 )
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import AccessDenied, StoreFailed
-from chatbot.stores.events import Event, Outcome
 from chatbot.stores.fields import LONGEST_LINE
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import EVERY, Filter, Order
+from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.span import Observer, count, observed, span
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ Tell = Callable[[MemoryEvent], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class Holder:
     """Holder of a handle: what they may see and do, where they write, and their clock and source of ids."""
 
     clearance: Clearance
@@ -83,16 +83,16 @@ class Caller:
     clock: Callable[[], datetime]
     new_id: Callable[[], UUID]
     meaning_of: Callable[[ObservationStore], Meaning | None] = lambda _: None
-    """What finds rows of a store by their meaning, if anything does."""
-    profiles: Mapping[str, Profile] = field(default_factory=lambda: PROFILES)
+    """Search of rows by meaning, or None."""
+    profiles: Mapping[str, ScoringProfile] = field(default_factory=lambda: PROFILES)
     tell: Tell | None = None
     """Listener to each operation."""
     observer: Observer | None = None
     """Observer that is given spans and counts of each operation."""
     untell: Untell | None = None
-    """What takes back what sessions keep of the exchanges in them."""
+    """Removes what sessions keep of deleted exchanges."""
     tombstones: Tombstones | None = None
-    """What was purged, and shall not come back with an import."""
+    """Purged rows, which an import does not restore."""
     principal: str = OWNER
     """Principal in whose name they write; see `chatbot.stores.access`."""
     rights: frozenset[Right] = EVERY_RIGHT
@@ -108,7 +108,7 @@ class Caller:
         rights: Collection[Right] | None = None,
         principal: str | None = None,
         namespace: str | None = None,
-    ) -> Caller:
+    ) -> Holder:
         """The caller with less: of clearances and rights what both allow, in a namespace that this one may enter.
 
         Only the owner may act in another principal's name. Where none is named, a user's namespace is entered in the
@@ -174,19 +174,19 @@ class Scope:
     session_id: str | None = None
     namespace: str = ""
     meaning: Meaning | None = None
-    profiles: Mapping[str, Profile] = field(default_factory=lambda: PROFILES)
+    profiles: Mapping[str, ScoringProfile] = field(default_factory=lambda: PROFILES)
     tell: Tell | None = None
     observer: Observer | None = None
     untell: Untell | None = None
     tombstones: Tombstones | None = None
     across: bool = False
-    """Whether rows of all namespaces are read, not only those of `namespace`."""
+    """True if rows of all namespaces are read, not only those of `namespace`."""
     principal: str = OWNER
     rights: frozenset[Right] = EVERY_RIGHT
     erasing: bool = False
-    """Whether rows without a class, and facts of sources that are not current, are found too, to be deleted."""
+    """True to find rows without a class and facts of outdated sources too, to delete them."""
     expects: frozenset[str] | None = None
-    """See `View.expects`."""
+    """Expected version, as in `View.expects`."""
 
     def check(self, right: Right) -> None:
         """Raise `MissingRight` where the caller may not do that at all."""

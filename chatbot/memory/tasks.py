@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from chatbot.memory.scope import PUBLIC, Sensitivities
-from chatbot.memory.writing import DEFAULT_TYPE, Writing
+from chatbot.memory.writing import DEFAULT_TYPE, MemoryWrites
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue, UnknownObservation, did_you_mean
 from chatbot.stores.fields import one_line
@@ -29,9 +29,9 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "priority": get_args(Priority),
 }
 _USUAL = {"status": "pending", "scope": "collaborative", "priority": "normal", "surface": STARTUP}
-"""What a task is where nothing else is said."""
+"""Defaults of a task."""
 _PLAIN = frozenset({"note", DEFAULT_TYPE})
-"""What is not said to be anything in particular, and so can become a task."""
+"""Types without a meaning of their own, which can become a task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Task:
         return " · ".join(filter(None, said))
 
 
-class Tasks(Writing):
+class Tasks(MemoryWrites):
     """Writing tasks down, and ticking them off."""
 
     __slots__ = ()

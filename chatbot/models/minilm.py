@@ -194,7 +194,8 @@ def _gelu(x: Matrix) -> Matrix:
 
 def _one_core() -> AbstractContextManager[Any]:
     """Let NumPy use one thread meanwhile: its others wait by spinning, which costs more CPU than they save time."""
-    return _threads().limit(limits=1, user_api="blas")
+    limited: AbstractContextManager[Any] = _threads().limit(limits=1, user_api="blas")
+    return limited
 
 
 @cache

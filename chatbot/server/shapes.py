@@ -9,10 +9,8 @@ from typing import Any, Self, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 from chatbot import operations
-from chatbot.memory import SessionRecord, people, reading, recall, tasks
+from chatbot.memory import SessionRecord, people, reading, recall, session_search, tasks, writing
 from chatbot.memory.erasure import Erasure
-from chatbot.memory.session_search import SessionHit
-from chatbot.memory.writing import Remembered
 from chatbot.operations import Context
 from chatbot.stores import query
 from chatbot.stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility
@@ -43,14 +41,14 @@ class Shape(BaseModel):
         raise NotImplementedError
 
 
-class Given(BaseModel):
+class RequestBody(BaseModel):
     """Something to be written: a field that is not known is an error."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
 class Session(Shape):
-    """What is known of a session without opening it."""
+    """A session, without its transcript."""
 
     id: str
     """UUIDv7: sorts by when it began."""
@@ -83,7 +81,7 @@ class Entry(Shape):
     role: str
     """`user`, `assistant`, `tool_call`, `tool`, or one for people alone, such as `error`."""
     content: str
-    """What was said."""
+    """Text."""
     at: datetime
     """When it was written."""
 
@@ -92,28 +90,28 @@ class Comparison(Shape):
     """Two sessions beside one another."""
 
     common: int
-    """How many entries both have in common at the beginning."""
+    """Number of entries that both have in common at the beginning."""
     left: list[Entry]
-    """What follows in the one."""
+    """Entries that follow in the first session."""
     right: list[Entry]
-    """What follows in the other."""
+    """Entries that follow in the second session."""
 
     @classmethod
-    def of(cls, item: operations.Compared) -> Self:
+    def of(cls, item: operations.SessionComparison) -> Self:
         """Override `Shape`."""
         left, right = ([Entry.of(entry) for entry in part.rows] for part in (item.left, item.right))
         return cls(common=item.common, left=left, right=right)
 
 
-class Memory(Shape):
+class MemoryRecord(Shape):
     """One remembered thing."""
 
     id: str
     """UUIDv7."""
     type: Type
-    """What kind of thing it is."""
+    """Type of the thing."""
     title: str
-    """What it is, on one line."""
+    """Title, on one line."""
     subtitle: str
     """More about it, on one line."""
     narrative: str
@@ -127,11 +125,11 @@ class Memory(Shape):
     tags: list[str]
     """Words to find it by."""
     concepts: list[str]
-    """What sort of knowledge it is, such as `gotcha` or `trade-off`."""
+    """Kinds of knowledge, such as `gotcha` or `trade-off`."""
     people: list[str]
     """Who is mentioned."""
     subject: str
-    """What it is about, to be asked for exactly."""
+    """Topics, matched exactly."""
     category: str
     """Free; to be asked for exactly."""
     project: str
@@ -182,9 +180,9 @@ class Fact(Shape):
     id: str
     """UUIDv7."""
     subject: str
-    """What it says something about."""
+    """Subject of the fact."""
     predicate: str
-    """What it says of it, such as `lives in`."""
+    """Predicate, such as `lives in`."""
     object: str
     """The other end, such as a place, a name or a value."""
     confidence: float
@@ -215,11 +213,11 @@ class Person(Shape):
     last_mentioned: datetime
     """When that was last."""
     facts: list[Fact]
-    """What is stated about them."""
+    """Facts about the person."""
 
 
-class Kept(Shape):
-    """The fact that was kept."""
+class Alias(Shape):
+    """The stored fact."""
 
     id: str
     """By which it can be taken back, see `/v1/facts`."""
@@ -236,7 +234,7 @@ class Task(Shape):
     id: str
     """The id of the memory that it is."""
     title: str
-    """What is to be done."""
+    """Title of the task."""
     status: TaskStatus
     """How far it is."""
     priority: Priority
@@ -261,8 +259,8 @@ class Task(Shape):
         raise UnknownObservation(f"there is no task {made['id']}")
 
 
-class Outcome(Shape):
-    """What became of it."""
+class AddResult(Shape):
+    """Result of adding a memory."""
 
     id: str
     """The memory that it is now; empty where it was skipped."""
@@ -273,7 +271,7 @@ class Outcome(Shape):
     redacted: list[str]
     """The kinds of secrets that were taken out before anything was kept."""
     warning: str
-    """What was not taken as it was given."""
+    """Values that were changed before they were stored."""
 
     def made(self) -> dict[str, str]:
         """Return what the answer is made of again."""
@@ -286,17 +284,17 @@ class Outcome(Shape):
         return cls(id=made["id"], outcome=made["outcome"], redacted=redacted, reason="", warning="")
 
 
-class Purged(Shape):
-    """What is gone, or would be."""
+class PurgeResult(Shape):
+    """Ids and counts of what is deleted, or would be."""
 
     purged: list[str] = Field(validation_alias="ids")
     """The ids of memories and facts."""
     memories: int
-    """How many memories, with those derived from them."""
+    """Number of memories, including derived ones."""
     facts: int
-    """How many facts."""
+    """Number of facts."""
     dry_run: bool
-    """Whether nothing was changed."""
+    """True if this was a dry run: nothing was changed."""
 
 
 class Hit(Shape):
@@ -304,18 +302,18 @@ class Hit(Shape):
 
     score: float
     """From 0 to 1; 0 where nothing was ranked."""
-    memory: Memory = Field(validation_alias="observation")
-    """What was found."""
+    memory: MemoryRecord = Field(validation_alias="observation")
+    """Memory that was found."""
 
 
-class Recalled(Hit):
+class RankedMemory(Hit):
     """Something that a message recalls, best first."""
 
     changed_at: datetime | None
     """When a later statement made it outdated; null where none did."""
 
 
-class Changed(Shape):
+class FieldChange(Shape):
     """The value of a field before and after."""
 
     old: Any
@@ -332,7 +330,7 @@ class Happening(Shape):
     at: datetime
     """When it happened."""
     by: str | None
-    """What took its place."""
+    """Memory that replaced it."""
     who: str
     """The agent that did it."""
     why: str
@@ -341,37 +339,37 @@ class Happening(Shape):
     """How often, since the event before, where that is told in one."""
     fields: dict[str, Any]
     """The fields that were set."""
-    changes: dict[str, Changed] = Field(default_factory=dict)
+    changes: dict[str, FieldChange] = Field(default_factory=dict)
     """The fields that have another value since, with both."""
 
 
 class Version(Shape):
     """One in the line of succession."""
 
-    memory: Memory
+    memory: MemoryRecord
     """As it is now."""
     events: list[Happening]
-    """What happened to it, oldest first."""
+    """Events of the memory, oldest first."""
 
     @classmethod
     def of(cls, item: query.Version) -> Self:
         """Override `Shape`."""
         events = []
         for event, changed in item.steps():
-            changes = {name: Changed(old=old, new=new) for name, (old, new) in changed.items()}
+            changes = {name: FieldChange(old=old, new=new) for name, (old, new) in changed.items()}
             events.append(Happening.of(event).model_copy(update={"changes": changes}))
-        return cls(memory=Memory.of(item.observation), events=events)
+        return cls(memory=MemoryRecord.of(item.observation), events=events)
 
 
 class Deletion(Shape):
-    """What is deleted along with a session, unless its memory is kept."""
+    """Data deleted along with a session, unless its memory is kept."""
 
     memories: int
-    """How many memories of the session, with those derived from them."""
+    """Number of memories of the session, including derived ones."""
     derived: int
-    """How many of these are derived from the others."""
+    """Number of these that are derived from the others."""
     facts: int
-    """How many facts."""
+    """Number of facts."""
     forks: list[str]
     """The ids of its forks, which keep a copy of what was said, and their own memory."""
 
@@ -382,7 +380,7 @@ class Deletion(Shape):
         return cls(memories=len(item.observations), derived=item.derived, facts=len(item.facts), forks=forks)
 
 
-class Found(Shape):
+class SessionHit(Shape):
     """A session that speaks of something, and where it does so best."""
 
     session: Session = Field(validation_alias="record")
@@ -402,23 +400,23 @@ class Found(Shape):
     observation: str | None
     """The id of the memory, where it is one."""
     matches: int
-    """How many entries hold any of the words."""
+    """Number of entries that contain any of the words."""
 
 
 SHAPES: dict[Any, type[Shape]] = {
-    Observation: Memory,
+    Observation: MemoryRecord,
     reading.Hit: Hit,
-    recall.Recalled: Recalled,
+    recall.RankedMemory: RankedMemory,
     query.Version: Version,
-    Remembered: Outcome,
-    operations.Purged: Purged,
+    writing.AddResult: AddResult,
+    operations.PurgeResult: PurgeResult,
     people.Person: Person,
-    operations.Alias: Kept,
+    operations.Alias: Alias,
     tasks.Task: Task,
     Triple: Fact,
     SessionRecord: Session,
-    SessionHit: Found,
+    session_search.SessionHit: SessionHit,
     Erasure: Deletion,
-    operations.Compared: Comparison,
+    operations.SessionComparison: Comparison,
 }
 """The shape of each type; what is not here is shown as pydantic shows it."""

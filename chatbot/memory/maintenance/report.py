@@ -22,14 +22,14 @@ class Deed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class MaintenanceReport:
     """One run of maintenance."""
 
     deeds: tuple[Deed, ...] = ()
     dry_run: bool = False
     looked_at: int = 0
     finished: bool = True
-    """Whether nothing is left to be looked at; else the next run goes on where this one ended."""
+    """True if nothing is left to do; else the next run continues where this one ended."""
     seconds: float = 0.0
     skipped: Literal["", "under way", "not due"] = ""
     """Why nothing was looked at: another process is at it, or it was done a short while ago."""
@@ -57,9 +57,9 @@ class Report:
         }
 
 
-def together(reports: Sequence[Report]) -> Report:
+def together(reports: Sequence[MaintenanceReport]) -> MaintenanceReport:
     """Several runs, one after the other, as one."""
-    return Report(
+    return MaintenanceReport(
         deeds=tuple(deed for report in reports for deed in report.deeds),
         dry_run=reports[-1].dry_run,
         looked_at=sum(report.looked_at for report in reports),
