@@ -251,7 +251,11 @@ def test_the_keys_of_the_list_do_what_it_says(http: Serve, tab: Tab) -> None:
     page.keyboard.press("F2")
     page.keyboard.type("Renamed in place")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Renamed in place")
+    expect(page.locator("#recent a")).to_have_text("Renamed in place")
+    expect(page.locator("#recent a")).to_be_focused()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Memory")
+    page.reload()
+    expect(page.locator("#recent a")).to_have_text("Renamed in place")
 
 
 def test_a_session_has_its_own_persona_and_may_go_without_memory(http: Serve, tab: Tab) -> None:
