@@ -3,8 +3,8 @@
     uv run python benchmarks/page.py                                   # 50,000 memories, a session of 5,000 messages
     uv run python benchmarks/page.py --memories 1000 --messages 100
 
-It serves a made-up identity from a folder of its own, whose memories are searched by words. Needs Chromium. Of each page
-the best of three loads counts, each in a new browser profile.
+It serves a made-up identity from a folder of its own, whose memories are searched by words. Needs Chromium.
+Of each page the best of three loads counts, each in a new browser profile.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from typing import Any
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from chatbot.memory.writing import Draft
 from chatbot.memory.record import utc_now
+from chatbot.memory.writing import Draft
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.server.callers import OWNER
-from chatbot.server.house import House
+from chatbot.server.identities import Identities
 from chatbot.server.listening import listening
 from chatbot.server.serve import server_of
 from chatbot.stores.observation import Type
@@ -68,11 +68,14 @@ def main() -> None:
     parser.add_argument("--memories", type=int, default=50_000)
     parser.add_argument("--messages", type=int, default=5_000)
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder, _serving(Path(folder), args) as (url, session):
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=_chromium(), args=["--no-sandbox", "--disable-gpu"])
-            _measure_all(browser, url, session)
-            browser.close()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _serving(Path(folder), args) as (url, session),
+        sync_playwright() as playwright,
+    ):
+        browser = playwright.chromium.launch(executable_path=_chromium(), args=["--no-sandbox", "--disable-gpu"])
+        _measure_all(browser, url, session)
+        browser.close()
 
 
 def _measure_all(browser: Browser, url: str, session: str) -> None:
@@ -150,7 +153,7 @@ def _serving(folder: Path, args: argparse.Namespace) -> Iterator[tuple[str, str]
     (folder / "config.toml").write_text(
         '[agents.chat]\nmemory = ["basic_session", "observations"]\n[embedding]\nmodel = ""\n'
     )
-    house = House(open_runtime=_runtime)
+    house = Identities(open_runtime=_runtime)
     server = server_of(house)
     made: list[str] = []
     with listening("127.0.0.1", 0) as sock:
@@ -171,7 +174,7 @@ def _runtime(options: Options) -> Runtime:
     return Runtime(options, model=ScriptedModel(["Here is **one** reply."]))
 
 
-async def _serve(house: House, server: Any, sock: Any, args: argparse.Namespace, made: list[str]) -> None:
+async def _serve(house: Identities, server: Any, sock: Any, args: argparse.Namespace, made: list[str]) -> None:
     visit = await house.visit(OWNER, "ada")
     began = time.monotonic()
     for begin in range(0, args.memories, BATCH):
