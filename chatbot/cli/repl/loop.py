@@ -33,7 +33,7 @@ from chatbot.runtime import Options, Runtime
 from chatbot.stores.errors import StoreError
 
 _ESCAPED = re.compile(r"//\w")
-"""What is sent without its first slash; a comment of some programming language is sent as it stands."""
+"""Text that is sent without its first slash; comments of programming languages are sent unchanged."""
 HISTORY_NAME = "prompt_history"
 
 
