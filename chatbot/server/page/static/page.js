@@ -24,6 +24,7 @@
     follows = true;
     restoreDraft();
     const here = location.hash ? at(location.hash.slice(1)) : null;
+    if (here?.matches("details")) { here.open = true; here.querySelector("input, textarea")?.focus(); }
     if (here) here.scrollIntoView();
     else if (document.querySelector(".page.chat") && !at("edit")) toEnd();
     else return false;
