@@ -10,12 +10,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from chatbot.chat.turn_memory import PromptMemory, TurnMemory
 from chatbot.memory import SessionHandle
-from chatbot.memory.memorability import Memorability
 from chatbot.tools import ToolResult
+
+if TYPE_CHECKING:
+    from chatbot.chat.turn_memory import PromptMemory, TurnMemory
+    from chatbot.memory.memorability import Memorability
 
 SESSION_START = "session:start"
 PROMPT_SUBMIT = "prompt:submit"

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from chatbot.memory.changes import outdated, said_at
 from chatbot.memory.ordinals import rows_of_named_sessions
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.scope import Scope
@@ -202,6 +201,8 @@ def latest_first(
     `changed` are rows that are known to be outdated, with the time of the change. Where there is no room for both, the
     outdated one is left out; a row that names the date that was asked for keeps its place.
     """
+    from chatbot.memory.changes import outdated, said_at  # hundreds of patterns, which no prompt waits for
+
     found = [(row, observations[row.match.id]) for row in rows if row.match.id in observations]
     found = [(row, each) for row, each in found if not is_proposable(each)]
     later = outdated([each for _, each in found], now)
