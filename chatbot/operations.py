@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 OPERATIONS = OperationTable()
 reads, adds, changes, destroys = OPERATIONS.reads, OPERATIONS.adds, OPERATIONS.changes, OPERATIONS.destroys
 _FEW = 10
-"""How many hits a limit of 0 means."""
+"""Number of hits for a limit of 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +75,11 @@ class Context:
     memories_of: Callable[[], Memory]
     """Raises `UnsupportedOperation` where the agent keeps no memories."""
     system: MemorySystem | None
-    """What issues sessions; None where they are out of reach."""
+    """Issuer of sessions; None where sessions are out of reach."""
     agent: str = ""
     clearance: Clearance = "full"
     any_agent: bool = True
-    """Whether sessions of other agents are open too."""
+    """True if sessions of other agents are open too."""
     writer: str = "user"
     """The source of new rows."""
     own: SessionHandle | None = None
@@ -138,7 +138,7 @@ class MemoryFilter(TypedDict, total=False):
 
 
 class Fields(TypedDict, total=False):
-    """What a memory consists of."""
+    """Fields of a memory."""
 
     subtitle: Annotated[Line, About("a line below the title", tool=None)]
     narrative: Annotated[Text, About("the whole of it")]
@@ -159,7 +159,7 @@ class Fields(TypedDict, total=False):
 
 
 class Draft(Fields, total=False):
-    """What is to be remembered."""
+    """A memory to add."""
 
     type: Annotated[Kind, About("what kind of thing it is; an unknown word becomes a note")]
 
@@ -184,7 +184,7 @@ class WantedSessions(TypedDict, total=False):
 
 
 class TaskDetails(TypedDict, total=False):
-    """What there is to know of a task beside its title."""
+    """Fields of a task beside its title."""
 
     priority: Annotated[Priority, About("how urgent it is")]
     scope: Annotated[TaskScope, About("who does it")]
@@ -195,7 +195,7 @@ class TaskDetails(TypedDict, total=False):
 
 
 class TaskChange(TaskDetails, total=False):
-    """What to set; the rest stays."""
+    """Fields to set; the others stay."""
 
     status: Annotated[TaskStatus, About("how far it is")]
 
@@ -561,7 +561,7 @@ async def purge_memories(
 
 @dataclass(frozen=True, slots=True)
 class PurgeResult:
-    """What is gone, or would be: ids of memories and facts."""
+    """Ids of the memories and facts that are deleted, or would be."""
 
     ids: Sequence[str]
     going: Erasure | None
@@ -569,12 +569,12 @@ class PurgeResult:
 
     @property
     def memories(self) -> int:
-        """How many memories, with those derived from them."""
+        """Number of memories, including derived ones."""
         return len(self.going.observations) if self.going else 0
 
     @property
     def facts(self) -> int:
-        """How many facts."""
+        """Number of facts."""
         return len(self.going.facts) if self.going else 0
 
 
@@ -980,7 +980,7 @@ async def compare_sessions(
 
 @dataclass(frozen=True, slots=True)
 class SessionComparison:
-    """How many entries two sessions have in common at the beginning, and what follows in each."""
+    """Number of entries two sessions have in common at the beginning, and the entries that follow in each."""
 
     common: int
     left: Entries

@@ -130,7 +130,7 @@ SCRIPT = (
     ("/memory profile history home", "Bergen.*Oslo|Oslo.*Bergen", 11.0),
     ("/memory profile", "allergy|allergies", 10.0),
 )
-"""What is said in the recording, what is waited for, and how long that is shown."""
+"""Input of the recording, the output to wait for, and how long it is shown."""
 SAID = ["Noted.", "You live in Bergen.", "Oslo it is."]
 
 

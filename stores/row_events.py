@@ -88,7 +88,7 @@ STATUS_AFTER: dict[str, Status] = {
     "delete": "deleted",
     "restore": "active",
 }
-"""What changes where a row stands, and nothing that it says."""
+"""Events that change the state of a row and none of its content."""
 _FIXED = FIELDS.keys() - {*CONTENT, *GUARDED}
 HELD = "held"
 """The key of metadata that holds a value and since when it holds: what takes a row's place differs in just that."""
@@ -154,7 +154,7 @@ class Event:
     who: _Note = ""
     """Principal who made the change."""
     why: _Note = ""
-    """What for, where that is not plain."""
+    """Reason, where it is not obvious."""
 
     def as_json(self) -> dict[str, Any]:
         """The event as a line of the journal."""

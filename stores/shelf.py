@@ -51,7 +51,7 @@ class Shelf(ABC):
     """A place for immutable pieces. Names are of lower-case letters, digits and "-"."""
 
     name: str
-    """What messages call it."""
+    """Name in messages."""
 
     @abstractmethod
     def prepare(self) -> None:

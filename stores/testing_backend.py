@@ -46,7 +46,7 @@ class PlaceContract:
 
     opener: ClassVar[str]
     processes: ClassVar[bool] = True
-    """Whether another process sees what this one has written."""
+    """True if another process sees what this one has written."""
     lapses_within_s: ClassVar[float] = 0.0
     """How long a lease may outlive a process that was killed."""
 

@@ -24,7 +24,7 @@ _DECIMALS = 6
 _AT_ONCE = 512
 """Rows that are looked at as 64-bit floats at the same time."""
 _LONGEST = 1.001
-"""What a cosine may come to by rounding; anything above comes from a row that is not of length 1."""
+"""Greatest cosine that rounding can give; a greater one comes from a row whose length is not 1."""
 
 
 def vector(values: Sequence[float]) -> Vector:

@@ -299,7 +299,7 @@ ONE_THING = {
     },
     "a part of the core, and the doors' files about it": {
         "chat.py", "config.py", "exchanges.py", "hooks.py", "keys.py", "memories.py", "memory.py", "memory_export.py",
-        "models.py", "people.py", "profile.py", "prompt.py", "reply.py", "serve.py", "session_export.py", "stores.py",
+        "models.py", "people.py", "profile.py", "prompt.py", "serve.py", "session_export.py", "stores.py",
         "tasks.py", "telemetry.py", "usage.py", "users.py", "why.py",
     },
     "a part of memory, and the hook that feeds it": {"episode.py", "facts.py", "memorability.py", "summaries.py"},

@@ -43,7 +43,7 @@ BUDGET = "budget"
 LIMIT = "limit"
 REPEATED = "repeated"
 PROFILE_TOKENS = 200
-"""What the lines of the profile may take; pinned ones come all the same, while the whole budget lasts."""
+"""Most tokens of the profile's lines; pinned lines may use the whole budget."""
 _EXCERPT_SHARE = 0.25
 """The share of the budget that the excerpt of one row may take."""
 _LEAST_EXCERPT = 60

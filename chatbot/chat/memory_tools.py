@@ -266,7 +266,7 @@ def _default(parameter: Parameter) -> Any:
 _STRING = {"type": "string"}
 _STRINGS = {"type": "array", "items": _STRING}
 _NOTED = [each for each in TYPES if each not in {"exchange", "task", "session_summary", "compressed_summary"}]
-"""What a model may write; the other types come into being in other ways."""
+"""Types that a model may write; the others are created elsewhere."""
 
 
 def _id(value: object) -> object:

@@ -43,11 +43,11 @@ class Clause:
     words: frozenset[str]
     """All words after it."""
     changes: bool
-    """Whether it says of itself that something is not as it was."""
+    """True if it states that something has changed."""
     adds: bool
-    """Whether it tells something besides."""
+    """True if it states something else too."""
     past: bool
-    """Whether it tells of another time than that at which it is said."""
+    """True if it is about another time than its own."""
     denied: frozenset[str]
 
 

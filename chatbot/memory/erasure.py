@@ -48,12 +48,12 @@ class Erasure:
     observations: tuple[Observation, ...] = ()
     """Rows that were named or fit, and then those derived from them."""
     derived: int = 0
-    """How many of the observations, the last ones, go because they were derived from the others."""
+    """Number of the observations, the last ones, go because they were derived from the others."""
     facts: tuple[Triple, ...] = ()
     forks: tuple[str, ...] = ()
     """The sessions that were forked from a session that is deleted, and keep their copy of what was said."""
     kept: bool = False
-    """Whether the memory of a session that is deleted stays."""
+    """True if the memory of a session that is deleted stays."""
     erased: tuple[str, ...] = field(default=(), compare=False)
     """The ids that are gone; empty for a preview."""
 

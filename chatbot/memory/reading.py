@@ -72,9 +72,9 @@ class TimedFilter(Filter):
 
     ask: Sensitivities = PUBLIC
     as_of: datetime | None = None
-    """What was true at that time is asked for."""
+    """Search memories that were true at that time."""
     known_at: datetime | None = None
-    """What was known at that time is asked for."""
+    """Search memories that were known at that time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False, eq=False)
@@ -82,13 +82,13 @@ class Ranking(TimedFilter):
     """Part of the matching rows that is wanted. Its subclasses are made."""
 
     limit: int = 0
-    """How many hits at most; 0 means 10."""
+    """Maximum number of hits; 0 means 10."""
     offset: int = 0
-    """How many of the best are passed over."""
+    """Number of hits to skip."""
     max_tokens: int | None = None
     """The list ends once it takes more than these; there is always one hit, if there is any."""
     count_use: bool = True
-    """Whether what is returned counts as used."""
+    """True to count the hits as used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ UNSURE, MOST_UNSURE = 0.22, 2
 _LINES = 3
 """Number of last lines that form one question to the embedder."""
 _EARLIER = 0.4
-"""What a word of an earlier message counts, beside one of the last."""
+"""Weight of a word of an earlier message, relative to one of the last."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,9 +39,9 @@ WORDS = 0.9
 ROOM = 40.0
 DATED = 0.5
 SPILL = {1: 0.45, 2: 0.225}
-"""What of a row's lexical score its neighbours get, by how far off they stand."""
+"""Share of a row's lexical score that its neighbours get, by distance."""
 SESSION_SHARE = 1.5
-"""What of its session's own score each row gets."""
+"""Share of its session's score that each row gets."""
 WINDOW = {1: 0.1, 2: 0.05}
 """Weight of the rows beside a row for its meaning."""
 SHORT = 60.0

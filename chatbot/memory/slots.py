@@ -42,7 +42,7 @@ class SlotStatement:
     since: str = ""
     """The words that say from when on it holds."""
     corrects: bool = False
-    """Whether the person takes something back by it."""
+    """True if the person retracts something."""
 
 
 def stated(text: str, question: str = "", *, employers: Iterable[str] = ()) -> list[SlotStatement]:
@@ -204,7 +204,7 @@ class _Read:
     clause: str
     match: re.Match[str]
     plain: bool
-    """Whether the whole message is in lower case."""
+    """True if the whole message is in lower case."""
     sentence: str
     known: frozenset[str]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from chatbot.memory.erasure import Erasure
 
 DEFAULT_TYPE: Type = "discovery"
-"""What a thing is that someone chose to remember, unless they say otherwise."""
+"""Default type of a memory that a user adds."""
 _BATCH = 500
 _GUARDED = frozenset({"visibility", "sensitivity", "min_clearance"})
 

@@ -1,4 +1,4 @@
-"""The house: the identities of one configuration, each opened when someone first asks for it, all closed at the end."""
+"""The identities of one configuration, each opened when it is first asked for, all closed at the end."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class IdentityAccess:
         )
 
     def for_user(self, label: str) -> IdentityAccess:
-        """The visit of that user of the caller's. Raises `InvalidValue` for a name that cannot be used."""
+        """Return the access of one of the caller's users. Raises `InvalidValue` for a name that cannot be used."""
         return replace(self, caller=self.caller.for_user(label))
 
     async def sessions(self, *, limit: int, before: tuple[datetime, str] | None = None) -> list[SessionRecord]:

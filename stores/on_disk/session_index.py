@@ -45,7 +45,7 @@ _SMALLEST_FOLD = 4 * 1024
 _LARGEST_FOLD_AT_CLOSE = 256 * 1024
 
 _State = tuple[str, Stamp | None, Stamp | None]
-"""What the folder of sessions, the index and its journal look like."""
+"""State of the folder of sessions, of the index and of its journal."""
 
 
 class SessionIndex:

@@ -26,6 +26,7 @@ from chatbot.tools import Effect, Tool, Toolbox, ToolResult
 from chatbot.tools.function import FunctionTool
 from chatbot.tools.mcp import McpServers
 from chatbot.tools.mcp.tool import LONGEST_ANSWER, LONGEST_DESCRIPTION
+from tests.command import run
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
@@ -483,22 +484,16 @@ sys.exit(main.main(["ask", "--ephemeral", "hi"]))
 """
 
 
-async def test_chatbot_tools_lists_them_and_tells_what_is_wrong() -> None:
+def test_chatbot_tools_lists_them_and_tells_what_is_wrong() -> None:
     _configure()
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "chatbot", "tools", "list", stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    out, err = await process.communicate()
-    assert (process.returncode, err) == (0, b"")
-    assert "one__echo" in out.decode()
+    done = run("tools", "list")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "one__echo" in done.stdout
     _configure("--die-at-start")
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "chatbot", "tools", "list", stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    out, err = await process.communicate()
-    assert process.returncode == 0
-    assert "memory_search" in out.decode()
-    assert "the server 'one' cannot be used" in err.decode()
+    done = run("tools", "list")
+    assert done.returncode == 0
+    assert "memory_search" in done.stdout
+    assert "the server 'one' cannot be used" in done.stderr
 
 
 @pytest.mark.parametrize(

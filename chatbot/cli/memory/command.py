@@ -34,7 +34,7 @@ _SPECIAL = {
 
 
 _KEPT = (kinds.Line, kinds.Name)
-"""What may hold secrets, which are taken out of it."""
+"""Fields that may hold secrets, which are removed."""
 
 
 async def run(args: argparse.Namespace) -> Exit:

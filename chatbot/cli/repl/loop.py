@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from chatbot.attachments.read import Upload
 
 _ESCAPED = re.compile(r"//\w")
-"""What is sent without its first slash; a comment of some programming language is sent as it stands."""
+"""Text that is sent without its first slash; comments of programming languages are sent unchanged."""
 HISTORY_NAME = "prompt_history"
 
 

@@ -22,7 +22,7 @@ class Next:
     say: str | None = None
     draft: str = ""
     replaces: bool = False
-    """Whether what is said takes the place of the last exchange, which stays as it is until then."""
+    """True if the next message replaces the last exchange, which stays until then."""
     identity: str | None = None
     leave: bool = False
 

@@ -66,7 +66,7 @@ class UpkeepFile:
         self._kept: dict[Part, Upkeep] = {}
         self._is_claimed = False
         self.findings = Findings()
-        """What one run leaves to the next in the same process, to save work."""
+        """Results that one run leaves to the next in the same process, to save work."""
 
     def may_be_due(self, part: Part, now: datetime, every: timedelta) -> bool:
         """Return whether a run may be due, as this process knows; another one may have run since."""

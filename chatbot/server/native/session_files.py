@@ -30,7 +30,7 @@ class StoredFile(Shape):
     """A file in a session's folder."""
 
     name: str
-    """What it is called."""
+    """Name."""
     size: int
     """In bytes."""
     modified: datetime
@@ -68,7 +68,7 @@ class AttachedFile(Shape):
     size: int
     """In bytes."""
     media_type: str
-    """What it is."""
+    """Content type."""
 
 
 @router.get("/attachments", summary="List the attachments of a session")

@@ -4,6 +4,7 @@ import html
 import json
 import uuid
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -291,10 +292,24 @@ def _unlike(kind: str) -> Json:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with _world(tmp_path_factory) as world:
+        yield world
+
+
+@pytest.fixture(scope="module")
+def world_with_encoder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """For what asks for vectors; each row that is written there costs a second."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.mktemp("rights"))
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        patch.delenv("CHATBOT_EMBEDDING__MODEL")  # for `/v1/embeddings`
+        patch.delenv("CHATBOT_EMBEDDING__MODEL")
+        with _world(tmp_path_factory) as world:
+            yield world
+
+
+@contextmanager
+def _world(folders: pytest.TempPathFactory) -> Iterator[World]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folders.mktemp("rights"))
+        patch.setenv("XDG_CACHE_HOME", str(folders.mktemp("cache")))
         with serving(tokens=True) as served:
             world = World(served)
             yield world
@@ -321,7 +336,8 @@ def test_no_token_changes_settings_whatever_its_rights(world: World) -> None:
     ],
     ids=str,
 )
-def test_a_route_needs_its_right_and_no_other(world: World, route: Route, owner: str) -> None:
+def test_a_route_needs_its_right_and_no_other(request: pytest.FixtureRequest, route: Route, owner: str) -> None:
+    world: World = request.getfixturevalue("world_with_encoder" if "embeddings" in route[1] else "world")
     own, foreign = NEEDS[route]
     needed = own if owner == "actor" else foreign
     everything = set(RIGHTS)
