@@ -17,7 +17,6 @@ from chatbot.tools import ToolResult
 
 if TYPE_CHECKING:
     from chatbot.chat.turn_memory import PromptMemory, TurnMemory
-    from chatbot.memory.memorability import Memorability
 
 SESSION_START = "session:start"
 PROMPT_SUBMIT = "prompt:submit"
@@ -173,6 +172,8 @@ class Alone(Publisher):
 
     def find(self, capability: str) -> Any | None:
         """Return the default gate; there are no other capabilities."""
+        from chatbot.memory.memorability import Memorability
+
         return Memorability() if capability == MEMORABILITY else None
 
     async def settle(self, session: SessionHandle) -> None:
