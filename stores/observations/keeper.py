@@ -186,7 +186,7 @@ class Keeper:
 
     def candidates(self, view: View, question: Question, wanted: Filter) -> Candidates:
         """Gather all candidates for recall under one lock and one look at the files."""
-        with self._lock:
+        with self._lock, self.search.steady():
             self._catch_up()
             self._is_steady = True  # one answer to all of its questions, and one look at the files
             try:
