@@ -23,6 +23,7 @@ from chatbot.server.callers import Caller
 from chatbot.server.dependencies import VisitHere
 from chatbot.server.errors import problem_of, unexpected
 from chatbot.server.lists import EntryCursor, IdCursor, Limit, Page, SessionId, gone, page_after
+from chatbot.server.relay import RemoteTurn
 from chatbot.server.responses import OF_IDENTITY, OF_MODELS
 from chatbot.server.shapes import Entry, Given, Shape
 from chatbot.server.turns import KeptTurn, RunningTurn
@@ -156,11 +157,11 @@ async def say(session_id: SessionId, said: Annotated[Said, Body()], visit: Visit
     responses={200: _STREAM, 204: {"description": "None is."}},
 )
 async def listen(session_id: SessionId, visit: VisitHere) -> Response:
-    """All of its events, from the first on: for who lost the connection, or came later."""
-    turns = await visit.turns_under_way(session_id)
-    if not turns:
+    """All of its events, from the first on, whichever server runs it: for who lost the connection, or came later."""
+    turn = await visit.listen(session_id)
+    if turn is None:
         return Response(status_code=204)
-    return sse.EventStream(_events(turns[0], session_id, visit.caller, Writing()))
+    return sse.EventStream(_events(turn, session_id, visit.caller, Writing()))
 
 
 @router.delete("/chat", summary="Stop the turns under way")
@@ -189,7 +190,7 @@ async def get_usage(session_id: SessionId, visit: VisitHere) -> BillShown:
 
 
 async def _events(
-    turn: RunningTurn | KeptTurn, session_id: str, caller: Caller, writing: Writing
+    turn: RunningTurn | RemoteTurn | KeptTurn, session_id: str, caller: Caller, writing: Writing
 ) -> AsyncGenerator[bytes, None]:
     async for event in turn.events():
         yield _event(event)
@@ -201,7 +202,7 @@ async def _events(
         yield sse.event(unexpected(error).as_json(), "error")
 
 
-async def _told(turn: RunningTurn | KeptTurn, session_id: str, writing: Writing) -> dict[str, Any]:
+async def _told(turn: RunningTurn | RemoteTurn | KeptTurn, session_id: str, writing: Writing) -> dict[str, Any]:
     ended = await turn.ended()
     writing.note(turn=ended.turn)
     return {"session_id": session_id, "reply": ended.reply, "receipt": ended.receipt}

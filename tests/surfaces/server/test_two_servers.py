@@ -11,8 +11,10 @@ from chatbot.messages import TextDelta
 from chatbot.models.scripted import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.server.callers import OWNER
+from chatbot.server.errors import Refused, TurnStopped
 from chatbot.server.house import House
-from chatbot.server.turns import RunningTurn, TurnStopped
+from chatbot.server.relay import RemoteTurn
+from chatbot.server.turns import RunningTurn
 from chatbot.server.visit import Visit
 from tests.command import project
 
@@ -65,6 +67,45 @@ async def test_a_turn_is_stopped_by_another_server(storage: str) -> None:
         assert not turn.task.done()
 
 
+async def test_a_turn_is_listened_to_from_another_server(storage: str) -> None:
+    said = "word " * 100
+    async with serving(said, "Bye.", delay_s=0.002) as one, serving() as other:
+        session = await one.new_session()
+        assert await other.listen(session.id) is None
+        turn = await one.begin_turn(session.id, "talk to me")
+        await _speaking(turn)
+        listeners = [await other.listen(session.id) for _ in range(2)]
+        for remote in listeners:
+            assert isinstance(remote, RemoteTurn)
+            assert await _text_of(remote) == said
+            assert await remote.ended() == await turn.ended()
+        turn = await one.begin_turn(session.id, "and now?")
+        remote = await other.listen(session.id)
+        assert isinstance(remote, RemoteTurn)
+        assert (
+            await _text_of(remote) == "Bye."
+        )  # which had ended before its server knew of a listener, and nothing of the turn before
+        backend = one.runtime.memory.backend
+    lines = backend.place_of(backend.sessions.ref(session.id)).lines("relay")
+    assert lines.all() == []  # what was written for listeners is gone with them
+
+
+@pytest.mark.nightly
+async def test_a_turn_that_fails_tells_listeners_of_another_server_why(storage: str) -> None:
+    async with serving(WORDS, delay_s=0.005) as one, serving() as other:
+        session = await one.new_session()
+        turn = await one.begin_turn(session.id, "talk to me")
+        await _speaking(turn)
+        remote = await other.listen(session.id)
+        assert isinstance(remote, RemoteTurn)
+        heard = asyncio.create_task(_text_of(remote))
+        assert await other.stop(session.id) == 1
+        assert WORDS.startswith(await heard)
+        with pytest.raises(Refused) as refused:
+            await remote.ended()
+        assert refused.value.problem.code == "turn_stopped"
+
+
 async def test_turns_of_two_servers_take_their_order(storage: str) -> None:
     async with serving(delay_s=0.002) as one, serving(delay_s=0.002) as other:
         session = await one.new_session()
@@ -96,6 +137,10 @@ async def test_each_server_lists_and_finds_what_the_other_was_told(storage: str)
         turn = await other.begin_turn(session.id, "What do I keep?")
         assert "What do I keep?" in (await turn.ended()).reply
         assert len(await (await one.session(session.id)).transcript_read_all()) == 4
+
+
+async def _text_of(turn: RemoteTurn) -> str:
+    return "".join([event.text async for event in turn.events() if isinstance(event, TextDelta)])
 
 
 async def _speaking(turn: RunningTurn) -> None:
