@@ -55,6 +55,7 @@ async def _serve(setup: Setup, args: argparse.Namespace) -> None:
         server = server_for(memory, setup.agent)
         if args.http:
             from chatbot.mcp.http import serve_http
+            from chatbot.server.rates import SharedRates
             from chatbot.server.tokens import Tokens
 
             name = setup.identity.name
@@ -64,6 +65,7 @@ async def _serve(setup: Setup, args: argparse.Namespace) -> None:
                 _doors(setup, args),
                 Tokens.of(setup.server_home),
                 lambda url: warn(f"serving {name} at {url}"),
+                rates=SharedRates.of(setup.server_home),
                 is_watched=telemetry is not None,
             )
             return

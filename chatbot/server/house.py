@@ -15,6 +15,7 @@ from chatbot.messages import ToolCall
 from chatbot.runtime import Options, Runtime, Setup
 from chatbot.server.callers import Caller
 from chatbot.server.chats import Chats
+from chatbot.server.rates import SharedRates
 from chatbot.server.requests import Requests
 from chatbot.server.tokens import Tokens
 from chatbot.server.turns import Turns, cancelled
@@ -48,6 +49,7 @@ class House(AsyncResource):
         self._options = replace(options, settings=self.setup.settings, telemetry=self.telemetry)
         self.tokens = Tokens.of(self.setup.server_home)
         self.requests = Requests.of(self.setup.server_home)
+        self.rates = SharedRates.of(self.setup.server_home)
         self.turns = Turns()
         self.at_work: set[asyncio.Task[None]] = set()
         """Requests that go on though their client may have left."""

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.messages import TextDelta
-from chatbot.models.scripted import ScriptedModel
+from chatbot.messages import Delta, TextDelta
+from chatbot.models.scripted import Reply, ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.server.callers import OWNER
 from chatbot.server.errors import Refused, TurnStopped
@@ -40,7 +40,7 @@ def address_of(folder: Path) -> str:
 
 
 @asynccontextmanager
-async def serving(*replies: str, delay_s: float = 0.0) -> AsyncIterator[Visit]:
+async def serving(*replies: Reply, delay_s: float = 0.0) -> AsyncIterator[Visit]:
     """A server, entered by its owner."""
 
     def opened(options: Options) -> Runtime:
@@ -68,8 +68,14 @@ async def test_a_turn_is_stopped_by_another_server(storage: str) -> None:
 
 
 async def test_a_turn_is_listened_to_from_another_server(storage: str) -> None:
-    said = "word " * 100
-    async with serving(said, "bye " * 2000, delay_s=0.002) as one, serving() as other:
+    heard = asyncio.Event()
+
+    async def slowly() -> AsyncIterator[Delta]:
+        yield TextDelta("first ")
+        await heard.wait()
+        yield TextDelta("last")
+
+    async with serving(slowly, WORDS, delay_s=0.005) as one, serving() as other:
         session = await one.new_session()
         assert await other.listen(session.id) is None
         turn = await one.begin_turn(session.id, "talk to me")
@@ -77,13 +83,17 @@ async def test_a_turn_is_listened_to_from_another_server(storage: str) -> None:
         listeners = [await other.listen(session.id) for _ in range(2)]
         for remote in listeners:
             assert isinstance(remote, RemoteTurn)
-            assert await _text_of(remote) == said
+            texts = (event.text async for event in remote.events() if isinstance(event, TextDelta))
+            assert await anext(texts) == "first "
+            heard.set()
+            assert "".join([each async for each in texts]) == "last"
             assert await remote.ended() == await turn.ended()
         turn = await one.begin_turn(session.id, "and now?")
+        await _speaking(turn)
         remote = await other.listen(session.id)
         assert isinstance(remote, RemoteTurn)
         first = await anext(event async for event in remote.events() if isinstance(event, TextDelta))
-        assert first.text.startswith("bye ")  # and nothing of the turn before
+        assert WORDS.startswith(first.text)  # and nothing of the turn before
         assert await other.stop(session.id) == 1
         backend = one.runtime.memory.backend
     lines = backend.place_of(backend.sessions.ref(session.id)).lines("relay")
