@@ -9,7 +9,7 @@ from typing import Literal
 from chatbot.chat.usage import Bill
 from chatbot.config import BudgetSettings
 from chatbot.errors import BudgetExceeded
-from chatbot.models.base import Price
+from chatbot.models.model import Price
 
 _SHORTEST_REPLY = 16
 

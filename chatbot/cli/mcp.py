@@ -55,8 +55,8 @@ async def _serve(setup: Setup, args: argparse.Namespace) -> None:
         server = server_for(memory, setup.agent)
         if args.http:
             from chatbot.mcp.http import serve_http
+            from chatbot.server.access_tokens import Tokens
             from chatbot.server.rates import SharedRates
-            from chatbot.server.tokens import Tokens
 
             name = setup.identity.name
             await serve_http(

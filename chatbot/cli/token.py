@@ -11,7 +11,7 @@ from chatbot.cli.output import age, say, say_json, say_table, warn
 from chatbot.errors import ConfigError
 from chatbot.identity import load_identity
 from chatbot.runtime import Options, Setup
-from chatbot.server.tokens import Token, Tokens
+from chatbot.server.access_tokens import Token, Tokens
 from chatbot.stores.access import RIGHTS, Right
 
 

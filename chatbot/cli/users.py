@@ -16,7 +16,7 @@ from chatbot.memory import MemorySystem
 from chatbot.memory.namespaces import check_namespace, user_namespace
 from chatbot.memory.users import erase_user, export_user, users_in
 from chatbot.runtime import Options, Setup
-from chatbot.server.requests import Requests
+from chatbot.server.earlier_requests import Requests
 from chatbot.stores.errors import InvalidValue, UnknownObservation
 
 

@@ -39,7 +39,7 @@ class User:
 
 
 @dataclass(frozen=True, slots=True)
-class Erased:
+class UserErasure:
     """Rows, facts and sessions that were deleted permanently."""
 
     memories: int
@@ -94,7 +94,7 @@ async def export_user(memory: MemorySystem) -> dict[str, Any]:
     }
 
 
-async def erase_user(memory: MemorySystem) -> Erased:
+async def erase_user(memory: MemorySystem) -> UserErasure:
     """Delete everything in the namespace permanently, whatever clearance it needs: rows, facts, sessions with files.
 
     An import does not bring back what was deleted.
@@ -110,7 +110,7 @@ async def erase_user(memory: MemorySystem) -> Erased:
             erased.update((await memory.erase_session(record)).erased)
     with suppress(UnsupportedOperation):  # the agent remembers nothing
         erased.update(await _erase_rows(memory.unlimited()))
-    return Erased(len(erased), tuple(record.id for record in records))
+    return UserErasure(len(erased), tuple(record.id for record in records))
 
 
 async def _erase_rows(memory: MemorySystem) -> list[str]:

@@ -25,7 +25,7 @@ from chatbot.memory.record import utc_now
 from chatbot.messages import ReasoningDelta, TextDelta, ToolCall
 from chatbot.server.elsewhere import is_free
 from chatbot.server.errors import Problem, Refused, TurnLost, problem_of, unexpected
-from chatbot.server.turns import Ended, KeptTurn, RunningTurn
+from chatbot.server.turns import KeptTurn, RunningTurn, TurnResult
 from chatbot.stores.backend import Lease, Lines, Mark, Place, Record
 from chatbot.stores.errors import StoreError
 from chatbot.stores.records import format_time
@@ -126,7 +126,7 @@ class RemoteTurn:
             async for event in kept.events() if not self._turn else _nothing():
                 yield event
 
-    async def ended(self) -> Ended:
+    async def ended(self) -> TurnResult:
         """Return the result, once `events` has ended. Raises the turn's error, or `TurnLost` if its server died."""
         match self._end:
             case {"turn": str(turn)}:

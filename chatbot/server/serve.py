@@ -7,13 +7,13 @@ from collections.abc import Callable
 import uvicorn
 
 from chatbot.server.app import create_app
-from chatbot.server.house import House
+from chatbot.server.identities import Identities
 from chatbot.server.listening import address_of, check_doors, listening, uvicorn_config
 
 _FAREWELL_S = 10
 
 
-async def serve(house: House, *, ready: Callable[[str], None] = lambda _: None) -> None:
+async def serve(house: Identities, *, ready: Callable[[str], None] = lambda _: None) -> None:
     """Listen on the configured address, and pass it to `ready` once a turn needs to load nothing more.
 
     Earlier requests wait. Stops cleanly on SIGTERM and Ctrl-C.
@@ -28,6 +28,6 @@ async def serve(house: House, *, ready: Callable[[str], None] = lambda _: None) 
         await server_of(house).serve(sockets=[sock])
 
 
-def server_of(house: House) -> uvicorn.Server:
+def server_of(house: Identities) -> uvicorn.Server:
     """The server, ready to `serve` on a socket; it stops once `should_exit` is set."""
     return uvicorn.Server(uvicorn_config(create_app(house), house.settings, farewell_s=_FAREWELL_S))

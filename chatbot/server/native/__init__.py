@@ -6,9 +6,9 @@ from fastapi import APIRouter
 
 from chatbot.operation import Operation
 from chatbot.server.bind import router_of
-from chatbot.server.native import agents, conversation, files, profile, users
+from chatbot.server.native import agents, conversation, profile, session_files, users
 
 
 def routers(operations: Iterable[Operation]) -> tuple[APIRouter, ...]:
     """Return all of them."""
-    return agents.router, router_of(operations), conversation.router, files.router, profile.router, users.router
+    return agents.router, router_of(operations), conversation.router, session_files.router, profile.router, users.router

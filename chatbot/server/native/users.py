@@ -11,11 +11,11 @@ from fastapi import APIRouter, Query
 from chatbot.memory.namespaces import LONGEST_LABEL
 from chatbot.memory.users import export_user, users_in
 from chatbot.server.dependencies import HouseHere, VisitHere
+from chatbot.server.error_responses import OF_MEMORY
 from chatbot.server.errors import CONFLICT, Problem, Refused
+from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import Page
-from chatbot.server.responses import OF_MEMORY
 from chatbot.server.shapes import Shape
-from chatbot.server.visit import Visit
 
 router = APIRouter(prefix="/v1/users", tags=["users"], responses=OF_MEMORY)
 
@@ -37,7 +37,7 @@ class User(Shape):
     """When a session was used last."""
 
 
-class Erased(Shape):
+class UserErasure(Shape):
     """Data that was deleted permanently."""
 
     memories: int
@@ -76,16 +76,16 @@ async def get_export(visit: VisitHere, user: Named) -> Export:
 
 
 @router.delete("", summary="Delete one user permanently")
-async def delete_user(visit: VisitHere, house: HouseHere, user: Named) -> Erased:
+async def delete_user(visit: VisitHere, house: HouseHere, user: Named) -> UserErasure:
     """Memories, facts, sessions with their files and receipts, and records of requests. Needs the right `erase`."""
     theirs = _of_user(visit, user)
     erased = await theirs.erase_user()
     requests = await asyncio.to_thread(house.requests.forget, theirs.caller.namespace)
-    return Erased(memories=erased.memories, sessions=list(erased.sessions), requests=requests)
+    return UserErasure(memories=erased.memories, sessions=list(erased.sessions), requests=requests)
 
 
-def _of_user(visit: Visit, user: str) -> Visit:
-    """The visit as that user's. Raises `Refused` where users are shared."""
+def _of_user(visit: IdentityAccess, user: str) -> IdentityAccess:
+    """Return the access of that user. Raises `Refused` where users are shared."""
     theirs = visit.for_user(user)
     if theirs.caller.user is None:
         raise Refused(Problem(409, CONFLICT, "users_shared", "here users share one memory: there is none of one user"))

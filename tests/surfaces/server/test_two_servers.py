@@ -12,10 +12,10 @@ from chatbot.models.scripted import Reply, ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.server.callers import OWNER
 from chatbot.server.errors import Refused, TurnStopped
-from chatbot.server.house import House
+from chatbot.server.identities import Identities
+from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.relay import RemoteTurn
 from chatbot.server.turns import RunningTurn
-from chatbot.server.visit import Visit
 from tests.command import project
 
 DAY = "[budget]\nday_tokens = 4000\n"
@@ -40,13 +40,13 @@ def address_of(folder: Path) -> str:
 
 
 @asynccontextmanager
-async def serving(*replies: Reply, delay_s: float = 0.0) -> AsyncIterator[Visit]:
+async def serving(*replies: Reply, delay_s: float = 0.0) -> AsyncIterator[IdentityAccess]:
     """A server, entered by its owner."""
 
     def opened(options: Options) -> Runtime:
         return Runtime(options, model=ScriptedModel(replies, delay_s=delay_s))
 
-    async with House(Options(), open_runtime=opened) as house:
+    async with Identities(Options(), open_runtime=opened) as house:
         yield await house.visit(OWNER)
 
 
