@@ -1029,6 +1029,24 @@ async def rename_session(context: Context, session_id: OneSession, title: _Title
     return session.record
 
 
+@changes(
+    cli="sessions pin",
+    http="PUT /v1/sessions/{session_id}/pin",
+    body="Pinned: Whether a session is pinned.",
+    examples=("pin 0195a1b2", 'pin "tax return" --undo'),
+)
+async def pin_session(
+    context: Context, session_id: OneSession, *, undo: Annotated[bool, About("unpin it")] = False
+) -> SessionRecord:
+    """Pin a session.
+
+    The page lists pinned sessions first.
+    """
+    session = await context.session(session_id)
+    await session.pin(undo=undo)
+    return session.record
+
+
 @adds(
     cli="sessions fork",
     http="POST /v1/sessions/{session_id}/fork",

@@ -52,6 +52,8 @@ CONFIRMATION = 5.0
 USE = 0.005
 """Weight of a use in credibility, far below a confirmation. A greater weight would show a row again only because it
 was shown before."""
+Nearness = Mapping[str, Mapping[str, float]]
+"""Cosines of rows with those that were added after them, by their ids."""
 OTHER = "other"
 """All types that are not named."""
 HALF_LIVES: Mapping[str, float] = {

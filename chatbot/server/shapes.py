@@ -68,6 +68,8 @@ class Session(Shape):
     """The clearance that is needed to open it, and the most that it sees."""
     store_types: list[str]
     """The stores that keep it."""
+    pinned_at: datetime | None
+    """When it was pinned; null for one that is not."""
 
     @classmethod
     async def again(cls, context: Context, made: Made) -> Self:

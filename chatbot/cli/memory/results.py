@@ -39,6 +39,11 @@ _BECAME = {
     "deleted": "deleted {}",
     "skipped": "nothing to change in {}",
 }
+_SESSION_LINES: dict[str, Callable[[SessionRecord], str]] = {
+    "fork_session": lambda record: f"{record.id} goes on from {record.parent}",
+    "rename_session": lambda record: f"{record.id} is now called {record.title!r}",
+    "pin_session": lambda record: f"{'pinned' if record.pinned_at else 'unpinned'} {record.id}",
+}
 _DONE = {"add_task": "added", "start_task": "in progress", "finish_task": "completed", "cancel_task": "cancelled"}
 
 
@@ -158,12 +163,7 @@ def _line(operation: Operation, item: Any) -> str:
         case Triple():
             return printable(f"stated: {item.subject} · {item.predicate} · {item.object} ({item.id})")
         case SessionRecord():
-            is_fork = operation.name == "fork_session"
-            return (
-                f"{item.id} goes on from {item.parent}"
-                if is_fork
-                else printable(f"{item.id} is now called {item.title!r}")
-            )
+            return printable(_SESSION_LINES[operation.name](item))
         case Alias():
             return printable(f"{item.name} is also known as {item.alias} (fact {item.id})")
         case _:

@@ -7,7 +7,6 @@ import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from chatbot.chat import Chat
 from chatbot.cli.output import SESSION_HEAD, say_table, session_rows
 from chatbot.cli.repl.command_line import CommandLineSlash
 from chatbot.cli.repl.remembering import MemorySlash
@@ -26,10 +25,10 @@ _FOUND = 10
 
 
 class Commands(MemorySlash, LookingSlash, TakingSlash, CommandLineSlash):
-    """Commands act on the conversation in `chat`, and may put another in its place."""
+    """Commands act on the conversation in `session`, and may put another in its place."""
 
-    def __init__(self, runtime: Runtime, screen: Screen, chat: Chat, options: Options) -> None:
-        super().__init__(runtime, screen, chat)
+    def __init__(self, runtime: Runtime, screen: Screen, options: Options) -> None:
+        super().__init__(runtime, screen)
         self._options = options
         self._listed: list[str] = []
         self._begun: set[str] = set()
@@ -167,7 +166,7 @@ class Commands(MemorySlash, LookingSlash, TakingSlash, CommandLineSlash):
         """
         if name:
             await self._runtime.use_model(name)
-            self.chat.use(self._runtime.model, self._runtime.tools(self.chat.session))
+            self.chat.use(self._runtime.model, self._runtime.tools(self.session))
             self._runtime.model.warm()
         model = self._runtime.model
         window = "" if name else f" · a window of {await model.context_window():,} tokens"
@@ -199,7 +198,7 @@ class Commands(MemorySlash, LookingSlash, TakingSlash, CommandLineSlash):
 
     async def begin(self, session: SessionHandle | None) -> None:
         """Converse in that session."""
-        self.chat = self._runtime.chat(session)
+        self.session, self._chat = session, None
         if session is None or session.record.title or not session.supports(TranscriptStore):
             return
         if not await session.transcript_count():
@@ -207,7 +206,7 @@ class Commands(MemorySlash, LookingSlash, TakingSlash, CommandLineSlash):
 
     async def discard_empty(self) -> bool:
         """Delete the session if it was begun in this sitting and nothing was said or remembered in it."""
-        session = self.chat.session
+        session = self.session
         if session is None or session.id not in self._begun:
             return False
         return await self._runtime.discard_empty(session)
@@ -223,7 +222,7 @@ class Commands(MemorySlash, LookingSlash, TakingSlash, CommandLineSlash):
         return None
 
     async def _enter(self, session: SessionHandle | None, how: str) -> None:
-        former = self.chat.session
+        former = self.session
         is_left = former is not None and (session is None or former.id != session.id)
         if is_left and not await self.discard_empty():
             await self._runtime.leave(former)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from chatbot.cli.repl.slash import Slash
-from chatbot.cli.usage import show_bill
-from chatbot.cli.why import chosen, explain
 
 
 class LookingSlash(Slash):
@@ -12,10 +10,14 @@ class LookingSlash(Slash):
 
     async def do_usage(self, _: str) -> None:
         """Show the cost of this session."""
+        from chatbot.cli.usage import show_bill
+
         show_bill(await self.chat.bill())
 
     async def do_why(self, turn: str) -> None:
         """Explain what the last turn recalled: /why [turn number]."""
+        from chatbot.cli.why import chosen, explain
+
         await explain(self._session(), chosen(await self._session().receipts(), turn or None))
 
     async def do_context(self, text: str) -> None:
