@@ -23,18 +23,18 @@ from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.query import Version
 
 _NOTHING = {
-    "search_memories": "nothing is remembered about that",
-    "recall_memories": "nothing is remembered about that",
-    "list_memories": "nothing is remembered yet",
-    "list_people": "nobody of that name is mentioned",
+    "search_memories": "no memories match",
+    "recall_memories": "no memories match",
+    "list_memories": "no memories yet",
+    "list_people": "no people match",
     "list_tasks": "No open tasks",
     "list_facts": "No facts yet",
-    "list_sessions": "no such sessions",
-    "search_sessions": "no session speaks of that",
+    "list_sessions": "no sessions match",
+    "search_sessions": "no session matches",
 }
 _BECAME = {
     "added": "added {}",
-    "exact_dup": "the same was remembered before: {}",
+    "exact_dup": "already exists, unchanged: {}",
     "updated": "changed {}",
     "deleted": "deleted {}",
     "skipped": "nothing to change in {}",
@@ -76,7 +76,7 @@ def show_changed(desk: VerbRun, gives: str, values: Sequence[Any], **more: Any) 
         say_json(dict(zip(words, values, strict=False)) | more)
     elif len(words) > 1:
         old, new = values
-        say(f"{new} took the place of {old}")
+        say(f"{new} replaces {old}")
     else:
         for each in [values[0]] if isinstance(values[0], str) else values[0]:
             say(f"{'would be ' if more.get('dry_run') else ''}{gives} {each}")
@@ -117,7 +117,7 @@ def _say_part(operation: Operation, part: ListPage[Any], *, is_first: bool) -> N
     if following:
         say(f"more: --page-after {following}")
     elif not part.rows:
-        say(_NOTHING.get(operation.name, "nothing found") if is_first else "that is all")
+        say(_NOTHING.get(operation.name, "nothing found") if is_first else "no more results")
 
 
 def _say_list(operation: Operation, rows: list[Any], given: Mapping[str, Any]) -> None:

@@ -154,7 +154,7 @@ def _set(document: Any, place: tuple[str, ...], value: Any) -> None:
     for key in place[:-1]:
         document = document.setdefault(key, tomlkit.table())
         if not isinstance(document, Mapping):
-            raise InvalidValue(f"not saved: {key!r} is no table in the file")
+            raise InvalidValue(f"not saved: {key!r} is not a table in the file")
     document[place[-1]] = value
 
 

@@ -347,7 +347,7 @@
     anchor = null;
   });
 
-  // A page was exchanged for another: whoever reads with the keys or by ear is put at its beginning.
+  // A page was exchanged for another: focus moves to its beginning, for keyboards and screen readers.
   document.addEventListener("htmx:afterSettle", (event) => {
     if (event.target !== document.body) return;
     if (!arrive()) window.scrollTo(0, 0);
