@@ -10,7 +10,7 @@ from playwright.sync_api import FilePayload, Page, expect
 
 from chatbot.models.model import Price
 from tests.servers.http_server import Serve, Served
-from tests.surfaces.page.actions import answers, done, go, open_memory, open_menu, remember, say, slow
+from tests.surfaces.page.actions import answers, go, open_memory, open_menu, remember, say, slow
 
 Tab = Callable[..., Page]
 
@@ -65,7 +65,7 @@ def test_a_picture_is_chosen_or_pasted_and_shown_under_its_message(page: Page, s
     expect(page.locator("#attached li")).to_have_text(["chosen.png✕", "pasted.png✕"])
     page.get_by_label("Message", exact=True).fill("Look at these")
     page.get_by_role("button", name="Send", exact=True).click()
-    done(page)
+    expect(answers(page)).to_have_count(1)
     for name in ("chosen.png", "pasted.png"):
         picture = page.get_by_role("img", name=name)
         picture.scroll_into_view_if_needed()
