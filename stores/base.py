@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 from chatbot.stores.access import View
 from chatbot.stores.candidates import Candidates, Question, gathered
+from chatbot.stores.changes import Changes, Position, Reached
 from chatbot.stores.errors import BrokenStore, InvalidSettings, StoreError, StoreFailed, UnsupportedOperation
 from chatbot.stores.events import Event, Outcome
 from chatbot.stores.flaws import Flaw
@@ -298,6 +299,15 @@ class ObservationStore(Store):
 
         Empty where there is no such observation. Cycles, as a broken import may hold, are walked once.
         """
+
+    async def changes(self, view: View, after: Position | Reached | None, *, limit: int = 100) -> Changes:  # noqa: ARG002
+        """The changes of rows that the caller may know, in the order in which they were made, behind `after`.
+
+        None begins with what comes next. Uses, which are no new version, are not told. After a purge or a compaction,
+        or behind a position of a row that is gone, some that were told before may come again; none is left out.
+        At most 1,000 at once.
+        """
+        raise UnsupportedOperation(f"{type(self).__name__} tells no changes")
 
     @abstractmethod
     async def facets(self, view: View, name: Labelled, *, limit: int = 100) -> list[Facet]:

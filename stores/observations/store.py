@@ -16,6 +16,7 @@ from chatbot.stores.access import View
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.cache import Cache
 from chatbot.stores.candidates import Candidates, Question
+from chatbot.stores.changes import Changes, Position, Reached
 from chatbot.stores.events import Event, Outcome
 from chatbot.stores.flaws import Flaw
 from chatbot.stores.group_commit import GroupCommit
@@ -159,6 +160,10 @@ class LoggedObservations(ObservationStore):
     async def history(self, view: View, observation_id: str) -> list[Version]:
         """Replay the versions of a row from the log, in a thread."""
         return await asyncio.to_thread(self._keeper.history, view, observation_id)
+
+    async def changes(self, view: View, after: Position | Reached | None, *, limit: int = 100) -> Changes:
+        """Find the changes in the log, in a thread."""
+        return await asyncio.to_thread(self._keeper.changes, view, after, limit=limit)
 
     async def facets(self, view: View, name: Labelled, *, limit: int = 100) -> list[Facet]:
         """Count the rows by a label, in a thread."""
