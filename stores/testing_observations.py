@@ -367,7 +367,9 @@ class ObservationStoreContract:
                 found = await read_everything(store, view, hidden)
                 shown = {name for name, ids in found.items() if hidden.id in ids}
                 is_current = status == "active"
-                wanted = set(found) if is_current else {"history", "resolve", f"find {status}"}
+                wanted = (
+                    set(found) if is_current else found.keys() & {"history", "resolve", "changes", f"find {status}"}
+                )
                 if is_current:
                     wanted -= {f"find {other}" for other in STATUSES if other != "active"}
                 if sensitivity == "unknown":
@@ -648,7 +650,7 @@ class ObservationStoreContract:
         tells: list[bool] = []
 
         async def run(store: ObservationStore) -> None:
-            tells.append(type(store).changes is not ObservationStore.changes)
+            tells.append(tells_changes(store))
             if tells[0]:
                 await check(store)
             else:
@@ -978,6 +980,11 @@ async def changes_after(store: ObservationStore, view: View, after: Position | R
     return await store.changes(view, after, limit=1_000)
 
 
+def tells_changes(store: ObservationStore) -> bool:
+    """Whether the store tells changes, which a store need not do."""
+    return type(store).changes is not ObservationStore.changes
+
+
 def keeps_vectors(store: ObservationStore) -> bool:
     """Return whether the store implements the part of the contract that is about vectors."""
     return getattr(type(store), "put_vectors", None) is not ObservationStore.put_vectors
@@ -995,6 +1002,8 @@ async def read_everything(store: ObservationStore, view: View, row: Observation)
         found[f"find {status}"] = {each.id for each in page.rows}
     found["history"] = {version.observation.id for version in await store.history(view, row.id)}
     found["resolve"] = set(await store.resolve(view, row.id))
+    if tells_changes(store):
+        found["changes"] = {change.row.id for change in (await changes_after(store, view, Position(0))).items}
     for name in ("people", "tags"):
         values = {facet.value for facet in await store.facets(view, name)}
         found[f"facets {name}"] = {row.id} if values & set(getattr(row, name)) else set()
@@ -1260,6 +1269,8 @@ class ObservationMachine(RuleBasedStateMachine):
         self._both(lambda store: store.history(self._view(view), number))
         self._both(lambda store: store.neighbours(self._view(view), [number, _IDS[5]], reach=2))
         self._both(lambda store: store.resolve(self._view(view), prefix, limit=20))
+        if tells_changes(self._stores[0]):
+            self._both(lambda store: _told(store, self._view(view)))
 
     @invariant()
     def all_hold_the_same(self) -> None:
@@ -1315,6 +1326,12 @@ class ObservationMachine(RuleBasedStateMachine):
 
 async def _outcomes(store: ObservationStore, view: View, event: Event) -> list[tuple[str, str, str]]:
     return [(each.kind, each.id, each.reason) for each in await store.commit(view, [event])]
+
+
+async def _told(store: ObservationStore, view: View) -> list[tuple[str, str]]:
+    """What happened to rows, but for repetitions, which a rewritten log tells once."""
+    changes = await changes_after(store, view, Position(0))
+    return [(each.kind, each.row.id) for each in changes.items if each.kind != "mention"]
 
 
 async def _counts(store: ObservationStore, view: View) -> tuple[dict[str, int], ...]:
