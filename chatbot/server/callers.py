@@ -44,6 +44,8 @@ class Caller:
     """Whether their calls as a client of OpenAI are remembered where they name no session."""
     user: str | None = None
     """The user that the request names, where users are apart."""
+    token: str = ""
+    """Id of their token; empty for the owner, who needs none."""
 
     @property
     def is_owner(self) -> bool:

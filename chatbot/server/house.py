@@ -15,6 +15,7 @@ from chatbot.messages import ToolCall
 from chatbot.runtime import Options, Runtime, Setup
 from chatbot.server.callers import Caller
 from chatbot.server.chats import Chats
+from chatbot.server.followers import Followers
 from chatbot.server.requests import Requests
 from chatbot.server.tokens import Tokens
 from chatbot.server.turns import Turns, cancelled
@@ -49,6 +50,7 @@ class House(AsyncResource):
         self.tokens = Tokens.of(self.setup.server_home)
         self.requests = Requests.of(self.setup.server_home)
         self.turns = Turns()
+        self.followers = Followers()
         self.at_work: set[asyncio.Task[None]] = set()
         """Requests that go on though their client may have left."""
         self._runtimes: dict[str, Runtime] = {}
@@ -59,6 +61,11 @@ class House(AsyncResource):
     def identities(self, caller: Caller) -> list[str]:
         """The names that the caller may know, the one first that answers when none is asked for."""
         return [name for name in self._served() if caller.may_enter(name)]
+
+    def admits(self, caller: Caller) -> bool:
+        """Return whether the caller of a request that is still open would be let in now."""
+        tokens = self.tokens.all()
+        return any(token.id == caller.token for token in tokens) if caller.token else not tokens
 
     def may_read_metrics(self, caller: Caller) -> bool:
         """Return True for a caller who may see everything of every identity, or has a metrics token."""
@@ -127,6 +134,7 @@ class House(AsyncResource):
 
     async def aclose(self) -> None:
         """Stop the turns under way, then close every identity. May be called twice."""
+        self.followers.end()
         await cancelled({*self.at_work, *filter(None, [self._tidying])})
         await self.turns.aclose()
         self._chats.clear()

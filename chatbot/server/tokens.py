@@ -81,6 +81,7 @@ class Token:
             namespace=self.namespace,
             users=self.users,
             memory=self.memory,
+            token=self.id,
         )
 
 

@@ -1,4 +1,4 @@
-"""Our own routes: operations on memory and sessions, the profile, conversations, files and users."""
+"""Our own routes: operations on memory and sessions, the profile, conversations, files, users and events."""
 
 from collections.abc import Iterable
 
@@ -6,9 +6,10 @@ from fastapi import APIRouter
 
 from chatbot.operation import Operation
 from chatbot.server.bind import router_of
-from chatbot.server.native import agents, conversation, files, profile, users
+from chatbot.server.native import agents, conversation, events, files, profile, users
 
 
 def routers(operations: Iterable[Operation]) -> tuple[APIRouter, ...]:
     """Return all of them."""
-    return agents.router, router_of(operations), conversation.router, files.router, profile.router, users.router
+    own = (conversation.router, files.router, profile.router, users.router, events.router)
+    return agents.router, router_of(operations), *own
