@@ -13,6 +13,7 @@ from chatbot.errors import ChatbotError, ConfigError, IdentityError, ToolError
 from chatbot.identity import FILE_NAME, list_identities
 from chatbot.messages import ToolCall
 from chatbot.runtime import Options, Runtime, Setup
+from chatbot.server.accounts import Accounts
 from chatbot.server.callers import Caller
 from chatbot.server.chats import Chats
 from chatbot.server.followers import Followers
@@ -48,6 +49,7 @@ class House(AsyncResource):
         self.telemetry = options.telemetry or self._own_telemetry
         self._options = replace(options, settings=self.setup.settings, telemetry=self.telemetry)
         self.tokens = Tokens.of(self.setup.server_home)
+        self.accounts = Accounts.of(self.setup.server_home)
         self.requests = Requests.of(self.setup.server_home)
         self.turns = Turns()
         self.followers = Followers()
@@ -85,14 +87,14 @@ class House(AsyncResource):
         name = self.setup.identity.name if identity is None else identity
         # An open identity needs no listing of all, which takes longer the more there are.
         if name in self._runtimes and caller.may_enter(name) and self._is_there(name):
-            return Visit(caller, self._runtimes[name], self._chats, self.turns)
+            return Visit(caller, self._runtimes[name], self._chats, self.turns, self.accounts)
         known = self.identities(caller)
         if identity is None and not known:
             raise IdentityError("there is no identity that you may talk to")
         name = known[0] if identity is None else identity
         if name not in known:
             raise IdentityError(f"there is no identity {name!r:.80}{did_you_mean(name, known)}")
-        return Visit(caller, await self.runtime(name), self._chats, self.turns)
+        return Visit(caller, await self.runtime(name), self._chats, self.turns, self.accounts)
 
     async def runtime(self, identity: str) -> Runtime:
         """Open an identity without an access check; `visit` makes that."""

@@ -47,7 +47,7 @@ class Happened(Shape):
     change: str | None = None
     """What was done to the memory, as its history says, such as `update` or `supersede`."""
     ids: list[str] = Field(default_factory=list)
-    """Otherwise the ids of the memories or the session; of a user the SHA-256 of the namespace, for the name is gone."""
+    """Otherwise the ids of the memories or the session; of a user the SHA-256 of the namespace, not the name."""
 
     @classmethod
     def of(cls, item: Followed) -> Self:
