@@ -11,5 +11,5 @@ from chatbot.server.native import agents, conversation, events, files, profile, 
 
 def routers(operations: Iterable[Operation]) -> tuple[APIRouter, ...]:
     """Return all of them."""
-    own = (conversation.router, files.router, profile.router, users.router, events.router)
+    own = (conversation.router, files.router, profile.router, users.router, users.usage_router, events.router)
     return agents.router, router_of(operations), *own
