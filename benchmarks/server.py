@@ -60,7 +60,7 @@ def _compare(clients: int, words: int, delay: float) -> None:
 async def _serve(words: int, delay: float) -> None:
     from chatbot.models import ScriptedModel
     from chatbot.runtime import Options, Runtime
-    from chatbot.server.house import House
+    from chatbot.server.identities import Identities
     from chatbot.server.serve import serve
 
     script = " ".join(["word"] * words)
@@ -68,7 +68,7 @@ async def _serve(words: int, delay: float) -> None:
     def opened(options: Options) -> Runtime:
         return Runtime(options, model=ScriptedModel([script], delay_s=delay))
 
-    async with House(Options(port=0), open_runtime=opened) as house:
+    async with Identities(Options(port=0), open_runtime=opened) as house:
         await serve(house, ready=lambda url: print(url, flush=True))
 
 

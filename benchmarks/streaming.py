@@ -161,7 +161,7 @@ async def _alone(url: str, streams: int) -> None:
 
 async def _serve(url: str) -> None:
     from chatbot.runtime import Options
-    from chatbot.server.house import House
+    from chatbot.server.identities import Identities
     from chatbot.server.serve import serve
 
     with tempfile.TemporaryDirectory() as folder:
@@ -173,7 +173,7 @@ async def _serve(url: str) -> None:
             encoding="utf-8",
         )
         os.environ["XDG_CACHE_HOME"] = folder
-        async with House(Options(config=config, port=0)) as house:
+        async with Identities(Options(config=config, port=0)) as house:
             await serve(house, ready=lambda address: print(address, flush=True))
 
 

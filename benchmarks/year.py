@@ -48,7 +48,7 @@ from living import Line, Voice, begin, leave, runtime_in
 from locomo import conversations, exchanges
 
 from chatbot.memory import SessionHandle
-from chatbot.memory.maintenance.report import KINDS, Report
+from chatbot.memory.maintenance.report import KINDS, MaintenanceReport
 from chatbot.runtime import Runtime
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.observation import STATUSES, Observation
@@ -298,9 +298,9 @@ class Year:
         self.seen.add((await session.remember(**draft)).id)
 
     def _timed(self, maintain: Any) -> Any:
-        async def timed(*args: Any, **options: Any) -> Report:
+        async def timed(*args: Any, **options: Any) -> MaintenanceReport:
             with self.upkeep.spending():
-                report: Report = await maintain(*args, **options)
+                report: MaintenanceReport = await maintain(*args, **options)
             self.runs += not report.skipped
             self.counts.update(report.counts())
             return report

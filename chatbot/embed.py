@@ -24,7 +24,7 @@ from typing import Any, Self, TypeVar
 
 from chatbot.chat.dialogue import ASSISTANT, USER, tool_call_line, tool_result_line
 from chatbot.chat.foreign import ChatMessage, asked_in, spoken
-from chatbot.chat.turn_memory import Recalled, TurnMemory
+from chatbot.chat.turn_memory import PromptMemory, TurnMemory
 from chatbot.config import FILE_NAME, AgentSettings, Settings, Table
 from chatbot.hooks.capture import keep_run, mark_milestones
 from chatbot.hooks.plugins import plan_hook
@@ -70,7 +70,7 @@ class MemoryContext:
     """The block: data between marks with a nonce, which no stored text can leave."""
     receipt: Mapping[str, Any] = field(default_factory=dict)
     """Considered memories with scores, and which were injected or left out, and why."""
-    recalled: Recalled = field(default_factory=Recalled, repr=False)
+    recalled: PromptMemory = field(default_factory=PromptMemory, repr=False)
 
     @property
     def memories(self) -> tuple[Observation, ...]:
@@ -142,7 +142,7 @@ class AgentMemory(Memory, AsyncResource):
         settings = self._settings(recall_rows=rows, recall_tokens=tokens)
         turn = TurnMemory(session or self, settings, self._own.clock, session)
         since = await _shown_since(session, 1 if isinstance(messages, str) else len(messages))
-        recalled = await turn.recall(said, since=since, most_tokens=tokens) if said else Recalled()
+        recalled = await turn.recall(said, since=since, most_tokens=tokens) if said else PromptMemory()
         return MemoryContext(recalled.text, recalled.record, recalled)
 
     async def record(
@@ -163,7 +163,7 @@ class AgentMemory(Memory, AsyncResource):
         at = at or self._own.clock()
         memory = session or self
         turn = TurnMemory(memory, self._settings(), self._own.clock, session)
-        recalled = context.recalled if context else Recalled()
+        recalled = context.recalled if context else PromptMemory()
         results = [_result(each, number) for number, each in enumerate(tools)]
         if session is not None and session.supports(TranscriptStore):
             await session.transcript_extend(_entries(at, user, assistant, results))
@@ -192,7 +192,7 @@ class AgentMemory(Memory, AsyncResource):
                 continue
             if each.number in known:
                 await turn.take_back(each.at)
-            kept.append(await turn.keep(each.at, each.text, each.reply, Recalled(), memorability=gate))
+            kept.append(await turn.keep(each.at, each.text, each.reply, PromptMemory(), memorability=gate))
         return [each for each in kept if each is not None]
 
     def tools(self, *, session: SessionHandle | None = None) -> list[MemoryTool]:

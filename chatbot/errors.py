@@ -13,7 +13,7 @@ ChatbotError
 ├── ModelError
 │   ├── UnknownModel        no such model, or no provider for the name      (LookupError)
 │   ├── MissingModel        a local model whose weights or engine are absent (FileNotFoundError)
-│   ├── AccessDenied        the provider refused the key                    (PermissionError)
+│   ├── KeyRefused          the provider refused the key                    (PermissionError)
 │   ├── RateLimited         the provider asks to slow down                  (RuntimeError)
 │   ├── ContextTooLong      the prompt does not fit the model's window      (ValueError)
 │   ├── RequestRefused      the provider refused this request               (ValueError)
@@ -94,7 +94,7 @@ class MissingModel(ModelError, FileNotFoundError):
     """A local model whose weights or engine are not installed."""
 
 
-class AccessDenied(ModelError, PermissionError):
+class KeyRefused(ModelError, PermissionError):
     """The provider refused the key, or it is missing."""
 
 

@@ -68,7 +68,7 @@ class NoSuchPage(LookupError):
 
 
 @dataclass(frozen=True, slots=True)
-class Part(Generic[ItemT]):
+class ListPage(Generic[ItemT]):
     """A part of a list: one page of it."""
 
     rows: Sequence[ItemT]
@@ -81,7 +81,7 @@ class Part(Generic[ItemT]):
 
 def part_of(
     items: Sequence[ItemT], key: Callable[[ItemT], str], *, cursor: str | None, limit: int, total: int | None = None
-) -> Part[ItemT]:
+) -> ListPage[ItemT]:
     """The page of a list that begins behind the item with that key, or behind so many; a limit of 0 takes all.
 
     Raises `NoSuchPage` for a key that is not there.
@@ -94,7 +94,7 @@ def part_of(
         begin = keys.index(cursor) + 1 if keys else int(cursor)
     end = begin + limit if check_limit(limit) else len(items)
     more = end < len(items)
-    return Part(items[begin:end], key(items[end - 1]) if more else None, end if more else None, total)
+    return ListPage(items[begin:end], key(items[end - 1]) if more else None, end if more else None, total)
 
 
 REQUIRED: Any = inspect.Parameter.empty
@@ -229,7 +229,7 @@ class Operation:
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Awaitable[Any]])
 
 
-class Table:
+class OperationTable:
     """Operations by their names. Its methods are decorators, one for each effect."""
 
     def __init__(self) -> None:

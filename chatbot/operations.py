@@ -25,17 +25,17 @@ from chatbot.operation import (
     Kind,
     Limit,
     Line,
+    ListPage,
     Metadata,
     Name,
     NameCursor,
     NoSuchPage,
-    Part,
+    OperationTable,
     Past,
     Query,
     RankCursor,
     SessionId,
     Share,
-    Table,
     Text,
     TimeCursor,
     Title,
@@ -57,12 +57,12 @@ if TYPE_CHECKING:
     from chatbot.memory.people import Person
     from chatbot.memory.profile_lines import Line as ProfileLine
     from chatbot.memory.reading import Hit
-    from chatbot.memory.recall import Recalled
+    from chatbot.memory.recall import RankedMemory
     from chatbot.memory.session_search import SessionHit
     from chatbot.memory.tasks import Task
-    from chatbot.memory.writing import Remembered
+    from chatbot.memory.writing import AddResult
 
-OPERATIONS = Table()
+OPERATIONS = OperationTable()
 reads, adds, changes, destroys = OPERATIONS.reads, OPERATIONS.adds, OPERATIONS.changes, OPERATIONS.destroys
 _FEW = 10
 """How many hits a limit of 0 means."""
@@ -119,7 +119,7 @@ class Context:
             raise SessionNotFound(f"there is no session {shown}") from None
 
 
-class Wanted(TypedDict, total=False):
+class MemoryFilter(TypedDict, total=False):
     """Which memories: those that fit every field. Of several values in one field, any will do."""
 
     types: Annotated[Sequence[Type], About("of these types", cli="type", http="type")]
@@ -238,8 +238,8 @@ async def search_memories(
     as_of: AsOf = None,
     known_at: KnownAt = None,
     ask: Ask = (),
-    **wanted: Unpack[Wanted],
-) -> Part[Hit]:
+    **wanted: Unpack[MemoryFilter],
+) -> ListPage[Hit]:
     """Search memories, best first."""
     limit, offset = check_limit(limit) or _FEW, int(cursor or 0)
     hits = await context.memories.search(
@@ -256,7 +256,7 @@ async def search_memories(
     if count_use:
         await context.memories.note_use([hit.observation.id for hit in hits[:limit]])
     more = len(hits) > limit
-    return Part(hits[:limit], str(offset + limit) if more else None, offset + limit if more else None)
+    return ListPage(hits[:limit], str(offset + limit) if more else None, offset + limit if more else None)
 
 
 @reads(
@@ -275,8 +275,8 @@ async def recall_memories(
     as_of: AsOf = None,
     known_at: KnownAt = None,
     ask: Ask = (),
-    **wanted: Unpack[Wanted],
-) -> list[Recalled]:
+    **wanted: Unpack[MemoryFilter],
+) -> list[RankedMemory]:
     """Show what a message would recall.
 
     Best first; a statement stands before what it has changed, which names the time of the change.
@@ -305,8 +305,8 @@ async def list_memories(
     limit: Annotated[Limit, About("how many (0: all)", least=1, most=50)] = 20,
     cursor: Annotated[IdCursor | None, About("the id after which the next page begins")] = None,
     ask: Ask = (),
-    **wanted: Unpack[Wanted],
-) -> Part[Observation]:
+    **wanted: Unpack[MemoryFilter],
+) -> ListPage[Observation]:
     """List memories, newest first."""
     rows: list[Observation] = []
     while True:
@@ -321,7 +321,7 @@ async def list_memories(
         rows += page.rows
         cursor = page.after
         if cursor is None or len(rows) >= (limit or EVERY):
-            return Part(rows, cursor)
+            return ListPage(rows, cursor)
 
 
 @reads(
@@ -412,7 +412,7 @@ async def remember(
     *,
     supersedes: Annotated[Id | None, About("id of the memory that it replaces", tool=None)] = None,
     **fields: Unpack[Draft],
-) -> Remembered:
+) -> AddResult:
     """Remember something.
 
     On the disk when this returns. What was remembered before is not kept twice: `exact_dup`.
@@ -427,7 +427,7 @@ async def put_memory(
     key: Annotated[Name, About("key of your own")],
     title: Annotated[Line, About("the point, in one sentence", usual={"http": ""})],
     **fields: Unpack[Draft],
-) -> Remembered:
+) -> AddResult:
     """Remember something under a key of your own.
 
     It takes the place of what was kept under that key before, which stays in the history. The same again changes
@@ -442,7 +442,7 @@ async def put_memory(
     body="Change: Fields to set to other values; those that are not given stay.",
     examples=("edit 0195a1b2-c3d4 --tag house --tag may", "edit 0195a1b2-c3d4 --expires never --meta colour=null"),
 )
-async def change_memory(context: Context, memory_id: One, **fields: Unpack[Change]) -> Remembered:
+async def change_memory(context: Context, memory_id: One, **fields: Unpack[Change]) -> AddResult:
     """Change fields of a memory.
 
     Its history keeps what it said before. What has *changed* is better superseded. On the command line, without any
@@ -539,7 +539,7 @@ async def purge_memories(
     person: Annotated[Name | None, About("delete what is remembered about a person, by any name")] = None,
     source: Annotated[Name | None, About("delete what came from a source, e.g. import:chatgpt")] = None,
     dry_run: Annotated[bool, About("show what would be deleted, and delete nothing")] = False,
-) -> Purged:
+) -> PurgeResult:
     """Delete memories permanently, with everything derived.
 
     All of a session, about a person, or from a source, as far as you may see it. An import does not bring them back.
@@ -554,13 +554,13 @@ async def purge_memories(
         ids = [row.id for row in await memories.every(ask=SENSITIVITIES, statuses=["expired"])]
     going = await memories.purging(*ids, **target) if ids or target else None
     if dry_run or going is None:
-        return Purged(going.ids if going else [], going, dry_run)
+        return PurgeResult(going.ids if going else [], going, dry_run)
     gone = await (memories.purge_expired() if expired else memories.purge(*ids, **target))
-    return Purged(gone, going, dry_run)
+    return PurgeResult(gone, going, dry_run)
 
 
 @dataclass(frozen=True, slots=True)
-class Purged:
+class PurgeResult:
     """What is gone, or would be: ids of memories and facts."""
 
     ids: Sequence[str]
@@ -593,7 +593,7 @@ async def list_people(
     limit: Annotated[Limit, About("how many (0: all)", usual={"http": 50, "tool": 20}, least=1, tool=None)] = 0,
     cursor: Annotated[NameCursor | None, About("where the next page begins", tool=None)] = None,
     ask: Ask = (),
-) -> Part[Person]:
+) -> ListPage[Person]:
     """List people.
 
     Whoever is mentioned most comes first, with what is stated about each.
@@ -649,7 +649,7 @@ async def list_tasks(
     limit: Annotated[Limit, About("how many (0: all)", usual={"http": 50}, least=1, tool=None)] = 0,
     cursor: Annotated[KeyCursor | None, About("where the next page begins", tool=None)] = None,
     ask: Ask = (),
-) -> Part[Task]:
+) -> ListPage[Task]:
     """List tasks.
 
     By priority, then by when they are due.
@@ -731,7 +731,7 @@ async def list_facts(
     as_of: AsOf = None,
     known_at: KnownAt = None,
     ask: Ask = (),
-) -> Part[Triple]:
+) -> ListPage[Triple]:
     """List facts (subject, predicate, object).
 
     Newest first.
@@ -818,7 +818,7 @@ async def propose_profile(
     context: Context,
     slot: Annotated[Name, About("the slot, such as home")],
     value: Annotated[Name, About("its value")],
-) -> Remembered:
+) -> AddResult:
     """Propose a value for a slot of the profile.
 
     It holds once the person accepts it.
@@ -843,7 +843,7 @@ async def list_proposals(
 
 
 @changes(http="POST /v1/profile/proposals/{memory_id}/accept", right="chat")
-async def accept_proposal(context: Context, proposal_id: Proposal) -> Remembered:
+async def accept_proposal(context: Context, proposal_id: Proposal) -> AddResult:
     """Accept a proposed value of the profile.
 
     Only a person may, who has the right to chat.
@@ -872,7 +872,7 @@ async def list_sessions(
     limit: Annotated[Limit, About("how many", least=1)] = 20,
     cursor: Annotated[TimeCursor | None, About("where the next page begins")] = None,
     **wanted: Unpack[WantedSessions],
-) -> Part[SessionRecord]:
+) -> ListPage[SessionRecord]:
     """List sessions, last used first.
 
     Those that your clearance opens.
@@ -886,7 +886,7 @@ async def list_sessions(
         page = replace(chosen, before=min(last, chosen.before or last))
         records = await context.sessions.choose_sessions(page, clearance=context.clearance)
     end = limit or len(records)
-    return Part(records[:end], cursor_of(records[end - 1]) if len(records) > end else None)
+    return ListPage(records[:end], cursor_of(records[end - 1]) if len(records) > end else None)
 
 
 @reads(
@@ -904,7 +904,7 @@ async def search_sessions(
     limit: Annotated[Limit, About("how many", usual={"tool": 5}, least=1, most=20)] = 10,
     cursor: Annotated[RankCursor | None, About("where the next page begins", tool=None)] = None,
     **wanted: Unpack[WantedSessions],
-) -> Part[SessionHit]:
+) -> ListPage[SessionHit]:
     """Search what was said in sessions.
 
     Which sessions speak of something, best first, each with the line that says so.
@@ -921,7 +921,7 @@ async def search_sessions(
         progress=context.progress,
     )
     more = len(found) > end
-    return Part(found[begin:end], str(end) if more else None, end if more else None)
+    return ListPage(found[begin:end], str(end) if more else None, end if more else None)
 
 
 @reads(
@@ -965,7 +965,7 @@ async def compare_sessions(
     context: Context,
     session_id: OneSession,
     other: Annotated[SessionId, About("id of the session to compare it with")],
-) -> Compared:
+) -> SessionComparison:
     """Compare two sessions.
 
     How many entries both have in common at the beginning, and what follows in each.
@@ -973,11 +973,13 @@ async def compare_sessions(
     left, right = [(await _with_transcript(context, each)).record for each in (session_id, other)]
     compared = await context.sessions.compare_sessions(left.id, right.id)
     first = compared.common + 1
-    return Compared(compared.common, Entries(left, compared.left, first), Entries(right, compared.right, first))
+    return SessionComparison(
+        compared.common, Entries(left, compared.left, first), Entries(right, compared.right, first)
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class SessionComparison:
     """How many entries two sessions have in common at the beginning, and what follows in each."""
 
     common: int

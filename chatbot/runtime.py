@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from chatbot.embedding import Embedded, Embedder
     from chatbot.memory.maintenance.policy import Policy
     from chatbot.memory.memorability import Memorability
-    from chatbot.memory.scoring import Profile
+    from chatbot.memory.scoring import ScoringProfile
     from chatbot.messages import Usage
-    from chatbot.models.base import Model
+    from chatbot.models.model import Model
     from chatbot.telemetry.telemetry import Telemetry
     from chatbot.tools import Confirm, Tool, Toolbox
 
@@ -278,7 +278,7 @@ class Setup:
             clock=clock,
         )
 
-    def _profiles(self) -> dict[str, Profile]:
+    def _profiles(self) -> dict[str, ScoringProfile]:
         """Return the profiles of ranking, as the configuration changes them. Raises `ConfigError`."""
         from chatbot.memory.scoring import PROFILES, tuned
 
@@ -532,7 +532,7 @@ class Runtime(AsyncResource):
         from chatbot.chat import Bill
         from chatbot.chat.budget import limits_of
         from chatbot.chat.usage import Call
-        from chatbot.models.tokens import estimate_text
+        from chatbot.models.token_counts import estimate_text
 
         if not self.config.embedding.model or self.config.embedding.model.startswith("local/"):
             return await self.memory.embed(texts)
@@ -626,7 +626,7 @@ class Runtime(AsyncResource):
         folder, settings = self.config.files.folder, self.setup.settings
         if not (folder and self._is_terminal and self.setup.agent_settings.tools):
             return []
-        from chatbot.tools.files import file_tools
+        from chatbot.tools.file_tools import file_tools
 
         ours = (self.setup.identities, *([settings.path] if settings.path else []))
         return file_tools(settings.folder / Path(folder).expanduser(), ours=ours)

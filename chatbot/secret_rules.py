@@ -157,7 +157,7 @@ _OURS: tuple[Mapping[str, Any], ...] = (
 )
 
 
-class Rule:
+class SecretRule:
     """One rule in gitleaks' format, parsed on first use."""
 
     def __init__(self, id_: str, keywords: Iterable[str], read: Callable[[], Mapping[str, Any]]) -> None:
@@ -207,7 +207,7 @@ class Rule:
         )
 
 
-def candidates(lowered: str) -> Sequence[Rule]:
+def candidates(lowered: str) -> Sequence[SecretRule]:
     """The rules that may find something in a text, given in lower case.
 
     Most need a word of sixteen characters, which few sentences hold: those are spared the search for their keywords.
@@ -218,10 +218,10 @@ def candidates(lowered: str) -> Sequence[Rule]:
 
 
 @cache
-def rules() -> tuple[Rule, ...]:
+def rules() -> tuple[SecretRule, ...]:
     """All rules, in the order in which they are tried."""
     _, *theirs = _gitleaks().read_text("utf-8").split("\n[[rules]]\n")
-    ours = [Rule(rule["id"], rule["keywords"], partial(dict, rule)) for rule in _OURS]
+    ours = [SecretRule(rule["id"], rule["keywords"], partial(dict, rule)) for rule in _OURS]
     return (*filter(None, map(_rule_of, theirs)), *ours)
 
 
@@ -233,12 +233,12 @@ def _gitleaks() -> Path:
     return Path(package.origin).with_name("gitleaks.toml")
 
 
-def _rule_of(text: str) -> Rule | None:
+def _rule_of(text: str) -> SecretRule | None:
     """A rule of gitleaks, from its part of the file; None for one that looks at names of files alone."""
     name, keywords = _NAME.search(text), _KEYWORDS.search(text)
     if name is None or keywords is None or "\nregex = " not in text:
         return None
-    return Rule(
+    return SecretRule(
         name[1],
         _QUOTED.findall(keywords[1]),
         lambda: tomllib.loads(text.replace("[[rules.allowlists]]", "[[allowlists]]")),
@@ -246,8 +246,8 @@ def _rule_of(text: str) -> Rule | None:
 
 
 @cache
-def _by_keyword(is_long: bool) -> tuple[tuple[str, tuple[tuple[int, Rule], ...]], ...]:  # noqa: FBT001 -- the key of a cache
-    found: dict[str, list[tuple[int, Rule]]] = {}
+def _by_keyword(is_long: bool) -> tuple[tuple[str, tuple[tuple[int, SecretRule], ...]], ...]:  # noqa: FBT001 -- the key of a cache
+    found: dict[str, list[tuple[int, SecretRule]]] = {}
     for place, rule in enumerate(rules()):
         if is_long or rule.id in _SHORT:
             for keyword in rule.keywords:

@@ -22,10 +22,10 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from chatbot.models import ScriptedModel
-from chatbot.models.base import Price
+from chatbot.models.model import Price
 from chatbot.runtime import Options, Runtime
 from chatbot.server.callers import OWNER
-from chatbot.server.house import House
+from chatbot.server.identities import Identities
 from chatbot.server.listening import listening
 from chatbot.server.serve import server_of
 
@@ -131,7 +131,7 @@ def serving(folder: Path) -> Iterator[str]:
         (folder / "identities" / name / "identity.toml").write_text('persona = "You are kind and brief."\n')
     (folder / "config.toml").write_text('[agents.chat]\nmemory = ["basic_session", "observations"]\n')
     price = Price(0.000003, 0.000015)
-    house = House(open_runtime=lambda options: _runtime(options, price))
+    house = Identities(open_runtime=lambda options: _runtime(options, price))
     server = server_of(house)
     with listening("127.0.0.1", 0) as sock:
         thread = threading.Thread(target=lambda: asyncio.run(_serve(house, server, sock)))
@@ -145,7 +145,7 @@ def serving(folder: Path) -> Iterator[str]:
             thread.join()
 
 
-async def _serve(house: House, server: object, sock: object) -> None:
+async def _serve(house: Identities, server: object, sock: object) -> None:
     memories = (await house.visit(OWNER, "ada")).memories
     await memories.remember("Sam prefers short slides", people=["Sam"], type="preference", tags=["workshop"])
     old = await memories.remember("The workshop is on Thursday at ten", people=["Sam", "Kim"], type="event")

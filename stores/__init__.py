@@ -27,10 +27,10 @@ from chatbot.stores.errors import (
     UnsafePath,
     UnsupportedOperation,
 )
-from chatbot.stores.events import Event, Outcome
 from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.query import FactFilter, Filter
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
+from chatbot.stores.row_events import Event, Outcome
 
 __all__ = [
     "AccessDenied",

@@ -21,7 +21,6 @@ from chatbot.stores.access import View
 from chatbot.stores.candidates import Candidates, Question, gathered
 from chatbot.stores.changes import Changes, Position, Reached
 from chatbot.stores.errors import BrokenStore, InvalidSettings, StoreError, StoreFailed, UnsupportedOperation
-from chatbot.stores.events import Event, Outcome
 from chatbot.stores.flaws import Flaw
 from chatbot.stores.home import Home
 from chatbot.stores.lifecycle import Closable, Operation
@@ -41,6 +40,7 @@ from chatbot.stores.query import (
     Version,
 )
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
+from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.row_state import RowState
 from chatbot.stores.span import NOTHING, Observer, Span
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from chatbot.stores.events import Event
 from chatbot.stores.observation import PROTECTED_TYPES, Observation
+from chatbot.stores.row_events import Event
 
 
 @dataclass(frozen=True, slots=True)
-class Weighed:
+class CapFields:
     """Fields that decide which rows are archived first. `number` is the order of addition."""
 
     id: str
@@ -28,7 +28,7 @@ class Weighed:
         return (self.type in PROTECTED_TYPES, self.standing + 0.1 * math.log1p(self.uses), self.number)
 
 
-def surplus(rows: Iterable[Weighed], cap: int) -> list[str]:
+def surplus(rows: Iterable[CapFields], cap: int) -> list[str]:
     """Return the ids to archive so that `cap` rows are left, least important first."""
     by_weight = sorted(rows, key=lambda row: row.weight)
     return [row.id for row in by_weight[: max(0, len(by_weight) - cap)]]
@@ -56,6 +56,6 @@ def with_time_to_live(event: Event, ttl_days: float) -> Event:
     return replace(event, row=replace(row, expires_at=expires))
 
 
-def weigh(row: Observation, number: int) -> Weighed:
+def weigh(row: Observation, number: int) -> CapFields:
     """The row, weighed."""
-    return Weighed(row.id, number, row.type, row.standing, row.use_count + row.mention_count)
+    return CapFields(row.id, number, row.type, row.standing, row.use_count + row.mention_count)

@@ -15,10 +15,10 @@ from uuid import UUID
 
 from chatbot.stores.access import View
 from chatbot.stores.errors import InvalidValue
-from chatbot.stores.events import Event, Kind
 from chatbot.stores.history import told
 from chatbot.stores.observation import Observation
 from chatbot.stores.records import micros
+from chatbot.stores.row_events import Event, Kind
 
 Key: TypeAlias = tuple[int, int]
 """Place of a change among all: that of its line, and the number of the row."""

@@ -80,7 +80,7 @@ class Form:
         self.value = value
 
 
-class Mark:
+class FieldProperty:
     """A property of a field that others look for."""
 
     __slots__ = ()
@@ -161,7 +161,7 @@ def declared(record: type) -> dict[str, Field]:
     return found
 
 
-def having(found: Fields, mark: Mark) -> tuple[str, ...]:
+def having(found: Fields, mark: FieldProperty) -> tuple[str, ...]:
     """The names of the fields that have the mark."""
     return tuple(each.name for each in found.values() if mark in each.marks)
 
@@ -401,5 +401,5 @@ Share: TypeAlias = Annotated[float, Form(check_share, read=_read_number, code="d
 Table: TypeAlias = Annotated[Mapping[str, Any], Form(_check_table, write=dict)]
 """JSON, by key."""
 
-SAID = Mark()
-MERGED = Mark()
+SAID = FieldProperty()
+MERGED = FieldProperty()

@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from chatbot.stores.access import Guard, View, may_see
-from chatbot.stores.events import Event, applied
 from chatbot.stores.observation import WRITTEN_DEFAULTS, Observation, unchecked
 from chatbot.stores.query import Version
+from chatbot.stores.row_events import Event, applied
 
 Sees = Callable[[str], bool]
 """Return True if the caller may know the observation with that id."""

@@ -33,7 +33,6 @@ from chatbot.stores.changes import (
 from chatbot.stores.consolidation import consolidated
 from chatbot.stores.documents import SEARCHED, document_of
 from chatbot.stores.errors import UnknownObservation
-from chatbot.stores.events import Event, Outcome, applied, as_strict_as, decide, implied, line_of, made_from, may_name
 from chatbot.stores.history import naming, shown, version
 from chatbot.stores.lifecycle import Operation
 from chatbot.stores.observation import Observation, Triple
@@ -56,6 +55,17 @@ from chatbot.stores.query import (
     page_limit,
     status_now,
     values_of,
+)
+from chatbot.stores.row_events import (
+    Event,
+    Outcome,
+    applied,
+    as_strict_as,
+    decide,
+    implied,
+    line_of,
+    made_from,
+    may_name,
 )
 from chatbot.stores.row_state import RowState
 from chatbot.stores.vectors import Vector, alike, check_model, one_dimension, packed, unit

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from chatbot.stores.events import Event
+from chatbot.stores.row_events import Event
 
 Place = tuple[int, int]
 """Place of a line in the log: offset and length in bytes, or the numbers of another engine."""
@@ -33,7 +33,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Erased:
+class ErasedLine:
     """Remains of the line that added a row: its number and its id."""
 
     number: int
@@ -42,7 +42,7 @@ class Erased:
     """The event that erases it, and others with it."""
 
 
-Change = Callable[[bytes, int], "bytes | Erased | None"]
+Change = Callable[[bytes, int], "bytes | ErasedLine | None"]
 """Function from a line, and the first number of its place, to what is left of it."""
 
 

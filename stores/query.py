@@ -12,10 +12,10 @@ from chatbot.stores.access import VISIBILITIES, Visibility
 from chatbot.stores.conditions import check_conditions, holds
 from chatbot.stores.consolidation import Decay, consolidated
 from chatbot.stores.errors import InvalidValue, did_you_mean
-from chatbot.stores.events import Event
 from chatbot.stores.fields import Form, Label, checker, declared, fold, labelled
 from chatbot.stores.observation import FIELDS, STATUSES, TYPES, Observation, Status, Triple, Type
 from chatbot.stores.records import check_time
+from chatbot.stores.row_events import Event
 
 Order = Literal["created", "updated"]
 Labelled = Literal[
@@ -70,7 +70,7 @@ _Time: TypeAlias = Annotated[datetime | None, _one(datetime)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False, eq=False)
-class Wanted:
+class RowFilter:
     """Filter of rows, whenever they were made: those that fit every field that is set.
 
     Of several values in one field, any will do. Names, tags, subjects and files are compared without case. A row past
@@ -100,8 +100,8 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filter(Wanted):
-    """Filter of rows: those `Wanted` that were made `after` a moment, or at it, and `before` another one."""
+class Filter(RowFilter):
+    """Filter of rows: those `RowFilter` that were made `after` a moment, or at it, and `before` another one."""
 
     after: _Time = None
     before: _Time = None

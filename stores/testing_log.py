@@ -16,10 +16,10 @@ from uuid import UUID
 
 import pytest
 
-from chatbot.stores.events import Event
 from chatbot.stores.json_lines import record_of
-from chatbot.stores.log import Erased, Log, Place
+from chatbot.stores.log import ErasedLine, Log, Place
 from chatbot.stores.observation import Observation
+from chatbot.stores.row_events import Event
 from chatbot.stores.testing_observations import NOW
 from chatbot.stores.testing_processes import killed_after, lines_of, opened, start
 
@@ -152,8 +152,8 @@ class LogContract:
         places = write(log, event(1), event(2, words), event(3))
         purge = Event(kind="purge", at=NOW)
 
-        def change(line: bytes, begin: int) -> bytes | Erased:
-            return Erased(1, row_id(2), purge) if begin == places[1][0] else line
+        def change(line: bytes, begin: int) -> bytes | ErasedLine:
+            return ErasedLine(1, row_id(2), purge) if begin == places[1][0] else line
 
         with log.locked() as writing:
             writing.mend()

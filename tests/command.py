@@ -30,7 +30,7 @@ _KEPT = tuple(str(Path(each).resolve()) for each in (sys.prefix, sys.base_prefix
 _OF_A_PROCESS = ("PYTHON", "LANG", "LC_")
 """Variables that Python reads when it starts."""
 _OF_THE_PROCESS = "LITELLM_"
-"""Set for good with the first import of LiteLLM; see `chatbot.models.late`."""
+"""Set for good with the first import of LiteLLM; see `chatbot.models.litellm_import`."""
 _LOGGERS = ("chatbot", "stores", "opentelemetry")
 
 

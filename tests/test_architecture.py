@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -178,13 +179,13 @@ MAY_TOUCH_FILES = {
     "cli/doctor/kept.py": "configuration: who may read it, and the folder of the identity",
     "cli/doctor/stores.py": "configuration: programs, and the cache folder that it names",
     "cli/init.py": "configuration",
-    "cli/offer.py": "configuration: that setup was offered",
+    "cli/first_start.py": "configuration: that setup was offered",
     "cli/personas.py": "configuration: personas that ship, and the user's own",
     "models/keys.py": "configuration: keys of providers",
     "config.py": "configuration",
     "identity.py": "configuration: identity.toml",
     "providers.py": "configuration: a table that ships",
-    "server/house.py": "configuration: which identities there are",
+    "server/identities.py": "configuration: which identities there are",
     "tools/mcp/connection.py": "configuration: the working folder of a server of tools",
     "secret_rules.py": "a table that ships",
     "server/page/assets.py": "files that ship",
@@ -194,9 +195,9 @@ MAY_TOUCH_FILES = {
     "embed.py": "the configuration beside the folder that a developer names",
     "server/page/settings.py": "the configuration, which its owner changes there",
     "transfer/storage_copy.py": "the folders that the user names",
-    "tools/files.py": "the folder that the user names for the model",
+    "tools/file_tools.py": "the folder that the user names for the model",
     "tools/folder.py": "the folder that the user names for the model",
-    "cli/repl/exporting.py": "export to a file that the user names",
+    "cli/repl/session_export.py": "export to a file that the user names",
     "cli/sessions/moving.py": "export and import of files that the user names",
     "transfer/sources.py": "import of files that the user names",
     "transfer/zip_file.py": "import of files that the user names",
@@ -259,3 +260,50 @@ def _touches_files(node: ast.AST) -> bool:
     owner = called.value.id if isinstance(called.value, ast.Name) else ""
     by_os = owner == "os" and called.attr in {"open", "scandir", "listdir", "walk", "utime"}
     return called.attr in FILE_CALLS or by_os or (owner in {"path", "file"} and called.attr == "open")
+
+
+ONE_THING = {
+    "an HTTP shape of what the core returns": {
+        "AddResult", "Alias", "Comparison", "Hit", "Line", "Person", "PurgeResult", "RankedMemory", "SessionHit",
+        "Task", "Turn", "Usage", "User", "UserErasure", "Version",
+    },
+    "the parameters of operations, and the fields that they fill": {"Change", "Draft"},
+    "a list by parts, in the stores and over HTTP": {"Page"},
+    "an exchange, and as the page shows it": {"Exchange"},
+    "a contract, and its engines": {
+        "backend.py", "embedding.py", "examination.py", "hook.py", "log.py", "place.py", "sessions.py", "shelf.py",
+    },
+    "a part of the core, and the doors' files about it": {
+        "chat.py", "config.py", "exchanges.py", "hooks.py", "keys.py", "memories.py", "memory.py", "memory_export.py",
+        "models.py", "people.py", "profile.py", "prompt.py", "reply.py", "serve.py", "session_export.py", "stores.py",
+        "tasks.py", "telemetry.py", "usage.py", "users.py", "why.py",
+    },
+    "a part of memory, and the hook that feeds it": {"episode.py", "facts.py", "memorability.py", "summaries.py"},
+    "the binder of the table of operations, one for each door": {"bind.py"},
+    "a group of commands: its entry, its grammar, what it prints": {"command.py", "grammar.py", "results.py"},
+    "errors of a layer, and a library's errors as those": {"errors.py", "failures.py"},
+    "plug-ins of one kind": {"plugins.py"},
+}  # fmt: skip
+"""Names of classes and files that are used more than once, for one thing each."""
+
+
+def test_a_name_stands_for_one_thing() -> None:
+    twice = {name for name, many in Counter(_public_names()).items() if many > 1}
+    allowed = set().union(*ONE_THING.values())
+    assert twice - allowed == set(), "choose another name, or say why these are one thing"
+    assert allowed - twice == set(), "these are used once by now"
+
+
+def test_no_participle_is_a_class() -> None:
+    participles = {"Asked", "Found", "Kept", "Known", "Listed", "Recalled", "Remembered", "Said", "Told", "Written"}
+    assert participles & set(_public_names()) == set()
+
+
+def _public_names() -> Iterator[str]:
+    """File names and the public classes of every module, each as often as it is used."""
+    for path in [*(ROOT / "chatbot").rglob("*.py"), *(ROOT / "stores").rglob("*.py")]:
+        if path.name not in {"__init__.py", "__main__.py"}:
+            yield path.name
+        for line in path.read_text("utf-8").splitlines():
+            if line.startswith("class ") and not line.startswith("class _"):
+                yield re.split(r"\W", line, maxsplit=2)[1]

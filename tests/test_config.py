@@ -26,7 +26,7 @@ from chatbot.config import (
 from chatbot.errors import ConfigError
 from chatbot.hooks.plugins import HOOKS, planned_hooks
 from chatbot.hooks.plugins import load as load_hook
-from chatbot.memory.scoring import HALF_LIVES, PROFILES, Profile, tuned
+from chatbot.memory.scoring import HALF_LIVES, PROFILES, ScoringProfile, tuned
 from chatbot.models.provider import check_providers
 from chatbot.stores.errors import StoreError
 from chatbot.stores.plugins import STORES, check_settings, load, settings_of
@@ -184,7 +184,7 @@ def in_force(config: Config) -> dict[tuple[str, ...], Any]:
     return leaves(table)
 
 
-def vars_of(profile: Profile) -> dict[str, Any]:
+def vars_of(profile: ScoringProfile) -> dict[str, Any]:
     return {**asdict(profile), "half_lives": dict(profile.half_lives or HALF_LIVES)}
 
 

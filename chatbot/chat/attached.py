@@ -17,8 +17,8 @@ from chatbot.attachments.links import Link, split
 from chatbot.chat.fence import fenced
 from chatbot.memory import SessionHandle
 from chatbot.messages import Image, Message
-from chatbot.models.base import Model
-from chatbot.models.tokens import estimate_text
+from chatbot.models.model import Model
+from chatbot.models.token_counts import estimate_text
 from chatbot.stores.backend import Blobs
 from chatbot.stores.errors import StoreError
 from chatbot.stores.in_memory_backend import MemoryBlobs
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FILE = "attached-file"
 
 
-class Attached:
+class Attachments:
     """The attachments that a conversation names. Without a session they last as long as this object."""
 
     def __init__(self, session: SessionHandle | None, notice: Callable[[str], None]) -> None:

@@ -11,7 +11,7 @@ from chatbot.chat.ledger import Ledger
 from chatbot.chat.usage import Bill
 from chatbot.config import BudgetSettings
 from chatbot.errors import BudgetExceeded, QuotaExceeded
-from chatbot.models.base import Price
+from chatbot.models.model import Price
 
 _SHORTEST_REPLY = 16
 

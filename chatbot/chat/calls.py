@@ -24,9 +24,9 @@ from chatbot.errors import BudgetExceeded, ContextTooLong, ModelError, ModelTime
 from chatbot.memory import SessionHandle
 from chatbot.memory.record import utc_now
 from chatbot.messages import CallOptions, Delta, Finished, Message, TextDelta, ToolSpec, Usage
-from chatbot.models.base import Model
+from chatbot.models.model import Model
 from chatbot.models.rerank import Reranker
-from chatbot.models.tokens import estimate_text
+from chatbot.models.token_counts import estimate_text
 from chatbot.stores.errors import StoreError
 from chatbot.stores.observation import Observation
 from chatbot.stores.records import format_time

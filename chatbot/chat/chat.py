@@ -15,14 +15,14 @@ from chatbot.chat.events import Alone, Publisher
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.prompt import PromptBundle
 from chatbot.chat.receipts import Receipt
-from chatbot.chat.turn import Conversation, Emit, Phase, Rules, Turn
+from chatbot.chat.turn import Emit, Phase, Rules, Turn, TurnContext
 from chatbot.chat.turn_memory import TurnMemory
 from chatbot.chat.usage import Bill, bill_of, calls_in
 from chatbot.chat.window import Window
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import summarize_episode, take_back_episode
 from chatbot.memory.record import new_id, utc_now
-from chatbot.models.base import Model
+from chatbot.models.model import Model
 from chatbot.models.rerank import Reranker
 from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import InvalidValue, StoreError, UnsupportedOperation
@@ -41,7 +41,7 @@ _LEAST_TO_COMPACT = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Compacted:
+class Compaction:
     """The number of entries that left the window, and their summary."""
 
     entries: int
@@ -64,7 +64,7 @@ class Chat:
         observer: Observer | None = None,
         reranker: Reranker | None = None,
     ) -> None:
-        self._conversation = Conversation(
+        self._conversation = TurnContext(
             model,
             session,
             rules,
@@ -228,7 +228,7 @@ class Chat:
         entries = await self.session.transcript_read_last(_ENTRIES_AT_A_TIME)
         return next((entry.content for entry in reversed(entries) if entry.role == USER), None)
 
-    async def compact(self) -> Compacted | None:
+    async def compact(self) -> Compaction | None:
         """Begin the window with the last exchange and summarise all before it; None where there is nothing before.
 
         Nothing is lost: the transcript stays as it is, and the window grows again. It holds for later conversations in
@@ -243,14 +243,14 @@ class Chat:
                 await self._begin_window()
                 return await self._compact(self.session, self._conversation.window)
 
-    async def _compact(self, session: SessionHandle, window: Window) -> Compacted | None:
+    async def _compact(self, session: SessionHandle, window: Window) -> Compaction | None:
         entries = window.cut(await session.transcript_read_last(window.limit), 0)
         asked = [at for at, entry in enumerate(entries) if entry.role == USER]
         if len(asked) < _LEAST_TO_COMPACT:
             return None
         window.since = entries[asked[-1]].at
         await session.kv_set(COMPACTED, format_time(window.since))
-        return Compacted(asked[-1], await summarize_episode(session, window.since))
+        return Compaction(asked[-1], await summarize_episode(session, window.since))
 
     def use(self, model: Model, tools: Toolbox) -> None:
         """Go on with another model, and the tools that it is offered. Not while a turn runs."""

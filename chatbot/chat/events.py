@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar
 
-from chatbot.chat.turn_memory import Recalled, TurnMemory
+from chatbot.chat.turn_memory import PromptMemory, TurnMemory
 from chatbot.memory import SessionHandle
 from chatbot.memory.memorability import Memorability
 from chatbot.tools import ToolResult
@@ -44,7 +44,7 @@ class SessionStart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptSubmit:
-    """A prompt is about to be built. A listener may answer with `Recalled`: the first one goes into the prompt."""
+    """A prompt is about to be built. A listener may answer with `PromptMemory`: the first one goes into the prompt."""
 
     topic: ClassVar[str] = PROMPT_SUBMIT
     session: SessionHandle
@@ -77,17 +77,21 @@ class ToolPost:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptExchange:
     """The answer of a listener that remembered the exchange: the id of its observation."""
 
     id: str
+
+
+Kept = KeptExchange
+"""The former name, which hooks outside of this repository import."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnEnd:
     """A turn is over and written. Not published for a turn that failed or was cancelled.
 
-    A listener may answer with `Kept`: the first one goes into the receipt.
+    A listener may answer with `KeptExchange`: the first one goes into the receipt.
     """
 
     topic: ClassVar[str] = TURN_END
@@ -98,7 +102,7 @@ class TurnEnd:
     text: str
     reply: str
     tools: tuple[ToolResult, ...]
-    recalled: Recalled
+    recalled: PromptMemory
     """The memory block of the prompt."""
     remembrance: TurnMemory | None
     notice: Callable[[str], None]
@@ -108,7 +112,7 @@ class TurnEnd:
     @property
     def kept(self) -> str | None:
         """The id of the observation that keeps the exchange, as far as is known."""
-        return next((answer.id for answer in self.answers if isinstance(answer, Kept)), None)
+        return next((answer.id for answer in self.answers if isinstance(answer, KeptExchange)), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,8 @@ from functools import lru_cache
 
 from chatbot.chat.excerpts import excerpt, question_words
 from chatbot.messages import Message
-from chatbot.models.base import Model
-from chatbot.models.tokens import estimate_text
+from chatbot.models.model import Model
+from chatbot.models.token_counts import estimate_text
 
 _EARLIER_SHARE = 8
 """What earlier messages hold beside words is cut to this part of the window, where the window is too small for all."""
@@ -42,7 +42,7 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class Fit:
     """Exchanges after cutting, what each takes, and what was cut."""
 
     exchanges: list[list[Message]]
@@ -50,14 +50,14 @@ class Fitted:
     cuts: tuple[Cut, ...] = ()
 
 
-async def fit(exchanges: Sequence[list[Message]], costs: Sequence[int], room: int, model: Model) -> Fitted:
+async def fit(exchanges: Sequence[list[Message]], costs: Sequence[int], room: int, model: Model) -> Fit:
     """Cut what is long until the exchanges fit `room` tokens, as far as that can be done.
 
     First what earlier messages brought along, then whatever is longest in the last exchange. Done in a thread: a long
     document takes seconds.
     """
     if sum(costs) <= room or not exchanges:
-        return Fitted(list(exchanges), list(costs))
+        return Fit(list(exchanges), list(costs))
     most = await model.context_window() // _EARLIER_SHARE
     asked = _question(exchanges[-1])
     earlier = [
@@ -76,7 +76,7 @@ async def fit(exchanges: Sequence[list[Message]], costs: Sequence[int], room: in
         less = int(room * room / new_costs[-1] * _SHARE_OF_ROOM)
         last = await asyncio.to_thread(_cut_last, exchanges[-1], costs[-1], less, asked)
         fitted[-1], new_costs[-1] = last[0], await model.count_tokens(last[0])
-    return Fitted(fitted, new_costs, tuple(cut for _, cuts in [*earlier, last] for cut in cuts))
+    return Fit(fitted, new_costs, tuple(cut for _, cuts in [*earlier, last] for cut in cuts))
 
 
 def _question(exchange: Sequence[Message]) -> list[str]:

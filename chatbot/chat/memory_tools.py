@@ -26,12 +26,12 @@ from chatbot.memory.memory import Memory
 from chatbot.memory.people import Person
 from chatbot.memory.profile_lines import Line as ProfileLine
 from chatbot.memory.reading import Hit
-from chatbot.memory.recall import Recalled
+from chatbot.memory.recall import RankedMemory
 from chatbot.memory.session_search import SessionHit
 from chatbot.memory.tasks import Task
-from chatbot.memory.writing import Remembered
+from chatbot.memory.writing import AddResult
 from chatbot.messages import ToolCall, ToolSpec
-from chatbot.operation import LEFT_OUT, REQUIRED, Operation, Parameter, Part, Table
+from chatbot.operation import LEFT_OUT, REQUIRED, ListPage, Operation, OperationTable, Parameter
 from chatbot.operations import OPERATIONS, Context, Entries, Read
 from chatbot.stores.access import Sensitivity
 from chatbot.stores.base import ObservationStore
@@ -59,7 +59,7 @@ Answer = dict[str, Any]
 
 
 def memory_tools(
-    session: SessionHandle, memory: MemorySystem | None = None, *, table: Table = OPERATIONS
+    session: SessionHandle, memory: MemorySystem | None = None, *, table: OperationTable = OPERATIONS
 ) -> list[Tool]:
     """The tools for that session; none where its stores keep no observations.
 
@@ -71,7 +71,7 @@ def memory_tools(
     return offered_to_models(context, table)
 
 
-def offered_to_models(context: Context, table: Table = OPERATIONS) -> list[Tool]:
+def offered_to_models(context: Context, table: OperationTable = OPERATIONS) -> list[Tool]:
     """Return the tools for a model, in short schemas; those of sessions where sessions are in reach."""
     has_sessions = context.system is not None
     offered = [each for each in table if each.tool and each.model and (has_sessions or not _is_of_sessions(each))]
@@ -80,7 +80,7 @@ def offered_to_models(context: Context, table: Table = OPERATIONS) -> list[Tool]
     return [*tools, OtherTools(others)] if others else [*tools]
 
 
-def agent_tools(context: Context, table: Table = OPERATIONS) -> list[Tool]:
+def agent_tools(context: Context, table: OperationTable = OPERATIONS) -> list[Tool]:
     """All tools, for a caller who holds no session, with whole schemas: prompts have no room for these."""
     return [OperationTool(each, context, short=False) for each in table if each.tool]
 
@@ -341,7 +341,7 @@ def _changed(operation: Operation, rows: Sequence[Observation], given: Mapping[s
 def _shown(operation: Operation, result: Any) -> Answer:  # noqa: PLR0911 - one for each type
     """The answer of an operation, by what it gives."""
     match result:
-        case Part(rows, next_cursor, _, total):
+        case ListPage(rows, next_cursor, _, total):
             is_paged = "cursor" in operation.at("tool") and next_cursor
             more = {"total": total} if total is not None else {}
             return listed(
@@ -359,7 +359,7 @@ def _shown(operation: Operation, result: Any) -> Answer:  # noqa: PLR0911 - one 
             return listed(operation.gives, (_version(version, seen) for version in result))
         case list() | tuple():
             return listed(operation.gives, map(_item, result))
-        case Remembered():
+        case AddResult():
             said = _item(result)
             return told(outcome=said.pop("outcome"), id=said.pop("id", ""), **said)
         case _:
@@ -369,7 +369,7 @@ def _shown(operation: Operation, result: Any) -> Answer:  # noqa: PLR0911 - one 
 def _item(item: Any) -> Any:  # noqa: PLR0911 - one for each type
     """One thing in an answer: just enough of it."""
     match item:
-        case Hit() | Recalled():
+        case Hit() | RankedMemory():
             return item.index()
         case Observation():
             return item.brief()
@@ -395,14 +395,14 @@ def _item(item: Any) -> Any:  # noqa: PLR0911 - one for each type
             return {**place, "line": item.line}
         case TranscriptEntry():
             return {"role": item.role, "at": format_time(item.at), "content": shortened(_without_secrets(item.content))}
-        case Task() | Remembered():
+        case Task() | AddResult():
             return {name: value for name, value in asdict(item).items() if value}
         case _:
             return asdict(item) if is_dataclass(item) and not isinstance(item, type) else item
 
 
 def _without_secrets(text: str) -> str:
-    from chatbot.memory.redaction import redact  # takes time to load
+    from chatbot.redaction import redact  # takes time to load
 
     return redact(text)[0]
 

@@ -17,7 +17,7 @@ from chatbot.chat.fit import Cut, fit
 from chatbot.chat.tool_names import is_own_memory_tool
 from chatbot.errors import ContextTooLong
 from chatbot.messages import Message, ToolSpec
-from chatbot.models.base import Model
+from chatbot.models.model import Model
 
 _LARGEST_REPLY_SHARE = 2
 _TOOLS_NAMED = 8

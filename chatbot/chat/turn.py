@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from chatbot.attachments.links import readable, split, with_links
-from chatbot.chat.attached import Attached, inlined
+from chatbot.chat.attached import Attachments, inlined
 from chatbot.chat.calls import Calls
 from chatbot.chat.client import NO_CLIENT, ClientRequest
 from chatbot.chat.dialogue import (
@@ -36,7 +36,7 @@ from chatbot.chat.events import (
     EXCHANGE,
     INJECT,
     MEMORABILITY,
-    Kept,
+    KeptExchange,
     PromptSubmit,
     Publisher,
     Step,
@@ -50,18 +50,18 @@ from chatbot.chat.receipts import Receipt
 from chatbot.chat.reply import Reply
 from chatbot.chat.titles import REPLY_TOKENS, is_greeting, title_in, title_of, title_request
 from chatbot.chat.tool_names import is_memory_tool
-from chatbot.chat.turn_memory import RECENT_QUESTIONS, Recalled, TurnMemory, disclosed
+from chatbot.chat.turn_memory import RECENT_QUESTIONS, PromptMemory, TurnMemory, disclosed
 from chatbot.chat.window import Window
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ModelError, without_folders
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import summarize_episode
 from chatbot.memory.memorability import Memorability
-from chatbot.memory.recall import Recalled as Hit
-from chatbot.memory.redaction import redact
+from chatbot.memory.recall import RankedMemory as Hit
 from chatbot.messages import Delta, ReasoningDelta, TextDelta, ToolCall, ToolSpec
-from chatbot.models.base import Model
+from chatbot.models.model import Model
 from chatbot.models.rerank import Reranker
+from chatbot.redaction import redact
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.records import TranscriptEntry
@@ -96,7 +96,7 @@ class Rules:
 
 
 @dataclass(slots=True)
-class Conversation:
+class TurnContext:
     """The parts that all turns of a conversation share. `session` and `memory` are None where nothing is kept."""
 
     model: Model
@@ -156,7 +156,7 @@ class Turn:
     def __init__(
         self,
         text: str,
-        conversation: Conversation,
+        conversation: TurnContext,
         receipt: Receipt,
         emit: Emit,
         *,
@@ -196,12 +196,12 @@ class Turn:
         self._unsaved: list[Line] = []
         self._results: list[ToolResult] = []
         self._is_dry_run = False
-        self._recalled: Recalled | None = None
+        self._recalled: PromptMemory | None = None
         self._extras = PromptExtras()
         self._offered: tuple[ToolSpec, ...] | None = None
         self._has_resumed = False
         self._cut: set[str] = set()
-        self._attached = Attached(self._session, self._notice)
+        self._attached = Attachments(self._session, self._notice)
         self._keeps_transcript = self._session is not None and self._session.supports(TranscriptStore)
 
     @property
@@ -435,10 +435,10 @@ class Turn:
         recalls = self._memory is not None and self._client.recalls
         return f"{persona}\n\n{system_notice()}" if recalls else persona
 
-    async def _recall(self, said: list[Line]) -> Recalled:
+    async def _recall(self, said: list[Line]) -> PromptMemory:
         """Recall, among the hooks at `prompt:submit`: the first answer is the memory block."""
         if self._session is None or not self._client.recalls:
-            return Recalled()
+            return PromptMemory()
         event = PromptSubmit(
             session=self._session,
             turn=self._receipt.turn,
@@ -451,12 +451,12 @@ class Turn:
             notice=self._notice,
         )
         answers = await self._publisher.publish(event, Step(INJECT, partial(self._memory_block, event)))
-        recalled = next((answer for answer in answers if isinstance(answer, Recalled)), Recalled())
+        recalled = next((answer for answer in answers if isinstance(answer, PromptMemory)), PromptMemory())
         recalled = disclosed(recalled, self._model.disclosure)
         self._receipt.memory = recalled.record
         return recalled
 
-    async def _memory_block(self, event: PromptSubmit) -> Recalled | None:
+    async def _memory_block(self, event: PromptSubmit) -> PromptMemory | None:
         """Recall rows about the message; None where memory fails, which is reported."""
         if self._memory is None:
             return None
@@ -491,7 +491,7 @@ class Turn:
         best = sorted(range(len(sent)), key=lambda number: -scores[number])
         return [*(sent[number] for number in best), *(each for each in hits if each not in sent)]
 
-    async def _prompt_extras(self, recalled: Recalled) -> PromptExtras:
+    async def _prompt_extras(self, recalled: PromptMemory) -> PromptExtras:
         summary = ""
         try:
             if self._session is not None and self._keeps_transcript and self._client.history is None:
@@ -525,7 +525,7 @@ class Turn:
         answers = await self._publisher.publish(event, Step(EXCHANGE, partial(self._keep_exchange, event)))
         self._receipt.remembered = replace(event, answers=tuple(answers)).kept
 
-    async def _keep_exchange(self, event: TurnEnd) -> Kept | None:
+    async def _keep_exchange(self, event: TurnEnd) -> KeptExchange | None:
         """Remember the exchange; None where it is not worth it, or where that fails, which is reported."""
         if self._memory is None or not self._client.keeps:
             return None
@@ -535,7 +535,7 @@ class Turn:
         except StoreError as error:
             self._notice(f"this exchange could not be remembered: {error}")
             return None
-        return None if kept is None else Kept(kept)
+        return None if kept is None else KeptExchange(kept)
 
     async def _read_window(self) -> list[TranscriptEntry]:
         """Return the last entries, and all of this turn however many tools it ran."""

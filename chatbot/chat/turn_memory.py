@@ -16,10 +16,10 @@ from chatbot.memory.exchanges import EXCHANGE, exchange_draft
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.profile_lines import HEALTH, OWN, Line
 from chatbot.memory.recall import OVER_LIMIT, RECALLED, Recollection
-from chatbot.memory.recall import Recalled as Hit
-from chatbot.memory.redaction import redact
+from chatbot.memory.recall import RankedMemory as Hit
 from chatbot.models.disclosure import Disclosure
-from chatbot.models.tokens import estimate_text
+from chatbot.models.token_counts import estimate_text
+from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import ObservationStore, TranscriptStore
 from chatbot.stores.errors import UnknownObservation
@@ -49,7 +49,7 @@ _CONSIDERED = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
+class PromptMemory:
     """The memory block of a prompt, its rows, and the record of how they were chosen."""
 
     block: MemoryBlock | None = None
@@ -74,7 +74,11 @@ class Recalled:
         return tuple(each for each in self.injected if self.block and each not in self.block.excerpts)
 
 
-def disclosed(recalled: Recalled, disclosure: Disclosure) -> Recalled:
+Recalled = PromptMemory
+"""The former name, which hooks outside of this repository import."""
+
+
+def disclosed(recalled: PromptMemory, disclosure: Disclosure) -> PromptMemory:
     """Withhold what the provider may not be sent; the record lists it.
 
     A block goes whole: it may be a plug-in's, and a row that it does not name is not known to be public.
@@ -97,11 +101,11 @@ def disclosed(recalled: Recalled, disclosure: Disclosure) -> Recalled:
         }
         for name in ("listed", "profile"):
             record.pop(name, None)
-        return Recalled(record=record)
+        return PromptMemory(record=record)
     return replace(recalled, record={**recalled.record, "withheld": disclosure.record(rows=[], **tools)})
 
 
-def _without_private(recalled: Recalled, disclosure: Disclosure) -> Recalled:
+def _without_private(recalled: PromptMemory, disclosure: Disclosure) -> PromptMemory:
     block = recalled.discreet
     kept = (*block.profile, *block.injected) if block else ()
     gone = [row.id for row in recalled.rows if row.sensitivity != "public" and row.id not in kept]
@@ -110,7 +114,7 @@ def _without_private(recalled: Recalled, disclosure: Disclosure) -> Recalled:
     if not disclosure.rule:
         record["withheld"] = {"provider": disclosure.provider, "rule": "private memories", "rows": gone}
     rows = tuple(row for row in recalled.rows if row.id not in gone)
-    return Recalled(block, rows, record)
+    return PromptMemory(block, rows, record)
 
 
 def _shown_in(block: MemoryBlock | None) -> dict[str, list[str]]:
@@ -134,7 +138,7 @@ class TurnMemory:
         self._transcript = transcript
         self._settings = settings
         self._clock = clock
-        self.before = Recalled()
+        self.before = PromptMemory()
 
     @classmethod
     def of(
@@ -154,7 +158,7 @@ class TurnMemory:
         choose: Choose | None = None,
         rank: Rank | None = None,
         candidates: int = 0,
-    ) -> Recalled:
+    ) -> PromptMemory:
         """Recall rows about the user's last messages; `said` ends with the one to be answered.
 
         Rows that the window shows from `since` on are left out, and so are rows that the last block shows whole, for
@@ -164,7 +168,7 @@ class TurnMemory:
         it the best are taken.
         """
         if not self._settings.recall_rows:
-            return Recalled()
+            return PromptMemory()
         most = self._settings.recall_rows
         await self._drop_outdated()
         exclude = {*await self._shown(since), *await self._own_summaries(), *self.before.whole}
@@ -232,7 +236,7 @@ class TurnMemory:
             record["profile"] = list(block.profile)
         given = {row.id: row for row in [*(row for row, _ in rows), *index, *(line.row for line in lines)]}
         shown = tuple(given[each] for each in (*block.profile, *block.injected, *block.listed))
-        return Recalled(block, shown, record, discreet)
+        return PromptMemory(block, shown, record, discreet)
 
     async def _recollection(self, said: Sequence[str], limit: int, exclude: Collection[str]) -> Recollection:
         """Recall memories about a message; with private exchanges if the user has told of their health."""
@@ -251,7 +255,7 @@ class TurnMemory:
         lines = await self._memory.profile_for(said[-1] if said else "", shown, begins=len(said) == 1)
         return [line for line in lines if line.pinned or line.id not in before]
 
-    async def note_use(self, recalled: Recalled) -> None:
+    async def note_use(self, recalled: PromptMemory) -> None:
         """Count a use of each row that the model was shown, and leave them out of the next block."""
         self.before = recalled
         await self._memory.note_use(recalled.injected)
@@ -261,7 +265,7 @@ class TurnMemory:
         asked_at: datetime,
         text: str,
         reply: str,
-        recalled: Recalled,
+        recalled: PromptMemory,
         *,
         memorability: Memorability | None = None,
     ) -> str | None:
@@ -290,7 +294,7 @@ class TurnMemory:
         """
         memory, end = self._memory, self._clock() + timedelta.resolution  # for the clock may have been set back
         session_id, own = memory.scope.session_id, memory.scope.principal
-        self.before = Recalled()
+        self.before = PromptMemory()
         if session_id is None:
             return
         rows = await memory.every(session_id=session_id, after=since, before=end, ask=SENSITIVITIES, statuses=STATUSES)
@@ -329,7 +333,7 @@ class TurnMemory:
         if given:
             rows = await self._memory.get(list(given), count_use=False, ask=OWN)
             if {row.id: row.hash for row in rows} != given:
-                self.before = Recalled()
+                self.before = PromptMemory()
 
     async def _startup_tasks(self) -> list[Observation]:
         """Return open tasks that surface when a session begins."""

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from chatbot import operation as kinds
 from chatbot.cli.grammar import add_action
-from chatbot.cli.values import count, future, pair, past, share, words
-from chatbot.operation import LEFT_OUT, REQUIRED, Operation, Parameter, Table
-from chatbot.operations import OPERATIONS, Wanted, cursor_of
+from chatbot.cli.option_values import count, future, pair, past, share, words
+from chatbot.operation import LEFT_OUT, REQUIRED, Operation, OperationTable, Parameter
+from chatbot.operations import OPERATIONS, MemoryFilter, cursor_of
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
 from chatbot.stores.errors import InvalidValue, did_you_mean
 
 if TYPE_CHECKING:
-    from chatbot.cli.memory.desk import Desk
+    from chatbot.cli.memory.verb_run import VerbRun
 
 _COUNTED = (kinds.RankCursor, kinds.KeyCursor, kinds.NameCursor)
 """Cursors that are numbers here: how many came before."""
@@ -78,7 +78,7 @@ def _add_seen(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_operations(verbs: Verbs, group: str, table: Table = OPERATIONS) -> dict[str, argparse.ArgumentParser]:
+def add_operations(verbs: Verbs, group: str, table: OperationTable = OPERATIONS) -> dict[str, argparse.ArgumentParser]:
     """Add the verbs of a group, such as `memory`; the parsers by the names of their operations."""
     parsers: dict[str, argparse.ArgumentParser] = {}
     inner: dict[str, Verbs] = {}
@@ -102,7 +102,7 @@ def add_operations(verbs: Verbs, group: str, table: Table = OPERATIONS) -> dict[
 
 def add_filter(parser: argparse.ArgumentParser) -> None:
     """Add the options by which memories are chosen."""
-    add_parameters(parser, kinds.fields_of(Wanted), title="filters")
+    add_parameters(parser, kinds.fields_of(MemoryFilter), title="filters")
 
 
 def add_parameters(parser: argparse.ArgumentParser, parameters: Iterable[Parameter], *, title: str) -> None:
@@ -160,7 +160,7 @@ def _help(parameter: Parameter) -> str:
     return text + ("; may be repeated" if parameter.is_list and not parameter.is_positional else "")
 
 
-async def given_of(desk: Desk, parameters: Iterable[Parameter], ask: Iterable[Sensitivity]) -> dict[str, Any]:
+async def given_of(desk: VerbRun, parameters: Iterable[Parameter], ask: Iterable[Sensitivity]) -> dict[str, Any]:
     """The values that stand on the command line, by the names of the parameters; ids are found by their beginnings.
 
     Raises `InvalidValue` for an unknown word, `UnknownObservation` or `SessionNotFound`.
@@ -175,7 +175,7 @@ async def given_of(desk: Desk, parameters: Iterable[Parameter], ask: Iterable[Se
     return given
 
 
-async def _value(desk: Desk, parameter: Parameter, value: Any, ask: tuple[Sensitivity, ...]) -> Any:  # noqa: PLR0911 - one for each kind
+async def _value(desk: VerbRun, parameter: Parameter, value: Any, ask: tuple[Sensitivity, ...]) -> Any:  # noqa: PLR0911 - one for each kind
     item = parameter.item
     if item == kinds.Query:
         return " ".join(value)
@@ -199,7 +199,7 @@ async def _value(desk: Desk, parameter: Parameter, value: Any, ask: tuple[Sensit
     return value
 
 
-def asked_in(operation: Operation, desk: Desk) -> tuple[Sensitivity, ...]:
+def asked_in(operation: Operation, desk: VerbRun) -> tuple[Sensitivity, ...]:
     """The sensitivities of rows that may be named: who changes a row asks for it, however sensitive it is."""
     return desk.ask if any(each.name == "ask" for each in operation.parameters) else SENSITIVITIES
 

@@ -27,7 +27,7 @@ _DEFAULT = {"model": ModelSettings().name}
 
 
 @dataclass(slots=True)
-class Migration:
+class ConfigMigration:
     """The new text of a configuration and its changes in words."""
 
     text: str
@@ -50,7 +50,7 @@ class _Use:
         return provider_of(self.model)
 
 
-def migrate_text(text: str) -> Migration:
+def migrate_text(text: str) -> ConfigMigration:
     """Move keys and addresses into `[providers]`. A second run changes nothing. Pure.
 
     Raises `ConfigError` for invalid TOML.
@@ -59,7 +59,7 @@ def migrate_text(text: str) -> Migration:
         document = tomlkit.parse(text)
     except tomlkit.exceptions.TOMLKitError as error:
         raise ConfigError(f"the configuration is not valid TOML: {error}") from error
-    done = Migration(text)
+    done = ConfigMigration(text)
     uses = list(_uses(document))
     for use in uses:
         if use.given and (why := _stays(use)):
@@ -73,7 +73,7 @@ def migrate_text(text: str) -> Migration:
     return done
 
 
-def migrate_file(path: Path, *, dry_run: bool) -> tuple[Migration, Path | None]:
+def migrate_file(path: Path, *, dry_run: bool) -> tuple[ConfigMigration, Path | None]:
     """Rewrite the file and return the path of its backup, if it changed. Raises `ConfigError`."""
     path = path.resolve()
     try:
@@ -114,7 +114,7 @@ def _stays(use: _Use) -> str:
     return ""
 
 
-def _move(document: Any, provider: str, uses: list[_Use], done: Migration) -> None:
+def _move(document: Any, provider: str, uses: list[_Use], done: ConfigMigration) -> None:
     providers = document.get("providers")
     configured = providers.get(provider) if isinstance(providers, Mapping) else None
     if isinstance(configured, Mapping):
@@ -134,7 +134,7 @@ def _move(document: Any, provider: str, uses: list[_Use], done: Migration) -> No
             use.table.pop(key, None)
 
 
-def _rename(document: Any, provider: str, use: _Use, done: Migration) -> None:
+def _rename(document: Any, provider: str, use: _Use, done: ConfigMigration) -> None:
     """Give a section a provider name of its own."""
     name = f"{provider}-{use.section}"
     table = _table(document, name)

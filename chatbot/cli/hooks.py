@@ -8,7 +8,7 @@ from typing import Any
 
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import say_json, say_marked, say_table
-from chatbot.hooks.failures import Failure, Failures
+from chatbot.hooks.failure_log import Failure, Failures
 from chatbot.hooks.plugins import HOOKS, HookPlan, planned_hooks
 from chatbot.runtime import Options, Setup
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from chatbot.cli.exits import Exit
 from chatbot.cli.output import say, say_json, say_table, waiting
-from chatbot.memory.maintenance.report import Report
+from chatbot.memory.maintenance.report import MaintenanceReport
 from chatbot.runtime import Options, Setup
 
 _PAST = {
@@ -36,7 +36,7 @@ async def run(args: argparse.Namespace) -> Exit:
     return Exit.OK
 
 
-def _show(report: Report) -> None:
+def _show(report: MaintenanceReport) -> None:
     if report.skipped:
         say("another process maintains this memory at the moment: it is being done")
         return

@@ -55,7 +55,7 @@ async def _serve(setup: Setup, args: argparse.Namespace) -> None:
         server = server_for(memory, setup.agent)
         if args.http:
             from chatbot.mcp.http import serve_http
-            from chatbot.server.tokens import Tokens
+            from chatbot.server.access_tokens import Tokens
 
             name = setup.identity.name
             await serve_http(

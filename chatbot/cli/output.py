@@ -41,7 +41,7 @@ def say_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, aside: bool
     If there is no room for the last column, the columns before it are dropped, except the first two.
     With `aside` the table goes to standard error, like the question that it belongs to.
     """
-    from chatbot.cli.table import drawn
+    from chatbot.cli.text_table import drawn
 
     to = sys.stderr if aside else sys.stdout
     head_line, *lines = drawn(head, [[printable(cell) for cell in row] for row in rows], _columns(to))

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import TypeVar
 
-from chatbot.cli.values import count
+from chatbot.cli.option_values import count
 
 T = TypeVar("T")
 

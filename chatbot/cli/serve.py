@@ -12,7 +12,7 @@ from chatbot.cli.exits import Exit
 from chatbot.cli.output import say, warn
 from chatbot.errors import ConfigError
 from chatbot.runtime import Options
-from chatbot.server.tokens import Tokens
+from chatbot.server.access_tokens import Tokens
 
 _NEEDED = ("fastapi", "markdown_it", "nh3", "uvicorn")
 
@@ -20,7 +20,7 @@ _NEEDED = ("fastapi", "markdown_it", "nh3", "uvicorn")
 async def run(args: argparse.Namespace) -> Exit:
     """Serve until Ctrl-C or SIGTERM."""
     check_extra()
-    from chatbot.server.house import House
+    from chatbot.server.identities import Identities
     from chatbot.server.serve import serve
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
@@ -34,7 +34,7 @@ async def run(args: argparse.Namespace) -> Exit:
         port=args.port,
         namespace=args.namespace,
     )
-    async with House(options) as house:
+    async with Identities(options) as house:
         await asyncio.to_thread(ask_once, house.tokens)
         await serve(house, ready=lambda address: say(f"{address} (Ctrl-C stops)"))
     return Exit.OK

@@ -35,7 +35,7 @@ _SCOPE = "keys in the environment, and Ollama, LM Studio, vLLM and llama.cpp on 
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ModelChoice:
     """A model that can be chosen, where it was found, and what has to be written for it."""
 
     model: CatalogModel
@@ -64,7 +64,7 @@ async def run(args: argparse.Namespace) -> Exit:
     return Exit.OK
 
 
-async def _found(args: argparse.Namespace, *, can_ask: bool) -> list[Choice]:
+async def _found(args: argparse.Namespace, *, can_ask: bool) -> list[ModelChoice]:
     is_allowed = args.yes or args.at or (can_ask and not args.model and is_yes(f"look for {_SCOPE}?"))
     if not is_allowed:
         return _with_keys([])
@@ -75,25 +75,25 @@ async def _found(args: argparse.Namespace, *, can_ask: bool) -> list[Choice]:
     return [*_of_servers(servers), *_with_keys(keyed)]
 
 
-def _of_servers(servers: Sequence[ModelServer]) -> list[Choice]:
+def _of_servers(servers: Sequence[ModelServer]) -> list[ModelChoice]:
     found = []
     for server in servers:
         place = ("providers", server.provider)
         settings: dict[Place, Any] = {(*place, key): value for key, value in server.settings.items()}
         for name in server.models:
             model = replace(local_model(name), tools=None, images=None)
-            found.append(Choice(model, f"{server.title} at {server.api_base}", settings))
+            found.append(ModelChoice(model, f"{server.title} at {server.api_base}", settings))
     return found
 
 
-def _with_keys(providers: Sequence[str]) -> list[Choice]:
-    found = [Choice(described(SUGGESTED[each]), f"key in {key_place(each)}", {}) for each in providers]
+def _with_keys(providers: Sequence[str]) -> list[ModelChoice]:
+    found = [ModelChoice(described(SUGGESTED[each]), f"key in {key_place(each)}", {}) for each in providers]
     if SMOLLM2.folder() is not None:
-        found.append(Choice(replace(local_model(f"{PREFIX}{EMBEDDED}"), window=8192), "installed; tiny", {}))
+        found.append(ModelChoice(replace(local_model(f"{PREFIX}{EMBEDDED}"), window=8192), "installed; tiny", {}))
     return found
 
 
-def _chosen(choices: Sequence[Choice]) -> str:
+def _chosen(choices: Sequence[ModelChoice]) -> str:
     """Return the model that the user names by number or by name; empty if none."""
     head = ("#", "model", "window", "$ per 1M in/out", "tools", "images", "found")
     if choices:

@@ -15,8 +15,8 @@ from chatbot.errors import ConfigError
 from chatbot.identity import load_identity
 from chatbot.memory.record import utc_now
 from chatbot.runtime import Options, Setup
+from chatbot.server.access_tokens import Token, Tokens
 from chatbot.server.accounts import Account, Accounts
-from chatbot.server.tokens import Token, Tokens
 from chatbot.stores.access import RIGHTS, Right
 
 

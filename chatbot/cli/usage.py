@@ -49,7 +49,7 @@ def _attached(kept: Mapping[str, int], receipts: Iterable[Mapping[str, Any]]) ->
 
 async def _over_time(setup: Setup, args: argparse.Namespace) -> None:
     from chatbot.chat.activity import Activity
-    from chatbot.cli.charts.report import chart_lines, spending
+    from chatbot.cli.charts.charts import chart_lines, spending
 
     activity = Activity.of_last(args.days, utc_now())
     calls = await Ledger(setup.home).calls_since(activity.since)

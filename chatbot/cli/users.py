@@ -20,7 +20,7 @@ from chatbot.memory.record import utc_now
 from chatbot.memory.users import erase_user, export_user, users_in
 from chatbot.runtime import Options, Setup
 from chatbot.server.accounts import Accounts
-from chatbot.server.requests import Requests
+from chatbot.server.earlier_requests import Requests
 from chatbot.stores.errors import InvalidValue, UnknownObservation
 
 

@@ -21,7 +21,7 @@ from chatbot.hooks.hook import Hook, HookContext, PerSession
 from chatbot.hooks.tool_run import ToolRun
 from chatbot.memory import SessionHandle
 from chatbot.memory.exchanges import without_blocks
-from chatbot.memory.redaction import redact
+from chatbot.redaction import redact
 from chatbot.stores.analysis import terms
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import InvalidValue

@@ -18,9 +18,9 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from chatbot.chat.events import Step
-from chatbot.hooks.failures import Failure, Failures
-from chatbot.memory.redaction import redact
+from chatbot.hooks.failure_log import Failure, Failures
 from chatbot.memory.scope import MemoryEvent
+from chatbot.redaction import redact
 from chatbot.stores.errors import StoreError
 from chatbot.stores.plugin_point import told
 from chatbot.stores.records import format_time

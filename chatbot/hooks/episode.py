@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from chatbot.chat.events import TURN_END, TurnEnd
 from chatbot.errors import ChatbotError
-from chatbot.hooks.extraction.model import ExtractionModel
+from chatbot.hooks.extraction.extraction_model import ExtractionModel
 from chatbot.hooks.hook import Hook, HookContext, uncancelled
 from chatbot.memory import SessionHandle
 from chatbot.stores.base import KeyValueStore, TranscriptStore

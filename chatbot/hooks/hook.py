@@ -15,7 +15,7 @@ from chatbot.chat.ledger import Ledger
 from chatbot.config import Config, ModelSettings
 from chatbot.memory import MemorySystem
 from chatbot.models import open_model
-from chatbot.models.base import Model
+from chatbot.models.model import Model
 
 Result = TypeVar("Result")
 State = TypeVar("State")

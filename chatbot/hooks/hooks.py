@@ -19,7 +19,7 @@ from chatbot.chat.ledger import Ledger
 from chatbot.config import Config
 from chatbot.errors import ConfigError
 from chatbot.hooks.bus import Bus, Subscription
-from chatbot.hooks.failures import Failures
+from chatbot.hooks.failure_log import Failures
 from chatbot.hooks.hook import Capabilities, Hook, HookContext
 from chatbot.hooks.plugins import HookPlan, planned_hooks
 from chatbot.hooks.requests import Retrieve, Update, answered
@@ -27,7 +27,7 @@ from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.record import utc_now
 from chatbot.memory.scope import MemoryEvent
 from chatbot.models import open_model
-from chatbot.models.base import Model
+from chatbot.models.model import Model
 from chatbot.stores.home import Home
 from chatbot.stores.lifecycle import AsyncResource
 from chatbot.stores.span import Observer, observed

@@ -10,7 +10,7 @@ from chatbot.chat.events import SESSION_END, SESSION_START, SessionEnd, SessionS
 from chatbot.config import MaintenanceSettings
 from chatbot.hooks.hook import Hook, HookContext
 from chatbot.memory.maintenance.policy import Part, configured
-from chatbot.memory.maintenance.report import Report
+from chatbot.memory.maintenance.report import MaintenanceReport
 from chatbot.stores.base import ObservationStore
 
 
@@ -39,7 +39,7 @@ class Maintenance(Hook):
         if event.session.supports(ObservationStore):
             await self.run(event.session.record.store_types)
 
-    async def run(self, stores: tuple[str, ...]) -> Report:
+    async def run(self, stores: tuple[str, ...]) -> MaintenanceReport:
         """Maintain the first of these stores that keeps observations."""
         return await self.context.memory.maintain(
             self._policy, part=self.part, stores=stores, unless_within=self._every

@@ -16,7 +16,7 @@ from datetime import datetime
 from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle
 from chatbot.memory.reading import Hit
-from chatbot.memory.writing import Draft, Remembered
+from chatbot.memory.writing import AddResult, Draft
 from chatbot.stores.errors import StoreError
 
 logger = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class Answer:
     """The answer to a request: what was found or kept, or why not."""
 
     hits: tuple[Hit, ...] = ()
-    kept: tuple[Remembered, ...] = ()
+    kept: tuple[AddResult, ...] = ()
     error: str = ""
 
 

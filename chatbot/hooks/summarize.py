@@ -22,8 +22,8 @@ from chatbot.memory import SessionHandle
 from chatbot.memory.episode import READ_AT_ONCE
 from chatbot.memory.exchanges import without_blocks
 from chatbot.memory.forgotten import without_forgotten
-from chatbot.memory.redaction import redact
 from chatbot.memory.telling import closes, is_decision, is_open, is_small_talk, tells
+from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import ObservationStore, TranscriptStore
 from chatbot.stores.records import TranscriptEntry

@@ -30,7 +30,7 @@ from msgspec import Meta
 from chatbot.chat.events import CHOOSE
 from chatbot.hooks.hook import Hook, HookContext
 from chatbot.memory import SessionHandle
-from chatbot.memory.recall import Recalled
+from chatbot.memory.recall import RankedMemory
 
 Scale = Literal["immediate", "task", "session", "project"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
@@ -65,8 +65,8 @@ class Temporal(Hook):
         """Do nothing: this hook only provides a capability."""
 
     async def choose(
-        self, session: SessionHandle, hits: Sequence[Recalled], most: int, now: datetime
-    ) -> Sequence[Recalled]:
+        self, session: SessionHandle, hits: Sequence[RankedMemory], most: int, now: datetime
+    ) -> Sequence[RankedMemory]:
         """Return at most `most` of the hits, which are given best first."""
         if len(hits) <= most:
             return hits
@@ -118,7 +118,7 @@ def allocated(
     return [each.id for each in sorted(chosen, key=lambda each: -each.score)]
 
 
-def _scale(hit: Recalled, session: SessionHandle, now: datetime, episode: datetime | None) -> Scale:
+def _scale(hit: RankedMemory, session: SessionHandle, now: datetime, episode: datetime | None) -> Scale:
     row = hit.observation
     if row is None:
         return "project"

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from chatbot.memory.exchanges import without_blocks
 from chatbot.memory.memorability import OTHER_TYPE, TYPE_WEIGHTS
-from chatbot.memory.redaction import redact
+from chatbot.redaction import redact
 from chatbot.stores.observation import Type
 from chatbot.tools import ToolResult
 

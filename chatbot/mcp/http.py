@@ -13,10 +13,10 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.types import ASGIApp
 
 from chatbot.config import ServerSettings
+from chatbot.server.access_tokens import Tokens
 from chatbot.server.bodies import Bodies
 from chatbot.server.doors import Doors
 from chatbot.server.listening import address_of, check_doors, listening, uvicorn_config
-from chatbot.server.tokens import Tokens
 
 PATH = "/mcp"
 _GRACE_S = 2

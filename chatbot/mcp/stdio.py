@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from mcp.server import Server
 
-from chatbot.tools.mcp.lines import LONGEST_LINE, Writer, message_streams
+from chatbot.tools.mcp.lines import LONGEST_LINE, LineWriter, message_streams
 
 
 async def serve_stdio(server: Server[Any]) -> None:
@@ -61,7 +61,7 @@ async def _reading(file: IO[bytes]) -> AsyncIterator[asyncio.StreamReader]:
 
 
 @asynccontextmanager
-async def _writing(file: IO[bytes]) -> AsyncIterator[Writer]:
+async def _writing(file: IO[bytes]) -> AsyncIterator[LineWriter]:
     loop = asyncio.get_running_loop()
     try:
         transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, file)

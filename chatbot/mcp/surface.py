@@ -18,12 +18,12 @@ from mcp.server import Server, ServerRequestContext
 
 from chatbot.chat.memory_tools import FRAME, agent_context, agent_tools
 from chatbot.errors import ToolError
-from chatbot.mcp.answers import answer_schema
 from chatbot.mcp.errors import code_of, told
 from chatbot.mcp.prompts import PROMPTS, Prompts
 from chatbot.mcp.resources import JSON, TEMPLATES, Resources
+from chatbot.mcp.schemas import answer_schema
 from chatbot.memory import MemorySystem
-from chatbot.operation import Operation, Table
+from chatbot.operation import Operation, OperationTable
 from chatbot.operations import OPERATIONS
 from chatbot.server.callers import Caller
 from chatbot.stores.access import TOOL_RIGHTS
@@ -44,7 +44,7 @@ Context = ServerRequestContext[Any]
 Found = TypeVar("Found")
 
 
-def server_for(memory: MemorySystem, agent: str, table: Table = OPERATIONS) -> Server[Any]:
+def server_for(memory: MemorySystem, agent: str, table: OperationTable = OPERATIONS) -> Server[Any]:
     """The server over what `memory` lets its holder see, and each caller over HTTP, if they are cleared for less.
 
     It keeps no state: any number of clients share it.
@@ -69,7 +69,7 @@ def server_for(memory: MemorySystem, agent: str, table: Table = OPERATIONS) -> S
 class _Seen:
     """The tools and resources, as the holder of that memory sees them."""
 
-    def __init__(self, memory: MemorySystem, agent: str, table: Table) -> None:
+    def __init__(self, memory: MemorySystem, agent: str, table: OperationTable) -> None:
         context = agent_context(memory, agent)
         self.tools = {tool.spec.name: tool for tool in agent_tools(context, table)}
         self.resources = Resources(context, self.tools)
@@ -86,7 +86,7 @@ class _Seen:
 
 
 class _Surface:
-    def __init__(self, memory: MemorySystem, agent: str, table: Table) -> None:
+    def __init__(self, memory: MemorySystem, agent: str, table: OperationTable) -> None:
         self._memory = memory
         self._table = table
         self._operations = {each.tool: each for each in table if each.tool}

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from chatbot.memory.memory import Memory
     from chatbot.memory.people import Person
     from chatbot.memory.reading import Batch, Every, Hit, Listing, Recall, Search, Timeline
-    from chatbot.memory.recall import Recalled, Recollection
+    from chatbot.memory.recall import RankedMemory, Recollection
     from chatbot.memory.record import SessionRecord
     from chatbot.memory.session_filter import SessionFilter
     from chatbot.memory.system import MemorySystem
     from chatbot.memory.tasks import Task
-    from chatbot.memory.writing import Change, Draft, Remembered
+    from chatbot.memory.writing import AddResult, Change, Draft
     from chatbot.stores.backend import SessionFile
     from chatbot.stores.observation import Observation, Triple
     from chatbot.stores.query import FactFilter, Filter, Page, Stats, Version
@@ -38,9 +38,9 @@ _HOMES = {
     "Page": "chatbot.stores.query",
     "Person": "chatbot.memory.people",
     "Recall": "chatbot.memory.reading",
-    "Recalled": "chatbot.memory.recall",
+    "RankedMemory": "chatbot.memory.recall",
     "Recollection": "chatbot.memory.recall",
-    "Remembered": "chatbot.memory.writing",
+    "AddResult": "chatbot.memory.writing",
     "Search": "chatbot.memory.reading",
     "SessionFile": "chatbot.stores.backend",
     "SessionFilter": "chatbot.memory.session_filter",
@@ -54,6 +54,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "AddResult",
     "Batch",
     "Change",
     "Draft",
@@ -68,10 +69,9 @@ __all__ = [
     "Observation",
     "Page",
     "Person",
+    "RankedMemory",
     "Recall",
-    "Recalled",
     "Recollection",
-    "Remembered",
     "Search",
     "SessionFile",
     "SessionFilter",
@@ -84,9 +84,13 @@ __all__ = [
     "Version",
 ]
 
+_FORMER = {"Recalled": "RankedMemory", "Remembered": "AddResult"}
+"""Former names, which code outside of this repository may import."""
+
 
 def __getattr__(name: str) -> Any:
     """Import a public name's module when the name is asked for."""
+    name = _FORMER.get(name, name)
     if name not in _HOMES:
         raise AttributeError(f"module 'chatbot.memory' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

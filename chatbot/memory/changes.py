@@ -17,7 +17,7 @@ from functools import lru_cache
 from chatbot.memory.announced import announces
 from chatbot.memory.denial import contradict, denials
 from chatbot.memory.slot_words import holds_several
-from chatbot.memory.slots import Stated, stated
+from chatbot.memory.slots import SlotStatement, stated
 from chatbot.stores.access import VISIBILITIES
 from chatbot.stores.analysis import terms
 from chatbot.stores.observation import Observation
@@ -56,7 +56,7 @@ class Statement:
     """Everything that a row states."""
 
     clauses: tuple[Clause, ...]
-    slots: tuple[Stated, ...]
+    slots: tuple[SlotStatement, ...]
     sentences: tuple[str, ...] = ()
     """Its sentences, where it is short enough to be about one thing."""
 
@@ -320,7 +320,7 @@ def _whose(word: str) -> str:
 # --- comparing -------------------------------------------------------------------------------------------------------
 
 
-def _changes_slot(old: Stated, new: Stated) -> bool:
+def _changes_slot(old: SlotStatement, new: SlotStatement) -> bool:
     if old.slot != new.slot or old.ended:
         return False
     same = old.value.casefold() == new.value.casefold()

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from chatbot.memory.exchanges import without_blocks
 from chatbot.memory.forgotten import without_forgotten
-from chatbot.memory.redaction import redact
 from chatbot.memory.session_filter import MESSAGES
 from chatbot.memory.telling import is_decision, is_open, is_small_talk, rarity, tells
+from chatbot.redaction import redact
 from chatbot.stores.base import KeyValueStore
 from chatbot.stores.records import TranscriptEntry, format_time, parse_time
 from chatbot.stores.span import span

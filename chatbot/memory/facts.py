@@ -7,13 +7,13 @@ from datetime import datetime
 
 from chatbot.memory.inputs import takes
 from chatbot.memory.origins import marks_of_fact
-from chatbot.memory.redaction import redact_all
 from chatbot.memory.scope import PUBLIC, Scoped, Sensitivities
+from chatbot.redaction import redact_all
 from chatbot.stores.access import SENSITIVITIES, Sensitivity, Visibility, default_visibility
 from chatbot.stores.errors import UnknownObservation
-from chatbot.stores.events import Event
 from chatbot.stores.observation import Triple
 from chatbot.stores.query import EVERY, FactFilter, check_limit
+from chatbot.stores.row_events import Event
 
 _FILTERED = tuple(each.name for each in fields(FactFilter))
 

@@ -11,11 +11,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from chatbot.errors import SessionError
-from chatbot.memory.catalog import SessionCatalog
 from chatbot.memory.episode import SUMMARY_KEYS, summarize_episode
 from chatbot.memory.memory import Memory
 from chatbot.memory.record import SessionRecord
-from chatbot.memory.scope import Caller, Scope
+from chatbot.memory.scope import Holder, Scope
+from chatbot.memory.session_catalog import SessionCatalog
 from chatbot.memory.turn_order import TurnOrder
 from chatbot.stores.access import TOOL_RIGHTS, Clearance, Right, View, least_clearance
 from chatbot.stores.backend import SessionFile
@@ -49,7 +49,7 @@ class SessionHandle(Memory, spans=False):
         stores: Mapping[str, Store],
         catalog: SessionCatalog,
         *,
-        caller: Caller,
+        caller: Holder,
         turn_order: TurnOrder,
     ) -> None:
         self._known = [record]  # shared with `restricted` handles

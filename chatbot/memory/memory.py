@@ -7,7 +7,7 @@ from dataclasses import replace
 from chatbot.memory.namespaces import may_cross
 from chatbot.memory.people import People
 from chatbot.memory.profile import Profiles
-from chatbot.memory.reading import Reading
+from chatbot.memory.reading import MemoryReads
 from chatbot.memory.scope import Scope
 from chatbot.memory.summaries import Summaries
 from chatbot.memory.tasks import Tasks
@@ -15,7 +15,7 @@ from chatbot.stores.access import Clearance
 from chatbot.stores.span import Observer
 
 
-class Memory(Profiles, Tasks, Summaries, Reading, People):
+class Memory(Profiles, Tasks, Summaries, MemoryReads, People):
     """Observations, profile, people, tasks, facts and summaries of one agent, session, namespace and clearance.
 
     `session.memory` and `system.memory(agent)` give one. `SessionHandle` and `MemorySystem` offer the same operations

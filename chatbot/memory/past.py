@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from chatbot.memory.scope import Scope
-from chatbot.memory.scoring import ROOM, Profile, Scored, scored
+from chatbot.memory.scoring import ROOM, RowScore, ScoringProfile, scored
 from chatbot.stores.access import View
 from chatbot.stores.analysis import terms
 from chatbot.stores.candidates import Candidates
@@ -46,7 +46,7 @@ async def left_since(scope: Scope, view: View, wanted: Filter, at: datetime) -> 
     return [row for row in rows if _ends(row) is None or _ends(row) > at]  # type: ignore[operator]
 
 
-def scored_past(rows: Sequence[Observation], text: str, profile: Profile, now: datetime) -> list[Scored]:
+def scored_past(rows: Sequence[Observation], text: str, profile: ScoringProfile, now: datetime) -> list[RowScore]:
     """Rows that no index holds, scored by the share of the words of a text that they hold; those with none left out."""
     asked = frozenset(terms(text))
     found = Candidates(weight=ROOM)

@@ -30,7 +30,7 @@ from chatbot.memory.profile_lines import (
     slot_rows,
 )
 from chatbot.memory.scope import Scoped
-from chatbot.memory.writing import Draft, Remembered, Writing, keep
+from chatbot.memory.writing import AddResult, Draft, MemoryWrites, keep
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
 from chatbot.stores.errors import ChangedMeanwhile, InvalidValue, UnknownObservation
 from chatbot.stores.fields import one_line
@@ -40,7 +40,7 @@ from chatbot.stores.query import Filter
 LONGEST_SLOT = 60
 
 
-class Profiles(Writing, Scoped):
+class Profiles(MemoryWrites, Scoped):
     """Asking for and changing one's own profile."""
 
     __slots__ = ()
@@ -71,7 +71,7 @@ class Profiles(Writing, Scoped):
 
     async def profile_set(
         self, slot: str, value: str, *, since: datetime | None = None, sensitivity: Sensitivity | None = None
-    ) -> Remembered:
+    ) -> AddResult:
         """Give a slot a value, in the place of the one that it has; slots that hold several keep the others.
 
         Any name will do as a slot. A caller without the right to chat, such as a tool, only proposes a value. Raises
@@ -88,7 +88,7 @@ class Profiles(Writing, Scoped):
         rows = await scope.rows(Filter(category=CATEGORY), view=scope.view(OWN))
         return [row for row in rows if row.principal == scope.principal and is_proposal(row)]
 
-    async def profile_accept(self, proposal_id: str) -> Remembered:
+    async def profile_accept(self, proposal_id: str) -> AddResult:
         """Accept a proposed value. Raises `UnknownObservation` if there is no such proposal.
 
         Raises `MissingRight` without the right to chat: a caller who may only propose accepts nothing.
@@ -138,13 +138,13 @@ class Profiles(Writing, Scoped):
             raise _unknown(slot)
         return sorted(all_lines(rows), key=lambda line: (line.valid_from, line.known_at))
 
-    async def profile_learn(self, facts: Iterable[str], source: str, said_at: datetime) -> list[Remembered]:
+    async def profile_learn(self, facts: Iterable[str], source: str, said_at: datetime) -> list[AddResult]:
         """Fill the slots that facts state, which a model took out of the exchange `source`; see `learn_facts`."""
         from chatbot.memory.profile_learning import learn_facts
 
         return await learn_facts(self._scope(), facts, source, said_at)
 
-    async def upsert(self, key: str, title: str = "", **draft: Any) -> Remembered:
+    async def upsert(self, key: str, title: str = "", **draft: Any) -> AddResult:
         """Keep one value under the caller's own key: it replaces the value kept under that key before.
 
         The key stands in the metadata as `key`; `draft` are fields of `Draft`. The same again is a mention of it.

@@ -29,16 +29,16 @@ from chatbot.memory.profile_lines import (
 )
 from chatbot.memory.scope import Scope
 from chatbot.memory.slot_words import PRIVATE, holds_several, title_of
-from chatbot.memory.slots import Stated, stated
-from chatbot.memory.writing import Draft, Remembered, keep
+from chatbot.memory.slots import SlotStatement, stated
+from chatbot.memory.writing import AddResult, Draft, keep
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
 from chatbot.stores.dates import date_terms
 from chatbot.stores.errors import InvalidValue, StoreError
-from chatbot.stores.events import HELD, Event
 from chatbot.stores.fields import fold
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter
 from chatbot.stores.records import format_time
+from chatbot.stores.row_events import HELD, Event
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ _LEFT = re.compile(r"\bleft\b", re.IGNORECASE)
 _MAY_STATE = re.compile(r"\b(?:i|i['’]m|im|we|my|our|me)\b", re.IGNORECASE)
 
 
-async def learn(scope: Scope, drafts: Sequence[Draft], kept: Sequence[Remembered]) -> list[Remembered]:
+async def learn(scope: Scope, drafts: Sequence[Draft], kept: Sequence[AddResult]) -> list[AddResult]:
     """Fill the slots of the caller's profile that exchanges state, if the caller is the person who speaks in them.
 
     Tools have no right to chat, and imports and files are no talk: of these a statement is only evidence.
@@ -76,13 +76,13 @@ async def learn(scope: Scope, drafts: Sequence[Draft], kept: Sequence[Remembered
 
 async def state_by_hand(
     scope: Scope, slot: str, value: str, *, since: datetime | None, sensitivity: Sensitivity | None
-) -> Remembered:
+) -> AddResult:
     """Give a slot a value that the person names. Raises `InvalidValue` for a time to come."""
-    said = Stated(slot, value)
+    said = SlotStatement(slot, value)
     return await _state(scope, said, by=_BY_PERSON, said_at=scope.clock(), since=since, sensitivity=sensitivity)
 
 
-async def learn_facts(scope: Scope, facts: Iterable[str], source: str, said_at: datetime) -> list[Remembered]:
+async def learn_facts(scope: Scope, facts: Iterable[str], source: str, said_at: datetime) -> list[AddResult]:
     """Fill the slots that facts state which a model took out of an exchange, by the same rules and types.
 
     Only what they tell of the person who spoke counts: "The user lives in Lisbon".
@@ -117,7 +117,7 @@ def _plain(verb: str) -> str:
 
 async def learn_from(
     scope: Scope, text: str, question: str, source: str, said_at: datetime | None, *, by: str = _BY_RULE
-) -> list[Remembered]:
+) -> list[AddResult]:
     """Fill the slots that a text states, which the observation `source` keeps. Never raises for a refused slot."""
     now = scope.clock()
     said_at = said_at or now
@@ -153,7 +153,7 @@ async def _keep_private(scope: Scope, source: str) -> None:
 
 async def _state(
     scope: Scope,
-    said: Stated,
+    said: SlotStatement,
     *,
     by: str,
     said_at: datetime,
@@ -161,7 +161,7 @@ async def _state(
     source: str | None = None,
     sensitivity: Sensitivity | None = None,
     rows: Sequence[Observation] = (),
-) -> Remembered:
+) -> AddResult:
     """Write one value, in the place of that which it changes; a value said before another one is history at once."""
     scope.check("write")
     scope = replace(scope, session_id=None)  # what is true of a person belongs to no session, and stands beside no talk
@@ -173,7 +173,7 @@ async def _state(
         return await _proposed(scope, said)
     old = _replaced(said, lines)
     if said.ended and old is None:
-        return Remembered("skipped", "", "there is no such value to end")
+        return AddResult("skipped", "", "there is no such value to end")
     if old is not None and _same(old, said):
         return await _again(scope, old, said)
     is_late = old is not None and said_at < old.said_at
@@ -197,7 +197,7 @@ async def _state(
     return kept
 
 
-async def _proposed(scope: Scope, said: Stated) -> Remembered:
+async def _proposed(scope: Scope, said: SlotStatement) -> AddResult:
     draft = Draft(
         title=f"proposed: {title_of(said.slot, said.value)}",
         category=CATEGORY,
@@ -220,7 +220,7 @@ async def forget_with(scope: Scope, ids: Sequence[str]) -> None:
         await scope.commit(Event(kind="delete", at=scope.clock(), ids=tuple(lines), who=scope.agent_id))
 
 
-async def _kept(scope: Scope, draft: Draft) -> Remembered:
+async def _kept(scope: Scope, draft: Draft) -> AddResult:
     """Keep a draft; where it may not take the other's place, it stands beside it, and the newer one counts."""
     [kept] = await keep(scope, [draft], keep_going=True)
     if kept.outcome == "skipped" and draft.supersedes:
@@ -228,16 +228,16 @@ async def _kept(scope: Scope, draft: Draft) -> Remembered:
     return kept
 
 
-async def _again(scope: Scope, old: Line, said: Stated) -> Remembered:
+async def _again(scope: Scope, old: Line, said: SlotStatement) -> AddResult:
     """Count a value that was said again."""
     try:
         await scope.commit(Event(kind="mention", at=scope.clock(), ids=(old.id,), who=scope.agent_id))
     except StoreError as error:
-        return Remembered("skipped", old.id, str(error))
-    return Remembered("exact_dup", old.id, f"{said.slot} is {old.value} already")
+        return AddResult("skipped", old.id, str(error))
+    return AddResult("exact_dup", old.id, f"{said.slot} is {old.value} already")
 
 
-def _replaced(said: Stated, lines: Sequence[Line]) -> Line | None:
+def _replaced(said: SlotStatement, lines: Sequence[Line]) -> Line | None:
     """The line whose place a value takes."""
     same = [line for line in lines if fold(line.value) == fold(said.value)]
     if same or holds_several(said.slot):
@@ -247,18 +247,18 @@ def _replaced(said: Stated, lines: Sequence[Line]) -> Line | None:
     return lines[0] if lines and not said.ended else None
 
 
-def _same(old: Line, said: Stated) -> bool:
+def _same(old: Line, said: SlotStatement) -> bool:
     return fold(old.value) == fold(said.value) and old.ended == said.ended
 
 
-def _metadata(said: Stated, valid_from: datetime, now: datetime, by: str, *, pinned: bool) -> dict[str, Any]:
+def _metadata(said: SlotStatement, valid_from: datetime, now: datetime, by: str, *, pinned: bool) -> dict[str, Any]:
     held = {"value": said.value, "since": format_time(valid_from), "known": format_time(now), "by": by}
     if said.ended:
         held["ended"] = True  # type: ignore[assignment]
     return {KIND: SLOT, SLOT: said.slot, HELD: held} | ({PINNED: True} if pinned else {})
 
 
-def _sensitivity(said: Stated, old: Line | None) -> Sensitivity:
+def _sensitivity(said: SlotStatement, old: Line | None) -> Sensitivity:
     """Return the sensitivity of a value: at least that of the one before it."""
     least: Sensitivity = "private" if said.slot in PRIVATE else "public"
     if old is not None and SENSITIVITIES.index(old.sensitivity) > SENSITIVITIES.index(least):
@@ -266,7 +266,7 @@ def _sensitivity(said: Stated, old: Line | None) -> Sensitivity:
     return least
 
 
-def _since(said: Stated, said_at: datetime) -> datetime | None:
+def _since(said: SlotStatement, said_at: datetime) -> datetime | None:
     """Return the past date from which a value holds, if it names one."""
     if not said.since or said.slot in {"name", "nickname", "birthday"}:
         return None

@@ -18,11 +18,11 @@ from chatbot.memory.scope import Scope
 from chatbot.memory.slot_words import SLOTS, holds_several
 from chatbot.stores.access import VISIBILITIES, Sensitivity
 from chatbot.stores.errors import InvalidValue
-from chatbot.stores.events import HELD
 from chatbot.stores.fields import fold
 from chatbot.stores.observation import Observation, Status
 from chatbot.stores.query import Filter
 from chatbot.stores.records import check_time, format_time, parse_time
+from chatbot.stores.row_events import HELD
 
 CATEGORY = "profile"
 KIND, SLOT, PINNED = "kind", "slot", "pinned"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from chatbot.memory.inputs import takes
 from chatbot.memory.people import other_names
 from chatbot.memory.scope import PUBLIC, Scope, Scoped, Sensitivities
-from chatbot.memory.scoring import Scored
+from chatbot.memory.scoring import RowScore
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.errors import (
     InvalidValue,
@@ -21,7 +21,6 @@ from chatbot.stores.errors import (
     UnsupportedOperation,
     did_you_mean,
 )
-from chatbot.stores.events import Event
 from chatbot.stores.fields import is_observation_id
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import (
@@ -30,12 +29,13 @@ from chatbot.stores.query import (
     Order,
     Page,
     Progress,
+    RowFilter,
     Stats,
     VectorStats,
     Version,
-    Wanted,
     check_limit,
 )
+from chatbot.stores.row_events import Event
 
 if TYPE_CHECKING:
     from chatbot.memory.recall import Recollection
@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 DEFAULT_LIMIT = 10
 _NO_FILTER = "observations cannot be filtered by"
 
-_WANTED = tuple(each.name for each in fields(Wanted))
+_WANTED = tuple(each.name for each in fields(RowFilter))
 _ALIKE = 0.2
 """The cosine from which on a row that holds none of the words is listed for its meaning."""
 _CANDIDATES = 5
@@ -67,7 +67,7 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question(Filter):
+class TimedFilter(Filter):
     """Filter of the rows that may answer, and their time."""
 
     ask: Sensitivities = PUBLIC
@@ -78,7 +78,7 @@ class Question(Filter):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ranking(Question):
+class Ranking(TimedFilter):
     """Part of the matching rows that is wanted."""
 
     limit: int = 0
@@ -106,7 +106,7 @@ class Search(Ranking):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recall(Question):
+class Recall(TimedFilter):
     """The texts of a moment, the last of which is asked about, and which rows may be recalled."""
 
     texts: str | Sequence[str] = field(kw_only=False)
@@ -129,7 +129,7 @@ class Listing(Filter):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timeline(Wanted):
+class Timeline(RowFilter):
     """The rows around one: so many `before` it, and so many `after`."""
 
     anchor: str = field(kw_only=False)
@@ -145,7 +145,7 @@ class Every(Filter):
     ask: Sensitivities = PUBLIC
 
 
-class Reading(Scoped):
+class MemoryReads(Scoped):
     """Every answer holds only what the caller may see; the gate is passed before limits, counts and uses.
 
     `ask` names the sensitivities wanted: `private` and `secret` rows are returned to who asks for them, `unknown` ones
@@ -225,7 +225,15 @@ class Reading(Scoped):
     async def _recall(self, asked: Recall) -> Recollection:
         from chatbot.memory.past import known, left_since, moment, scored_past, until
         from chatbot.memory.profile_lines import changed_sources, slot_rows
-        from chatbot.memory.recall import RECALLED, Recalled, Recollection, eligible, judged, latest_first, rows_about
+        from chatbot.memory.recall import (
+            RECALLED,
+            RankedMemory,
+            Recollection,
+            eligible,
+            judged,
+            latest_first,
+            rows_about,
+        )
 
         scope = self._scope()
         if asked.profile not in scope.profiles:
@@ -259,7 +267,7 @@ class Reading(Scoped):
         hits = tuple(each for each in arranged if each.verdict == RECALLED)
         told = {each.id: each for each in arranged}
         considered = tuple(
-            told.get(row.match.id) or Recalled(row, None, _left_out(verdict, rows.get(row.match.id)))
+            told.get(row.match.id) or RankedMemory(row, None, _left_out(verdict, rows.get(row.match.id)))
             for row, verdict in verdicts
         )
         scope.retrieved("recall", [each.id for each in hits])
@@ -313,7 +321,7 @@ class Reading(Scoped):
     async def timeline(self, asked: Timeline) -> list[Observation]:
         """Return the memories just before and after an observation, with it among them, oldest first.
 
-        The parameters are those of `Timeline` and of `Wanted`. Raises `UnknownObservation` where there is no such
+        The parameters are those of `Timeline` and of `RowFilter`. Raises `UnknownObservation` where there is no such
         observation.
         """
         scope, anchor = self._scope(), asked.anchor
@@ -382,7 +390,7 @@ class Reading(Scoped):
         scope = self._scope()
         return await scope.rows(await self._filter(asked), view=scope.view(asked.ask))
 
-    async def _filter(self, asked: Wanted) -> Filter:
+    async def _filter(self, asked: RowFilter) -> Filter:
         """The filter by itself, with all names of the people that it asks for."""
         given = {name: getattr(asked, name) for name in (FILTER_FIELDS if isinstance(asked, Filter) else _WANTED)}
         if asked.people:
@@ -406,7 +414,7 @@ def _fields_of(asked: Search, *, besides: str) -> dict[str, Any]:
     return {each.name: getattr(asked, each.name) for each in fields(asked) if each.name != besides}
 
 
-async def _hits(scope: Scope, view: View, found: Sequence[Scored], part: slice) -> list[Hit]:
+async def _hits(scope: Scope, view: View, found: Sequence[RowScore], part: slice) -> list[Hit]:
     """Return that part of the results, best first; rows that only stand beside an answer are for prompts."""
     holding = [each for each in found if each.match.score > 0 or (each.meaning or 0.0) >= _ALIKE]
     best = {each.match.id: each for each in (holding or found)[part]}

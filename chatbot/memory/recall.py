@@ -11,7 +11,7 @@ from chatbot.memory.changes import outdated, said_at
 from chatbot.memory.ordinals import rows_of_named_sessions
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.scope import Scope
-from chatbot.memory.scoring import Profile, Scored, scored
+from chatbot.memory.scoring import RowScore, ScoringProfile, scored
 from chatbot.stores.access import View
 from chatbot.stores.analysis import terms
 from chatbot.stores.candidates import Candidates, Question
@@ -43,10 +43,10 @@ _EARLIER = 0.4
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
+class RankedMemory:
     """Considered row with its score and its outcome; with the observation if it was recalled."""
 
-    row: Scored
+    row: RowScore
     observation: Observation | None
     verdict: str
     changed_at: datetime | None = None
@@ -79,8 +79,8 @@ class Recalled:
 class Recollection:
     """Recalled rows, and all rows that were considered, both best first."""
 
-    hits: tuple[Recalled, ...] = ()
-    considered: tuple[Recalled, ...] = ()
+    hits: tuple[RankedMemory, ...] = ()
+    considered: tuple[RankedMemory, ...] = ()
 
 
 async def rows_about(
@@ -89,11 +89,11 @@ async def rows_about(
     texts: Sequence[str],
     wanted: Filter,
     *,
-    profile: Profile,
+    profile: ScoringProfile,
     limit: int,
     reach: int = 0,
     vectors: Sequence[Vector] | None = None,
-) -> list[Scored]:
+) -> list[RowScore]:
     """Rows about the last of `texts`, and a little about those before it; without any words, the newest rows.
 
     `limit` is how many of the newest rows are looked at, and `reach` how many of those that match at least. `vectors`
@@ -143,7 +143,9 @@ async def _candidates(
         return await scope.store.candidates(view, question, wanted)
 
 
-def judged(rows: Sequence[Scored], profile: Profile, limit: int, exclude: frozenset[str]) -> list[tuple[Scored, str]]:
+def judged(
+    rows: Sequence[RowScore], profile: ScoringProfile, limit: int, exclude: frozenset[str]
+) -> list[tuple[RowScore, str]]:
     """Return each row with its outcome: recalled, or the reason why it is left out.
 
     What was said tells more than the summary of its session: where the one is recalled, the other takes no place.
@@ -181,7 +183,7 @@ def judged(rows: Sequence[Scored], profile: Profile, limit: int, exclude: frozen
     return verdicts
 
 
-def eligible(verdicts: Sequence[tuple[Scored, str]]) -> tuple[list[Scored], int]:
+def eligible(verdicts: Sequence[tuple[RowScore, str]]) -> tuple[list[RowScore], int]:
     """The rows to choose from, best first, and how many of them are to be recalled."""
     chosen = sum(verdict == RECALLED for _, verdict in verdicts)
     rows = [row for row, verdict in verdicts if verdict in (RECALLED, OVER_LIMIT)]
@@ -189,12 +191,12 @@ def eligible(verdicts: Sequence[tuple[Scored, str]]) -> tuple[list[Scored], int]
 
 
 def latest_first(
-    rows: Sequence[Scored],
+    rows: Sequence[RowScore],
     observations: Mapping[str, Observation],
     limit: int,
     changed: Mapping[str, datetime],
     now: datetime,
-) -> list[Recalled]:
+) -> list[RankedMemory]:
     """Return the recalled rows, each statement before what it has changed, then what is left out for it.
 
     `changed` are rows that are known to be outdated, with the time of the change. Where there is no room for both, the
@@ -219,12 +221,12 @@ def latest_first(
     left = behind[::-1][:too_many]
     chosen = [each for each in order if each not in left][:limit]
     return [
-        Recalled(by_id[each][0], by_id[each][1], OUTDATED if each in left else RECALLED, when.get(each))
+        RankedMemory(by_id[each][0], by_id[each][1], OUTDATED if each in left else RECALLED, when.get(each))
         for each in (*chosen, *left)
     ]
 
 
-def _is_summary(row: Scored) -> bool:
+def _is_summary(row: RowScore) -> bool:
     return row.match.type in SUMMARIES
 
 

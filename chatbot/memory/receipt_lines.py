@@ -18,7 +18,7 @@ Receipt = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class QuotedTexts:
     """Texts that the receipts of some turns quote: what was said in them, and their titles of the session."""
 
     said: frozenset[str]
@@ -34,11 +34,11 @@ class Told:
         return {**receipt, "memory": {**receipt["memory"], "query": [each for each in asked if each not in self.said]}}
 
 
-def told_of(receipts: Iterable[Receipt], ids: Collection[str]) -> Told:
+def told_of(receipts: Iterable[Receipt], ids: Collection[str]) -> QuotedTexts:
     """Return the texts in the receipts of the turns that were remembered under these ids."""
     those = [receipt for receipt in receipts if receipt.get("remembered") in ids]
     said = frozenset(text for receipt in those for text in _asked(receipt)[-1:])
-    return Told(said, frozenset(str(receipt["title"]) for receipt in those if receipt.get("title")))
+    return QuotedTexts(said, frozenset(str(receipt["title"]) for receipt in those if receipt.get("title")))
 
 
 def is_of(receipt: Receipt, at: datetime) -> bool:

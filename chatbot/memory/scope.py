@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from uuid import UUID
 
 from chatbot.memory.namespaces import check_entry, check_namespace, may_cross, user_of
-from chatbot.memory.scoring import PROFILES, Profile
+from chatbot.memory.scoring import PROFILES, ScoringProfile
 from chatbot.stores.access import (
     EVERY_RIGHT,
     OWNER,
@@ -29,10 +29,10 @@ from chatbot.stores.access import (
 )
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import AccessDenied, StoreFailed
-from chatbot.stores.events import Event, Outcome
 from chatbot.stores.fields import LONGEST_LINE
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import EVERY, Filter, Order
+from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.span import Observer, count, observed, span
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ Tell = Callable[[MemoryEvent], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class Holder:
     """Holder of a handle: what they may see and do, where they write, and their clock and source of ids."""
 
     clearance: Clearance
@@ -86,7 +86,7 @@ class Caller:
     new_id: Callable[[], UUID]
     meaning_of: Callable[[ObservationStore], Meaning | None] = lambda _: None
     """What finds rows of a store by their meaning, if anything does."""
-    profiles: Mapping[str, Profile] = field(default_factory=lambda: PROFILES)
+    profiles: Mapping[str, ScoringProfile] = field(default_factory=lambda: PROFILES)
     tell: Tell | None = None
     """Listener to each operation."""
     observer: Observer | None = None
@@ -112,7 +112,7 @@ class Caller:
         rights: Collection[Right] | None = None,
         principal: str | None = None,
         namespace: str | None = None,
-    ) -> Caller:
+    ) -> Holder:
         """The caller with less: of clearances and rights what both allow, in a namespace that this one may enter.
 
         Only the owner may act in another principal's name. Where none is named, a user's namespace is entered in the
@@ -179,7 +179,7 @@ class Scope:
     session_id: str | None = None
     namespace: str = ""
     meaning: Meaning | None = None
-    profiles: Mapping[str, Profile] = field(default_factory=lambda: PROFILES)
+    profiles: Mapping[str, ScoringProfile] = field(default_factory=lambda: PROFILES)
     tell: Tell | None = None
     observer: Observer | None = None
     untell: Untell | None = None

@@ -67,7 +67,7 @@ HALF_LIVES: Mapping[str, float] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class ScoringProfile:
     """Weights from 0 to 1, and the least that a row must reach."""
 
     match: float
@@ -83,10 +83,10 @@ class Profile:
     """The least evidence of a row that meaning alone found; a word that is found is no accident."""
 
 
-PROFILES: Mapping[str, Profile] = {
-    "search": Profile(match=0.96, recency=0.02, mention=0.02),
-    "recent": Profile(match=0.0, recency=0.7, mention=0.3),
-    "inject": Profile(
+PROFILES: Mapping[str, ScoringProfile] = {
+    "search": ScoringProfile(match=0.96, recency=0.02, mention=0.02),
+    "recent": ScoringProfile(match=0.0, recency=0.7, mention=0.3),
+    "inject": ScoringProfile(
         match=0.90,
         recency=0.01,
         importance=0.06,
@@ -98,7 +98,7 @@ PROFILES: Mapping[str, Profile] = {
 }
 
 
-def tuned(profile: Profile, changes: Mapping[str, Any]) -> Profile:
+def tuned(profile: ScoringProfile, changes: Mapping[str, Any]) -> ScoringProfile:
     """The profile with other values of its fields; half-lives are added to those that hold.
 
     Raises `InvalidValue` for the half-life of a type that there is not.
@@ -112,7 +112,7 @@ def tuned(profile: Profile, changes: Mapping[str, Any]) -> Profile:
     return replace(profile, **{**changes, "half_lives": lives})
 
 
-class Raised(NamedTuple):
+class LexicalScore(NamedTuple):
     """A row's lexical score: its own, what spills over from its neighbours, and its session's part."""
 
     lexical: float
@@ -123,14 +123,14 @@ class Raised(NamedTuple):
 _WEIGHED = ("match", "recency", "mention", "importance", "credibility")
 
 
-class Scored(NamedTuple):
+class RowScore(NamedTuple):
     """Candidate with its score from 0 to 1, and the parts of the score."""
 
     match: Match
     score: float
     evidence: float
     """The match that floors are about: without the part of the session."""
-    raised: Raised
+    raised: LexicalScore
     weighed: tuple[float, ...]
     weights: tuple[float, ...]
     dated: float = 0.0
@@ -162,7 +162,7 @@ def raised(
     candidates: Mapping[str, Match],
     neighbours: Mapping[str, Mapping[str, int]],
     sessions: Mapping[str, float],
-) -> dict[str, Raised]:
+) -> dict[str, LexicalScore]:
     """Return the lexical score of each candidate, raised by its neighbours and its session."""
     spill: defaultdict[str, float] = defaultdict(float)
     for each, beside in neighbours.items():
@@ -171,7 +171,7 @@ def raised(
                 spill[other] += SPILL.get(abs(off), 0.0) * own
     shares = {name: SESSION_SHARE * score for name, score in sessions.items()}
     return {
-        each: Raised(match.score, spill.get(each, 0.0), shares.get(match.session_id or "", 0.0))
+        each: LexicalScore(match.score, spill.get(each, 0.0), shares.get(match.session_id or "", 0.0))
         for each, match in candidates.items()
     }
 
@@ -195,8 +195,8 @@ def windowed(
 
 
 def scored(
-    found: Candidates, profile: Profile, now: datetime, *, unknown: float = 0.0, meaning_weight: float = WEIGHT
-) -> list[Scored]:
+    found: Candidates, profile: ScoringProfile, now: datetime, *, unknown: float = 0.0, meaning_weight: float = WEIGHT
+) -> list[RowScore]:
     """Return all candidates, best first; of equals, the one created later.
 
     Rows that are not among those alike count as alike as `unknown`, at most.
@@ -221,12 +221,12 @@ def scored(
         )
         meaning = found.similar.get(each, 0.0) if found.similar else None
         score = sum(map(mul, weights, weighed))
-        rows.append(Scored(candidate, score, evidence, own, weighed, weights, dated, meaning))
+        rows.append(RowScore(candidate, score, evidence, own, weighed, weights, dated, meaning))
     rows.sort(key=_in_order, reverse=True)
     return rows
 
 
-def _in_order(each: Scored) -> tuple[float, datetime, str]:
+def _in_order(each: RowScore) -> tuple[float, datetime, str]:
     return each.score, each.match.created_at, each.match.id
 
 
@@ -235,7 +235,7 @@ def saturated(match: float) -> float:
     return match / (match + HALF_MATCH) if match > 0 else 0.0
 
 
-def recency(candidate: Match, profile: Profile, now: datetime) -> float:
+def recency(candidate: Match, profile: ScoringProfile, now: datetime) -> float:
     """1 for what is new, falling with age."""
     if profile.half_lives is None:
         return 1 / (1 + _days(candidate.updated_at, now))

@@ -17,9 +17,9 @@ from typing import Any
 
 from chatbot.memory.handle import SessionHandle
 from chatbot.memory.record import SessionRecord
-from chatbot.memory.redaction import redact
 from chatbot.memory.scope import Scope
 from chatbot.memory.snippets import Range, snippet
+from chatbot.redaction import redact
 from chatbot.stores.analysis import terms
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.bm25 import about, rank

@@ -33,7 +33,7 @@ _MOST_CLAUSES = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
+class SlotStatement:
     """A value that a person gave a slot of their own; `ended`: that it does not hold, or no longer."""
 
     slot: str
@@ -45,7 +45,7 @@ class Stated:
     """Whether the person takes something back by it."""
 
 
-def stated(text: str, question: str = "", *, employers: Iterable[str] = ()) -> list[Stated]:
+def stated(text: str, question: str = "", *, employers: Iterable[str] = ()) -> list[SlotStatement]:
     """The slots that a message fills; `question` is the bot's, that it answers.
 
     `employers` are those that are known: "I left Bosch" says little without.
@@ -54,7 +54,7 @@ def stated(text: str, question: str = "", *, employers: Iterable[str] = ()) -> l
     if said is None:
         return []
     known = frozenset(each.casefold() for each in employers)
-    found: dict[tuple[str, str], Stated] = {}
+    found: dict[tuple[str, str], SlotStatement] = {}
     sentences = list(_sentences(said))
     plain = said == said.lower()
     for at, sentence in enumerate(sentences):
@@ -64,7 +64,7 @@ def stated(text: str, question: str = "", *, employers: Iterable[str] = ()) -> l
         for each in _in_sentence(_straightened(sentence), plain=plain, message=said, known=known):
             found[each.slot, each.value.casefold()] = each
     if question and not found:
-        found = {(slot, value.casefold()): Stated(slot, value) for slot, value in answered(said, question)}
+        found = {(slot, value.casefold()): SlotStatement(slot, value) for slot, value in answered(said, question)}
     return list(found.values())
 
 
@@ -152,7 +152,7 @@ def _straightened(sentence: str) -> str:
     return _ISNT.sub(r"\1 is ", sentence).replace("’", "'")
 
 
-def _in_sentence(sentence: str, *, plain: bool, message: str, known: frozenset[str]) -> Iterator[Stated]:
+def _in_sentence(sentence: str, *, plain: bool, message: str, known: frozenset[str]) -> Iterator[SlotStatement]:
     corrects = _CORRECTS.search(message) is not None
     for start in islice(_START.finditer(sentence), _MOST_CLAUSES):
         if _SUPPOSED.search(sentence[: start.start()]):
@@ -165,7 +165,7 @@ def _in_sentence(sentence: str, *, plain: bool, message: str, known: frozenset[s
             if match := rule.pattern.match(clause):
                 values = list(rule.read(_Read(clause, match, plain, sentence, known)))
                 for slot, value in values:
-                    yield Stated(slot, value, rule.ended, _since(sentence), corrects)
+                    yield SlotStatement(slot, value, rule.ended, _since(sentence), corrects)
                 if values:
                     break
 

@@ -7,16 +7,16 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from chatbot.memory.redaction import redact_all
 from chatbot.memory.scope import PUBLIC, Scope, Sensitivities
-from chatbot.memory.writing import Remembered, Writing
+from chatbot.memory.writing import AddResult, MemoryWrites
+from chatbot.redaction import redact_all
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import EVERY, Filter, check_limit
 
 
-class Summaries(Writing):
+class Summaries(MemoryWrites):
     """Writing and reading the summaries of sessions."""
 
     __slots__ = ()
@@ -29,7 +29,7 @@ class Summaries(Writing):
         decisions: Sequence[str] = (),
         open_items: Sequence[str] = (),
         session_id: str | None = None,
-    ) -> Remembered:
+    ) -> AddResult:
         """Keep what was asked for in a session, what came of it, what was decided, and what is still open.
 
         The session is the scope's own, unless another is named; an earlier summary of it is brought up to date. It is

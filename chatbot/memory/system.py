@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from chatbot.errors import AmbiguousSession, ChatbotError, SessionError, SessionExpired, SessionNotFound, WrongAgent
-from chatbot.memory.catalog import SessionCatalog
 from chatbot.memory.comparison import Comparison, compare
 from chatbot.memory.episode import SUMMARY_KEYS
 from chatbot.memory.erasure import Erasure, Target, erase, erasure, joined
@@ -27,8 +26,9 @@ from chatbot.memory.namespaces import check_namespace, may_cross, usual_principa
 from chatbot.memory.notices import Notices
 from chatbot.memory.origins import marks_of_session
 from chatbot.memory.record import SessionRecord, is_session_id, new_id, utc_now
-from chatbot.memory.scope import PUBLIC, Caller, Scope, Sensitivities, Tell, bar
-from chatbot.memory.scoring import PROFILES, WEIGHT, Profile
+from chatbot.memory.scope import PUBLIC, Holder, Scope, Sensitivities, Tell, bar
+from chatbot.memory.scoring import PROFILES, WEIGHT, ScoringProfile
+from chatbot.memory.session_catalog import SessionCatalog
 from chatbot.memory.session_filter import MESSAGES, SessionFilter
 from chatbot.memory.tombstones import Tombstones
 from chatbot.memory.turn_order import TurnOrder
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from chatbot.embedding import Embedded, Embedder
     from chatbot.memory.maintenance.policy import Part, Policy
-    from chatbot.memory.maintenance.report import Report
+    from chatbot.memory.maintenance.report import MaintenanceReport
     from chatbot.memory.maintenance.upkeep import UpkeepFile
     from chatbot.memory.meaning import Billing, Meaning
     from chatbot.memory.session_search import SessionHit
@@ -96,7 +96,7 @@ class MemorySystem(Closable, Memory):
         embedder: Embedder | None = None,
         meaning_weight: float = WEIGHT,
         bill: Billing | None = None,
-        profiles: Mapping[str, Profile] = PROFILES,
+        profiles: Mapping[str, ScoringProfile] = PROFILES,
         tell: Tell | None = None,
         observer: Observer | None = None,
         ttl_keeps_memory: bool = True,
@@ -114,7 +114,7 @@ class MemorySystem(Closable, Memory):
         self.backend: Backend = open_backend(self.where)
         self.tombstones = Tombstones(self.backend)
         self.notices = Notices(self.backend, clock, new_id)
-        self._caller = Caller(
+        self._caller = Holder(
             clearance,
             check_namespace(namespace, LONGEST_LINE),
             clock,
@@ -550,7 +550,7 @@ class MemorySystem(Closable, Memory):
         dry_run: bool = False,
         unless_within: timedelta = timedelta(0),
         whole: bool = False,
-    ) -> Report:
+    ) -> MaintenanceReport:
         """Fade, merge and erase memories by the policy; return the changes made, or those of a dry run.
 
         Looks at a bounded number of rows and goes on behind them the next time; `whole` takes as many runs as it needs.
@@ -642,7 +642,7 @@ class MemorySystem(Closable, Memory):
         clearance = least_clearance(self._caller.clearance, clearance)
         return lambda record: not record.is_expired(now) and record.is_open_to(clearance, self.namespace)
 
-    async def _erase(self, record: SessionRecord, caller: Caller, *, keep_memory: bool) -> Erasure:
+    async def _erase(self, record: SessionRecord, caller: Holder, *, keep_memory: bool) -> Erasure:
         """Erase a session, and of what is remembered of it what that caller may see."""
         forks = await self._forks_of(record.id)
         erased = [] if keep_memory else await self._erase_memory(record, caller)
@@ -655,13 +655,13 @@ class MemorySystem(Closable, Memory):
             erased += [await erase(scope, Target(session=record.id)) for scope in self._scopes_of(record, caller)]
         return joined(erased, forks=forks, kept=keep_memory)
 
-    async def _erase_memory(self, record: SessionRecord, caller: Caller) -> list[Erasure]:
+    async def _erase_memory(self, record: SessionRecord, caller: Holder) -> list[Erasure]:
         """Erase what is remembered of a session, having barred it from imports."""
         scopes = self._scopes_of(record, caller)
         await bar(self.tombstones, list(marks_of_session(record.id, record.origin)), self._clock())
         return [await erase(scope, Target(session=record.id)) for scope in scopes]
 
-    def _scopes_of(self, record: SessionRecord, caller: Caller) -> list[Scope]:
+    def _scopes_of(self, record: SessionRecord, caller: Holder) -> list[Scope]:
         """The places in which something may be remembered of a session, for the owner across all namespaces."""
         names = list(dict.fromkeys([*record.store_types, self._observations]))
         stores = self._open_stores(names).values()
@@ -818,7 +818,7 @@ class MemorySystem(Closable, Memory):
             record, self._catalog.ref(record.id), stores, self._catalog, caller=caller, turn_order=order
         )
 
-    def _owner_in(self, namespace: str) -> Caller:
+    def _owner_in(self, namespace: str) -> Holder:
         """Return the caller as the owner of that namespace, for work that does not depend on who asks."""
         return replace(self._caller, clearance="full", namespace=namespace, principal=OWNER, rights=EVERY_RIGHT)
 

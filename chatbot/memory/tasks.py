@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from chatbot.memory.scope import PUBLIC, Sensitivities
-from chatbot.memory.writing import DEFAULT_TYPE, Writing
+from chatbot.memory.writing import DEFAULT_TYPE, MemoryWrites
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue, UnknownObservation, did_you_mean
 from chatbot.stores.fields import one_line
@@ -60,7 +60,7 @@ class Task:
         return " · ".join(filter(None, said))
 
 
-class Tasks(Writing):
+class Tasks(MemoryWrites):
     """Writing tasks down, and ticking them off."""
 
     __slots__ = ()

@@ -40,7 +40,7 @@ class User:
 
 
 @dataclass(frozen=True, slots=True)
-class Erased:
+class UserErasure:
     """Rows, facts and sessions that were deleted permanently."""
 
     memories: int
@@ -95,7 +95,7 @@ async def export_user(memory: MemorySystem) -> dict[str, Any]:
     }
 
 
-async def erase_user(memory: MemorySystem) -> Erased:
+async def erase_user(memory: MemorySystem) -> UserErasure:
     """Delete everything in the namespace permanently, whatever clearance it needs: rows, facts, sessions with files.
 
     An import does not bring back what was deleted.
@@ -112,7 +112,7 @@ async def erase_user(memory: MemorySystem) -> Erased:
     with suppress(UnsupportedOperation):  # the agent remembers nothing
         erased.update(await _erase_rows(memory.unlimited()))
     await asyncio.to_thread(memory.notices.of_erased_user, memory.namespace)
-    return Erased(len(erased), tuple(record.id for record in records))
+    return UserErasure(len(erased), tuple(record.id for record in records))
 
 
 async def _erase_rows(memory: MemorySystem) -> list[str]:

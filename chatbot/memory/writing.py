@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from chatbot.memory.inputs import sets, takes
-from chatbot.memory.redaction import redact_all
 from chatbot.memory.scope import Scope, Scoped
+from chatbot.redaction import redact_all
 from chatbot.stores.access import (
     SENSITIVITIES,
     Clearance,
@@ -20,11 +20,11 @@ from chatbot.stores.access import (
     is_stricter,
 )
 from chatbot.stores.errors import ConflictingChange, InvalidValue, StoreError
-from chatbot.stores.events import Event, Outcome
 from chatbot.stores.fields import LONGEST_TEXT, Line, check_depth, declared
 from chatbot.stores.observation import TYPES, Content, Observation, Type
 from chatbot.stores.query import Filter
 from chatbot.stores.records import check_time, format_time, parse_time
+from chatbot.stores.row_events import Event, Outcome
 
 if TYPE_CHECKING:
     from chatbot.memory.erasure import Erasure
@@ -63,7 +63,7 @@ class Draft(Change):
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class AddResult:
     """Result of adding a draft, and the kinds of secrets that were removed from it."""
 
     outcome: Literal["added", "exact_dup", "updated", "deleted", "skipped"]
@@ -73,13 +73,13 @@ class Remembered:
     warning: str = ""
 
 
-class Writing(Scoped):
+class MemoryWrites(Scoped):
     """Operations that change memories: durable on return, and refused for rows that the caller could not see."""
 
     __slots__ = ()
 
     @takes(Draft, "an observation has no field")
-    async def remember(self, draft: Draft) -> Remembered:
+    async def remember(self, draft: Draft) -> AddResult:
         """Keep one thing; the parameters are the fields of `Draft`, the title first.
 
         Raises `InvalidValue`, `AccessDenied`, or `ConflictingChange` where it cannot supersede what it should, or would
@@ -88,10 +88,10 @@ class Writing(Scoped):
         [remembered] = await self.remember_all([draft])
         return remembered
 
-    async def remember_all(self, drafts: Iterable[Draft], *, keep_going: bool = False) -> list[Remembered]:
+    async def remember_all(self, drafts: Iterable[Draft], *, keep_going: bool = False) -> list[AddResult]:
         """Keep many things, in order. With `keep_going` a refused one is `skipped` and says why, and stops no other."""
         scope = self._scope()
-        remembered: list[Remembered] = []
+        remembered: list[AddResult] = []
         waiting = list(drafts)
         for begin in range(0, len(waiting), _BATCH):
             remembered += await keep(scope, waiting[begin : begin + _BATCH], keep_going=keep_going)
@@ -112,7 +112,7 @@ class Writing(Scoped):
         return row, redacted
 
     @sets(Change, "`update` cannot set")
-    async def update(self, observation_id: str, **changes: Any) -> Remembered:
+    async def update(self, observation_id: str, **changes: Any) -> AddResult:
         """Set fields to other values. Keys of `metadata` are set one by one; None takes a key away.
 
         Raises `UnknownObservation`, `InvalidValue`, or `AccessDenied`. What is derived stays as strict as its sources.
@@ -131,7 +131,7 @@ class Writing(Scoped):
 
             if too_loose := [fact.id for fact in await turns_told(scope, rows) if not is_stricter(fact, rows[0])]:
                 scope.changed("purge", await scope.store.purge(scope.acting(), too_loose))
-        return Remembered(outcome.kind, outcome.id, outcome.reason, redacted)
+        return AddResult(outcome.kind, outcome.id, outcome.reason, redacted)
 
     async def supersede(self, old: str, new: str) -> None:
         """Replace the observation `old` by `new`; `old` stays in the history.
@@ -229,9 +229,9 @@ class Writing(Scoped):
         return outcome
 
 
-async def keep(scope: Scope, drafts: Sequence[Draft], *, keep_going: bool = False) -> list[Remembered]:
+async def keep(scope: Scope, drafts: Sequence[Draft], *, keep_going: bool = False) -> list[AddResult]:
     """One batch: what cannot be an observation is sorted out first, the rest is committed together."""
-    answers: list[Remembered | None] = [None] * len(drafts)
+    answers: list[AddResult | None] = [None] * len(drafts)
     events: dict[int, tuple[Event, tuple[str, ...], str]] = {}
     for number, draft in enumerate(drafts):
         try:
@@ -239,12 +239,12 @@ async def keep(scope: Scope, drafts: Sequence[Draft], *, keep_going: bool = Fals
         except StoreError as error:
             if not keep_going:
                 raise
-            answers[number] = Remembered("skipped", "", str(error))
+            answers[number] = AddResult("skipped", "", str(error))
     outcomes = await scope.store.commit(scope.acting().asking_all(), [event for event, *_ in events.values()])
     for (number, (_, redacted, warning)), outcome in zip(events.items(), outcomes, strict=True):
         if outcome.error is not None and not keep_going:
             raise outcome.error
-        answers[number] = Remembered(outcome.kind, outcome.id, outcome.reason, redacted, warning)
+        answers[number] = AddResult(outcome.kind, outcome.id, outcome.reason, redacted, warning)
     kept = [answer for answer in answers if answer is not None]
     scope.changed("remember", [answer.id for answer in kept if answer.outcome != "skipped"])
     return kept

@@ -1,6 +1,6 @@
 """Models: the contract, LiteLLM, the embedded local model, the scripted one. Importing this package loads none."""
 
-from chatbot.models.base import Model, Price
+from chatbot.models.model import Model, Price
 from chatbot.models.opening import open_model
 from chatbot.models.scripted import ScriptedModel
 

@@ -16,7 +16,7 @@ _PATIENCE_S = 5.0
 """LiteLLM's own limit comes this much later than ours, so that it is ours that strikes."""
 
 
-class Call:
+class ModelRequest:
     """A request that can be sent again: each `async with` is a new try.
 
     `secrets` gives the keys that no message may repeat.

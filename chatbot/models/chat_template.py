@@ -31,7 +31,7 @@ Entry = dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PromptPiece:
     """A piece of a rendered prompt; special tokens are recognised only where it came from the template."""
 
     text: str
@@ -52,7 +52,7 @@ class ChatTemplate:
         except TemplateError as error:
             raise RequestRefused(f"the model's chat template cannot be read: {error}") from error
 
-    def render(self, messages: Sequence[dict[str, Any]]) -> list[Part]:
+    def render(self, messages: Sequence[dict[str, Any]]) -> list[PromptPiece]:
         """The prompt in parts, up to where the assistant's reply begins. Raises `RequestRefused`.
 
         A template that knows no system role, or wants user and assistant in strict turns, gets them merged.
@@ -65,7 +65,8 @@ class ChatTemplate:
         ]
         pieces = re.split(rf"\[\[{nonce}:(\d+)\]\]", self._render(marked))
         parts = [
-            Part(contents[int(piece)] if at % 2 else piece, is_template=at % 2 == 0) for at, piece in enumerate(pieces)
+            PromptPiece(contents[int(piece)] if at % 2 else piece, is_template=at % 2 == 0)
+            for at, piece in enumerate(pieces)
         ]
         return [part for part in parts if part.text]
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from chatbot.config import EmbeddingSettings, ProviderSettings
 from chatbot.embedding import Embedded, Embedder
-from chatbot.errors import AccessDenied, ConfigError, ModelError, ModelTimeout, ProviderFailed, UnknownModel
+from chatbot.errors import ConfigError, KeyRefused, ModelError, ModelTimeout, ProviderFailed, UnknownModel
 from chatbot.messages import Usage
-from chatbot.models import late
+from chatbot.models import litellm_import
 from chatbot.models.connections import Connections
 from chatbot.models.failures import TRANSIENT, translate
 from chatbot.models.local_encoder import NAME as LOCAL
@@ -21,7 +21,7 @@ from chatbot.models.minilm import NAME as MINILM
 from chatbot.models.minilm import MiniLMEmbedder
 from chatbot.models.provider import Provider
 from chatbot.models.retries import FIRST_PAUSE_S, LONGEST_PAUSE_S, pause_before
-from chatbot.models.tokens import estimate_text
+from chatbot.models.token_counts import estimate_text
 from chatbot.stores.vectors import Vector, vector
 
 _RETRIES = 2
@@ -92,7 +92,7 @@ class LiteLLMEmbedder(Embedder):
 
     async def check(self) -> None:
         """Raise an error if the provider is unknown or its key is missing."""
-        self.provider.check(await late.litellm())
+        self.provider.check(await litellm_import.litellm())
 
     async def embed(self, texts: Sequence[str]) -> Embedded:
         """Embed the texts in calls of `batch`, each tried three times."""
@@ -124,7 +124,7 @@ class LiteLLMEmbedder(Embedder):
     async def _call(self, texts: Sequence[str]) -> Embedded:
         """Make one call. Its errors never contain a key or the provider's exception."""
         request = self._request(texts)
-        litellm = await late.litellm()
+        litellm = await litellm_import.litellm()
         self._connections.use(litellm)
         failure: ModelError
         try:
@@ -135,7 +135,7 @@ class LiteLLMEmbedder(Embedder):
             failure = ModelTimeout(f"{self.name}: nothing came for {_TIMEOUT_S:g} s")
         except Exception as error:  # noqa: BLE001 - LiteLLM raises any exception of its many providers
             failure = translate(error, self.name, self.provider.secrets())
-            if isinstance(failure, AccessDenied):
+            if isinstance(failure, KeyRefused):
                 failure.args = (f"{failure}{self.provider.hint()}",)
         raise failure
 

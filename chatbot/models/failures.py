@@ -9,8 +9,8 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from chatbot.errors import (
-    AccessDenied,
     ContextTooLong,
+    KeyRefused,
     ModelError,
     ModelTimeout,
     ProviderFailed,
@@ -26,8 +26,8 @@ TRANSIENT = (RateLimited, ModelTimeout, ProviderFailed)
 
 # LiteLLM gives its exceptions the names that the SDK of OpenAI gave them; importing them here would cost seconds.
 _BY_NAME: dict[str, type[ModelError]] = {
-    "AuthenticationError": AccessDenied,
-    "PermissionDeniedError": AccessDenied,
+    "AuthenticationError": KeyRefused,
+    "PermissionDeniedError": KeyRefused,
     "RateLimitError": RateLimited,
     "ContextWindowExceededError": ContextTooLong,
     "Timeout": ModelTimeout,
@@ -38,8 +38,8 @@ _BY_NAME: dict[str, type[ModelError]] = {
     "UnprocessableEntityError": RequestRefused,
 }
 _BY_STATUS: dict[int, type[ModelError]] = {
-    401: AccessDenied,
-    403: AccessDenied,
+    401: KeyRefused,
+    403: KeyRefused,
     404: UnknownModel,
     408: ModelTimeout,
     413: ContextTooLong,

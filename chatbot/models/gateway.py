@@ -12,17 +12,17 @@ from types import ModuleType
 from typing import Any
 
 from chatbot.config import ModelSettings, ProviderSettings
-from chatbot.errors import AccessDenied, ProviderFailed
+from chatbot.errors import KeyRefused, ProviderFailed
 from chatbot.messages import CallOptions, Delta, Finished, Message, ToolSpec, Usage
-from chatbot.models import late
-from chatbot.models.base import JsonMode, Model, Price
-from chatbot.models.call import Call
+from chatbot.models import litellm_import
+from chatbot.models.call import ModelRequest
 from chatbot.models.connections import Connections
 from chatbot.models.failures import TRANSIENT
+from chatbot.models.model import JsonMode, Model, Price
 from chatbot.models.provider import Provider
-from chatbot.models.reading import Reading, has_reported_usage, is_whole
 from chatbot.models.retries import FIRST_PAUSE_S, LONGEST_PAUSE_S, pause_before
-from chatbot.models.tokens import estimate, estimate_text
+from chatbot.models.streamed_reply import StreamedReply, has_reported_usage, is_whole
+from chatbot.models.token_counts import estimate, estimate_text
 
 _USUAL_WINDOW = 8192
 _CUTTING = frozenset({"ollama", "ollama_chat"})
@@ -55,16 +55,16 @@ class LiteLLMModel(Model):
 
     def warm(self) -> None:
         """Import LiteLLM in the background."""
-        late.begin(with_client=True)
+        litellm_import.begin(with_client=True)
 
     @property
     def loading(self) -> str:
         """LiteLLM, until it is imported."""
-        return "" if late.is_loaded() else "LiteLLM"
+        return "" if litellm_import.is_loaded() else "LiteLLM"
 
     async def ready(self) -> None:
         """Wait until LiteLLM and its HTTP client are imported."""
-        await late.loaded()
+        await litellm_import.loaded()
 
     async def check(self) -> None:
         """Raise an error if the provider is unknown or its key is missing."""
@@ -145,7 +145,7 @@ class LiteLLMModel(Model):
             request |= options.as_openai()
         if json_schema is not None:
             request |= _json_format(await self.json_mode(), json_schema)
-        call = Call(litellm, request, self._settings.timeout_s, self.provider.secrets, self.name)
+        call = ModelRequest(litellm, request, self._settings.timeout_s, self.provider.secrets, self.name)
         tried = 0
         while True:
             has_begun = False
@@ -154,7 +154,7 @@ class LiteLLMModel(Model):
                     async for delta in deltas:
                         has_begun = True
                         yield delta
-            except AccessDenied as error:
+            except KeyRefused as error:
                 error.args = (f"{error}{self.provider.hint()}",)
                 raise
             except TRANSIENT as error:
@@ -171,10 +171,10 @@ class LiteLLMModel(Model):
         await self._connections.aclose()
 
     async def _attempt(
-        self, call: Call, messages: Sequence[Message], tools: Sequence[ToolSpec], *, tells_all: bool
+        self, call: ModelRequest, messages: Sequence[Message], tools: Sequence[ToolSpec], *, tells_all: bool
     ) -> AsyncGenerator[Delta, None]:
         """Make one call. Yields `Finished` only if the provider reported the end of the reply."""
-        reading = Reading(tells_all=tells_all)
+        reading = StreamedReply(tells_all=tells_all)
         async with call as response:
             while (chunk := await response.next()) is not None:
                 for delta in reading.take(chunk):
@@ -211,7 +211,7 @@ class LiteLLMModel(Model):
         }
 
     async def _usage(
-        self, reading: Reading, messages: Sequence[Message], tools: Sequence[ToolSpec], *, is_reported: bool
+        self, reading: StreamedReply, messages: Sequence[Message], tools: Sequence[ToolSpec], *, is_reported: bool
     ) -> Usage:
         """Return the reported usage with its price, or an own count if nothing was reported."""
         told = reading.usage
@@ -249,7 +249,7 @@ class LiteLLMModel(Model):
         return self._known
 
     async def _litellm(self) -> ModuleType:
-        return await late.litellm()
+        return await litellm_import.litellm()
 
 
 def _json_format(mode: JsonMode, schema: Mapping[str, Any]) -> dict[str, Any]:

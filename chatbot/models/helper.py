@@ -25,7 +25,7 @@ import msgspec
 from chatbot.config import ModelSettings, ProviderSettings
 from chatbot.errors import ModelError, ProviderFailed
 from chatbot.messages import CallOptions, Image, Message, ToolCall, ToolSpec
-from chatbot.models import late
+from chatbot.models import litellm_import
 from chatbot.models.gateway import LiteLLMModel
 from chatbot.stores.errors import InvalidValue
 
@@ -35,7 +35,7 @@ QUESTIONS = ("context_window", "price", "json_mode", "unknown_options", "check")
 _HEAD = struct.Struct(">I")
 
 
-class Asked(msgspec.Struct, frozen=True):
+class HelperRequest(msgspec.Struct, frozen=True):
     """One request; `question` is one of `QUESTIONS`, or `stream`."""
 
     question: str
@@ -49,7 +49,7 @@ class Asked(msgspec.Struct, frozen=True):
     options: CallOptions | None = None
 
 
-class Answered(msgspec.Struct, frozen=True, omit_defaults=True):
+class HelperAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     """A part of an answer: a value, a delta, or an error, by its class; `is_last` ends the answer."""
 
     kind: str = ""
@@ -67,7 +67,7 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
     return await reader.readexactly(size)
 
 
-async def write_frame(writer: asyncio.StreamWriter, value: Asked | Answered) -> None:
+async def write_frame(writer: asyncio.StreamWriter, value: HelperRequest | HelperAnswer) -> None:
     """Send a frame."""
     data = msgspec.json.encode(value)
     writer.write(_HEAD.pack(len(data)) + data)
@@ -126,7 +126,7 @@ class Helper:
 
 
 async def _answer_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    asked = msgspec.json.decode(await read_frame(reader), type=Asked)
+    asked = msgspec.json.decode(await read_frame(reader), type=HelperRequest)
     answering = asyncio.create_task(_send(asked, writer))
     leaving = asyncio.create_task(reader.read(1))  # nothing more is said: it ends when the client leaves
     await asyncio.wait([answering, leaving], return_when=asyncio.FIRST_COMPLETED)
@@ -137,24 +137,26 @@ async def _answer_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
         raise outcomes[0]
 
 
-async def _send(asked: Asked, writer: asyncio.StreamWriter) -> None:
+async def _send(asked: HelperRequest, writer: asyncio.StreamWriter) -> None:
     try:
         async with LiteLLMModel(asked.settings, asked.providers) as model, aclosing(_parts(asked, model)) as parts:
             async for part in parts:
                 await write_frame(writer, part)
     except ModelError as error:
-        failed = Answered(kind=type(error).__name__, error=str(error), retry_after_s=error.retry_after_s, is_last=True)
+        failed = HelperAnswer(
+            kind=type(error).__name__, error=str(error), retry_after_s=error.retry_after_s, is_last=True
+        )
         await write_frame(writer, failed)
     except OSError:
         raise
     except Exception as error:  # noqa: BLE001 - the client shall hear that it failed; nothing of what, which may hold a key
-        failed = Answered(
+        failed = HelperAnswer(
             kind=ProviderFailed.__name__, error=f"the helper failed: {type(error).__name__}", is_last=True
         )
         await write_frame(writer, failed)
 
 
-async def _parts(asked: Asked, model: LiteLLMModel) -> AsyncGenerator[Answered, None]:
+async def _parts(asked: HelperRequest, model: LiteLLMModel) -> AsyncGenerator[HelperAnswer, None]:
     if asked.question == "stream":
         deltas = model.stream(
             [_message(each) for each in asked.messages],
@@ -165,11 +167,11 @@ async def _parts(asked: Asked, model: LiteLLMModel) -> AsyncGenerator[Answered, 
         )
         async with aclosing(deltas):
             async for delta in deltas:
-                yield Answered(kind=type(delta).__name__, value=delta)
-        yield Answered(is_last=True)
+                yield HelperAnswer(kind=type(delta).__name__, value=delta)
+        yield HelperAnswer(is_last=True)
     elif asked.question in QUESTIONS:
         given = (asked.options,) if asked.options is not None else ()
-        yield Answered(value=await getattr(model, asked.question)(*given), is_last=True)
+        yield HelperAnswer(value=await getattr(model, asked.question)(*given), is_last=True)
 
 
 def _message(told: dict[str, Any]) -> Message:
@@ -198,7 +200,7 @@ def _lock(path: Path) -> int | None:
 
 
 async def _main(path: Path, idle_s: float) -> None:
-    late.begin(with_client=True)
+    litellm_import.begin(with_client=True)
     await Helper(idle_s).serve(path)
 
 

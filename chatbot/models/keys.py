@@ -14,7 +14,7 @@ from typing import Any
 
 from platformdirs import user_data_path
 
-from chatbot.errors import AccessDenied, ConfigError
+from chatbot.errors import ConfigError, KeyRefused
 from chatbot.stores.files import locked, make_folder, opened
 
 NAME = "keys.json"
@@ -30,7 +30,7 @@ def stored_keys() -> dict[str, str]:
 
 
 def stored_key(provider: str) -> str:
-    """Return the key stored for a provider; empty if there is none. Raises `AccessDenied` if it cannot be read."""
+    """Return the key stored for a provider; empty if there is none. Raises `KeyRefused` if it cannot be read."""
     entry = _read().get(provider)
     if entry is None:
         return ""
@@ -65,7 +65,7 @@ def keys_in_file() -> list[str]:
     """Return the keys in the file and those read from the keyring so far, to remove them from messages."""
     try:
         return [*(str(entry["key"]) for entry in _read().values() if "key" in entry), *_read_from_keyring.values()]
-    except (AccessDenied, ConfigError):
+    except (KeyRefused, ConfigError):
         return []
 
 
@@ -77,7 +77,7 @@ def _from_keyring(provider: str) -> str:
         keyring = _keyring()
         found = keyring.get_password(SERVICE, provider) if keyring is not None else None
         if not found:
-            raise AccessDenied(f"the key of {provider} is not in the keyring: run `chatbot keys set {provider}`")
+            raise KeyRefused(f"the key of {provider} is not in the keyring: run `chatbot keys set {provider}`")
         _read_from_keyring[provider] = found
     return _read_from_keyring[provider]
 
@@ -108,7 +108,7 @@ def _stamp() -> tuple[str, int, int, int] | None:
     except OSError:
         return None
     if status.st_mode & _OTHERS:
-        raise AccessDenied(f"{_file()} is readable by other users, so its keys are not used: run chmod 600 {_file()}")
+        raise KeyRefused(f"{_file()} is readable by other users, so its keys are not used: run chmod 600 {_file()}")
     return str(_file()), status.st_mtime_ns, status.st_size, status.st_ino
 
 

@@ -16,11 +16,11 @@ from typing import Any
 from chatbot.config import ModelSettings, ProviderSettings
 from chatbot.errors import ChatbotError
 from chatbot.messages import CallOptions, Message, ToolSpec
-from chatbot.models import late
-from chatbot.models.base import JsonMode, Price
+from chatbot.models import litellm_import
 from chatbot.models.engine import ENGINES
 from chatbot.models.gateway import LiteLLMModel
 from chatbot.models.gguf import PREFIX, find_model, missing_engine
+from chatbot.models.model import JsonMode, Price
 
 
 class LocalModel(LiteLLMModel):
@@ -36,7 +36,7 @@ class LocalModel(LiteLLMModel):
 
     def warm(self) -> None:
         """Load the model in the background."""
-        late.begin()
+        litellm_import.begin()
         self._engine.warm()
 
     @property
@@ -99,6 +99,6 @@ class LocalModel(LiteLLMModel):
     async def _litellm(self) -> ModuleType:
         from chatbot.models.local_provider import register
 
-        litellm = await late.litellm()
+        litellm = await litellm_import.litellm()
         register(litellm)
         return litellm

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from chatbot.config import ModelSettings, ProviderSettings
-from chatbot.models.base import Model
 from chatbot.models.gateway import LiteLLMModel
+from chatbot.models.model import Model
 from chatbot.models.provider import Provider
 from chatbot.models.scripted import ScriptedModel
 from chatbot.providers import SCRIPTED

@@ -22,7 +22,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from chatbot.config import EmbeddingSettings, ModelSettings, ProviderSettings, from_variable
-from chatbot.errors import AccessDenied, ConfigError, UnknownModel
+from chatbot.errors import ConfigError, KeyRefused, UnknownModel
 from chatbot.models.disclosure import Disclosure
 from chatbot.models.failures import unknown_provider
 from chatbot.models.keys import keys_in_file, stored_key, stored_keys
@@ -101,14 +101,14 @@ class Provider:
         return self.model if self.is_custom and not self._is_at_home else self.called
 
     def arguments(self) -> dict[str, Any]:
-        """Return LiteLLM's arguments for the provider. Raises `AccessDenied` or `UnknownModel`."""
+        """Return LiteLLM's arguments for the provider. Raises `KeyRefused` or `UnknownModel`."""
         if self.name in OURS:
             return {"model": self.called}
         given = {"api_key": self.key(), "api_base": self.address(), "extra_headers": self.headers()}
         return {"model": self.called, **{name: value for name, value in given.items() if value}}
 
     def key(self) -> str | None:
-        """The key to send; None where LiteLLM logs in by itself. Raises `AccessDenied` for an unset variable."""
+        """The key to send; None where LiteLLM logs in by itself. Raises `KeyRefused` for an unset variable."""
         if self.name in OURS:
             return None
         if self._source.api_key:
@@ -117,7 +117,7 @@ class Provider:
             return key
         if not self._is_at_home:
             if self.kind in WITH_LOGIN:
-                raise AccessDenied(
+                raise KeyRefused(
                     f"{self.model}: api_base in {self._place} is not an address of {self.kind}, so its login is not "
                     "used there: set api_key to the key for that address"
                 )
@@ -146,7 +146,7 @@ class Provider:
             return ""
 
     def headers(self) -> dict[str, str]:
-        """The headers to send. Raises `AccessDenied` for a variable that is not set."""
+        """The headers to send. Raises `KeyRefused` for a variable that is not set."""
         return {name: self._value(text, f"headers.{name}") for name, text in self._source.headers.items()}
 
     def resolved(self) -> ProviderSettings:
@@ -165,9 +165,9 @@ class Provider:
         self._check_key(litellm)
 
     def check_before_call(self) -> None:
-        """Raise `AccessDenied` if the call is bound to fail for want of a key. Loads and sends nothing."""
+        """Raise `KeyRefused` if the call is bound to fail for want of a key. Loads and sends nothing."""
         if self.kind in WITH_KEY and not self._may_log_in and self.lacks_key():
-            raise AccessDenied(f"{self.model} needs a key: {self.missing(variables_of(self.kind))}")
+            raise KeyRefused(f"{self.model} needs a key: {self.missing(variables_of(self.kind))}")
 
     def _check_key(self, litellm: Any) -> None:
         if not self.lacks_key():
@@ -178,7 +178,7 @@ class Provider:
             if not name.endswith("_API_BASE")  # which has a default where no address is required
         ]
         if missing:
-            raise AccessDenied(f"{self.model} needs a key: {self.missing(missing)}")
+            raise KeyRefused(f"{self.model} needs a key: {self.missing(missing)}")
 
     @property
     def _may_log_in(self) -> bool:
@@ -239,7 +239,7 @@ class Provider:
         try:
             return from_variable(text, f"{self.model}: {setting}")
         except ConfigError as error:
-            raise AccessDenied(str(error)) from None
+            raise KeyRefused(str(error)) from None
 
 
 def key_place(provider: str, configured: Mapping[str, ProviderSettings] | None = None) -> str:

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from chatbot.config import ProviderSettings, RerankSettings
-from chatbot.errors import AccessDenied, ConfigError, ModelError, ModelTimeout, ProviderFailed
+from chatbot.errors import ConfigError, KeyRefused, ModelError, ModelTimeout, ProviderFailed
 from chatbot.messages import Usage
-from chatbot.models import late
+from chatbot.models import litellm_import
 from chatbot.models.connections import Connections
 from chatbot.models.disclosure import Disclosure
 from chatbot.models.failures import translate
 from chatbot.models.provider import Provider
-from chatbot.models.tokens import estimate_text
+from chatbot.models.token_counts import estimate_text
 from chatbot.stores.lifecycle import AsyncResource
 
 _TIMEOUT_S = 10.0
@@ -26,7 +26,7 @@ _PATIENCE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Reranked:
+class Reranking:
     """A score for each text, the higher the better, and what the call took."""
 
     scores: list[float]
@@ -42,7 +42,7 @@ class Reranker(AsyncResource):
     disclosure: Disclosure = Disclosure()
 
     @abstractmethod
-    async def rank(self, question: str, texts: Sequence[str]) -> Reranked:
+    async def rank(self, question: str, texts: Sequence[str]) -> Reranking:
         """Score the texts. Raises a `ModelError`."""
 
     async def aclose(self) -> None:
@@ -76,7 +76,7 @@ class LiteLLMReranker(Reranker):
         self.disclosure = self._provider.disclosure
         self._connections = Connections()
 
-    async def rank(self, question: str, texts: Sequence[str]) -> Reranked:
+    async def rank(self, question: str, texts: Sequence[str]) -> Reranking:
         """Make one call. Its errors never contain a key or the provider's exception."""
         request = {
             **self._provider.arguments(),
@@ -86,18 +86,18 @@ class LiteLLMReranker(Reranker):
             "return_documents": False,
             "timeout": _TIMEOUT_S + _PATIENCE_S,
         }
-        litellm = await late.litellm()
+        litellm = await litellm_import.litellm()
         self._connections.use(litellm)
         failure: ModelError
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 response = await litellm.arerank(**request)
-            return Reranked(self._scores(response, len(texts)), self._usage(response, question, texts))
+            return Reranking(self._scores(response, len(texts)), self._usage(response, question, texts))
         except TimeoutError:
             failure = ModelTimeout(f"{self.name}: nothing came for {_TIMEOUT_S:g} s")
         except Exception as error:  # noqa: BLE001 - LiteLLM raises any exception of its many providers
             failure = translate(error, self.name, self._provider.secrets())
-            if isinstance(failure, AccessDenied):
+            if isinstance(failure, KeyRefused):
                 failure.args = (f"{failure}{self._provider.hint()}",)
         raise failure
 

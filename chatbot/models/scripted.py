@@ -19,8 +19,8 @@ from chatbot.messages import (
     ToolSpec,
     Usage,
 )
-from chatbot.models.base import Model, Price
-from chatbot.models.tokens import estimate, estimate_text
+from chatbot.models.model import Model, Price
+from chatbot.models.token_counts import estimate, estimate_text
 
 Reply = str | Exception | ToolCall | Sequence[Delta | ToolCall | Exception] | Callable[[], AsyncIterable[Delta]]
 """A text, an error, a tool call, or the deltas one by one, or a function that streams them.

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from chatbot.models.chat_template import Part
+from chatbot.models.chat_template import PromptPiece
 
 _REPLACEMENT = "\ufffd"
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
@@ -26,7 +26,7 @@ class Vocabulary:
     def __len__(self) -> int:
         return int(self._vocab.n_vocab)
 
-    def tokenize(self, parts: Sequence[Part]) -> list[int]:
+    def tokenize(self, parts: Sequence[PromptPiece]) -> list[int]:
         """Tokenize a prompt. Contents never become special tokens."""
         source = "".join(part.text for part in parts if part.is_template)
         tokens = [token for part in parts for token in self._tokens_of(part, source)]
@@ -54,7 +54,7 @@ class Vocabulary:
             return bytes(_BYTES[character] for character in text)
         return piece.encode()
 
-    def _tokens_of(self, part: Part, source: str) -> list[int]:
+    def _tokens_of(self, part: PromptPiece, source: str) -> list[int]:
         tokens: list[int] = self._vocab.tokenize(part.text, add_special=False, parse_special=part.is_template)
         if part.is_template:
             return tokens

@@ -27,10 +27,10 @@ from chatbot import errors, messages
 from chatbot.config import ModelSettings, ProviderSettings
 from chatbot.errors import ModelError, ProviderFailed
 from chatbot.messages import CallOptions, Delta, File, Message, ToolSpec
-from chatbot.models import late
-from chatbot.models.base import JsonMode, Price
+from chatbot.models import litellm_import
 from chatbot.models.gateway import LiteLLMModel
-from chatbot.models.helper import Answered, Asked, is_own, read_frame, write_frame
+from chatbot.models.helper import HelperAnswer, HelperRequest, is_own, read_frame, write_frame
+from chatbot.models.model import JsonMode, Price
 
 _STARTS_WITHIN_S = 10.0
 """The time that a helper may take to listen; importing LiteLLM comes after that."""
@@ -48,7 +48,7 @@ class WarmModel(LiteLLMModel):
         settings: ModelSettings,
         providers: Mapping[str, ProviderSettings] | None = None,
         *,
-        is_loaded: Callable[[], bool] = late.has_begun,
+        is_loaded: Callable[[], bool] = litellm_import.has_begun,
     ) -> None:
         super().__init__(settings, providers)
         self._is_loaded = is_loaded
@@ -63,7 +63,7 @@ class WarmModel(LiteLLMModel):
 
     async def ready(self) -> None:
         """Wait until LiteLLM is imported here: a server holds it itself."""
-        await late.loaded()
+        await litellm_import.loaded()
 
     async def check(self) -> None:
         """Check the configuration in the helper, or here without one."""
@@ -123,7 +123,7 @@ class WarmModel(LiteLLMModel):
             async for delta in deltas:
                 yield delta
 
-    async def _deltas(self, asked: Asked) -> AsyncGenerator[Delta, None]:
+    async def _deltas(self, asked: HelperRequest) -> AsyncGenerator[Delta, None]:
         async with aclosing(self._answers(asked)) as answers:
             async for answer in answers:
                 if not answer.is_last:
@@ -133,7 +133,7 @@ class WarmModel(LiteLLMModel):
         async with aclosing(self._answers(self._asked(question, **given))) as answers:
             return (await anext(answers)).value
 
-    async def _answers(self, asked: Asked) -> AsyncGenerator[Answered, None]:
+    async def _answers(self, asked: HelperRequest) -> AsyncGenerator[HelperAnswer, None]:
         """Yield the helper's answers. Raises its `ModelError`, and `ProviderFailed` if it dies."""
         try:
             reader, writer = await _connected(self._socket())
@@ -143,7 +143,7 @@ class WarmModel(LiteLLMModel):
             await write_frame(writer, asked)
             is_last = False
             while not is_last:
-                answer = msgspec.json.decode(await read_frame(reader), type=Answered)
+                answer = msgspec.json.decode(await read_frame(reader), type=HelperAnswer)
                 if answer.error:
                     raise _failure(answer)
                 is_last = answer.is_last
@@ -155,9 +155,9 @@ class WarmModel(LiteLLMModel):
         finally:
             writer.close()
 
-    def _asked(self, question: str, **given: Any) -> Asked:
+    def _asked(self, question: str, **given: Any) -> HelperRequest:
         settings = msgspec.structs.replace(self._settings, api_key="", api_base="", keep_warm_s=0.0)
-        return Asked(question, settings, {self.provider.name: self.provider.resolved()}, **given)
+        return HelperRequest(question, settings, {self.provider.name: self.provider.resolved()}, **given)
 
     def _can_be_helped(self) -> bool:
         """A provider that logs in by itself does so by the environment, which the helper does not have."""
@@ -215,7 +215,7 @@ def socket_path(idle_s: float) -> Path:
 
 def _environment() -> dict[str, str]:
     """Return the environment variables for the helper: no key."""
-    passed = {name for name in os.environ if name.lower().startswith(_PASSED_TOO)} - late.SETTINGS.keys()
+    passed = {name for name in os.environ if name.lower().startswith(_PASSED_TOO)} - litellm_import.SETTINGS.keys()
     passed = {name for name in passed if not name.upper().endswith(("KEY", "TOKEN"))}
     return {name: value for name, value in os.environ.items() if name in passed or name in _PASSED}
 
@@ -247,7 +247,7 @@ def _told(message: Message) -> dict[str, Any]:
     return told
 
 
-def _failure(answer: Answered) -> ModelError:
+def _failure(answer: HelperAnswer) -> ModelError:
     kind = getattr(errors, answer.kind, ProviderFailed)
     failure: ModelError = kind(answer.error) if issubclass(kind, ModelError) else ProviderFailed(answer.error)
     failure.retry_after_s = answer.retry_after_s

@@ -23,14 +23,14 @@ from chatbot.server.document import DocumentedApi, methods_of
 from chatbot.server.doors import OPEN_PATHS, Doors, shows_page
 from chatbot.server.envelope import Envelope
 from chatbot.server.errors import INVALID, UNKNOWN, UNSUPPORTED, Problem, invalid, problem_of, unexpected
-from chatbot.server.house import House
 from chatbot.server.idempotency import Idempotency
+from chatbot.server.identities import Identities
 from chatbot.server.native import routers
 from chatbot.server.openai import completions, embeddings, models, responses
 from chatbot.server.page import OPEN_PATHS as PAGE_PATHS
 from chatbot.server.page import add_page
 from chatbot.server.page.routes import told
-from chatbot.server.values import VISIBLE
+from chatbot.server.request_values import VISIBLE
 from chatbot.stores.errors import StoreError
 
 _DESCRIPTION = """\
@@ -39,7 +39,7 @@ exist. `identity` selects the identity; the default is the first that the token 
 """
 
 
-def create_app(house: House, *, open_paths: Collection[str] = OPEN_PATHS | PAGE_PATHS) -> FastAPI:
+def create_app(house: Identities, *, open_paths: Collection[str] = OPEN_PATHS | PAGE_PATHS) -> FastAPI:
     """The server of a house, as an ASGI app; it closes the house when it shuts down.
 
     `open_paths` need no token, such as a page to log in at.

@@ -13,16 +13,16 @@ from pydantic import Field, create_model
 
 from chatbot import operation as kinds
 from chatbot.memory.record import LONGEST_TITLE
-from chatbot.operation import LEFT_OUT, REQUIRED, NoSuchPage, Operation, Parameter, Part
+from chatbot.operation import LEFT_OUT, REQUIRED, ListPage, NoSuchPage, Operation, Parameter
 from chatbot.operations import Context
-from chatbot.server import values
+from chatbot.server import request_values
 from chatbot.server.dependencies import VisitHere
+from chatbot.server.error_responses import OF_CHANGES, OF_IDENTITY, OF_MEMORY, OF_VERSIONED, Responses
+from chatbot.server.idempotent_write import IdempotentWrite, WritingHere
+from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import RANK, Page, gone
-from chatbot.server.responses import OF_CHANGES, OF_IDENTITY, OF_MEMORY, OF_VERSIONED, Responses
-from chatbot.server.shapes import SHAPES, Given, Memory, Shape
+from chatbot.server.shapes import SHAPES, MemoryRecord, RequestBody, Shape
 from chatbot.server.versions import Expected, ExpectedHere, Held, HeldHere
-from chatbot.server.visit import Visit
-from chatbot.server.writing import Writing, WritingHere
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.fields import is_observation_id
 
@@ -34,32 +34,32 @@ _TIME = "[0-9]{1,16}"
 """A time in microseconds since 1970, for which any number will do."""
 _ANYWHERE: dict[Any, Any] = {
     **dict.fromkeys((kinds.Id, kinds.FactId, kinds.SessionId), _ID),
-    **dict.fromkeys((kinds.Past, kinds.Future), values.Moment),
-    **dict.fromkeys((kinds.Line, kinds.Kind), values.Line),
+    **dict.fromkeys((kinds.Past, kinds.Future), request_values.Moment),
+    **dict.fromkeys((kinds.Line, kinds.Kind), request_values.Line),
     kinds.Query: Annotated[str, Field(max_length=10_000)],
-    kinds.Name: values.Named,
-    kinds.Text: values.Text,
+    kinds.Name: request_values.Named,
+    kinds.Text: request_values.Text,
     kinds.Title: Annotated[str, Field(max_length=LONGEST_TITLE)],
     kinds.Metadata: dict[str, Any],
     kinds.RankCursor: Annotated[str, Field(pattern=RANK)],
     kinds.NameCursor: Annotated[str, Field(pattern="^[0-9a-f]{16}$")],
-    **dict.fromkeys((kinds.KeyCursor, kinds.IdCursor), Annotated[str, Field(pattern=values.ID)]),
-    kinds.TimeCursor: Annotated[str, Field(pattern=f"^{_TIME}~{values.ID[1:]}")],
+    **dict.fromkeys((kinds.KeyCursor, kinds.IdCursor), Annotated[str, Field(pattern=request_values.ID)]),
+    kinds.TimeCursor: Annotated[str, Field(pattern=f"^{_TIME}~{request_values.ID[1:]}")],
 }
 _IN_QUERY = {
     **_ANYWHERE,
-    bool: values.Switch,
-    kinds.Metadata: values.Conditions,
-    kinds.Tokens: values.TokensAsked,
-    kinds.Count: values.LimitOrNone,
-    kinds.Limit: values.LimitOrNone,
+    bool: request_values.Switch,
+    kinds.Metadata: request_values.Conditions,
+    kinds.Tokens: request_values.TokensAsked,
+    kinds.Count: request_values.LimitOrNone,
+    kinds.Limit: request_values.LimitOrNone,
 }
 _IN_BODY = {
     **_ANYWHERE,
-    kinds.SessionId: Annotated[str, Field(max_length=100, pattern=values.VISIBLE)],
-    bool: values.Flag,
-    kinds.Share: values.Share,
-    kinds.Tokens: values.Tokens,
+    kinds.SessionId: Annotated[str, Field(max_length=100, pattern=request_values.VISIBLE)],
+    bool: request_values.Flag,
+    kinds.Share: request_values.Share,
+    kinds.Tokens: request_values.Tokens,
 }
 
 
@@ -74,8 +74,11 @@ def _given(*names: str) -> dict[str, Any]:
 
 _SOMETHING = {
     "not": _none_of(
-        *({"required": [name], "properties": {name: {"pattern": values.VISIBLE}}} for name in ("title", "narrative")),
-        {"required": ["facts"], "properties": {"facts": {"contains": {"pattern": values.VISIBLE}}}},
+        *(
+            {"required": [name], "properties": {name: {"pattern": request_values.VISIBLE}}}
+            for name in ("title", "narrative")
+        ),
+        {"required": ["facts"], "properties": {"facts": {"contains": {"pattern": request_values.VISIBLE}}}},
     )
 }
 _WAYS = ("session_id", "person", "source")
@@ -84,17 +87,17 @@ _RULES: dict[str, dict[str, Any]] = {"Draft": _SOMETHING, "PurgeTarget": _ONE_WA
 """What else the document says of a body: rules over several of its fields, which the operation checks."""
 
 
-_bodies: dict[tuple[str, frozenset[str]], type[Given]] = {}
+_bodies: dict[tuple[str, frozenset[str]], type[RequestBody]] = {}
 """Models of bodies by name and fields: FastAPI would rename two of one name."""
 
 
-def body_of(operation: Operation) -> type[Given]:
+def body_of(operation: Operation) -> type[RequestBody]:
     """The model of an operation's body, for routes that take several of them."""
     path = operation.http.split()[1]
     return _body(operation, {name: each for name, each in operation.at("http").items() if f"{{{name}}}" not in path})
 
 
-def given_in(operation: Operation, body: Given) -> dict[str, Any]:
+def given_in(operation: Operation, body: RequestBody) -> dict[str, Any]:
     """The arguments of an operation that a body gives, by the names of its parameters."""
     offered = operation.at("http")
     return {offered[name].name: _checked(offered[name], value) for name, value in _said(body, offered).items()}
@@ -138,7 +141,7 @@ def _expects(operation: Operation) -> bool:
 
 
 def _has_version(operation: Operation, shown: _Shown) -> bool:
-    return shown.model is Memory and operation.http.startswith("GET ")
+    return shown.model is MemoryRecord and operation.http.startswith("GET ")
 
 
 class _Shown:
@@ -154,7 +157,7 @@ class _Shown:
         returned = operation.returns({each.__name__: each for each in SHAPES})
         if returned is type(None):
             return cls(None, None)
-        is_list = get_origin(returned) in {Part, list, Sequence}
+        is_list = get_origin(returned) in {ListPage, list, Sequence}
         item = get_args(returned)[0] if is_list else returned
         shape = SHAPES.get(item)
         one = shape or item
@@ -164,14 +167,14 @@ class _Shown:
         """The JSON of a result."""
         if self.model is None:
             return None
-        if isinstance(result, Part):
+        if isinstance(result, ListPage):
             return Page(data=[self._one(row) for row in result.rows], next_cursor=result.next_cursor)
         if isinstance(result, list | tuple):
             rows = [self._one(row) for row in result]
             return Page(data=rows) if get_origin(self.model) or issubclass(self.model, Page) else rows[0]
         return self._one(result)
 
-    async def again(self, context: Context, writing: Writing) -> Any:
+    async def again(self, context: Context, writing: IdempotentWrite) -> Any:
         """The answer to a request that was done before."""
         assert self._shape is not None  # noqa: S101 - only shapes are noted
         return await self._shape.again(context, writing.before or {})
@@ -194,9 +197,9 @@ def _endpoint(operation: Operation, shown: _Shown) -> Callable[..., Any]:
     writes = method != "GET"
 
     async def endpoint(
-        visit: Visit,
-        writing: Writing | None = None,
-        body: Given | None = None,
+        visit: IdentityAccess,
+        writing: IdempotentWrite | None = None,
+        body: RequestBody | None = None,
         expected: Expected | None = None,
         held: Held | None = None,
         **asked: Any,
@@ -252,7 +255,7 @@ def _in_path(parameter: Parameter) -> Any:
 def _in_query(name: str, parameter: Parameter) -> inspect.Parameter:
     kind = _IN_QUERY.get(parameter.item, parameter.item)
     if parameter.item == kinds.Limit and parameter.about.least:
-        kind = values.Limit
+        kind = request_values.Limit
     default = parameter.default_at("http")
     described = Query(description=_sentence(parameter.about.words))
     if parameter.is_list:
@@ -261,14 +264,14 @@ def _in_query(name: str, parameter: Parameter) -> inspect.Parameter:
     return _parameter(name, Annotated[kind | None if default is None else kind, described], default)
 
 
-def _body(operation: Operation, parameters: dict[str, Parameter]) -> type[Given]:
+def _body(operation: Operation, parameters: dict[str, Parameter]) -> type[RequestBody]:
     """The model of a body; operations that name the same share it."""
     name, _, words = operation.body.partition(": ")
     name = name or re.sub("(?:^|_)(.)", lambda match: match[1].upper(), operation.name)
     place = name, frozenset(parameters)
     if place not in _bodies:
         fields: dict[str, Any] = {key: _field(operation, each) for key, each in parameters.items()}
-        model = create_model(name, __base__=Given, **fields)
+        model = create_model(name, __base__=RequestBody, **fields)
         model.__doc__ = words or _sentence(operation.summary)
         model.model_config["json_schema_extra"] = _RULES.get(name, {})
         model.model_rebuild(force=True)
@@ -295,7 +298,7 @@ def _without_default(schema: dict[str, Any]) -> None:
     schema.pop("default", None)
 
 
-def _said(body: Given, parameters: dict[str, Parameter]) -> dict[str, Any]:
+def _said(body: RequestBody, parameters: dict[str, Parameter]) -> dict[str, Any]:
     """The fields that were given. Null leaves a field as it is, but takes a time away."""
     given = {name: getattr(body, name) for name in body.model_fields_set}
     return {name: value for name, value in given.items() if value is not None or parameters[name].item == kinds.Future}

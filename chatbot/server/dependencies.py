@@ -9,13 +9,13 @@ from fastapi import Depends, Query, Request
 from chatbot.server.callers import Caller
 from chatbot.server.document import parameters_of
 from chatbot.server.errors import Refused, invalid
-from chatbot.server.house import House
-from chatbot.server.visit import Visit
+from chatbot.server.identities import Identities
+from chatbot.server.identity_access import IdentityAccess
 from chatbot.stores.errors import did_you_mean
 
 
-async def _house(request: Request) -> House:
-    house: House = request.app.state.house
+async def _house(request: Request) -> Identities:
+    house: Identities = request.app.state.house
     return house
 
 
@@ -34,7 +34,7 @@ async def known_parameters_only(request: Request) -> None:
             raise Refused(invalid(f"no such parameter is known{did_you_mean(name[:80], known)}", name[:80]))
 
 
-HouseHere = Annotated[House, Depends(_house)]
+HouseHere = Annotated[Identities, Depends(_house)]
 CallerHere = Annotated[Caller, Depends(_caller)]
 
 
@@ -44,8 +44,8 @@ async def _visit(
     identity: Annotated[
         str | None, Query(max_length=100, description="Identity to use; default: the first that the token opens.")
     ] = None,
-) -> Visit:
+) -> IdentityAccess:
     return await house.visit(caller, identity)
 
 
-VisitHere = Annotated[Visit, Depends(_visit)]
+VisitHere = Annotated[IdentityAccess, Depends(_visit)]

@@ -10,8 +10,8 @@ from typing import Any
 
 from fastapi import FastAPI
 
+from chatbot.server.error_responses import OF_WRITES
 from chatbot.server.idempotency import HEADER, KEY_PATTERN, LONGEST_KEY
-from chatbot.server.responses import OF_WRITES
 
 _API = "/v1/"
 _WRITES = frozenset({"post", "put", "patch", "delete"})

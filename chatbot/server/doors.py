@@ -19,10 +19,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from chatbot.config import ServerSettings
 from chatbot.errors import ChatbotError
+from chatbot.server.access_tokens import Tokens
 from chatbot.server.callers import OWNER, Caller
 from chatbot.server.errors import DENIED, INVALID, SLOW_DOWN, UNAUTHENTICATED, Problem, Refused, problem_of
 from chatbot.server.rates import Rates
-from chatbot.server.tokens import Tokens
 from chatbot.server.users import named_in_headers
 from chatbot.stores.errors import StoreError
 

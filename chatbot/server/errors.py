@@ -89,7 +89,7 @@ _KINDS: dict[type[Exception], tuple[int, str, str]] = {
     app.ModelTimeout: (504, UPSTREAM, "model_timeout"),
     app.MissingModel: (503, UPSTREAM, "missing_model"),
     app.UnknownModel: (502, UPSTREAM, "unknown_model"),
-    app.AccessDenied: (502, UPSTREAM, "provider_denied_access"),
+    app.KeyRefused: (502, UPSTREAM, "provider_denied_access"),
     app.ProviderFailed: (502, UPSTREAM, "provider_failed"),
     app.ModelError: (502, UPSTREAM, "model_failed"),
     app.QuotaExceeded: (429, SLOW_DOWN, "quota_exceeded"),

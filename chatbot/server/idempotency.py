@@ -19,11 +19,11 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chatbot.server.callers import Caller
+from chatbot.server.earlier_requests import EarlierRequest, Requests
 from chatbot.server.errors import CONFLICT, INVALID, Problem, problem_of
 from chatbot.server.feed import Feed
-from chatbot.server.requests import Known, Requests
+from chatbot.server.idempotent_write import IdempotentWrite
 from chatbot.server.users import named_in_body
-from chatbot.server.writing import Writing
 from chatbot.stores.errors import StoreError
 
 HEADER = "idempotency-key"
@@ -42,7 +42,7 @@ class _Answer:
     """Answer to a request with a key, while it arrives, and afterwards if no stored item can reproduce it."""
 
     request: str
-    writing: Writing = field(default_factory=Writing)
+    writing: IdempotentWrite = field(default_factory=IdempotentWrite)
     messages: Feed[Message] = field(default_factory=Feed)
     size: int = 0
     status: int = 0
@@ -152,7 +152,7 @@ class Idempotency:
         else:
             await asyncio.to_thread(self._requests.fail, *name)
 
-    async def _tell(self, scope: Scope, known: Known, answer: _Answer) -> None:
+    async def _tell(self, scope: Scope, known: EarlierRequest, answer: _Answer) -> None:
         """Answer a repeated request."""
         send = _into(answer)
         if known.request != answer.request:

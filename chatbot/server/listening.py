@@ -10,9 +10,9 @@ from starlette.types import ASGIApp
 
 from chatbot.config import ServerSettings
 from chatbot.errors import ConfigError
+from chatbot.server.access_tokens import Tokens
 from chatbot.server.doors import is_loopback
 from chatbot.server.protocol import impatient
-from chatbot.server.tokens import Tokens
 
 _LONGEST_HEAD = 32 * 1024
 

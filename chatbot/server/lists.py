@@ -11,9 +11,9 @@ from pydantic import BaseModel, ConfigDict
 
 from chatbot import operations
 from chatbot.operation import NoSuchPage
-from chatbot.server import values
+from chatbot.server import request_values
 from chatbot.server.errors import UNKNOWN, Problem, Refused
-from chatbot.server.values import ID
+from chatbot.server.request_values import ID
 
 Item = TypeVar("Item")
 
@@ -23,7 +23,7 @@ _TIME = "[0-9]{1,16}"
 RANK = "^[0-9]{1,3}$"
 """The cursor of a list by rank: how many came before."""
 
-Limit = Annotated[values.Limit, Query(description="How many at most.")]
+Limit = Annotated[request_values.Limit, Query(description="How many at most.")]
 
 
 IdCursor = Annotated[str | None, Query(pattern=ID, description=_CURSOR)]

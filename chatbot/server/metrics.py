@@ -7,8 +7,8 @@ import asyncio
 from fastapi import APIRouter, Request, Response
 
 from chatbot.server.dependencies import CallerHere, HouseHere
+from chatbot.server.error_responses import EVERYWHERE
 from chatbot.server.errors import DENIED, Problem, Refused
-from chatbot.server.responses import EVERYWHERE
 from chatbot.telemetry.telemetry import Telemetry
 
 

@@ -8,13 +8,13 @@ from collections.abc import Callable
 import uvicorn
 
 from chatbot.server.app import create_app
-from chatbot.server.house import House
+from chatbot.server.identities import Identities
 from chatbot.server.listening import address_of, check_doors, listening, uvicorn_config
 
 _FAREWELL_S = 10
 
 
-async def serve(house: House, *, ready: Callable[[str], None] = lambda _: None) -> None:
+async def serve(house: Identities, *, ready: Callable[[str], None] = lambda _: None) -> None:
     """Listen on the configured address, and pass it to `ready` once a turn needs to load nothing more.
 
     Earlier requests wait. Stops cleanly on SIGTERM and Ctrl-C.
@@ -29,7 +29,7 @@ async def serve(house: House, *, ready: Callable[[str], None] = lambda _: None) 
         await server_of(house).serve(sockets=[sock])
 
 
-def server_of(house: House) -> uvicorn.Server:
+def server_of(house: Identities) -> uvicorn.Server:
     """The server, ready to `serve` on a socket; it stops once `should_exit` is set."""
     return _Server(house)
 
@@ -37,7 +37,7 @@ def server_of(house: House) -> uvicorn.Server:
 class _Server(uvicorn.Server):
     """Lets go of those who follow changes when it stops: they would never end by themselves."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: Identities) -> None:
         super().__init__(uvicorn_config(create_app(house), house.settings, farewell_s=_FAREWELL_S))
         self._house = house
 

@@ -9,10 +9,8 @@ from typing import Any, Self, get_args
 from pydantic import BaseModel, ConfigDict, Field
 
 from chatbot import operations
-from chatbot.memory import SessionRecord, people, reading, recall, tasks
+from chatbot.memory import SessionRecord, people, reading, recall, session_search, tasks, writing
 from chatbot.memory.erasure import Erasure
-from chatbot.memory.session_search import SessionHit
-from chatbot.memory.writing import Remembered
 from chatbot.operations import Context
 from chatbot.stores import query
 from chatbot.stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility
@@ -43,7 +41,7 @@ class Shape(BaseModel):
         raise NotImplementedError
 
 
-class Given(BaseModel):
+class RequestBody(BaseModel):
     """Something to be written: a field that is not known is an error."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
@@ -99,13 +97,13 @@ class Comparison(Shape):
     """What follows in the other."""
 
     @classmethod
-    def of(cls, item: operations.Compared) -> Self:
+    def of(cls, item: operations.SessionComparison) -> Self:
         """Override `Shape`."""
         left, right = ([Entry.of(entry) for entry in part.rows] for part in (item.left, item.right))
         return cls(common=item.common, left=left, right=right)
 
 
-class Memory(Shape):
+class MemoryRecord(Shape):
     """One remembered thing."""
 
     id: str
@@ -218,7 +216,7 @@ class Person(Shape):
     """What is stated about them."""
 
 
-class Kept(Shape):
+class Alias(Shape):
     """The fact that was kept."""
 
     id: str
@@ -261,7 +259,7 @@ class Task(Shape):
         raise UnknownObservation(f"there is no task {made['id']}")
 
 
-class Outcome(Shape):
+class AddResult(Shape):
     """What became of it."""
 
     id: str
@@ -286,7 +284,7 @@ class Outcome(Shape):
         return cls(id=made["id"], outcome=made["outcome"], redacted=redacted, reason="", warning="")
 
 
-class Purged(Shape):
+class PurgeResult(Shape):
     """What is gone, or would be."""
 
     purged: list[str] = Field(validation_alias="ids")
@@ -304,18 +302,18 @@ class Hit(Shape):
 
     score: float
     """From 0 to 1; 0 where nothing was ranked."""
-    memory: Memory = Field(validation_alias="observation")
+    memory: MemoryRecord = Field(validation_alias="observation")
     """What was found."""
 
 
-class Recalled(Hit):
+class RankedMemory(Hit):
     """Something that a message recalls, best first."""
 
     changed_at: datetime | None
     """When a later statement made it outdated; null where none did."""
 
 
-class Changed(Shape):
+class FieldChange(Shape):
     """The value of a field before and after."""
 
     old: Any
@@ -341,14 +339,14 @@ class Happening(Shape):
     """How often, since the event before, where that is told in one."""
     fields: dict[str, Any]
     """The fields that were set."""
-    changes: dict[str, Changed] = Field(default_factory=dict)
+    changes: dict[str, FieldChange] = Field(default_factory=dict)
     """The fields that have another value since, with both."""
 
 
 class Version(Shape):
     """One in the line of succession."""
 
-    memory: Memory
+    memory: MemoryRecord
     """As it is now."""
     events: list[Happening]
     """What happened to it, oldest first."""
@@ -358,9 +356,9 @@ class Version(Shape):
         """Override `Shape`."""
         events = []
         for event, changed in item.steps():
-            changes = {name: Changed(old=old, new=new) for name, (old, new) in changed.items()}
+            changes = {name: FieldChange(old=old, new=new) for name, (old, new) in changed.items()}
             events.append(Happening.of(event).model_copy(update={"changes": changes}))
-        return cls(memory=Memory.of(item.observation), events=events)
+        return cls(memory=MemoryRecord.of(item.observation), events=events)
 
 
 class Deletion(Shape):
@@ -382,7 +380,7 @@ class Deletion(Shape):
         return cls(memories=len(item.observations), derived=item.derived, facts=len(item.facts), forks=forks)
 
 
-class Found(Shape):
+class SessionHit(Shape):
     """A session that speaks of something, and where it does so best."""
 
     session: Session = Field(validation_alias="record")
@@ -406,19 +404,19 @@ class Found(Shape):
 
 
 SHAPES: dict[Any, type[Shape]] = {
-    Observation: Memory,
+    Observation: MemoryRecord,
     reading.Hit: Hit,
-    recall.Recalled: Recalled,
+    recall.RankedMemory: RankedMemory,
     query.Version: Version,
-    Remembered: Outcome,
-    operations.Purged: Purged,
+    writing.AddResult: AddResult,
+    operations.PurgeResult: PurgeResult,
     people.Person: Person,
-    operations.Alias: Kept,
+    operations.Alias: Alias,
     tasks.Task: Task,
     Triple: Fact,
     SessionRecord: Session,
-    SessionHit: Found,
+    session_search.SessionHit: SessionHit,
     Erasure: Deletion,
-    operations.Compared: Comparison,
+    operations.SessionComparison: Comparison,
 }
 """The shape of each type; what is not here is shown as pydantic shows it."""

@@ -37,7 +37,7 @@ Then = Callable[[Sequence[Event]], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class TurnResult:
     """Result of a turn; `receipt` is the stored line."""
 
     reply: str
@@ -76,14 +76,14 @@ class RunningTurn:
         async for event in self._feed.read():
             yield event
 
-    async def ended(self) -> Ended:
+    async def ended(self) -> TurnResult:
         """Wait for the result of the turn. Raises its error; cancelling the wait does not stop the turn."""
         await asyncio.wait([self.task])
         if self._error is not None:
             raise self._error
         if self._receipt is None:
             raise TurnStopped("the turn was stopped; the text so far is kept")
-        return Ended(self._receipt.reply, self._receipt.as_json())
+        return TurnResult(self._receipt.reply, self._receipt.as_json())
 
     def stop(self) -> None:
         """Stop the model; the text so far is kept."""
@@ -113,7 +113,7 @@ class RunningTurn:
 class KeptTurn:
     """A completed turn, reproduced from the stored session."""
 
-    def __init__(self, ended: Ended, calls: Sequence[ToolCall] = ()) -> None:
+    def __init__(self, ended: TurnResult, calls: Sequence[ToolCall] = ()) -> None:
         self._ended = ended
         self._calls = calls
         self.begun_at = parse_time(ended.receipt.get("resumed_at") or ended.receipt["at"])
@@ -124,7 +124,7 @@ class KeptTurn:
         for receipt in reversed(await session.receipts()):
             if receipt["turn"] == turn:
                 reply, calls = await _reply_of(session, receipt)
-                return cls(Ended(reply, receipt), calls)
+                return cls(TurnResult(reply, receipt), calls)
         raise TurnGone(_GONE)
 
     async def events(self) -> AsyncIterator[Event]:
@@ -134,7 +134,7 @@ class KeptTurn:
         for call in self._calls:
             yield ClientCall(call)
 
-    async def ended(self) -> Ended:
+    async def ended(self) -> TurnResult:
         """Return the result."""
         return self._ended
 

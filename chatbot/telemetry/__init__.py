@@ -27,7 +27,7 @@ def open_telemetry(settings: TelemetrySettings, *, serves: bool = False) -> Tele
     if not (settings.endpoint or (serves and settings.prometheus)):
         return None
     with _extra():
-        from chatbot.telemetry.exporting import telemetry_of
+        from chatbot.telemetry.exporters import telemetry_of
     return telemetry_of(settings, serves=serves)
 
 
@@ -37,7 +37,7 @@ def check_telemetry(settings: TelemetrySettings, *, network: bool = False) -> st
     Raises `ConfigError` like `open_telemetry`.
     """
     with _extra():
-        from chatbot.telemetry.exporting import check, refusal
+        from chatbot.telemetry.exporters import check, refusal
     check(settings)
     return refusal(settings) if network and settings.endpoint else ""
 

@@ -27,7 +27,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FolderEntry:
     """A file or a folder; the size of a folder is None."""
 
     path: str
@@ -46,7 +46,7 @@ class WorkFolder:
         with self._opened(parent) as folder, _told(path):
             return _decoded(path, _read(folder, name, path))
 
-    def entries(self, path: str) -> list[Entry]:
+    def entries(self, path: str) -> list[FolderEntry]:
         """Return what is in a folder, sorted by name."""
         parts = _parts(path)
         with self._opened(parts) as folder:
@@ -123,13 +123,13 @@ def _parts(path: str) -> list[str]:
     return parts
 
 
-def _listed(folder: int, parts: list[str]) -> Iterator[Entry]:
+def _listed(folder: int, parts: list[str]) -> Iterator[FolderEntry]:
     for name in sorted(os.listdir(folder)):
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         path = "/".join([*parts, name])
         if name.startswith(".") or not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
             continue
-        yield Entry(path, None if stat.S_ISDIR(status.st_mode) else status.st_size)
+        yield FolderEntry(path, None if stat.S_ISDIR(status.st_mode) else status.st_size)
 
 
 def _read(folder: int, name: str, path: str) -> bytes:

@@ -5,9 +5,18 @@ what a caller may see.
 """
 
 from chatbot.transfer.importer import Importer
-from chatbot.transfer.items import Report
+from chatbot.transfer.items import ImportReport
 from chatbot.transfer.memory_export import export_memories
 from chatbot.transfer.session_export import SessionExport, export_session
 from chatbot.transfer.sources import KINDS, Source, open_source
 
-__all__ = ["KINDS", "Importer", "Report", "SessionExport", "Source", "export_memories", "export_session", "open_source"]
+__all__ = [
+    "KINDS",
+    "ImportReport",
+    "Importer",
+    "SessionExport",
+    "Source",
+    "export_memories",
+    "export_session",
+    "open_source",
+]

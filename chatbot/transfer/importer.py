@@ -37,7 +37,7 @@ from chatbot.stores.query import EVERY, Progress
 from chatbot.stores.records import TranscriptEntry, format_time
 from chatbot.transfer.bundle import BundleSession
 from chatbot.transfer.intake import PURGED, Intake
-from chatbot.transfer.items import Conversation, MemoryItem, Report, Skip, as_json
+from chatbot.transfer.items import Conversation, ImportReport, MemoryItem, Skip, as_json
 from chatbot.transfer.memory_export import KIND as MEMORIES
 from chatbot.transfer.memory_export import MemoryExport
 from chatbot.transfer.sources import BUNDLE, Source
@@ -81,9 +81,9 @@ class Importer:
         self._here: dict[str, SessionRecord] = {}
         self._waiting: list[MemoryItem] = []
 
-    async def run(self, source: Source) -> Report:
+    async def run(self, source: Source) -> ImportReport:
         """Import every item of the source. It is read completely before anything is written."""
-        self._report = Report(source.kind, str(source.path), self._dry_run)
+        self._report = ImportReport(source.kind, str(source.path), self._dry_run)
         kind = BUNDLE if source.kind == MEMORIES else source.kind  # rows keep the ids they have in a bundle
         self._intake = Intake(
             kind,

@@ -18,7 +18,7 @@ from chatbot.stores.access import SENSITIVITIES, Sensitivity
 from chatbot.stores.errors import StoreError
 from chatbot.stores.observation import STATUSES, Observation
 from chatbot.transfer.earlier_imports import PENDING, EarlierImports, is_gone, without_places
-from chatbot.transfer.items import MemoryItem, Report, Skip
+from chatbot.transfer.items import ImportReport, MemoryItem, Skip
 from chatbot.transfer.memstore import KIND as MEMSTORE
 
 PURGED = "deleted permanently here; import it with --include-purged"
@@ -32,7 +32,7 @@ class Intake:
     def __init__(
         self,
         kind: str,
-        report: Report,
+        report: ImportReport,
         *,
         sensitivity: Sensitivity,
         dry_run: bool,

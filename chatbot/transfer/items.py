@@ -65,7 +65,7 @@ Item = Conversation | MemoryItem | Skip
 
 
 @dataclass(slots=True)
-class Report:
+class ImportReport:
     """The counts of an import; of a dry run, what an import would do."""
 
     kind: str

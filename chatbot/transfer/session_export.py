@@ -14,7 +14,7 @@ from html import escape
 from typing import Any
 
 from chatbot.memory import MemorySystem, SessionHandle, SessionRecord
-from chatbot.memory.redaction import redact_all
+from chatbot.redaction import redact_all
 from chatbot.stores import transcript
 from chatbot.stores.access import Sensitivity
 from chatbot.stores.base import KeyValueStore, TranscriptStore

@@ -22,13 +22,13 @@ from chatbot.stores.backend import ATTACHMENTS, Backend, Document, Place
 from chatbot.stores.backends import open_backend
 from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import MissingFolder, StoreError
-from chatbot.stores.events import parse_event
 from chatbot.stores.home import Home
 from chatbot.stores.json_lines import record_of
 from chatbot.stores.log import Log
 from chatbot.stores.observations.store import LoggedObservations
 from chatbot.stores.plugins import open_store
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry, format_time
+from chatbot.stores.row_events import parse_event
 from chatbot.stores.session_record import SessionRecord
 
 SESSIONS, OBSERVATIONS = "basic_session", "observations"
@@ -41,7 +41,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Copied:
+class CopyCounts:
     """Number of sessions, events of memory and other lines that were written, and that were there already."""
 
     sessions: int
@@ -52,7 +52,7 @@ class Copied:
     """Digest of everything that was compared: the same for both storages."""
 
 
-async def copy_storage(source: Home, target: Home, progress: Progress | None = None) -> Copied:
+async def copy_storage(source: Home, target: Home, progress: Progress | None = None) -> CopyCounts:
     """Copy everything that is kept of an identity. Raises `ConfigError` where the target says something else."""
     if isinstance(source, Path) and not source.is_dir():
         raise MissingFolder(f"there is no folder {source}")
@@ -62,7 +62,7 @@ async def copy_storage(source: Home, target: Home, progress: Progress | None = N
         lines, kept = await asyncio.to_thread(_copy_lines, one.backend, other.backend)
         events, were = await asyncio.to_thread(_copy_events, one.log, other.log, tell)
         sessions, known = await _copy_sessions(one, other, tell)
-        return Copied(sessions, events, lines, kept + were + known, await _checked(one, other))
+        return CopyCounts(sessions, events, lines, kept + were + known, await _checked(one, other))
 
 
 class _SessionStore(KeyValueStore, TranscriptStore):

@@ -24,7 +24,7 @@ from whoosh.writing import SegmentWriter
 
 from chatbot.stores.bm25 import FIELDS, LENGTHS, MAX_FREQUENCY, length_to_byte
 from chatbot.stores.observations.arrays import joined
-from chatbot.stores.observations.segments import KEY_BYTES, MANY, REPEATED, UNKNOWN, Draft, Ints, Segment
+from chatbot.stores.observations.segments import KEY_BYTES, MANY, REPEATED, UNKNOWN, Ints, Segment, SegmentDraft
 
 NUMBERS = {name: number for number, name in enumerate(FIELDS)}
 _FIELD, _DOCUMENT, _TERM = 16, 20, 36
@@ -69,7 +69,7 @@ class Postings:
         self._parts.append(part)
 
     def iter_postings(self) -> Postings:
-        """Return these postings for `Writer` and the codec's `add_postings`, all at once."""
+        """Return these postings for `RowWriter` and the codec's `add_postings`, all at once."""
         return self
 
     def cleanup(self) -> None:
@@ -259,7 +259,7 @@ class Codec(base.Codec):  # type: ignore[misc]
         return self._segment
 
 
-class Writer(SegmentWriter):  # type: ignore[misc]
+class RowWriter(SegmentWriter):  # type: ignore[misc]
     """Whoosh's writer of the rows from `start` to `end`: documents may come in any order, each once, and segments."""
 
     def __init__(self, start: int, end: int) -> None:
@@ -303,13 +303,13 @@ class Writer(SegmentWriter):  # type: ignore[misc]
         self.perdocwriter.codes[:, places[taken]] = segment.codes[:, taken]
         self.pool.extend(_part_of(segment, places))
 
-    def finish(self) -> Draft:
+    def finish(self) -> SegmentDraft:
         """The segment, in place of Whoosh's commit, which would write a table of contents."""
         self.docnum = self._end - self._start
         self._finalize_segment()
         self._finish()
         lengths = {f"codes{number}": codes for number, codes in enumerate(self.perdocwriter.codes) if codes.any()}
-        return Draft(self._start, self._end, {**self.fieldwriter.arrays, **lengths, "texts": self._texts})
+        return SegmentDraft(self._start, self._end, {**self.fieldwriter.arrays, **lengths, "texts": self._texts})
 
 
 def _part_of(segment: Segment, places: Ints) -> Part:
@@ -335,12 +335,12 @@ def build(
     documents: Iterable[tuple[int, int, Mapping[str, Counts]]],
     segments: Iterable[Segment] = (),
     pause: Callable[[], object] = lambda: None,
-) -> Draft:
+) -> SegmentDraft:
     """The segment of these rows: each as a document gives it, or else as the first of the segments that holds it.
 
     `pause` is called between rows, where others may want to go on.
     """
-    writer = Writer(start, end)
+    writer = RowWriter(start, end)
     for row, version, fields in documents:
         writer.add_row(row, version, fields)
         pause()

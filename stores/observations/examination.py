@@ -8,12 +8,12 @@ from shlex import quote
 
 from chatbot.stores.cache import Cache
 from chatbot.stores.errors import UnsafePath
-from chatbot.stores.events import parse_event
 from chatbot.stores.flaws import Flaw
 from chatbot.stores.json_lines import record_of
 from chatbot.stores.observations import log, manifest, search
 from chatbot.stores.observations.folder_shelf import FolderShelf
 from chatbot.stores.on_disk.examination import bad_lines
+from chatbot.stores.row_events import parse_event
 
 _BEHIND = 4096
 """Rows missing in the index before it is reported: searches find them anyway."""

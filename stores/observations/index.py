@@ -26,13 +26,13 @@ from chatbot.stores.observations import ranking
 from chatbot.stores.observations.arrays import Damaged
 from chatbot.stores.observations.manifest import Manifest
 from chatbot.stores.observations.overlay import FLUSH_ROWS, Overlay, Text
-from chatbot.stores.observations.ranking import Ranked, Totals
-from chatbot.stores.observations.segments import MAX_ROWS, DamagedSegment, Entry, Ints, Segment
+from chatbot.stores.observations.ranking import RankedRows, Totals
+from chatbot.stores.observations.segments import MAX_ROWS, DamagedSegment, Ints, Segment, SegmentEntry
 from chatbot.stores.observations.visible import Visible
 from chatbot.stores.query import Corpus
 from chatbot.stores.shelf import Hands, Shelf
 
-__all__ = ["DamagedSegment", "IndexUnusable", "Plan", "TextIndex", "Visible", "Written"]
+__all__ = ["DamagedSegment", "IndexUnusable", "Plan", "TextIndex", "UnpublishedSegment", "Visible"]
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Plan:
 
 
 @dataclass(eq=False, slots=True)
-class Written:
+class UnpublishedSegment:
     """Unused segment on the disk. Publish it: until then, nobody else may write."""
 
     segment: Segment
@@ -68,7 +68,7 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Released:
+class PublishedSegment:
     """A segment that others use already."""
 
     segment: Segment
@@ -142,7 +142,7 @@ class TextIndex:
 
     def ranked(
         self, query: Sequence[str], visible: Visible, *, limit: int | None = None, wanted: Ints | None = None
-    ) -> Ranked:
+    ) -> RankedRows:
         """The best of the visible rows that have any of the terms, of those that are `wanted` where that is given.
 
         Raises `DamagedSegment`, as `holders` does: `drop` it, put the rows that are `uncovered` then, and ask again.
@@ -198,7 +198,7 @@ class TextIndex:
         documents: Iterable[tuple[int, int, Document]] = (),
         is_current: Callable[[], bool] = lambda: True,
         pause: Callable[[], object] = lambda: None,
-    ) -> Written | None:
+    ) -> UnpublishedSegment | None:
         """Make the segment of the plan on the disk, in any thread; None if it is not wanted any more, or not now.
 
         `documents` gives row, version and terms of the rows whose texts are not in the plan; a row that nobody gives
@@ -220,13 +220,13 @@ class TextIndex:
                 if manifests.read(shelf).generation != plan.generation or not is_current():
                     return None
                 segment = draft.save(shelf, hands)
-            return Written(segment, plan, right.pop_all())
+            return UnpublishedSegment(segment, plan, right.pop_all())
 
-    def publish(self, written: Written) -> None:
+    def publish(self, written: UnpublishedSegment) -> None:
         """Publish the segment, here and for others, instead of those that it replaces. If too late, it is dropped."""
         self.adopt(self.release(written))
 
-    def release(self, written: Written) -> Released | None:
+    def release(self, written: UnpublishedSegment) -> PublishedSegment | None:
         """Publish the segment for others; may run beside everything else, and `adopt` must follow."""
         segment = written.segment
         with written.right, self._kept.alone() as hands:
@@ -238,9 +238,9 @@ class TextIndex:
             after = disk.replaced([*kept, segment.entry])
             stamp = manifests.write(hands, after)
             manifests.sweep(self._kept, hands, after)
-        return Released(segment, after, stamp)
+        return PublishedSegment(segment, after, stamp)
 
-    def adopt(self, released: Released | None) -> None:
+    def adopt(self, released: PublishedSegment | None) -> None:
         """Use a released segment here as well; none, or one that others replaced meanwhile, changes nothing."""
         if released is not None and released.manifest.generation > self._manifest.generation:
             self._take(released.manifest, released.stamp, {released.segment.entry: released.segment})
@@ -257,7 +257,7 @@ class TextIndex:
             return
         known = {segment.entry: segment for segment in self._segments}
         self._shelf.prepare()
-        made: dict[Entry, Segment] = {}
+        made: dict[SegmentEntry, Segment] = {}
         with self._shelf.alone() as hands:
             disk = manifests.read(self._shelf)
             kept = [entry for entry in disk.entries if not _may_hold(entry, known.get(entry), rows)]
@@ -315,7 +315,7 @@ class TextIndex:
             hands.remove([entry.name for entry in gone])
         self._take(after, stamp, {})
 
-    def _take(self, manifest: Manifest, stamp: Hashable | None, opened: dict[Entry, Segment]) -> bool:
+    def _take(self, manifest: Manifest, stamp: Hashable | None, opened: dict[SegmentEntry, Segment]) -> bool:
         """Use this manifest; returns whether all of its segments were sound."""
         known = {segment.entry: segment for segment in self._segments}
         known |= opened
@@ -381,13 +381,13 @@ class TextIndex:
         return pending >= ((end - start) // _STALE_SHARE or 1 if stale else min(FLUSH_ROWS, end - start))
 
 
-def _may_hold(entry: Entry, segment: Segment | None, rows: Iterable[int]) -> bool:
+def _may_hold(entry: SegmentEntry, segment: Segment | None, rows: Iterable[int]) -> bool:
     """Return whether the segment may hold a text of one of the rows."""
     inside = (row - entry.start for row in rows if entry.start <= row < entry.end)
     return any(segment is None or segment.texts[row] > 0 for row in inside)
 
 
-def _opened(shelf: Shelf | None, entry: Entry) -> Segment | None:
+def _opened(shelf: Shelf | None, entry: SegmentEntry) -> Segment | None:
     """The segment, if it is the one that was written; its postings are checked when they are read."""
     if shelf is None:
         return None

@@ -37,20 +37,6 @@ from chatbot.stores.changes import (
 )
 from chatbot.stores.descriptors import OPEN
 from chatbot.stores.errors import Closed, InvalidValue, ReadOnlyFolder, StoreError, UnknownObservation
-from chatbot.stores.events import (
-    STATUS_AFTER,
-    Event,
-    Outcome,
-    applied,
-    as_strict_as,
-    check_fields,
-    decide,
-    implied,
-    line_of,
-    made_from,
-    may_name,
-    strength_in,
-)
 from chatbot.stores.fields import fold
 from chatbot.stores.history import naming, shown, version
 from chatbot.stores.log import Change, Log, Place, Writing
@@ -58,7 +44,7 @@ from chatbot.stores.observation import STATUSES, Observation, Status, Triple
 from chatbot.stores.observations import search, snapshot
 from chatbot.stores.observations.log import event_of
 from chatbot.stores.observations.rewriting import erasing, uncounted
-from chatbot.stores.observations.search import Search
+from chatbot.stores.observations.search import TextSearch
 from chatbot.stores.observations.table import Table, always, is_few, text_digest
 from chatbot.stores.query import (
     Corpus,
@@ -79,12 +65,26 @@ from chatbot.stores.query import (
     values_of,
 )
 from chatbot.stores.records import micros, moment
+from chatbot.stores.row_events import (
+    STATUS_AFTER,
+    Event,
+    Outcome,
+    applied,
+    as_strict_as,
+    check_fields,
+    decide,
+    implied,
+    line_of,
+    made_from,
+    may_name,
+    strength_in,
+)
 from chatbot.stores.row_state import RowState
 from chatbot.stores.shelf import Shelf
 from chatbot.stores.vectors import one_dimension, unit
 
 if TYPE_CHECKING:
-    from chatbot.stores.observations.vectors import Vectors
+    from chatbot.stores.observations.row_vectors import Vectors
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ class Keeper:
         """How often the log was another one than before: then all places in it are new."""
         self._shelf = shelf
         self._known_vectors: Vectors | None = None
-        self.search = Search(
+        self.search = TextSearch(
             shelf(search.NAME), self._lock, lambda: self._table.texts, self._document_row, self._log.is_replaced
         )
 
@@ -628,7 +628,7 @@ class Keeper:
     def _vectors(self) -> Vectors:
         """The vectors, as they are by now."""
         if self._known_vectors is None:
-            from chatbot.stores.observations.vectors import NAME, Vectors
+            from chatbot.stores.observations.row_vectors import NAME, Vectors
 
             self._known_vectors = Vectors(self._shelf(NAME))
         self._known_vectors.catch_up()

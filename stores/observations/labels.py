@@ -15,7 +15,7 @@ _ROW_BYTES = array("I").itemsize
 _NO_ROWS: Sequence[int] = ()
 
 
-class Written(NamedTuple):
+class LabelTexts(NamedTuple):
     """Labels in their order: the texts and the rows of all, one behind the other, and where those of each end."""
 
     texts: str
@@ -49,7 +49,7 @@ class Written(NamedTuple):
 class Labels:
     """From labels to their rows, ascending."""
 
-    def __init__(self, written: Written | None = None) -> None:
+    def __init__(self, written: LabelTexts | None = None) -> None:
         self._written = written
         self._asked = 0
         self._rows: dict[str, array[int]] = {}
@@ -88,13 +88,13 @@ class Labels:
             else:
                 del self._rows[label]
 
-    def written(self) -> Written:
+    def written(self) -> LabelTexts:
         """Return all labels."""
         ordered = sorted(self.items())
         text_ends = array("I", accumulate(len(label) for label, _ in ordered))
         row_ends = array("I", accumulate(len(rows) for _, rows in ordered))
         texts, rows = "".join(label for label, _ in ordered), b"".join(rows.tobytes() for _, rows in ordered)
-        return Written(texts, text_ends, rows, row_ends)
+        return LabelTexts(texts, text_ends, rows, row_ends)
 
     def _own(self, label: str) -> array[int]:
         rows = self._rows.get(label) or self._found(label)

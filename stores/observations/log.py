@@ -15,12 +15,12 @@ from hashlib import blake2b
 from pathlib import Path
 
 from chatbot.stores.errors import InvalidValue, LaterFormat, UnsafePath
-from chatbot.stores.events import Event, parse_event
 from chatbot.stores.files import Appender, Folder, Stamp, make_folder, read_between, stamp, translated
 from chatbot.stores.json_lines import encode, is_blank, record_of
 from chatbot.stores.log import Change, Log, Mark, Place, Writing
 from chatbot.stores.observations.rewriting import rewritten
 from chatbot.stores.open_folders import OpenFolders
+from chatbot.stores.row_events import Event, parse_event
 
 logger = logging.getLogger(__name__)
 

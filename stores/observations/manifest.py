@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from chatbot.stores.errors import StoreError
-from chatbot.stores.observations.segments import FORMAT, Entry
+from chatbot.stores.observations.segments import FORMAT, SegmentEntry
 from chatbot.stores.shelf import Hands, Shelf
 
 
@@ -17,9 +17,9 @@ class Manifest:
 
     generation: int = 0
     erasures: int = 0
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[SegmentEntry, ...] = ()
 
-    def replaced(self, entries: Iterable[Entry], *, erased: bool = False) -> Manifest:
+    def replaced(self, entries: Iterable[SegmentEntry], *, erased: bool = False) -> Manifest:
         """The next manifest."""
         ordered = tuple(sorted(entries, key=lambda entry: entry.start))
         return Manifest(self.generation + 1, self.erasures + erased, ordered)
@@ -29,7 +29,7 @@ def read(shelf: Shelf) -> Manifest:
     """The manifest; an empty one where there is none, or none that we could have written."""
     value = shelf.listed()
     try:
-        entries = tuple(map(Entry.parse, value["segments"]))
+        entries = tuple(map(SegmentEntry.parse, value["segments"]))
         ordered = all(a.end <= b.start for a, b in pairwise(entries))
         if value["format"] == FORMAT and ordered:
             return Manifest(int(value["generation"]), int(value["erasures"]), entries)

@@ -36,7 +36,7 @@ class Part:
         raise NotImplementedError
 
 
-class Packed(NamedTuple):
+class PackedPart(NamedTuple):
     """A part that is not on the shelf yet: what `packed` returned."""
 
     data: bytes
@@ -109,7 +109,7 @@ class Parts(Generic[P]):
                 kept.append(part)
         return kept, taken
 
-    def publish(self, hands: Hands, parts: Sequence[P | Packed], *, durable: bool = True) -> None:
+    def publish(self, hands: Hands, parts: Sequence[P | PackedPart], *, durable: bool = True) -> None:
         """Publish exactly these parts, in this order.
 
         Where it is `durable`, no byte of the others is left on return, and none comes back after a power cut.
@@ -118,8 +118,8 @@ class Parts(Generic[P]):
             return
         listed = []
         for part in parts:
-            name = f"part-{secrets.token_hex(8)}" if isinstance(part, Packed) else part.name
-            if isinstance(part, Packed):
+            name = f"part-{secrets.token_hex(8)}" if isinstance(part, PackedPart) else part.name
+            if isinstance(part, PackedPart):
                 hands.put(name, part.data, durable=durable)
             listed.append((name, part.digest))
         stamp = hands.publish({"format": self._layout, "parts": listed}, durable=durable)

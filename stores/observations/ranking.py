@@ -16,7 +16,7 @@ import numpy as np
 from chatbot.stores.bm25 import BOOSTS, BS, FIELDS, K1, inverse_frequency
 from chatbot.stores.observations import overlay as packing
 from chatbot.stores.observations.overlay import Overlay
-from chatbot.stores.observations.segments import LENGTH_OF, MANY, REPEATED, UNKNOWN, Ints, Run, Segment
+from chatbot.stores.observations.segments import LENGTH_OF, MANY, REPEATED, UNKNOWN, Ints, Segment, TermRun
 from chatbot.stores.observations.visible import Visible
 
 _BOOSTS = np.array(BOOSTS)
@@ -24,7 +24,7 @@ _BS = np.array(BS)[:, None]
 _NOTHING = np.zeros(0, "i8")
 
 
-class Ranked(NamedTuple):
+class RankedRows(NamedTuple):
     """Rows and their scores, best first; of equals, the row added last."""
 
     rows: Ints
@@ -161,18 +161,18 @@ def ranked(
     *,
     limit: int | None = None,
     wanted: Ints | None = None,
-) -> Ranked:
+) -> RankedRows:
     """The best of the visible rows that have any of the terms, of those that are `wanted` where that is given."""
     terms = list(dict.fromkeys(query))
     parts = _found(terms, totals, overlay, visible)
     if not parts:
-        return Ranked(_NOTHING, np.zeros(0))
+        return RankedRows(_NOTHING, np.zeros(0))
     matching = np.sum([part.distinct() for part in parts], axis=0).tolist()
     idfs = np.array([inverse_frequency(totals.count, each) if each else 0.0 for each in matching])
     answers = [_best(*_scores(part, idfs, totals.norms), limit, wanted) for part in parts]
     rows, scores = (np.concatenate(each) for each in zip(*answers, strict=True))
     order = np.lexsort((-rows, -scores))[:limit]
-    return Ranked(rows[order], scores[order])
+    return RankedRows(rows[order], scores[order])
 
 
 def holders(terms: Sequence[str], totals: Totals, overlay: Overlay, visible: Visible) -> list[Ints]:
@@ -217,7 +217,7 @@ def _in_segment(terms: Sequence[str], segment: Segment, seen: _Seen, *, distinct
     return _Found(segment.start, postings, counts, owners, len(terms))
 
 
-def _set_many(counts: Ints, segment: Segment, runs: Sequence[Run]) -> None:
+def _set_many(counts: Ints, segment: Segment, runs: Sequence[TermRun]) -> None:
     offset = 0
     for _, begin, end in runs:
         for place, count in segment.many(begin, end):

@@ -10,10 +10,10 @@ from datetime import datetime
 from typing import Any
 
 from chatbot.stores.errors import InvalidValue
-from chatbot.stores.events import Event, parse_event
 from chatbot.stores.fields import MOST_COUNTED
 from chatbot.stores.json_lines import encode, record_of
-from chatbot.stores.log import Change, Erased, Place
+from chatbot.stores.log import Change, ErasedLine, Place
+from chatbot.stores.row_events import Event, parse_event
 
 _GATHERED = 1_000
 """How many rows that were erased are told of in one line."""
@@ -32,15 +32,15 @@ def rewritten(data: bytes, change: Change) -> tuple[bytes, dict[int, Place]]:
     stood between them, so all rows keep their order and numbers. Of lines that only say that something was said again,
     the last stands for those before it.
     """
-    found: list[tuple[int, bytes | list[Erased]]] = []
-    erased: list[Erased] = []
+    found: list[tuple[int, bytes | list[ErasedLine]]] = []
+    erased: list[ErasedLine] = []
     begin = 0
     olds = data.split(b"\n")[:-1]
     mentions = _mentions(olds)
     for at, old in enumerate(olds):
         again = mentions.get(at, old)
         new = None if again is None else change(again, begin)
-        if isinstance(new, Erased):
+        if isinstance(new, ErasedLine):
             if not erased or len(erased) == _GATHERED:
                 erased = []
                 found.append((begin, erased))
@@ -86,7 +86,7 @@ def _mention(line: bytes, row_id: bytes) -> Event | None:
     return event if says_it_alone else None
 
 
-def _gathered(erased: Sequence[Erased]) -> bytes:
+def _gathered(erased: Sequence[ErasedLine]) -> bytes:
     """The line that tells of all of them."""
     first = erased[0]
     gaps = tuple(each.number - first.number for each in erased)
@@ -113,13 +113,13 @@ def erasing(
     marks = {each.encode() for each in erased}
     purge = Event(kind="purge", at=at, who=who, why=why)
 
-    def change(line: bytes, begin: int) -> bytes | Erased | None:
+    def change(line: bytes, begin: int) -> bytes | ErasedLine | None:
         if begin in gone:
             number, row_id = gone[begin]
             along = _told_along(record_of(line), past) if _REPLACING.search(line) else {}
             if along:
                 return encode(replace(purge, ids=(row_id,), **along).as_json()).rstrip(b"\n")
-            return Erased(number, row_id, purge)
+            return ErasedLine(number, row_id, purge)
         other = _ADDING.match(line)
         if marks.isdisjoint(other.groups() if other else _ID.findall(line)):
             return line
@@ -134,7 +134,7 @@ def erasing(
 def uncounted(change: Change) -> Change:
     """Drops the lines that only count as well; uses and strength are written again, in few lines."""
 
-    def without(line: bytes, begin: int) -> bytes | Erased | None:
+    def without(line: bytes, begin: int) -> bytes | ErasedLine | None:
         return None if _is_count(line) else change(line, begin)
 
     return without

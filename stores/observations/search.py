@@ -23,8 +23,8 @@ from chatbot.stores.query import Corpus, Progress
 from chatbot.stores.shelf import Shelf
 
 if TYPE_CHECKING:
-    from chatbot.stores.observations.index import Plan, TextIndex, Written
-    from chatbot.stores.observations.ranking import Ranked
+    from chatbot.stores.observations.index import Plan, TextIndex, UnpublishedSegment
+    from chatbot.stores.observations.ranking import RankedRows
     from chatbot.stores.observations.segments import Ints
 
 logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ _PAUSE_S = 0.0001
 """Between two rows of a batch, so that a search need not wait until Python takes the interpreter from us."""
 
 
-class Search:
+class TextSearch:
     """Search of the rows' texts. Guarded by its owner's `lock`, except `index_batch`, which takes it when needed.
 
     `is_replaced` tells whether rows may have been erased permanently since they were read.
@@ -76,7 +76,7 @@ class Search:
         if self._index is not None:
             self._stale[number] = row if len(self._stale) < _MOST_HELD else None
 
-    def ranked(self, terms: Sequence[str], visible: Visible, limit: int, wanted: Ints | None) -> Ranked:
+    def ranked(self, terms: Sequence[str], visible: Visible, limit: int, wanted: Ints | None) -> RankedRows:
         """The best of the visible rows that hold any of the terms, of those that are `wanted` where that is given."""
         return self._answered(lambda index: index.ranked(terms, visible, limit=limit, wanted=wanted))
 
@@ -232,7 +232,7 @@ class Search:
             if self.progress is not None:
                 self.progress(plan.end, rows)
 
-    def _write(self, index: TextIndex, plan: Plan) -> Written | None:
+    def _write(self, index: TextIndex, plan: Plan) -> UnpublishedSegment | None:
         return index.write(plan, self._documents(plan), lambda: self._is_current(index))
 
     def _is_current(self, index: TextIndex) -> bool:

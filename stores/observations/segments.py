@@ -53,13 +53,13 @@ LENGTH_OF = np.array(LENGTHS, "f8")
 class DamagedSegment(Damaged):
     """A segment does not hold what was written into it."""
 
-    def __init__(self, entry: Entry, error: Exception) -> None:
+    def __init__(self, entry: SegmentEntry, error: Exception) -> None:
         super().__init__(str(error))
         self.entry = entry
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SegmentEntry:
     """Entry of a segment in the manifest."""
 
     name: str
@@ -72,7 +72,7 @@ class Entry:
     digest: str
 
     @classmethod
-    def parse(cls, value: Any) -> Entry:
+    def parse(cls, value: Any) -> SegmentEntry:
         """The entry in a manifest; raises `ValueError` for anything that could not have been written by us."""
         match value:
             case {"name": str(name), "start": int(start), "end": int(end), "known": int(known), "digest": str(digest)}:
@@ -90,7 +90,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class SegmentDraft:
     """A segment that is not on the disk yet."""
 
     start: int
@@ -112,14 +112,14 @@ class Draft:
         texts = self.arrays["texts"]
         known = int(np.count_nonzero(texts != UNKNOWN))
         data, digest = self.packed()
-        entry = Entry(f"seg-{secrets.token_hex(8)}", self.start, self.end, known, self.totals, digest)
+        entry = SegmentEntry(f"seg-{secrets.token_hex(8)}", self.start, self.end, known, self.totals, digest)
         hands.put(entry.name, data)
         segment = Segment.opened(shelf, entry)
         segment.texts = texts
         return segment
 
 
-class Run(NamedTuple):
+class TermRun(NamedTuple):
     """The postings of a term in a field, by their places."""
 
     field: int
@@ -133,7 +133,7 @@ class Segment:
     What reads may raise `DamagedSegment`, which is the end of the segment: its rows have to be indexed again.
     """
 
-    def __init__(self, arrays: Arrays, entry: Entry) -> None:
+    def __init__(self, arrays: Arrays, entry: SegmentEntry) -> None:
         """The segment in these arrays. Raises `Damaged` where they are not those that the entry is of."""
         self.entry = entry
         self.start, self.end = entry.start, entry.end
@@ -142,10 +142,10 @@ class Segment:
         if (about["start"], about["end"], about["fields"]) != (entry.start, entry.end, list(FIELDS)):
             raise Damaged(f"{entry.name} holds other rows than the manifest says")
         self.postings = self._view("postings", "<u4")
-        self._known: dict[str, Sequence[Run]] = {}
+        self._known: dict[str, Sequence[TermRun]] = {}
 
     @classmethod
-    def opened(cls, shelf: Shelf, entry: Entry) -> Segment:
+    def opened(cls, shelf: Shelf, entry: SegmentEntry) -> Segment:
         """The segment on a shelf. Raises `Damaged` where it is not the one that the entry is of."""
         return cls(Arrays(partial(shelf.opened, entry.name), f"{shelf.name}/{entry.name}", entry.digest), entry)
 
@@ -177,12 +177,12 @@ class Segment:
             for number, total in enumerate(self.entry.totals)
         ]
 
-    def runs(self, term: str) -> Sequence[Run]:
+    def runs(self, term: str) -> Sequence[TermRun]:
         """The runs of a term, by field; what is in them is checked."""
         self.find((term,))
         return self._known[term]
 
-    def runs_of(self, terms: Sequence[str]) -> list[tuple[int, Run]]:
+    def runs_of(self, terms: Sequence[str]) -> list[tuple[int, TermRun]]:
         """The runs of several terms, in their order, each with the number of its term."""
         self.find(terms)
         return [(number, run) for number, term in enumerate(terms) for run in self._known[term]]
@@ -226,7 +226,7 @@ class Segment:
         with _naming(self.entry):
             self._arrays.load_all()
 
-    def _found(self, terms: Sequence[bytes]) -> list[Sequence[Run]]:
+    def _found(self, terms: Sequence[bytes]) -> list[Sequence[TermRun]]:
         keys = np.frombuffer(b"".join(term[:KEY_BYTES].ljust(KEY_BYTES, b"\0") for term in terms), ">u8").astype("u8")
         begins, ends = np.searchsorted(self._keys, keys), np.searchsorted(self._keys, keys, "right")
         return [
@@ -238,11 +238,11 @@ class Segment:
         begin, end = self._rests[at : at + 2].tolist()
         return self._rest_bytes[begin:end]
 
-    def _runs(self, at: int) -> Sequence[Run]:
+    def _runs(self, at: int) -> Sequence[TermRun]:
         first, last = self._firsts[at : at + 2].tolist()
         ends = self._offsets[first : last + 1].tolist()
         fields = self._fields[first:last].tolist()
-        return [Run(*each) for each in zip(fields, ends, ends[1:], strict=False)]
+        return [TermRun(*each) for each in zip(fields, ends, ends[1:], strict=False)]
 
     @cached_property
     def _rest_bytes(self) -> bytes:
@@ -279,7 +279,7 @@ class Segment:
 
 
 @contextmanager
-def _naming(entry: Entry) -> Iterator[None]:
+def _naming(entry: SegmentEntry) -> Iterator[None]:
     try:
         yield
     except Damaged as error:

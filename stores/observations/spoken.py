@@ -13,8 +13,8 @@ import numpy as np
 
 from chatbot.stores.bm25 import FIELDS
 from chatbot.stores.observations.arrays import Arrays, Damaged
-from chatbot.stores.observations.parts import Packed, Part, Parts
-from chatbot.stores.observations.segments import FORMAT, MANY, DamagedSegment, Draft, Entry, Ints, Segment
+from chatbot.stores.observations.parts import PackedPart, Part, Parts
+from chatbot.stores.observations.segments import FORMAT, MANY, DamagedSegment, Ints, Segment, SegmentDraft, SegmentEntry
 from chatbot.stores.shelf import Shelf
 
 LAYOUT = f"sessions {FORMAT}"
@@ -34,7 +34,7 @@ class SessionPart(Part):
         super().__init__(name, digest, arrays)
         self.ids = bytes(arrays.whole("ids")).decode().split("\n")
         totals = tuple(map(int, arrays.about["totals"]))
-        self.segment = Segment(arrays, Entry(name, 0, len(self.ids), len(self.ids), totals, digest))
+        self.segment = Segment(arrays, SegmentEntry(name, 0, len(self.ids), len(self.ids), totals, digest))
         self.versions: Sequence[int] = self.segment.texts.tolist()
         if len(self.versions) != len(self.ids):
             raise Damaged(f"{name} does not name each session")
@@ -89,7 +89,7 @@ class Spoken:
                 hands, [left for part in self._known if (left := self._left(part, is_gone)) is not None]
             )
 
-    def _left(self, part: SessionPart, is_gone: Callable[[str], bool]) -> SessionPart | Packed | None:
+    def _left(self, part: SessionPart, is_gone: Callable[[str], bool]) -> SessionPart | PackedPart | None:
         if not any(map(is_gone, part.ids)):
             return part
         used = self._used(part, lambda each: not is_gone(each))
@@ -129,12 +129,12 @@ class Spoken:
                 self._catch_up()
 
 
-def _packed(taken: Sequence[tuple[SessionPart, Ints]], rows: Sequence[Row]) -> Packed:
+def _packed(taken: Sequence[tuple[SessionPart, Ints]], rows: Sequence[Row]) -> PackedPart:
     """One part of what is used of others, and of new sessions. Raises `DamagedSegment`."""
-    from chatbot.stores.observations.codec import Writer
+    from chatbot.stores.observations.codec import RowWriter
 
     total = len(rows) + sum(int(used.sum()) for _, used in taken)
-    writer = Writer(0, total)
+    writer = RowWriter(0, total)
     for number, (_, version, counts) in enumerate(rows):
         writer.add_row(number, version, {_FIELD: counts} if counts else {})
     ids = [session for session, _, _ in rows]
@@ -143,4 +143,4 @@ def _packed(taken: Sequence[tuple[SessionPart, Ints]], rows: Sequence[Row]) -> P
         writer.add_documents(part.segment, places)
         ids += [session for session, is_used in zip(part.ids, used.tolist(), strict=True) if is_used]
     arrays: dict[str, Any] = {**writer.finish().arrays, "ids": np.frombuffer("\n".join(ids).encode(), "u1")}
-    return Packed(*Draft(0, total, arrays).packed())
+    return PackedPart(*SegmentDraft(0, total, arrays).packed())

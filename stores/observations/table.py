@@ -21,11 +21,10 @@ from typing import Any, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
 from chatbot.stores.access import OWNER, Guard, View, may_see
-from chatbot.stores.caps import Weighed
+from chatbot.stores.caps import CapFields
 from chatbot.stores.conditions import passes, takes_missing, tests_of, written
 from chatbot.stores.consolidation import LASTING_TYPES, settled
 from chatbot.stores.documents import SEARCHED
-from chatbot.stores.events import STATUS_AFTER, Event
 from chatbot.stores.fields import Field, Form, InTable
 from chatbot.stores.log import Place
 from chatbot.stores.observation import (
@@ -41,10 +40,11 @@ from chatbot.stores.observation import (
     rank,
 )
 from chatbot.stores.observations.ids import Ids
-from chatbot.stores.observations.labels import Labels, Written
-from chatbot.stores.observations.visible import Lines, Visible
+from chatbot.stores.observations.labels import Labels, LabelTexts
+from chatbot.stores.observations.visible import Visible, VisibleRows
 from chatbot.stores.query import EMPTY, FILTERED, LABELS, Filter, Labelled, Match, Order, key_of
 from chatbot.stores.records import format_time, micros, moment
+from chatbot.stores.row_events import STATUS_AFTER, Event
 from chatbot.stores.row_state import RowState
 
 _UNCHANGED = -1.0
@@ -142,7 +142,7 @@ class Table:
         self._twins: dict[bytes, list[int]] | None = None
         self._orders: dict[Order, list[int]] = {}
         self._masks: OrderedDict[object, _Mask] = OrderedDict()
-        self._lines: WeakKeyDictionary[Visible, Lines] = WeakKeyDictionary()
+        self._lines: WeakKeyDictionary[Visible, VisibleRows] = WeakKeyDictionary()
 
     @cached_property
     def later(self) -> dict[int, list[Place]]:
@@ -211,7 +211,7 @@ class Table:
         table.classes = [(status, Guard(*guard)) for status, *guard in about["classes"]]
         table.lines, table.use_lines = about["lines"]
         ends, row_ends = _numbers("I", parts["label_ends"]), _numbers("I", parts["holder_ends"])
-        table.labels = Labels(Written(str(parts["labels"], "utf-8"), ends, parts["holders"], row_ends))
+        table.labels = Labels(LabelTexts(str(parts["labels"], "utf-8"), ends, parts["holders"], row_ends))
         return table
 
     def __len__(self) -> int:
@@ -501,7 +501,7 @@ class Table:
         session = self.sessions[self.session_of[number]]
         if session is None:
             return None
-        line = self._lines.setdefault(visible, Lines(visible)).of(
+        line = self._lines.setdefault(visible, VisibleRows(visible)).of(
             session, self.labels.of(_label("session_id", session))
         )
         at = bisect.bisect_left(line, number)
@@ -586,10 +586,10 @@ class Table:
             number: [moved[place[0]] for place in places if place[0] in moved] for number, places in self.later.items()
         }
 
-    def weighed(self, number: int) -> Weighed:
+    def weighed(self, number: int) -> CapFields:
         """The row, weighed for a cap."""
         uses = self.use_count[number] + self.mention_count[number]
-        return Weighed(self.ids[number], number, self.type_of(number), self.standing(number), uses)
+        return CapFields(self.ids[number], number, self.type_of(number), self.standing(number), uses)
 
     def is_current(self, number: int, now: datetime) -> bool:
         """Return whether the row is active and not expired."""

@@ -25,7 +25,7 @@ class Visible:
         return row < len(self.flags) and bool(self.flags[row])
 
 
-class Lines:
+class VisibleRows:
     """The visible rows of each session that was asked about, in order: a place in one is found without passing others.
 
     What is kept is gone over again only after a row has become visible, or has ceased to be; new rows are appended.

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from chatbot.stores.backend import Examination
 from chatbot.stores.errors import StoreError
-from chatbot.stores.events import parse_event
 from chatbot.stores.flaws import Flaw
 from chatbot.stores.json_lines import damage_of, record_of
 from chatbot.stores.postgres import statements
+from chatbot.stores.row_events import parse_event
 
 if TYPE_CHECKING:
     from chatbot.stores.postgres.backend import PostgresBackend

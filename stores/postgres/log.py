@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any
 
-from chatbot.stores.events import Event, parse_event
 from chatbot.stores.home import Address
 from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.log import Change, Log, Mark, Place, Writing
@@ -22,6 +21,7 @@ from chatbot.stores.observations.rewriting import rewritten
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database import Begun, Database
 from chatbot.stores.postgres.place import new_generation
+from chatbot.stores.row_events import Event, parse_event
 
 _HEAD: dict[str, Any] = {"session": "", "name": ".observations"}
 """The log's row in `chatbot.head`: no lines can have that name."""

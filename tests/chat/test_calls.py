@@ -18,7 +18,7 @@ from chatbot.errors import BudgetExceeded, ContextTooLong, ModelTimeout, Provide
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.messages import Delta, Message, TextDelta, ToolCall
 from chatbot.models import Price, ScriptedModel
-from chatbot.models.base import JsonMode
+from chatbot.models.model import JsonMode
 from tests.patience import PATIENCE_S
 
 ASKED = [Message("user", "Which alpacas does Ellen keep?")]

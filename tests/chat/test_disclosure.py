@@ -12,13 +12,13 @@ from chatbot.chat.events import Alone, PromptSubmit, Step
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.memory_block import build_block
 from chatbot.chat.memory_tools import agent_context, agent_tools
-from chatbot.chat.turn_memory import Recalled
+from chatbot.chat.turn_memory import PromptMemory
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.messages import Delta, Finished, Message, ToolCall, ToolCallDelta, ToolSpec, Usage
 from chatbot.models import ScriptedModel
 from chatbot.models.disclosure import MEMORY_TOOLS, Disclosure
-from chatbot.models.tokens import estimate_text
+from chatbot.models.token_counts import estimate_text
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.access import SENSITIVITIES, Sensitivity, View
 from chatbot.tools import Tool, Toolbox
@@ -48,7 +48,7 @@ class Generous(Alone):
         block = build_block(
             [(row, 1.0) for row in rows], nonce="12345678", view=view, now=event.at, count=estimate_text
         )
-        return [Recalled(block, tuple(rows), {"injected": list(block.injected)})]
+        return [PromptMemory(block, tuple(rows), {"injected": list(block.injected)})]
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ async def test_a_block_of_rows_that_are_not_named_is_not_known_to_be_public(sess
     class Nameless(Generous):
         async def publish(self, event: Any, step: Step | None = None) -> Sequence[object]:
             answers = await super().publish(event, step)
-            return [Recalled(answer.block) for answer in answers if isinstance(answer, Recalled)]
+            return [PromptMemory(answer.block) for answer in answers if isinstance(answer, PromptMemory)]
 
     model = model_of(PUBLIC)
     await chat_of(session, model, Nameless("public")).turn("Which alpaca?")

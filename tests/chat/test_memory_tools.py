@@ -17,7 +17,7 @@ from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
-from chatbot.models.tokens import estimate
+from chatbot.models.token_counts import estimate
 from chatbot.operations import OPERATIONS
 from chatbot.stores.access import Clearance, Sensitivity
 from chatbot.tools import Toolbox

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from chatbot.chat.memory_block import PROFILE_TOKENS
-from chatbot.chat.turn_memory import Recalled, TurnMemory, disclosed
+from chatbot.chat.turn_memory import PromptMemory, TurnMemory, disclosed
 from chatbot.config import AgentSettings
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.writing import Draft
 from chatbot.models.disclosure import Disclosure
-from chatbot.models.tokens import estimate_text
+from chatbot.models.token_counts import estimate_text
 from tests.clock import Clock
 
 
@@ -32,7 +32,7 @@ async def say(session: SessionHandle, text: str) -> None:
     await session.remember_all([Draft(type="exchange", user_text=text, assistant_text="ok", source="chat")])
 
 
-async def asked(session: SessionHandle, clock: Clock, text: str) -> Recalled:
+async def asked(session: SessionHandle, clock: Clock, text: str) -> PromptMemory:
     memory = TurnMemory.of(session, AgentSettings(), clock)
     assert memory is not None
     return await memory.recall(["before", text], since=None, most_tokens=2_000)

@@ -17,7 +17,7 @@ from chatbot.config import AgentSettings, BudgetSettings, ProviderSettings, Rera
 from chatbot.errors import ConfigError, ModelError, ProviderFailed
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.messages import Usage
-from chatbot.models.rerank import LiteLLMReranker, Reranked, Reranker, open_reranker
+from chatbot.models.rerank import LiteLLMReranker, Reranker, Reranking, open_reranker
 from chatbot.models.scripted import ScriptedModel
 
 ROWS = ("The boiler is serviced by Ann", "The boiler is in the cellar", "The boiler is ten years old")
@@ -33,11 +33,11 @@ class Longest(Reranker):
         self.asked: list[Sequence[str]] = []
         self._failure = failure
 
-    async def rank(self, question: str, texts: Sequence[str]) -> Reranked:
+    async def rank(self, question: str, texts: Sequence[str]) -> Reranking:
         self.asked.append(texts)
         if self._failure:
             raise self._failure
-        return Reranked([float(len(text)) for text in texts], Usage(10, cost_usd=0.01))
+        return Reranking([float(len(text)) for text in texts], Usage(10, cost_usd=0.01))
 
 
 @pytest.fixture

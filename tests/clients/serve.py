@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from chatbot.runtime import Options, Runtime
-from chatbot.server.house import House
+from chatbot.server.identities import Identities
 from chatbot.server.serve import serve
 from tests.clients.answering import AnsweringModel
 
@@ -14,7 +14,7 @@ from tests.clients.answering import AnsweringModel
 async def main() -> None:
     Path("config.toml").write_text('[agents.chat]\nmemory = ["basic_session", "observations"]\n', encoding="utf-8")
     options = Options(config=Path("config.toml"), port=0)
-    async with House(
+    async with Identities(
         options, open_runtime=lambda options: Runtime(options, model=AnsweringModel(window=1_000_000))
     ) as house:
 

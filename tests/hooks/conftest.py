@@ -9,10 +9,10 @@ from msgspec import convert
 from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import Ledger
 from chatbot.config import BudgetSettings, Config, ExtractionSettings, ModelSettings
-from chatbot.hooks.extraction.model import calls_for_extraction
+from chatbot.hooks.extraction.extraction_model import calls_for_extraction
 from chatbot.memory import MemorySystem, SessionHandle
-from chatbot.models.base import Model
 from chatbot.models.gateway import LiteLLMModel
+from chatbot.models.model import Model
 
 KEY = "sk-test-0123456789abcdef"
 

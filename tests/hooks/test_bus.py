@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from chatbot.hooks.bus import Bus, Subscription
-from chatbot.hooks.failures import Failures
+from chatbot.hooks.failure_log import Failures
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ import pytest
 from chatbot.chat.ledger import Ledger
 from chatbot.config import BudgetSettings
 from chatbot.errors import BudgetExceeded, ModelTimeout, ProviderFailed, RateLimited
-from chatbot.hooks.extraction.facts import Extracted, Fact, extract
+from chatbot.hooks.extraction.extraction_model import PURPOSES
+from chatbot.hooks.extraction.facts import ExtractedFact, FactList, extract
 from chatbot.hooks.extraction.learning import TurnText, learn_from
-from chatbot.hooks.extraction.model import PURPOSES
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.record import utc_now
 from chatbot.models import Price, ScriptedModel
@@ -209,7 +209,7 @@ async def test_what_chatting_costs_does_not_count_for_the_own_budget(session: Se
 async def test_what_the_prompt_held_of_memory_is_not_taken_for_new(session: SessionHandle) -> None:
     row_id = (await session.remember("Sam's locker has the number 4711")).id
     [row] = await session.get([row_id])
-    reply = Extracted(tuple(Fact(f"Sam's locker has the number {n}") for n in (4711, 4712)))
+    reply = FactList(tuple(ExtractedFact(f"Sam's locker has the number {n}") for n in (4711, 4712)))
     kept = reply.without_recalled("it is 4712 now", [row])
     assert [fact.content for fact in kept.facts] == ["Sam's locker has the number 4712"]
     assert kept.dropped == (("Sam's locker has the number 4711", "recalled"),)

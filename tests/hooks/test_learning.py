@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chatbot.hooks.extraction.facts import Fact
+from chatbot.hooks.extraction.facts import ExtractedFact
 from chatbot.hooks.extraction.learning import FactOutcome, Origin, apply, plan
 from chatbot.hooks.extraction.reconciliation import MOST_CANDIDATES, candidates_for
 from chatbot.memory import MemorySystem, SessionHandle
@@ -39,9 +39,14 @@ def decides(*decisions: tuple[int, str, object]) -> ScriptedModel:
 
 
 async def learn(
-    session: SessionHandle, model: ScriptedModel, home: Path, *facts: Fact | str, guard: Guard = OWN, **settings: Any
+    session: SessionHandle,
+    model: ScriptedModel,
+    home: Path,
+    *facts: ExtractedFact | str,
+    guard: Guard = OWN,
+    **settings: Any,
 ) -> list[FactOutcome]:
-    whole = [fact if isinstance(fact, Fact) else Fact(fact, "Sam") for fact in facts]
+    whole = [fact if isinstance(fact, ExtractedFact) else ExtractedFact(fact, "Sam") for fact in facts]
     origin = Origin("chat", guard)
     steps = await plan(whole, session, calls_of(model, home, session, **settings), origin, settings_of(**settings))
     return await apply(steps, session, origin)
@@ -60,7 +65,9 @@ async def test_a_newer_state_takes_the_place_of_the_older_one_and_history_shows_
         origin = Origin("chat", OWN)
         learned: list[FactOutcome] = []
         for content in ("Sam lives in Lisbon", "Sam lives in Porto"):
-            steps = await plan([Fact(content, "Sam")], session, calls_of(model, memory_home), origin, settings_of())
+            steps = await plan(
+                [ExtractedFact(content, "Sam")], session, calls_of(model, memory_home), origin, settings_of()
+            )
             learned = await apply(steps, session, origin)
     assert await statuses(session) == {"Sam lives in Lisbon": "superseded", "Sam lives in Porto": "active"}
     line = await session.history(learned[0].id)
@@ -165,7 +172,7 @@ async def test_only_facts_of_the_same_agent_visibility_and_namespace_that_are_no
     await session.summarize_session("Sam has a dog")
     await other_agent.remember("Sam has a dog, the other one says")
     await session.within(namespace="elsewhere").remember("Sam has a dog elsewhere")
-    found = await candidates_for([Fact("Sam has a dog")], session, agent_id="chat", visibility="private")
+    found = await candidates_for([ExtractedFact("Sam has a dog")], session, agent_id="chat", visibility="private")
     assert [row.id for row in found.rows] == [mine]
 
 
@@ -191,7 +198,7 @@ async def test_an_update_is_as_strict_as_what_it_updates(session: SessionHandle,
 async def test_what_changed_after_the_model_was_asked_is_left_alone(session: SessionHandle, memory_home: Path) -> None:
     old = (await session.remember("Sam has a dog", subject="Sam")).id
     origin, calls = Origin("chat", OWN), calls_of(decides((0, "DELETE", 0)), memory_home)
-    steps = await plan([Fact("Sam no longer has a dog", "Sam")], session, calls, origin, settings_of())
+    steps = await plan([ExtractedFact("Sam no longer has a dog", "Sam")], session, calls, origin, settings_of())
     await session.update(old, title="Sam has two dogs")
     [learned] = await apply(steps, session, origin)
     assert (learned.outcome, learned.changed) == ("added", "")
@@ -258,7 +265,7 @@ async def test_facts_are_embedded_as_many_at_once_as_the_embedder_takes(memory_h
         session = await memory.create_session(["observations"], "chat")
         origin = Origin("chat", OWN)
         calls = calls_of(ScriptedModel([""]), memory_home, reconcile=False)
-        facts = [Fact(f"Sam likes tea number {n}", f"Sam {n}") for n in range(5)]
+        facts = [ExtractedFact(f"Sam likes tea number {n}", f"Sam {n}") for n in range(5)]
         await plan(facts, session, calls, origin, settings_of(reconcile=False))
         assert [len(call) for call in embedder.calls] == [3, 2]
 
@@ -289,7 +296,9 @@ async def test_memories_are_not_compared_by_a_provider_that_is_not_to_be_sent_th
     model = decides((0, "UPDATE", 0))
     model.disclosure = Disclosure("box", memory=False)
     calls = calls_of(model, memory_home, session)
-    steps = await plan([Fact("Sam lives in Lisbon.", "Sam")], session, calls, Origin("chat", OWN), settings_of())
+    steps = await plan(
+        [ExtractedFact("Sam lives in Lisbon.", "Sam")], session, calls, Origin("chat", OWN), settings_of()
+    )
     assert ([step.action for step in steps], model.prompts) == (["add"], [])
     [old] = (await session.list_observations()).rows
     await calls.note("extraction")

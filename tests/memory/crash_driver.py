@@ -41,19 +41,19 @@ import whoosh.index
 import whoosh.reading  # noqa: F401
 
 import chatbot.memory.maintenance.upkeep  # noqa: F401
-from chatbot.hooks.extraction.facts import Fact
+from chatbot.hooks.extraction.facts import ExtractedFact
 from chatbot.hooks.extraction.learning import FactStep, Origin, apply
 from chatbot.memory import MemorySystem
-from chatbot.memory.maintenance.policy import Policy, Rule
+from chatbot.memory.maintenance.policy import Policy, RetentionRule
 from chatbot.memory.writing import Draft
 from chatbot.stores import KeyValue, SessionRef, TranscriptEntry
 from chatbot.stores.access import SENSITIVITIES, Guard, View, is_stricter
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.basic_session import BasicSessionStore
-from chatbot.stores.events import Event
 from chatbot.stores.observation import STATUSES, Observation, Triple
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import Filter
+from chatbot.stores.row_events import Event
 from chatbot.stores.transcript_file import TranscriptFile
 
 Ack = Callable[[str], None]
@@ -432,7 +432,7 @@ class Maintaining(Remembering):
     async def some(self, times: int, worker: int, ack: Ack = lambda _: None) -> None:
         """Add rows and maintain them, again and again."""
         hours = count()
-        policy = Policy(compression_min_age_days=0, rules=(Rule(types=("event",), archive_after_days=0.1),))
+        policy = Policy(compression_min_age_days=0, rules=(RetentionRule(types=("event",), archive_after_days=0.1),))
         async with (
             self.open() as store,
             MemorySystem(
@@ -503,7 +503,7 @@ class Correcting(Remembering):
                 targets = await memories.get([each.id for each in kept], count_use=False)
                 await apply(
                     [
-                        FactStep(Fact(f"new {row.title[4:]}", "Sam"), action.replace("repeat", "delete"), row)
+                        FactStep(ExtractedFact(f"new {row.title[4:]}", "Sam"), action.replace("repeat", "delete"), row)
                         for action, row in zip(actions, targets, strict=True)
                     ],
                     memories,
@@ -546,7 +546,7 @@ class Retiring(Maintaining):
                 file.write(b".")
                 return NOW + timedelta(days=file.tell() / 10)
 
-        rule = Rule(types=("note", "event"), delete_after_days=1)
+        rule = RetentionRule(types=("note", "event"), delete_after_days=1)
         policy = Policy(compression_min_age_days=0, decay_per_day=0, erase_after_days=1, rules=(rule,))
         settings = {"observations": {"cache": str(self.folder / "cache")}}
         async with (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chatbot.models.base import Price
+from chatbot.models.model import Price
 from chatbot.models.scripted import ScriptedModel
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from chatbot.memory import MemorySystem
-from chatbot.memory.maintenance.policy import Policy, Rule
-from chatbot.memory.maintenance.report import Report
+from chatbot.memory.maintenance.policy import Policy, RetentionRule
+from chatbot.memory.maintenance.report import MaintenanceReport
 from chatbot.memory.maintenance.upkeep import NAME
 from chatbot.memory.memory import Memory
 from chatbot.stores.access import SENSITIVITIES
@@ -56,7 +56,7 @@ class Maintained:
         words = "the green kettle in the workshop kitchen leaks again, number"
         return [await self.keep(f"{words} {number}", **draft) for number in range(n)]
 
-    async def after(self, days: float, policy: Policy | None = None, **wish: Any) -> Report:
+    async def after(self, days: float, policy: Policy | None = None, **wish: Any) -> MaintenanceReport:
         self.now += timedelta(days=days)
         return await self.system.maintain(policy, **wish)
 
@@ -270,7 +270,10 @@ async def test_much_that_is_alike_becomes_several_summaries_that_fit_a_prompt(me
 async def test_rules_put_away_and_delete_by_type_and_age_and_say_why(memory: Maintained) -> None:
     note, event, decision = [await memory.keep(f"a {each}", type=each) for each in ("note", "event", "decision")]
     policy = Policy(
-        rules=(Rule(types=("event",), archive_after_days=10, delete_after_days=40), Rule(archive_after_days=30))
+        rules=(
+            RetentionRule(types=("event",), archive_after_days=10, delete_after_days=40),
+            RetentionRule(archive_after_days=30),
+        )
     )
     await memory.after(20, policy)
     assert [(await memory.row(each)).status for each in (note, event, decision)] == ["active", "archived", "active"]
@@ -282,7 +285,7 @@ async def test_rules_put_away_and_delete_by_type_and_age_and_say_why(memory: Mai
 
 async def test_a_run_puts_away_however_many_are_due_a_thousand_in_a_line(memory: Maintained) -> None:
     await asyncio.gather(*(memory.keep(f"event {number}", type="event") for number in range(1_500)))
-    policy = Policy(rules=(Rule(types=("event",), archive_after_days=10),), rows_per_run=100, similarity=0)
+    policy = Policy(rules=(RetentionRule(types=("event",), archive_after_days=10),), rows_per_run=100, similarity=0)
     report = await memory.after(30, policy)
     assert (report.counts()["archive"], report.counts()["consolidate"], report.finished) == (1_500, 100, False)
     lines = map(json.loads, (memory.home / "observations.jsonl").read_bytes().splitlines())
@@ -296,9 +299,9 @@ async def test_the_first_rule_that_covers_a_row_holds_when_it_rests_too(memory: 
     note, event = [await memory.keep(f"a {each}", type=each) for each in ("note", "event")]
     policy = Policy(
         rules=(
-            Rule(agent="clerk", archive_after_days=5),
-            Rule(types=("event",), archive_after_days=5),
-            Rule(archive_after_days=5, delete_after_days=10),
+            RetentionRule(agent="clerk", archive_after_days=5),
+            RetentionRule(types=("event",), archive_after_days=5),
+            RetentionRule(archive_after_days=5, delete_after_days=10),
         )
     )
     await memory.after(6, policy)
@@ -308,7 +311,7 @@ async def test_the_first_rule_that_covers_a_row_holds_when_it_rests_too(memory: 
 
 async def test_use_keeps_what_rules_would_put_away(memory: Maintained) -> None:
     used = await memory.keep("the blue door")
-    policy = Policy(rules=(Rule(archive_after_days=10),))
+    policy = Policy(rules=(RetentionRule(archive_after_days=10),))
     await memory.after(9, policy)
     await memory.memories.get([used])
     await memory.after(9, policy)
@@ -319,7 +322,7 @@ async def test_caps_of_rules_and_sessions_put_away_what_matters_least(memory: Ma
     session = await memory.system.create_session(["observations"], "chat")
     ids = [(await session.remember(f"thing{n} word{n}", importance=n / 10)).id for n in range(6)]
     others = [await memory.keep(f"other{n} text{n}", type="event", importance=n / 10) for n in range(4)]
-    report = await memory.after(0.5, Policy(max_per_session=4, rules=(Rule(types=("event",), max_rows=3),)))
+    report = await memory.after(0.5, Policy(max_per_session=4, rules=(RetentionRule(types=("event",), max_rows=3),)))
     assert report.counts()["archive"] == 3
     assert [(await memory.row(each)).status for each in (*ids[:2], others[0])] == ["archived"] * 3
     assert "more than 4 in one session" in await memory.why(ids[0])
@@ -363,7 +366,7 @@ async def test_merged_originals_go_in_time_and_leave_their_summary_and_the_reaso
     [deed] = (await memory.after(8, Policy())).deeds[-1:]
     assert (deed.kind, set(deed.ids)) == ("compress", set(ids))
     assert deed.by is not None
-    policy = Policy(erase_after_days=30, rules=(Rule(types=("discovery",), delete_after_days=20),))
+    policy = Policy(erase_after_days=30, rules=(RetentionRule(types=("discovery",), delete_after_days=20),))
     assert not (await memory.after(19, policy, whole=True)).counts()["delete"]  # days since they were merged
     assert (await memory.after(1, policy, whole=True)).counts()["delete"] == 4
     assert await memory.why(ids[0]) == ("delete", "maintenance", "discovery untouched for 20 days")
@@ -381,7 +384,7 @@ async def test_merged_originals_go_in_time_and_leave_their_summary_and_the_reaso
 async def test_the_history_of_what_is_meant_to_last_stays(memory: Maintained) -> None:
     old = await memory.keep("the port is 1", type="identity", subject="port")
     await memory.keep("the port is 2", type="identity", subject="port", supersedes=old)
-    policy = Policy(erase_after_days=1, rules=(Rule(delete_after_days=1),))
+    policy = Policy(erase_after_days=1, rules=(RetentionRule(delete_after_days=1),))
     for _ in range(3):
         await memory.after(100, policy, whole=True)
     assert [each.observation.title for each in await memory.memories.history(old)] == ["the port is 1", "the port is 2"]
@@ -399,7 +402,7 @@ async def test_what_is_needed_does_not_have_the_journal_rewritten_again_and_agai
     assert (memory.home / "observations.jsonl").stat().st_ino == inode
 
 
-def _erased(report: Report) -> list[tuple[str, ...]]:
+def _erased(report: MaintenanceReport) -> list[tuple[str, ...]]:
     return [deed.ids for deed in report.deeds if deed.kind == "erase"]
 
 
@@ -411,8 +414,8 @@ async def test_a_dry_run_tells_what_would_be_done_and_does_nothing(memory: Maint
     await memory.memories.archive(put_away)
     await memory.memories.forget(forgotten)
     rules = (
-        Rule(types=("event",), archive_after_days=10),
-        Rule(types=("bugfix",), archive_after_days=5, delete_after_days=10),
+        RetentionRule(types=("event",), archive_after_days=10),
+        RetentionRule(types=("bugfix",), archive_after_days=5, delete_after_days=10),
     )
     policy = Policy(rules=rules, erase_after_days=20, rows_per_run=rows_per_run)
     for number in range(4):

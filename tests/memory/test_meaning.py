@@ -17,11 +17,11 @@ from chatbot.models.minilm import MiniLMEmbedder
 from chatbot.stores.access import View
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import OtherEmbedder
-from chatbot.stores.events import Event
 from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.observation import Observation
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import Filter
+from chatbot.stores.row_events import Event
 from chatbot.stores.testing_observations import NOW, OWNER, adding, observation
 from chatbot.stores.vectors import vector
 from tests.patience import PATIENCE_S

@@ -15,11 +15,11 @@ from chatbot.memory.profile_lines import CATEGORY, SLOT
 from chatbot.memory.writing import Draft
 from chatbot.stores.access import View
 from chatbot.stores.base import ObservationStore, TranscriptStore
-from chatbot.stores.events import HELD
 from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import EVERY, MOST_AT_ONCE, FactFilter, Filter
 from chatbot.stores.records import TranscriptEntry
+from chatbot.stores.row_events import HELD
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
 ROWS = 1_205
@@ -125,7 +125,7 @@ async def test_a_store_says_in_the_type_where_it_returns_less_than_the_limit(
         rows = [
             memory.memories().drafted(Draft(title=f"zebra {number}", tags=[f"t{number}"]))[0] for number in range(ROWS)
         ]
-    from chatbot.stores.events import Event
+    from chatbot.stores.row_events import Event
 
     view = View("full", datetime.now(UTC) + timedelta(days=1))
     async with kind(tmp_path) as store:

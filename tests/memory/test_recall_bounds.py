@@ -16,7 +16,7 @@ from chatbot.memory.writing import Draft
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.observations.keeper import Keeper
-from chatbot.stores.observations.visible import Lines
+from chatbot.stores.observations.visible import VisibleRows
 from tests.clock import Clock
 
 WEDNESDAY = datetime(2026, 3, 4, 12, tzinfo=UTC)
@@ -279,7 +279,7 @@ class Counted:
             (Keeper, "get", lambda args: len(args[2])),
             (Keeper, "neighbours", lambda args: len(args[2])),
             (Keeper, "outline", lambda args: len(args[2])),
-            (Lines, "of", lambda _: 1),
+            (VisibleRows, "of", lambda _: 1),
         ):
             monkeypatch.setattr(owner, name, self._counting(getattr(owner, name), name, size))
 

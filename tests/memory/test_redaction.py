@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from chatbot import secret_rules
-from chatbot.memory.redaction import redact
+from chatbot.redaction import redact
 from tests.effort import examples
 
 HEX = "0123456789abcdef"
@@ -189,7 +189,9 @@ def test_hashes_ids_and_paths_are_kept_among_any_words(data: bytes, words: list[
 @settings(max_examples=examples(8), deadline=None)
 @given(data=st.data())
 @pytest.mark.parametrize("rule", secret_rules.rules(), ids=lambda rule: rule.id)
-def test_no_rule_is_kept_from_a_text_that_it_finds_something_in(rule: secret_rules.Rule, data: st.DataObject) -> None:
+def test_no_rule_is_kept_from_a_text_that_it_finds_something_in(
+    rule: secret_rules.SecretRule, data: st.DataObject
+) -> None:
     text = data.draw(st.from_regex(rule.pattern, alphabet=st.characters(codec="ascii")))
     if not rule.find(text) or not any(keyword in text.lower() for keyword in rule.keywords):
         return
@@ -234,7 +236,7 @@ def test_every_rule_of_gitleaks_is_read_as_it_is_written() -> None:
 
 def test_what_is_small_talk_reads_no_rule() -> None:
     code = (
-        "from chatbot.memory.redaction import redact; from chatbot import secret_rules as rules;"
+        "from chatbot.redaction import redact; from chatbot import secret_rules as rules;"
         "redact('Hello there, how are you today? I have been to the library of Tromsø.');"
         "import sys; print('secretscreen' in sys.modules, sum('_written' in vars(rule) for rule in rules.rules()))"
     )

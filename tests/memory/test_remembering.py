@@ -11,8 +11,8 @@ import pytest
 
 from chatbot.errors import SessionNotFound
 from chatbot.memory import MemorySystem
-from chatbot.memory.redaction import redact
 from chatbot.memory.writing import Draft
+from chatbot.redaction import redact
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES
 from chatbot.stores.errors import (
     AccessDenied,

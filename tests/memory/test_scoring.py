@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatbot.memory.recall import judged
-from chatbot.memory.scoring import PROFILES, ROOM, WORDS, Profile, Scored, scored, windowed
+from chatbot.memory.scoring import PROFILES, ROOM, WORDS, RowScore, ScoringProfile, scored, windowed
 from chatbot.stores.candidates import Candidates
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Match
@@ -30,11 +30,11 @@ def candidate(name: str = "a", *, days: float = 0, lexical: float = HALF, **know
     return Match(id=name, score=lexical, **given)  # type: ignore[arg-type]
 
 
-def ranked(rows: Mapping[str, Match], profile: Profile, **more: Any) -> list[Scored]:
+def ranked(rows: Mapping[str, Match], profile: ScoringProfile, **more: Any) -> list[RowScore]:
     return scored(Candidates(dict(rows), **more), profile, NOW)
 
 
-def score(one: Match, profile: Profile) -> float:
+def score(one: Match, profile: ScoringProfile) -> float:
     [only] = ranked({one.id: one}, profile)
     return only.score
 
@@ -54,7 +54,7 @@ def score(one: Match, profile: Profile) -> float:
         (INJECT, candidate(days=3000, type="preference", importance=0.0), 0.9 * 0.5 + 0.01 + 0.03 * 0.5),
     ],
 )
-def test_the_golden_cases(profile: Profile, one: Match, expected: float) -> None:
+def test_the_golden_cases(profile: ScoringProfile, one: Match, expected: float) -> None:
     assert score(one, profile) == pytest.approx(expected)
 
 

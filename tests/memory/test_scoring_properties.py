@@ -15,9 +15,9 @@ from chatbot.memory.scoring import (
     PROFILES,
     SESSION_SHARE,
     SPILL,
-    Profile,
-    Raised,
-    Scored,
+    LexicalScore,
+    RowScore,
+    ScoringProfile,
     credibility,
     raised,
     recency,
@@ -38,10 +38,10 @@ def candidate(name: str = "a", *, days: float = 0, lexical: float = 0.0, **given
 
 def ranked(
     *candidates: Match,
-    profile: Profile = SEARCH,
+    profile: ScoringProfile = SEARCH,
     neighbours: Mapping[str, Mapping[str, int]] | None = None,
     sessions: Mapping[str, float] | None = None,
-) -> list[Scored]:
+) -> list[RowScore]:
     rows = {each.id: each for each in candidates}
     return scored(Candidates(rows, neighbours or {}, sessions or {}), profile, NOW)
 
@@ -66,19 +66,21 @@ _CANDIDATES = st.builds(
 
 
 @given(_CANDIDATES, st.sampled_from([SEARCH, INJECT]), st.floats(0.01, 100))
-def test_a_better_match_outranks_a_worse_one_that_is_else_the_same(row: Match, profile: Profile, by: float) -> None:
+def test_a_better_match_outranks_a_worse_one_that_is_else_the_same(
+    row: Match, profile: ScoringProfile, by: float
+) -> None:
     better = row._replace(id="b", score=row.score + by)
     assert [each.match.id for each in ranked(row, better, profile=profile)] == ["b", row.id]
 
 
 @given(_CANDIDATES, st.sampled_from(list(PROFILES.values())))
-def test_a_score_lies_between_0_and_1(row: Match, profile: Profile) -> None:
+def test_a_score_lies_between_0_and_1(row: Match, profile: ScoringProfile) -> None:
     [found] = ranked(row, profile=profile)
     assert 0 <= found.score <= 1
 
 
 @given(st.lists(_CANDIDATES, min_size=1, max_size=8), st.sampled_from(list(PROFILES.values())))
-def test_a_score_does_not_depend_on_what_else_was_found(rows: list[Match], profile: Profile) -> None:
+def test_a_score_does_not_depend_on_what_else_was_found(rows: list[Match], profile: ScoringProfile) -> None:
     rows = [row._replace(id=f"{number}") for number, row in enumerate(rows)]
     together = {each.match.id: each.score for each in ranked(*rows, profile=profile)}
     assert together == {row.id: ranked(row, profile=profile)[0].score for row in rows}
@@ -121,8 +123,8 @@ def test_an_endless_half_life_is_no_division_by_infinity() -> None:
 def test_a_row_gets_its_part_of_what_stands_beside_it_and_of_its_session() -> None:
     rows = {each.id: each for each in (candidate("a", lexical=4, session="s"), candidate("b", session="s"))}
     parts = raised(rows, {"a": {"b": 1, "gone": 2}, "b": {"a": -1}}, {"s": 3.0})
-    assert parts["a"] == Raised(4, 0, SESSION_SHARE * 3)
-    assert parts["b"] == Raised(0, SPILL[1] * 4, SESSION_SHARE * 3)
+    assert parts["a"] == LexicalScore(4, 0, SESSION_SHARE * 3)
+    assert parts["b"] == LexicalScore(0, SPILL[1] * 4, SESSION_SHARE * 3)
 
 
 @given(st.floats(0.1, 100))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatbot.errors import RequestRefused
-from chatbot.models.chat_template import CHATML, ChatTemplate, Part
+from chatbot.models.chat_template import CHATML, ChatTemplate, PromptPiece
 
 SYSTEM = {"role": "system", "content": "Be brief."}
 USER = {"role": "user", "content": "Hello"}
@@ -105,4 +105,4 @@ def test_only_the_template_s_own_parts_are_template(contents: list[str]) -> None
     assert [part.text for part in parts if not part.is_template] == [content for content in contents if content]
     empty = template.render([{"role": "user", "content": ""} for _ in contents])
     assert "".join(part.text for part in parts if part.is_template) == "".join(part.text for part in empty)
-    assert all(isinstance(part, Part) for part in parts)
+    assert all(isinstance(part, PromptPiece) for part in parts)

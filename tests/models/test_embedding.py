@@ -10,7 +10,7 @@ from msgspec import convert
 
 from chatbot.config import EmbeddingSettings
 from chatbot.embedding import Embedded
-from chatbot.errors import AccessDenied, ModelError, ProviderFailed, RateLimited, RequestRefused, UnknownModel
+from chatbot.errors import KeyRefused, ModelError, ProviderFailed, RateLimited, RequestRefused, UnknownModel
 from chatbot.models.embedding import LiteLLMEmbedder, open_embedder
 from chatbot.models.local_encoder import LocalEmbedder
 from chatbot.models.minilm import MiniLMEmbedder
@@ -59,7 +59,7 @@ async def test_the_key_may_stand_in_a_variable(openai_url: str, monkeypatch: pyt
     await embedded(openai_url, "embeds", api_key="env:MY_EMBEDDING_KEY")
     [call] = await requests_at(openai_url)
     assert call["headers"]["Authorization"] == f"Bearer {KEY}"
-    with pytest.raises(AccessDenied, match="NO_SUCH_VARIABLE, which is not set"):
+    with pytest.raises(KeyRefused, match="NO_SUCH_VARIABLE, which is not set"):
         await embedded(openai_url, "embeds", api_key="env:NO_SUCH_VARIABLE")
 
 
@@ -92,7 +92,7 @@ async def test_a_passing_failure_is_tried_again_twice(openai_url: str) -> None:
         ("fails", ProviderFailed, 3),
         ("is-overloaded", ProviderFailed, 3),
         ("slows-down-for-an-hour", RateLimited, 1),
-        ("denies", AccessDenied, 1),
+        ("denies", KeyRefused, 1),
         ("is-unknown", UnknownModel, 1),
         ("refuses", RequestRefused, 1),
         ("drops-at-once", ProviderFailed, 3),

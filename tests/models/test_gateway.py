@@ -14,8 +14,8 @@ from msgspec import convert
 
 from chatbot.config import ModelSettings
 from chatbot.errors import (
-    AccessDenied,
     ContextTooLong,
+    KeyRefused,
     ModelError,
     ModelTimeout,
     ProviderFailed,
@@ -183,8 +183,8 @@ async def test_a_limit_above_the_configured_one_is_lowered_to_it(openai_url: str
 @pytest.mark.parametrize(
     ("behaviour", "error", "message"),
     [
-        ("denies", AccessDenied, "Incorrect API key"),
-        ("forbids", AccessDenied, "may not use this model"),
+        ("denies", KeyRefused, "Incorrect API key"),
+        ("forbids", KeyRefused, "may not use this model"),
         ("is-unknown", UnknownModel, "does not exist"),
         ("refuses", RequestRefused, "Invalid value"),
         ("is-too-small", ContextTooLong, "maximum context length is 4096 tokens"),
@@ -211,7 +211,7 @@ async def test_a_server_that_is_not_there_is_a_failed_provider() -> None:
 
 async def test_a_key_is_in_no_message_traceback_or_log(openai_url: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    with pytest.raises(AccessDenied) as caught:
+    with pytest.raises(KeyRefused) as caught:
         await reply_of(model_at(openai_url, "denies"))
     assert "[redacted]" in str(caught.value)
     assert openai_url not in caplog.text, "some providers take the key in the address"
@@ -223,7 +223,7 @@ async def test_a_key_is_in_no_message_traceback_or_log(openai_url: str, caplog: 
 
 async def test_a_key_may_come_from_a_variable(openai_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_OWN_VARIABLE", "any-form-of-key-at-all")
-    with pytest.raises(AccessDenied) as caught:
+    with pytest.raises(KeyRefused) as caught:
         await reply_of(model_at(openai_url, "denies", api_key="env:MY_OWN_VARIABLE"))
     assert "any-form-of-key-at-all" not in str(caught.value)
     [request] = await get_json(f"{openai_url}/requests")
@@ -232,9 +232,9 @@ async def test_a_key_may_come_from_a_variable(openai_url: str, monkeypatch: pyte
 
 async def test_a_missing_variable_is_named_before_anyone_is_called(openai_url: str) -> None:
     model = model_at(openai_url, "says", api_key="env:NOT_SET_ANYWHERE")
-    with pytest.raises(AccessDenied, match="NOT_SET_ANYWHERE, which is not set"):
+    with pytest.raises(KeyRefused, match="NOT_SET_ANYWHERE, which is not set"):
         await reply_of(model)
-    with pytest.raises(AccessDenied, match="NOT_SET_ANYWHERE"):
+    with pytest.raises(KeyRefused, match="NOT_SET_ANYWHERE"):
         await model.check()
     assert await get_json(f"{openai_url}/requests") == []
 
@@ -245,7 +245,7 @@ async def test_a_server_of_one_s_own_needs_no_key(openai_url: str) -> None:
 
 async def test_a_provider_without_its_key_is_refused_by_name() -> None:
     model = open_model(ModelSettings(name="anthropic/claude-3-5-haiku-20241022"))
-    with pytest.raises(AccessDenied, match="set ANTHROPIC_API_KEY"):
+    with pytest.raises(KeyRefused, match="set ANTHROPIC_API_KEY"):
         await model.check()
 
 

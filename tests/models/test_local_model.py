@@ -19,7 +19,7 @@ from msgspec import convert
 from chatbot.config import ModelSettings
 from chatbot.errors import ContextTooLong, MissingModel, ModelTimeout, RequestRefused, UnknownModel
 from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCall, ToolSpec, Usage
-from chatbot.models import Model, Price, late, open_model
+from chatbot.models import Model, Price, litellm_import, open_model
 from chatbot.models.engine import ENGINES, Engine
 from chatbot.models.gguf import find_model
 from tests.patience import PATIENCE_S
@@ -225,7 +225,7 @@ async def test_an_odd_conversation_gets_some_reply(messages: list[Message]) -> N
 async def test_litellm_itself_can_call_it() -> None:
     from chatbot.models.local_provider import register
 
-    litellm = await late.litellm()
+    litellm = await litellm_import.litellm()
     register(litellm)
     register(litellm)
     messages = [message.as_openai() for message in CAPITAL]

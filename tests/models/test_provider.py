@@ -17,7 +17,7 @@ import pytest
 from msgspec import convert
 
 from chatbot.config import Config, EmbeddingSettings, ModelSettings, ProviderSettings, Settings, renamed
-from chatbot.errors import AccessDenied, ConfigError, UnknownModel
+from chatbot.errors import ConfigError, KeyRefused, UnknownModel
 from chatbot.messages import Message
 from chatbot.models.embedding import LiteLLMEmbedder, open_embedder
 from chatbot.models.gateway import LiteLLMModel
@@ -69,9 +69,9 @@ def arguments_of(model: str, providers: Configured) -> dict[str, Any]:
 
 
 async def test_we_know_the_providers_that_litellm_knows() -> None:
-    from chatbot.models import late
+    from chatbot.models import litellm_import
 
-    litellm: Any = await late.litellm()
+    litellm: Any = await litellm_import.litellm()
     names = {str(getattr(each, "value", each)) for each in litellm.provider_list}
     assert len(names) > 100
     assert names <= known_providers()
@@ -134,7 +134,7 @@ def test_a_key_from_the_environment_is_not_sent_to_an_address_that_is_not_the_pr
     for name in OTHERS:
         elsewhere = {name: ProviderSettings(api_base="https://elsewhere.example/v1")}
         if name in WITH_LOGIN:
-            with pytest.raises(AccessDenied, match="is not an address of"):
+            with pytest.raises(KeyRefused, match="is not an address of"):
                 arguments_of(f"{name}/m", elsewhere)
             continue
         for given in arguments_of(f"{name}/m", elsewhere).values():
@@ -402,7 +402,7 @@ async def test_a_refusal_for_want_of_a_key_tells_why_none_was_sent(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-openai-0123456789")
     elsewhere = {"openai": ProviderSettings(api_base=openai_url)}
     with pytest.raises(
-        AccessDenied, match=re.escape('api_key = "env:OPENAI_API_KEY" in [providers.openai] sends it')
+        KeyRefused, match=re.escape('api_key = "env:OPENAI_API_KEY" in [providers.openai] sends it')
     ) as caught:
         await ask(LiteLLMModel(ModelSettings(name="openai/denies"), elsewhere))
     assert "sk-openai" not in str(caught.value)
@@ -416,7 +416,7 @@ async def test_a_header_may_come_from_a_variable_and_is_in_no_message(
     settings = ProviderSettings(
         api_base=openai_url, api_key="a+secret/with=signs", headers={"X-Secret": "env:MY_HEADER"}
     )
-    with pytest.raises(AccessDenied) as caught:
+    with pytest.raises(KeyRefused) as caught:
         await ask(LiteLLMModel(ModelSettings(name="openai/denies"), {"openai": settings}))
     told = "".join(traceback.format_exception(caught.value)) + caplog.text + repr(settings)
     assert "any-form-of-header-at-all" not in told
@@ -428,7 +428,7 @@ async def test_a_header_may_come_from_a_variable_and_is_in_no_message(
 async def test_a_variable_that_is_not_set_is_named_before_anyone_is_called(openai_url: str) -> None:
     for settings in ({"api_key": "env:NOT_SET"}, {"headers": {"X-A": "env:NOT_SET"}}):
         providers = configured({"openai": {"api_base": openai_url, **settings}})
-        with pytest.raises(AccessDenied, match="NOT_SET, which is not set"):
+        with pytest.raises(KeyRefused, match="NOT_SET, which is not set"):
             await ask(LiteLLMModel(ModelSettings(name="openai/says"), providers))
     assert await get_json(f"{openai_url}/requests") == []
 
@@ -457,4 +457,4 @@ def test_only_the_resolution_reads_a_key() -> None:
         for path in chatbot.rglob("*.py")
         if re.search(r"\.api_key\b", path.read_text("utf-8"))
     }
-    assert readers == {"models/provider.py", "hooks/extraction/model.py"}, "the latter only passes it on"
+    assert readers == {"models/provider.py", "hooks/extraction/extraction_model.py"}, "the latter only passes it on"

@@ -3,8 +3,8 @@
 import pytest
 
 from chatbot.messages import Message, ToolCall, ToolSpec
-from chatbot.models import late
-from chatbot.models.tokens import estimate, estimate_text
+from chatbot.models import litellm_import
+from chatbot.models.token_counts import estimate, estimate_text
 
 TEXTS = {
     "prose": "The quick brown fox jumps over the lazy dog, and then it went home to think about its day. ",
@@ -28,7 +28,7 @@ TEXTS = {
 
 @pytest.mark.parametrize("kind", TEXTS)
 async def test_the_estimate_is_cautious_and_not_wild(kind: str) -> None:
-    litellm = await late.litellm()
+    litellm = await litellm_import.litellm()
     text = TEXTS[kind] * 5
     counted = len(litellm.encode(model="gpt-4", text=text))
     assert 0.85 * counted <= estimate_text(text) <= 1.6 * counted

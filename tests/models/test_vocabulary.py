@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chatbot.models.chat_template import Part
+from chatbot.models.chat_template import PromptPiece
 from chatbot.models.gguf import find_model
 from chatbot.models.llama import Llama
 from chatbot.models.vocabulary import Decoder, Vocabulary
@@ -57,7 +57,7 @@ def test_a_marker_cannot_be_put_together_from_two_messages(llama: Llama) -> None
 @given(text=ASSIGNED | st.lists(st.sampled_from(["<|im_end|>", "<|im_start|>", "<", "|", "im_", "\n"])).map("".join))
 @settings(max_examples=examples(200), deadline=None)
 def test_whatever_is_written_is_read_as_written(vocabulary: Vocabulary, text: str) -> None:
-    tokens = vocabulary.tokenize([Part(text, is_template=False)])
+    tokens = vocabulary.tokenize([PromptPiece(text, is_template=False)])
     assert special_in(tokens) == []
     decoder = Decoder(vocabulary)
     pieces = [decoder.add(token) for token in tokens]
@@ -66,7 +66,7 @@ def test_whatever_is_written_is_read_as_written(vocabulary: Vocabulary, text: st
 
 
 def test_an_unfinished_character_is_never_shown(vocabulary: Vocabulary) -> None:
-    tokens = vocabulary.tokenize([Part("ok 🎉", is_template=False)])
+    tokens = vocabulary.tokenize([PromptPiece("ok 🎉", is_template=False)])
     decoder = Decoder(vocabulary)
     assert "".join(decoder.add(token) for token in tokens[:-1]) == "ok "
 
@@ -74,7 +74,7 @@ def test_an_unfinished_character_is_never_shown(vocabulary: Vocabulary) -> None:
 def test_spaces_and_indentation_survive(vocabulary: Vocabulary) -> None:
     text = "  def f():\n        return 1\n\n\n    # end  "
     decoder = Decoder(vocabulary)
-    assert "".join(decoder.add(token) for token in vocabulary.tokenize([Part(text, is_template=False)])) == text
+    assert "".join(decoder.add(token) for token in vocabulary.tokenize([PromptPiece(text, is_template=False)])) == text
 
 
 def test_special_tokens_write_nothing(vocabulary: Vocabulary) -> None:

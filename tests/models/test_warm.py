@@ -15,9 +15,9 @@ import pytest
 from msgspec import convert
 
 from chatbot.config import ModelSettings
-from chatbot.errors import AccessDenied, ProviderFailed
+from chatbot.errors import KeyRefused, ProviderFailed
 from chatbot.messages import CallOptions, Finished, Message, TextDelta, ToolCallDelta, ToolSpec
-from chatbot.models.helper import Asked, Helper, read_frame, write_frame
+from chatbot.models.helper import Helper, HelperRequest, read_frame, write_frame
 from chatbot.models.warm import WarmModel, socket_path
 from tests.patience import PATIENCE_S
 
@@ -69,7 +69,7 @@ async def test_replies_tools_options_and_prices_are_those_of_a_call_from_here(he
 
 async def test_errors_are_those_of_a_call_from_here_and_hold_no_key(helper: Path, openai_url: str) -> None:
     async with model_at(openai_url, "denies") as model:
-        with pytest.raises(AccessDenied) as caught:
+        with pytest.raises(KeyRefused) as caught:
             _ = [delta async for delta in model.stream([Message("user", "hello")])]
     assert KEY not in str(caught.value)
 
@@ -91,7 +91,9 @@ async def test_what_is_no_request_is_hung_up_on_and_harms_nobody(helper: Path, o
         assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b""
         writer.close()
     reader, writer = await asyncio.open_unix_connection(helper)
-    await write_frame(writer, Asked("aclose", ModelSettings(name="openai/x"), {}))  # no question, though a method
+    await write_frame(
+        writer, HelperRequest("aclose", ModelSettings(name="openai/x"), {})
+    )  # no question, though a method
     with pytest.raises(asyncio.IncompleteReadError):
         await asyncio.wait_for(read_frame(reader), PATIENCE_S)
     writer.close()

@@ -22,7 +22,7 @@ from chatbot.models import ScriptedModel
 from chatbot.models.scripted import Reply
 from chatbot.runtime import Options, Runtime
 from chatbot.server.callers import Remembers, Users
-from chatbot.server.house import House
+from chatbot.server.identities import Identities
 from chatbot.server.listening import listening
 from chatbot.server.serve import server_of
 from chatbot.stores.access import RIGHTS, Clearance
@@ -35,7 +35,7 @@ _NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 class Served:
     """A server that runs."""
 
-    def __init__(self, house: House, app: FastAPI, url: str, models: dict[str, ScriptedModel]) -> None:
+    def __init__(self, house: Identities, app: FastAPI, url: str, models: dict[str, ScriptedModel]) -> None:
         self.house = house
         self.app = app
         self.url = url
@@ -109,7 +109,7 @@ def serving(
         models[name] = ScriptedModel(replies, delay_s=delay_s)
         return Runtime(options, model=models[name])
 
-    house = House(options, open_runtime=open_runtime if is_scripted else Runtime)
+    house = Identities(options, open_runtime=open_runtime if is_scripted else Runtime)
     if tokens:
         house.tokens.add(uuid4().hex, ["ada"], "public")
     server = server_of(house)

@@ -26,11 +26,11 @@ from chatbot.memory.slot_words import title_of
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, Clearance, View, may_see
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import StoreError
-from chatbot.stores.events import HELD, Event
 from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.observation import STATUSES, Observation, Triple
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import EVERY, FactFilter, Filter
+from chatbot.stores.row_events import HELD, Event
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
 SINCE = "2025-03-04T00:00:00Z"

@@ -10,11 +10,11 @@ import pytest
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import UnknownObservation
-from chatbot.stores.events import Event
 from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.observation import Observation
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import Filter
+from chatbot.stores.row_events import Event
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
 OWNER = View("full", NOW, frozenset(SENSITIVITIES), None)

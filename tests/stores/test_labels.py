@@ -79,7 +79,7 @@ def test_one_label_is_read_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None
     for row in range(500):
         labels.add(f"tags\0{row % 100}", row)
     labels = Labels(labels.written())
-    monkeypatch.setattr(labels_module.Written, "all", None)
+    monkeypatch.setattr(labels_module.LabelTexts, "all", None)
     assert labels.of("tags\0" + "7") == array("I", range(7, 500, 100))
     assert labels.of("tags\0none") == ()
     labels.add("tags\0" + "7", 500)
@@ -94,5 +94,5 @@ def test_all_are_read_once_many_were_asked_for(monkeypatch: pytest.MonkeyPatch) 
     for row in range(0, 2_000, 2):
         assert list(labels.of(f"tags\0{row}")) == [row]
     assert list(labels.of("tags\0" + "1")) == [1]
-    monkeypatch.setattr(labels_module.Written, "find", None)
+    monkeypatch.setattr(labels_module.LabelTexts, "find", None)
     assert [list(labels.of(f"tags\0{row}")) for row in (3, 4, 5_000)] == [[3], [4], []]

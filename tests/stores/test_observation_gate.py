@@ -26,11 +26,11 @@ from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, Sensi
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.candidates import Question
 from chatbot.stores.errors import UnknownObservation
-from chatbot.stores.events import HELD, KINDS, Event
 from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.observation import STATUSES, Observation, Triple
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import FactFilter, Filter, Labelled
+from chatbot.stores.row_events import HELD, KINDS, Event
 from chatbot.stores.vectors import unit, vector
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)

@@ -22,7 +22,6 @@ import pytest
 
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.errors import InvalidValue, LaterFormat, StoreFailed, UnsafePath
-from chatbot.stores.events import Event, parse_event
 from chatbot.stores.files import LOCK_TIMEOUT_S, make_folder
 from chatbot.stores.observation import STATUSES, Observation, Triple
 from chatbot.stores.observations import keeper, snapshot
@@ -30,6 +29,7 @@ from chatbot.stores.observations import log as journal
 from chatbot.stores.observations.index import TextIndex
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import FactFilter, Filter
+from chatbot.stores.row_events import Event, parse_event
 from tests.disk import fill
 from tests.effort import rounds
 from tests.patience import PATIENCE_S

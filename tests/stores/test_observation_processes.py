@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from chatbot.stores.events import Event
 from chatbot.stores.observation import STATUSES, Observation
 from chatbot.stores.query import FactFilter, Filter
+from chatbot.stores.row_events import Event
 from chatbot.stores.testing_observations import NOW, OWNER, ObservationMachine, observation
 from tests.effort import examples
 from tests.patience import PATIENCE_S

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.errors import InvalidValue
-from chatbot.stores.events import Event
 from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.observation import Observation, Triple, changed, parse_observation
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import EXACT, FILTERED, LABELS, FactFilter, Filter, Labelled
+from chatbot.stores.row_events import Event
 from tests.effort import examples
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)

@@ -17,12 +17,12 @@ import pytest
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.bm25 import Document
 from chatbot.stores.documents import document_of
-from chatbot.stores.events import Event
 from chatbot.stores.observation import Observation
 from chatbot.stores.observations import overlay, search
-from chatbot.stores.observations.index import Plan, TextIndex, Written
+from chatbot.stores.observations.index import Plan, TextIndex, UnpublishedSegment
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import Filter
+from chatbot.stores.row_events import Event
 from tests.disk import fill
 from tests.patience import PATIENCE_S
 
@@ -145,7 +145,7 @@ def test_a_process_that_goes_on_indexes_in_batches_as_ever(place: Place, monkeyp
     written: list[int] = []
     before = TextIndex.write
 
-    def write(index: TextIndex, plan: Plan, *given: Any) -> Written | None:
+    def write(index: TextIndex, plan: Plan, *given: Any) -> UnpublishedSegment | None:
         written.append(plan.end - plan.start)
         return before(index, plan, *given)
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatbot.stores.events import Event
 from chatbot.stores.observation import Observation
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import Filter
+from chatbot.stores.row_events import Event
 from chatbot.stores.testing_observations import NOW, OWNER, adding, observation
 from chatbot.stores.vectors import alike, packed, unit
 from tests.patience import PATIENCE_S

@@ -16,7 +16,7 @@ import httpx
 from mcp import Client, StdioServerParameters
 
 from chatbot import operation as kinds
-from chatbot.cli.memory.answers import as_json
+from chatbot.cli.memory.results import as_json
 from chatbot.errors import ChatbotError
 from chatbot.memory import MemorySystem
 from chatbot.operations import OPERATIONS, Context

@@ -11,7 +11,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from chatbot.attachments.read import uploaded
-from chatbot.cli.repl.attaching import Pasted, attached
+from chatbot.cli.repl.attaching import PastedTexts, attached
 from chatbot.cli.repl.commands import Commands
 from chatbot.cli.repl.completing import SlashCompleter
 from chatbot.cli.repl.consent import Consent, _shown
@@ -38,12 +38,12 @@ def _files() -> None:
     ],
 )
 def test_a_typed_name_attaches_its_file(typed: str, said: str, names: list[str]) -> None:
-    text, files = attached(typed, Pasted())
+    text, files = attached(typed, PastedTexts())
     assert (text, [file.name for file in files]) == (said, names)
 
 
 def test_what_was_pasted_names_no_file() -> None:
-    pasted = Pasted()
+    pasted = PastedTexts()
     pasted.note("please read @notes.txt now")
     assert attached("please read @notes.txt now", pasted) == ("please read @notes.txt now", [])
     assert [file.name for file in attached("read @deep/er.md", pasted)[1]] == ["er.md"]
@@ -51,15 +51,15 @@ def test_what_was_pasted_names_no_file() -> None:
 
 def test_a_path_that_leads_nowhere_is_an_error() -> None:
     with pytest.raises(InvalidValue, match=r"there is no file 'deep/none.md'"):
-        attached("@deep/none.md", Pasted())
+        attached("@deep/none.md", PastedTexts())
 
 
 @pytest.mark.parametrize("name", ["~nobody-of-this-name", "n" * 5_000, "\ud800", "a\0b"])
 def test_what_can_be_no_file_is_text_or_an_error_of_ours(name: str) -> None:
-    assert attached(f"ask @{name}", Pasted()) == (f"ask @{name}", [])
+    assert attached(f"ask @{name}", PastedTexts()) == (f"ask @{name}", [])
     for text in (f"@{name}/x", f'@"{name}"'):
         with pytest.raises(InvalidValue, match="there is no file"):
-            attached(text, Pasted())
+            attached(text, PastedTexts())
     with pytest.raises(InvalidValue, match="there is no file"):
         uploaded(name)
 

@@ -11,7 +11,7 @@ from msgspec import convert
 from chatbot.cli.config_migration import migrate_text
 from chatbot.config import Config, EmbeddingSettings, ExtractionSettings
 from chatbot.errors import ConfigError
-from chatbot.hooks.extraction.model import settings_of_model
+from chatbot.hooks.extraction.extraction_model import settings_of_model
 from chatbot.models.provider import Provider
 from tests.command import run
 

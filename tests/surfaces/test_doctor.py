@@ -14,7 +14,7 @@ import pytest
 from chatbot.cli.doctor.command import examine
 from chatbot.cli.doctor.finding import Finding
 from chatbot.runtime import Options
-from chatbot.server.tokens import Tokens
+from chatbot.server.access_tokens import Tokens
 from tests import process
 from tests.command import ok, run
 from tests.telemetry.collector import collecting

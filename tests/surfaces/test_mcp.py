@@ -26,7 +26,7 @@ from chatbot.chat.memory_tools import FRAME, agent_context, agent_tools
 from chatbot.mcp.errors import UNTOLD, code_of, told
 from chatbot.mcp.surface import server_for
 from chatbot.memory import MemorySystem
-from chatbot.server.tokens import Tokens
+from chatbot.server.access_tokens import Tokens
 from chatbot.stores.access import Clearance
 from tests import command
 from tests.patience import PATIENCE_S

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from chatbot.cli.option_values import future, pair, past
 from chatbot.cli.output import printable
-from chatbot.cli.values import future, pair, past
 from chatbot.memory import MemorySystem
 from tests import command
 from tests.terminal import Terminal

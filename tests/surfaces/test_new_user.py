@@ -14,7 +14,7 @@ from keyring.backend import KeyringBackend
 from keyring.backends import fail
 
 from chatbot.config import ModelSettings, ProviderSettings
-from chatbot.errors import AccessDenied, RateLimited
+from chatbot.errors import KeyRefused, RateLimited
 from chatbot.memory import SessionFilter
 from chatbot.messages import Message
 from chatbot.models import ScriptedModel
@@ -124,7 +124,7 @@ def test_a_damaged_list_of_keys_is_reported_and_hides_no_other_error(text: str) 
 
 async def test_a_model_without_its_key_is_refused_before_anything_is_loaded_or_sent() -> None:
     model = LiteLLMModel(ModelSettings(name="openai/gpt-5-mini"))
-    with pytest.raises(AccessDenied, match="run `chatbot keys set openai`, or set OPENAI_API_KEY"):
+    with pytest.raises(KeyRefused, match="run `chatbot keys set openai`, or set OPENAI_API_KEY"):
         await anext(model.stream([Message("user", "hello")]))
 
 

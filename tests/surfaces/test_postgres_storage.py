@@ -7,7 +7,7 @@ import pytest
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.runtime import Options, Runtime
-from chatbot.server.house import House
+from chatbot.server.identities import Identities
 from chatbot.stores.home import parse_address
 from chatbot.transfer.storage_copy import copy_storage
 from tests.command import ok, project, run
@@ -65,11 +65,11 @@ async def test_a_second_server_knows_what_the_first_one_was_told(name: str, post
 
 
 async def test_a_server_refuses_a_role_that_could_see_every_identity(name: str) -> None:
-    async with House(Options()):
+    async with Identities(Options()):
         pass
     Path("config.toml").write_text(CONFIG.format(url=owner_url()))
     with pytest.raises(ConfigError, match="its role is a superuser, so the database would not keep identities apart"):
-        async with House(Options()):
+        async with Identities(Options()):
             pass
 
 

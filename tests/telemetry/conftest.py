@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from chatbot.memory import SessionHandle
-from chatbot.models.base import Model
+from chatbot.models.model import Model
 from chatbot.runtime import Options, Runtime
 from chatbot.telemetry.telemetry import Telemetry
 

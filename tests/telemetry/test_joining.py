@@ -25,7 +25,7 @@ from opentelemetry.trace import (
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.server.callers import OWNER
-from chatbot.server.house import House
+from chatbot.server.identities import Identities
 from chatbot.telemetry.joining import sampler
 from tests.command import project
 from tests.patience import PATIENCE_S
@@ -102,7 +102,7 @@ async def test_what_lives_as_long_as_the_house_is_of_no_trace() -> None:
         found.append(get_current_span().get_span_context().is_valid)
         return Runtime(options, model=ScriptedModel(["Fine."]))
 
-    async with House(open_runtime=open_runtime) as house:
+    async with Identities(open_runtime=open_runtime) as house:
         with use_span(CHOSEN):
             await house.visit(OWNER)
             assert get_current_span() is CHOSEN

@@ -17,7 +17,7 @@ from chatbot.errors import ModelTimeout, RateLimited
 from chatbot.memory import SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.messages import Message, TextDelta, ToolCall
-from chatbot.models import Price, ScriptedModel, late
+from chatbot.models import Price, ScriptedModel, litellm_import
 from chatbot.models.gateway import LiteLLMModel
 from chatbot.models.scripted import Reply
 from chatbot.runtime import Options, Runtime
@@ -137,7 +137,7 @@ async def test_a_question_by_meaning_is_a_call_of_the_embedder_and_one_of_the_st
     watched: Watched, talking: Talking, openai_url: str
 ) -> None:
     settings = f'[embedding]\nmodel = "openai/embeds"\napi_base = "{openai_url}"\napi_key = "sk-test"\n'
-    await late.litellm()  # else it is imported within the time that a question may take
+    await litellm_import.litellm()  # else it is imported within the time that a question may take
     async with talking(ScriptedModel(), settings) as (runtime, session):
         await session.remember("tea is green")
         await session.search("what is green?")

@@ -21,7 +21,7 @@ from chatbot.errors import ConfigError
 from chatbot.messages import ToolCall, ToolSpec
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime, Setup
-from chatbot.server.tokens import Tokens
+from chatbot.server.access_tokens import Tokens
 from chatbot.tools import Effect, Tool, Toolbox, ToolResult
 from chatbot.tools.function import FunctionTool
 from chatbot.tools.mcp import McpServers

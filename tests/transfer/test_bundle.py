@@ -17,7 +17,7 @@ from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.stores import transcript
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import DamagedFile, LaterFormat, StoreError, UnsafePath
-from chatbot.transfer import Importer, Report, export_session, open_source
+from chatbot.transfer import Importer, ImportReport, export_session, open_source
 from chatbot.transfer.bundle import BundleWriter
 from chatbot.transfer.session_export import render
 
@@ -63,7 +63,7 @@ async def _bundle(memory: MemorySystem, path: Path, *ids: str, memories: bool = 
     return path
 
 
-async def _import(memory: MemorySystem, path: Path, **options: Any) -> Report:
+async def _import(memory: MemorySystem, path: Path, **options: Any) -> ImportReport:
     agents = {"chat": ["basic_session", "observations"]}
     return await Importer(memory, agent="chat", agents=agents, **options).run(open_source(path, "bundle"))
 

@@ -11,7 +11,7 @@ import pytest
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memorability import Memorability
 from chatbot.stores.errors import DamagedFile, LaterFormat, UnsupportedOperation
-from chatbot.transfer import Importer, Report, export_memories, open_source
+from chatbot.transfer import Importer, ImportReport, export_memories, open_source
 from chatbot.transfer.memory_export import render
 from chatbot.transfer.session_export import EXPORTED_SENSITIVITIES
 from tests.transfer import exports
@@ -25,7 +25,7 @@ async def memory(memory_home: Path) -> AsyncIterator[MemorySystem]:
         yield opened
 
 
-async def _import(memory: MemorySystem, path: Path, kind: str | None = None, **options: Any) -> Report:
+async def _import(memory: MemorySystem, path: Path, kind: str | None = None, **options: Any) -> ImportReport:
     options = {"agent": "chat", "agents": AGENTS} | options
     return await Importer(memory, **options).run(open_source(path, kind))
 

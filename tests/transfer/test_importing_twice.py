@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chatbot.memory import MemorySystem
-from chatbot.transfer import Importer, Report, export_session, open_source
+from chatbot.transfer import Importer, ImportReport, export_session, open_source
 from tests.effort import examples
 from tests.transfer import exports
 
@@ -24,7 +24,7 @@ async def memory(memory_home: Path) -> AsyncIterator[MemorySystem]:
         yield opened
 
 
-async def _import(memory: MemorySystem, path: Path, *, dry_run: bool = False) -> Report:
+async def _import(memory: MemorySystem, path: Path, *, dry_run: bool = False) -> ImportReport:
     return await Importer(memory, agent="chat", agents=AGENTS, dry_run=dry_run).run(open_source(path))
 
 

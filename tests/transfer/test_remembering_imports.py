@@ -20,7 +20,7 @@ from chatbot.memory.memorability import Memorability
 from chatbot.stores.errors import StoreFailed
 from chatbot.stores.observation import STATUSES, Observation
 from chatbot.stores.records import TranscriptEntry
-from chatbot.transfer import Importer, Report, export_session, open_source
+from chatbot.transfer import Importer, ImportReport, export_session, open_source
 from chatbot.transfer.bundle import BundleWriter
 from tests import command
 from tests.patience import PATIENCE_S
@@ -39,7 +39,7 @@ async def memory(memory_home: Path) -> AsyncIterator[MemorySystem]:
         yield opened
 
 
-async def _import(memory: MemorySystem, path: Path, **options: Any) -> Report:
+async def _import(memory: MemorySystem, path: Path, **options: Any) -> ImportReport:
     return await Importer(memory, agent="chat", agents=AGENTS, gate=Memorability(), **options).run(open_source(path))
 
 

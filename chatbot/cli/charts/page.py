@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from chatbot.cli.charts.report import Chart
+from chatbot.cli.charts.charts import Chart
 from chatbot.stores.errors import InvalidValue, StoreFailed
 from chatbot.stores.files import FILE_MODE
 

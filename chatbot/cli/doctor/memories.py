@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 
 from chatbot.cli.doctor.finding import FIX, Finding
 from chatbot.errors import ChatbotError
-from chatbot.hooks.failures import Failures
+from chatbot.hooks.failure_log import Failures
 from chatbot.memory import MemorySystem
 from chatbot.runtime import Setup
 from chatbot.stores.access import SENSITIVITIES

@@ -9,10 +9,10 @@ from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import Ledger
 from chatbot.cli.doctor.finding import Finding, command_in, editing
 from chatbot.errors import BudgetExceeded, ChatbotError, ModelError
-from chatbot.hooks.extraction.model import settings_of_model
+from chatbot.hooks.extraction.extraction_model import settings_of_model
 from chatbot.messages import Message
 from chatbot.models import open_model
-from chatbot.models.base import Model
+from chatbot.models.model import Model
 from chatbot.runtime import Setup
 
 

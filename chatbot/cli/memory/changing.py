@@ -9,23 +9,23 @@ from datetime import UTC, datetime
 from typing import Any
 
 from chatbot.cli.bind import asked_in, given_of
-from chatbot.cli.memory.answers import say_facts, show, show_changed
 from chatbot.cli.memory.command import run_operation
-from chatbot.cli.memory.desk import Desk, redacting
+from chatbot.cli.memory.results import say_facts, show, show_changed
 from chatbot.cli.memory.tables import say_observations
+from chatbot.cli.memory.verb_run import VerbRun, redacting
 from chatbot.cli.output import check_can_ask, is_sure, progress, say, say_marked, warn
 from chatbot.cli.repl.editor import edited
 from chatbot.errors import SessionNotFound
 from chatbot.memory.erasure import Erasure
 from chatbot.memory.record import is_session_id
 from chatbot.operation import LEFT_OUT
-from chatbot.operations import OPERATIONS, Purged, add_alias
+from chatbot.operations import OPERATIONS, PurgeResult, add_alias
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue, UnknownObservation
 from chatbot.stores.query import EVERY, status_now
 
 
-async def remember(desk: Desk) -> None:
+async def remember(desk: VerbRun) -> None:
     """Remember something; the narrative may come from standard input."""
     args = desk.args
     if args.stdin == "-" and args.narrative is not None:
@@ -36,7 +36,7 @@ async def remember(desk: Desk) -> None:
     show(desk, operation, await operation.run(desk.context, "cli", given), given)
 
 
-async def change_memory(desk: Desk) -> None:
+async def change_memory(desk: VerbRun) -> None:
     """Set the fields that are given; without any, let the narrative be edited."""
     operation = OPERATIONS["change_memory"]
     _read_narrative(desk)
@@ -47,17 +47,17 @@ async def change_memory(desk: Desk) -> None:
     show(desk, operation, await operation.run(desk.context, "cli", given), given)
 
 
-async def confirm_memory(desk: Desk) -> None:
+async def confirm_memory(desk: VerbRun) -> None:
     """Mark memories as correct."""
     await _change_those(desk, "confirm", lambda status: status == "active")
 
 
-async def restore_memory(desk: Desk) -> None:
+async def restore_memory(desk: VerbRun) -> None:
     """Bring memories back."""
     await _change_those(desk, "restore", lambda status: status != "active")
 
 
-async def forget_memory(desk: Desk) -> None:
+async def forget_memory(desk: VerbRun) -> None:
     """Hide memories; several once that is agreed to, where there is somebody to ask."""
     args = desk.args
     ids = await _those(desk, "forget", lambda status: status != "deleted")
@@ -71,14 +71,14 @@ async def forget_memory(desk: Desk) -> None:
     show_changed(desk, operation.gives, [ids], dry_run=args.dry_run)
 
 
-async def purge_memories(desk: Desk) -> None:
+async def purge_memories(desk: VerbRun) -> None:
     """Delete permanently, once that is agreed to."""
     args = desk.args
     operation = OPERATIONS["purge_memories"]
     session, args.session_id = args.session_id, None
     given = await given_of(desk, operation.at("cli").values(), SENSITIVITIES)
     given |= {} if session is None else {"session_id": await _session_id(desk, session)}
-    planned: Purged = await operation.run(desk.context, "cli", given | {"dry_run": True})
+    planned: PurgeResult = await operation.run(desk.context, "cli", given | {"dry_run": True})
     if not planned.ids:
         desk.tell({"purged": [], "dry_run": args.dry_run}, "nothing to purge")
         return
@@ -88,7 +88,7 @@ async def purge_memories(desk: Desk) -> None:
     going = planned.going or Erasure()
     if not args.yes:
         _agree(going)
-    gone: Purged = await operation.run(desk.context, "cli", given)
+    gone: PurgeResult = await operation.run(desk.context, "cli", given)
     if args.json:
         desk.tell({"purged": gone.ids, "dry_run": False}, "")
         return
@@ -98,7 +98,7 @@ async def purge_memories(desk: Desk) -> None:
     say_marked("transcripts still hold what was said: `chatbot sessions delete` deletes those with their memory")
 
 
-async def purge_fact(desk: Desk) -> None:
+async def purge_fact(desk: VerbRun) -> None:
     """Delete a fact permanently, once that is agreed to."""
     args = desk.args
     if not (args.yes or args.dry_run):
@@ -118,7 +118,7 @@ async def purge_fact(desk: Desk) -> None:
     desk.tell({"purged": [found], "dry_run": args.dry_run}, what)
 
 
-async def list_people(desk: Desk) -> None:
+async def list_people(desk: VerbRun) -> None:
     """List people, or state that two names are one person."""
     first, *names = desk.args.query or [""]
     if first != "alias" or not names:
@@ -130,26 +130,26 @@ async def list_people(desk: Desk) -> None:
     show(desk, OPERATIONS["add_alias"], alias, {})
 
 
-async def reindex(desk: Desk) -> None:
+async def reindex(desk: VerbRun) -> None:
     """Build the caches again."""
     with progress("indexing") as told:
         number = await desk.memories.reindex(told, embed=desk.args.embed, anew=desk.args.all)
     desk.tell({"observations": number}, f"indexed {number:,} observations")
 
 
-def _read_narrative(desk: Desk, *, is_asked: bool = False) -> None:
+def _read_narrative(desk: VerbRun, *, is_asked: bool = False) -> None:
     if is_asked or desk.args.narrative == "-":
         desk.args.narrative = sys.stdin.read().strip("\n")
 
 
-async def _edited(desk: Desk, observation_id: str) -> str:
+async def _edited(desk: VerbRun, observation_id: str) -> str:
     """The narrative after it went through the person's editor."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InvalidValue("there is nothing to change: name a field, such as --title")
     return await asyncio.to_thread(edited, (await desk.row(observation_id)).narrative)
 
 
-async def _change_those(desk: Desk, verb: str, fits: Callable[[str], bool]) -> None:
+async def _change_those(desk: VerbRun, verb: str, fits: Callable[[str], bool]) -> None:
     operation = OPERATIONS[desk.args.operation]
     ids = await _those(desk, verb, fits)
     if ids:
@@ -157,7 +157,7 @@ async def _change_those(desk: Desk, verb: str, fits: Callable[[str], bool]) -> N
     show_changed(desk, operation.gives, [ids])
 
 
-async def _those(desk: Desk, verb: str, fits: Callable[[str], bool]) -> list[str]:
+async def _those(desk: VerbRun, verb: str, fits: Callable[[str], bool]) -> list[str]:
     """The ids on the command line to which `verb` can be done by their status; of the others we warn."""
     operation = OPERATIONS[desk.args.operation]
     given: dict[str, Any] = await given_of(desk, operation.at("cli").values(), asked_in(operation, desk))
@@ -171,7 +171,7 @@ async def _those(desk: Desk, verb: str, fits: Callable[[str], bool]) -> list[str
     return ids
 
 
-async def _session_id(desk: Desk, text: str) -> str:
+async def _session_id(desk: VerbRun, text: str) -> str:
     """The session's id; one that was deleted can still be named in full."""
     try:
         return (await desk.system.find_session(text)).id

@@ -10,7 +10,7 @@ from typing import Any, get_args
 from chatbot import operation as kinds
 from chatbot.cli.bind import asked_in, given_of
 from chatbot.cli.exits import Exit
-from chatbot.cli.memory.desk import Desk, redacting
+from chatbot.cli.memory.verb_run import VerbRun, redacting
 from chatbot.operation import Operation
 from chatbot.operations import OPERATIONS
 from chatbot.runtime import Options, Setup
@@ -21,7 +21,7 @@ _SPECIAL = {
     "stats": ("stats", "stats"),
     "profile": ("profile", "profile"),
     "reindex": ("changing", "reindex"),
-    "export": ("exporting", "export"),
+    "export": ("memory_export", "export"),
     **{
         name: ("changing", name)
         for name in (
@@ -46,12 +46,12 @@ async def run(args: argparse.Namespace) -> Exit:
 
             await import_(setup, memory, args)
         else:
-            await run_verb(Desk(args, setup, memory))
+            await run_verb(VerbRun(args, setup, memory))
         sys.stdout.flush()  # the answer, before caches are written
     return Exit.OK
 
 
-async def run_verb(desk: Desk) -> None:
+async def run_verb(desk: VerbRun) -> None:
     """Run what the command line asks for."""
     name = desk.args.operation
     if getattr(desk.args, "all", False) and name == "list_tasks":
@@ -63,9 +63,9 @@ async def run_verb(desk: Desk) -> None:
         await run_operation(desk, OPERATIONS[name])
 
 
-async def run_operation(desk: Desk, operation: Operation, **more: Any) -> None:
+async def run_operation(desk: VerbRun, operation: Operation, **more: Any) -> None:
     """Run an operation with what stands on the command line, and show what it gives."""
-    from chatbot.cli.memory.answers import show
+    from chatbot.cli.memory.results import show
 
     given = await given_of(desk, operation.at("cli").values(), asked_in(operation, desk))
     if any(each.name == "ask" for each in operation.parameters):

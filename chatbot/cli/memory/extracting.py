@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import Ledger
 from chatbot.chat.usage import cost_text
-from chatbot.cli.memory.desk import Desk
+from chatbot.cli.memory.verb_run import VerbRun
 from chatbot.cli.output import printable, progress, say, say_json, say_table, warn
-from chatbot.hooks.extraction.facts import Extracted, extract_facts, parts_of
+from chatbot.hooks.extraction.extraction_model import calls_for_extraction, settings_of_model
+from chatbot.hooks.extraction.facts import FactList, extract_facts, parts_of
 from chatbot.hooks.extraction.learning import FactOutcome, Origin, apply, plan
-from chatbot.hooks.extraction.model import calls_for_extraction, settings_of_model
 from chatbot.models import open_model
 from chatbot.stores.access import Guard, default_visibility
 from chatbot.stores.errors import InvalidValue
@@ -25,7 +25,7 @@ from chatbot.stores.errors import InvalidValue
 _LONGEST = 1_000_000
 
 
-async def extract(desk: Desk) -> None:
+async def extract(desk: VerbRun) -> None:
     """Show the facts in a text, or remember them; what was found before a failure is not lost."""
     text = _read(desk.args.file)
     config = desk.setup.config
@@ -46,7 +46,7 @@ async def extract(desk: Desk) -> None:
             told.show(sum(call.usage.cost_usd or 0 for call in calls.made), len(calls.made))
 
 
-async def _kept(desk: Desk, calls: Calls, extracted: Extracted) -> Sequence[FactOutcome]:
+async def _kept(desk: VerbRun, calls: Calls, extracted: FactList) -> Sequence[FactOutcome]:
     setup = desk.setup
     guard = Guard(default_visibility(setup.identity.clearance), "public", "public", desk.args.namespace or "")
     origin = Origin(setup.agent, guard)
@@ -63,7 +63,7 @@ class _Told:
         self._facts: list[dict[str, Any]] = []
         self._dropped: list[tuple[str, str]] = []
 
-    def add(self, extracted: Extracted, learned: Sequence[FactOutcome] | None) -> None:
+    def add(self, extracted: FactList, learned: Sequence[FactOutcome] | None) -> None:
         """Take in one part of the text."""
         self.parts += 1
         became = [each.as_json() for each in learned] if learned is not None else [{} for _ in extracted.facts]

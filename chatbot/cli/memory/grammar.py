@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 
 from chatbot.cli.bind import Verbs, add_filter, add_operations
+from chatbot.cli.option_values import past, whole_days
 from chatbot.cli.paging import add_pages
 from chatbot.cli.sessions.grammar import add_bulk, add_import
-from chatbot.cli.values import past, whole_days
 
 
 def add_memory(memory: argparse.ArgumentParser) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 
 from chatbot.chat.activity import Activity, count_remembered, count_turns
-from chatbot.cli.charts.report import chart_lines, hit_rate_line, remembering
-from chatbot.cli.memory.desk import Desk
+from chatbot.cli.charts.charts import chart_lines, hit_rate_line, remembering
+from chatbot.cli.memory.verb_run import VerbRun
 from chatbot.cli.output import say, say_json, say_table
 from chatbot.memory.record import utc_now
 from chatbot.stores.query import Stats
@@ -14,7 +14,7 @@ from chatbot.stores.query import Stats
 _HEAD = ("", "what", "how many")
 
 
-async def stats(desk: Desk) -> None:
+async def stats(desk: VerbRun) -> None:
     """Counts of what the caller may see, bytes on the disk, and the last days as plots."""
     counted = await desk.memories.stats(ask=desk.ask)
     activity = Activity.of_last(desk.args.days, utc_now())

@@ -9,7 +9,7 @@ from textwrap import shorten
 
 from chatbot.cli.output import age, printable, say, say_marked, say_table, short_ids
 from chatbot.memory.reading import Hit
-from chatbot.memory.recall import Recalled
+from chatbot.memory.recall import RankedMemory
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Version, status_now
 from chatbot.stores.records import format_time
@@ -54,7 +54,7 @@ def say_hits(hits: Sequence[Hit]) -> None:
     )
 
 
-def say_recalled(found: Sequence[Recalled]) -> None:
+def say_recalled(found: Sequence[RankedMemory]) -> None:
     """A table of what a message recalls, with when each was changed by a later statement, where any was."""
     rows = [(each, each.observation) for each in found if each.observation is not None]
     is_changed = any(each.changed_at for each in found)

@@ -19,7 +19,7 @@ _ENDS = ".,;:!?)"
 """Characters that end a sentence, not the name of a file."""
 
 
-class Pasted:
+class PastedTexts:
     """Texts that were pasted during this chat."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Pasted:
         return any(text in each for each in self._texts)
 
 
-def attached(text: str, pasted: Pasted) -> tuple[str, list[Upload]]:
+def attached(text: str, pasted: PastedTexts) -> tuple[str, list[Upload]]:
     """Return the message with the names of its files in place of their paths, and the files.
 
     What names no file stays as it is, unless it looks like a path: then `InvalidValue` is raised. Blocking.

@@ -10,9 +10,9 @@ from dataclasses import replace
 from chatbot.chat import Chat
 from chatbot.cli.output import SESSION_HEAD, say_table, session_rows
 from chatbot.cli.repl.command_line import CommandLineSlash
-from chatbot.cli.repl.looking import LookingSlash
 from chatbot.cli.repl.remembering import MemorySlash
 from chatbot.cli.repl.slash import Next, needed, numbered
+from chatbot.cli.repl.status import LookingSlash
 from chatbot.cli.repl.taking import TakingSlash
 from chatbot.cli.screen import Screen
 from chatbot.memory import SessionFilter, SessionHandle
@@ -107,7 +107,7 @@ class Commands(MemorySlash, LookingSlash, TakingSlash, CommandLineSlash):
 
     async def do_search(self, text: str) -> None:
         """Find the sessions that speak of something: /search TEXT."""
-        from chatbot.cli.sessions.looking import say_hit
+        from chatbot.cli.sessions.results import say_hit
 
         wanted = SessionFilter(agent_id=self._runtime.agent, is_archived=False)
         hits = await self._runtime.memory.search_sessions(needed(text, "/search TEXT"), limit=_FOUND, wanted=wanted)

@@ -20,9 +20,9 @@ from chatbot.cli.exits import Exit
 from chatbot.cli.interrupts import end_in_order, until_interrupted
 from chatbot.cli.options import chosen_session, options_of
 from chatbot.cli.output import complain
-from chatbot.cli.repl.attaching import Pasted, attached
+from chatbot.cli.repl.attaching import PastedTexts, attached
 from chatbot.cli.repl.commands import Commands, show_session
-from chatbot.cli.repl.completing import Candidates, SlashCompleter
+from chatbot.cli.repl.completing import Completions, SlashCompleter
 from chatbot.cli.repl.consent import Consent
 from chatbot.cli.repl.slash import Next
 from chatbot.cli.repl.typeahead import Typeahead
@@ -74,10 +74,10 @@ class Repl:
         self._consent = consent
         self._typeahead = Typeahead()
         self._commands = Commands(runtime, screen, runtime.chat(None), options)
-        self._pasted = Pasted()
+        self._pasted = PastedTexts()
         self._prompt: PromptSession[str] = PromptSession(
             history=_history(runtime),
-            completer=SlashCompleter(Commands, Candidates(runtime)),
+            completer=SlashCompleter(Commands, Completions(runtime)),
             complete_while_typing=True,
             vi_mode=runtime.config.terminal.vi,
             auto_suggest=AutoSuggestFromHistory(),
@@ -101,7 +101,7 @@ class Repl:
             await self._commands.do_sessions("")
 
     def _offer_setup(self) -> None:
-        from chatbot.cli.offer import OFFER, is_first_offer
+        from chatbot.cli.first_start import OFFER, is_first_offer
 
         if is_first_offer():
             self._screen.say(OFFER, "dim")
@@ -179,7 +179,7 @@ def _history(runtime: Runtime) -> History:
     return InMemoryHistory() if path is None else FileHistory(path)
 
 
-def _keys(pasted: Pasted) -> KeyBindings:
+def _keys(pasted: PastedTexts) -> KeyBindings:
     keys = KeyBindings()
     pasted.bind(keys)
 

@@ -113,9 +113,9 @@ class MemorySlash(Slash):
     async def _run(self, operation: str, **asked: object) -> None:
         """Run an operation as `chatbot memory` does, and show what it gives."""
         from chatbot.cli.memory.command import run_operation
-        from chatbot.cli.memory.desk import Desk
+        from chatbot.cli.memory.verb_run import VerbRun
         from chatbot.operations import OPERATIONS
 
         args = argparse.Namespace(json=False, **asked)
-        desk = Desk(args, self._runtime.setup, self._runtime.memory, self._session().within())
+        desk = VerbRun(args, self._runtime.setup, self._runtime.memory, self._session().within())
         await run_operation(desk, OPERATIONS[operation])

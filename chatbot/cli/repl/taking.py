@@ -40,7 +40,7 @@ class TakingSlash(Slash):
 
     async def do_save(self, text: str) -> None:
         """Write the last reply to a new file: /save FILE, or /save FILE code for its last block of code."""
-        from chatbot.cli.repl.exporting import create
+        from chatbot.cli.repl.session_export import create
 
         name, _, what = needed(text, "/save FILE").rpartition(" ")
         only_code = bool(name) and what == _CODE

@@ -7,7 +7,7 @@ from importlib import import_module
 
 from chatbot.cli.exits import Exit
 from chatbot.cli.memory.command import run_operation
-from chatbot.cli.memory.desk import Desk
+from chatbot.cli.memory.verb_run import VerbRun
 from chatbot.cli.output import progress
 from chatbot.errors import ConfigError
 from chatbot.operations import OPERATIONS
@@ -35,7 +35,7 @@ async def run(args: argparse.Namespace) -> Exit:
             await (action(setup, memory, args) if args.action == "import" else action(memory, args))
         else:
             with progress("reading sessions", waits=True) as told:
-                await run_operation(Desk(args, setup, memory, progress=told), OPERATIONS[args.operation])
+                await run_operation(VerbRun(args, setup, memory, progress=told), OPERATIONS[args.operation])
     return Exit.OK
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from chatbot import operations
 from chatbot.cli.bind import add_parameters
-from chatbot.cli.values import count
+from chatbot.cli.option_values import count
 from chatbot.operation import fields_of
 from chatbot.operations import WantedSessions
 

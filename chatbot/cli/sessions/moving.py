@@ -21,7 +21,7 @@ from chatbot.memory.record import utc_now
 from chatbot.runtime import Setup
 from chatbot.stores.errors import InvalidValue, StoreFailed, UnsupportedOperation
 from chatbot.stores.files import FILE_MODE, FOLDER_MODE
-from chatbot.transfer import Importer, Report, export_session, open_source
+from chatbot.transfer import Importer, ImportReport, export_session, open_source
 from chatbot.transfer.bundle import BundleWriter
 from chatbot.transfer.session_export import EXPORTED_SENSITIVITIES, SUFFIXES, render
 
@@ -191,7 +191,7 @@ def _warn_redacted(kinds: Sequence[str]) -> None:
         warn(f"secrets were taken out of what was exported: {', '.join(kinds)}")
 
 
-def _say_report(report: Report) -> None:
+def _say_report(report: ImportReport) -> None:
     would = "would come in" if report.dry_run else "came in"
     say(f"{report.path}: {report.kind}")
     for count, what in (

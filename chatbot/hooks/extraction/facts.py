@@ -20,8 +20,8 @@ from chatbot.chat.governor import judge
 from chatbot.hooks.extraction.structured import objects_in
 from chatbot.memory.denial import contradict
 from chatbot.memory.record import new_id
-from chatbot.memory.redaction import redact
 from chatbot.messages import Message
+from chatbot.redaction import redact
 from chatbot.stores.access import View
 from chatbot.stores.analysis import terms
 from chatbot.stores.errors import InvalidValue
@@ -67,7 +67,7 @@ _SCHEMA: dict[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class ExtractedFact:
     """A statement of a text. Each field is one line, without invisible characters."""
 
     content: str
@@ -77,23 +77,23 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
-class Extracted:
+class FactList:
     """The facts of a text, and those that were dropped, each with the reason."""
 
-    facts: tuple[Fact, ...] = ()
+    facts: tuple[ExtractedFact, ...] = ()
     dropped: tuple[tuple[str, str], ...] = ()
 
-    def without_recalled(self, said: str, recalled: Sequence[Observation]) -> Extracted:
+    def without_recalled(self, said: str, recalled: Sequence[Observation]) -> FactList:
         """Drop facts that only repeat a row of the prompt; new words of the person keep a fact."""
         own = set(terms(said))
         repeated = {fact for fact in self.facts if any(_repeats(fact, row, own) for row in recalled)}
-        return Extracted(
+        return FactList(
             tuple(fact for fact in self.facts if fact not in repeated),
             (*self.dropped, *((fact.content, RECALLED) for fact in self.facts if fact in repeated)),
         )
 
 
-async def extract(calls: Calls, parts: Sequence[tuple[str, str]], *, at: datetime) -> Extracted:
+async def extract(calls: Calls, parts: Sequence[tuple[str, str]], *, at: datetime) -> FactList:
     """Extract the facts of a text of labelled parts that was written `at` a time; one call, purpose `extract`.
 
     Secrets are taken out first, and the longest part is cut until the prompt fits the model's window. Raises a
@@ -101,7 +101,7 @@ async def extract(calls: Calls, parts: Sequence[tuple[str, str]], *, at: datetim
     """
     parts = [(label, redact(visible(text))[0]) for label, text in parts if text.strip()]
     if not parts:
-        return Extracted()
+        return FactList()
     messages = _messages(parts, at)
     room = await calls.room()
     while await calls.model.count_tokens(messages) > room and max(len(text) for _, text in parts) > LONGEST_FACT:
@@ -111,15 +111,15 @@ async def extract(calls: Calls, parts: Sequence[tuple[str, str]], *, at: datetim
     return parse_facts(await calls.ask("extract", messages, schema=_SCHEMA), at)
 
 
-async def extract_facts(calls: Calls, text: str) -> AsyncIterator[Extracted]:
+async def extract_facts(calls: Calls, text: str) -> AsyncIterator[FactList]:
     """Extract the facts of a text of any length, part by part; stores nothing. Raises as `extract`."""
     for part in parts_of(text):
         yield await extract(calls, [("text", part)], at=calls.clock())
 
 
-def parse_facts(reply: str, at: datetime) -> Extracted:
+def parse_facts(reply: str, at: datetime) -> FactList:
     """Read the facts of a reply. Never raises."""
-    facts: dict[str, Fact] = {}
+    facts: dict[str, ExtractedFact] = {}
     dropped: list[tuple[str, str]] = []
     for table in objects_in(reply, "facts")[:MOST_FACTS]:
         fact = _fact(table)
@@ -129,10 +129,10 @@ def parse_facts(reply: str, at: datetime) -> Extracted:
             dropped.append((fact.content, reason))
         else:
             facts[fold(fact.content)] = fact
-    return Extracted(tuple(facts.values()), tuple(dropped))
+    return FactList(tuple(facts.values()), tuple(dropped))
 
 
-def reason_against(fact: Fact, at: datetime) -> str:
+def reason_against(fact: ExtractedFact, at: datetime) -> str:
     """Return why the governor would not show the fact to a model; empty where it would."""
     row = Observation(
         id=str(new_id()),
@@ -166,13 +166,13 @@ def _messages(parts: Iterable[tuple[str, str]], at: datetime) -> list[Message]:
     ]
 
 
-def _fact(table: dict[str, Any]) -> Fact | None:
+def _fact(table: dict[str, Any]) -> ExtractedFact | None:
     content = _line(table.get("content"), LONGEST_FACT)
     if len(content) < _SHORTEST_FACT or not terms(content):
         return None
     kind = table.get("type")
     subject, category = (_line(table.get(name), _LONGEST_NAME) for name in ("subject", "category"))
-    return Fact(content, subject, category, kind if kind in FACT_TYPES else "note")
+    return ExtractedFact(content, subject, category, kind if kind in FACT_TYPES else "note")
 
 
 def _line(value: object, longest: int) -> str:
@@ -186,7 +186,7 @@ def _line(value: object, longest: int) -> str:
     return line if len(line) <= longest else ""
 
 
-def _repeats(fact: Fact, row: Observation, own: set[str]) -> bool:
+def _repeats(fact: ExtractedFact, row: Observation, own: set[str]) -> bool:
     words = set(terms(fact.content))
     new = words - set(terms(row.text()))
     if contradict(row.text(), fact.content):

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from chatbot.chat.events import TURN_END, TurnEnd
 from chatbot.errors import ChatbotError
-from chatbot.hooks.extraction.model import ExtractionModel
+from chatbot.hooks.extraction.extraction_model import ExtractionModel
 from chatbot.hooks.hook import Hook, HookContext, uncancelled
 from chatbot.stores.errors import StoreError
 
 if TYPE_CHECKING:
-    from chatbot.hooks.extraction.facts import Extracted
+    from chatbot.hooks.extraction.facts import FactList
     from chatbot.hooks.extraction.learning import FactOutcome
 
 
@@ -53,7 +53,7 @@ class Extraction(Hook):
         await self._model.aclose()
 
 
-def _outcomes(extracted: Extracted, learned: Sequence[FactOutcome]) -> list[dict[str, object]]:
+def _outcomes(extracted: FactList, learned: Sequence[FactOutcome]) -> list[dict[str, object]]:
     """Return the outcomes for the receipt: without texts, for a receipt would outlive a purge."""
     dropped = [{"outcome": "dropped", "reason": reason} for _, reason in extracted.dropped]
     return [*(each.as_json() for each in learned), *dropped]

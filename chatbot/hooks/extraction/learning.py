@@ -14,14 +14,14 @@ from typing import Any
 
 from chatbot.chat.calls import Calls
 from chatbot.config import ExtractionSettings
-from chatbot.hooks.extraction.facts import FACT_TYPES, Extracted, Fact, extract
+from chatbot.hooks.extraction.facts import FACT_TYPES, ExtractedFact, FactList, extract
 from chatbot.hooks.extraction.reconciliation import Decision, MemoryCandidates, candidates_for, reconcile
 from chatbot.hooks.hook import uncancelled
 from chatbot.memory import SessionHandle
 from chatbot.memory.denial import contradict
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile_lines import OWN, is_proposable
-from chatbot.memory.writing import Draft, Remembered
+from chatbot.memory.writing import AddResult, Draft
 from chatbot.stores.access import CLEARANCES, Clearance, Guard, Sensitivity, Visibility
 from chatbot.stores.fields import fold
 from chatbot.stores.observation import PROTECTED_TYPES, Observation
@@ -60,7 +60,7 @@ class Origin:
 class FactStep:
     """A planned change for a fact: `target` is the row that it replaces, denies or repeats."""
 
-    fact: Fact
+    fact: ExtractedFact
     action: str = "add"
     target: Observation | None = None
 
@@ -69,7 +69,7 @@ class FactStep:
 class FactOutcome:
     """The outcome for a fact: its observation, if there is one now, and the one that it changed."""
 
-    fact: Fact
+    fact: ExtractedFact
     outcome: str
     id: str = ""
     changed: str = ""
@@ -83,7 +83,7 @@ class FactOutcome:
 
 async def learn_from(
     turn: TurnText, session: SessionHandle, calls: Calls, settings: ExtractionSettings
-) -> tuple[Extracted, Sequence[FactOutcome]]:
+) -> tuple[FactList, Sequence[FactOutcome]]:
     """Extract the facts of an exchange and remember them; return both, the latter with their outcomes.
 
     They are as strict as the observation that keeps the exchange. Where none does, it was small talk, and no model is
@@ -92,7 +92,7 @@ async def learn_from(
     ask: Sequence[Sensitivity] = OWN if calls.model.disclosure.sends_private else ("public",)
     source = await _source(turn, session, ask)
     if source is None:
-        return Extracted(), ()
+        return FactList(), ()
     extracted = await extract(calls, [("person said", turn.text), ("bot replied", turn.reply)], at=turn.at)
     extracted = extracted.without_recalled(turn.text, turn.recalled)
     if not extracted.facts:
@@ -108,7 +108,7 @@ async def learn_from(
 
 
 async def plan(
-    facts: Sequence[Fact], memories: Memory, calls: Calls, origin: Origin, settings: ExtractionSettings
+    facts: Sequence[ExtractedFact], memories: Memory, calls: Calls, origin: Origin, settings: ExtractionSettings
 ) -> list[FactStep]:
     """Plan a step for each fact, in their order. Raises what asking a model raises, and `StoreError`."""
     place: dict[str, Any] = {"agent_id": origin.agent_id, "visibility": origin.guard.visibility}
@@ -142,7 +142,7 @@ async def apply(steps: Sequence[FactStep], memories: Memory, origin: Origin) -> 
     return [await _finish(step, None if step.action == "none" else next(kept), memories, origin) for step in steps]
 
 
-async def _finish(step: FactStep, kept: Remembered | None, memories: Memory, origin: Origin) -> FactOutcome:
+async def _finish(step: FactStep, kept: AddResult | None, memories: Memory, origin: Origin) -> FactOutcome:
     """Return the outcome of one step, after all drafts were committed together."""
     changed = step.target.id if step.target else ""
     if kept is None:
@@ -179,7 +179,7 @@ def _draft_of(origin: Origin) -> Any:
     return draft
 
 
-async def _is_known(fact: Fact, memories: Memory, origin: Origin) -> bool:
+async def _is_known(fact: ExtractedFact, memories: Memory, origin: Origin) -> bool:
     """Return whether a fact on the same subject says just that: then no model is asked about it."""
     if not fact.subject:
         return False
@@ -192,7 +192,7 @@ async def _is_known(fact: Fact, memories: Memory, origin: Origin) -> bool:
     return any(fold(row.title) == fold(fact.content) for row in page.rows)
 
 
-def _is_denial(fact: Fact, decision: Decision, candidates: MemoryCandidates) -> bool:
+def _is_denial(fact: ExtractedFact, decision: Decision, candidates: MemoryCandidates) -> bool:
     """Return whether a fact may deny the memory that the model says it repeats: then it is added."""
     if decision.action != "NONE" or decision.memory is None:
         return False
@@ -216,7 +216,7 @@ def _highest(clearances: Sequence[Clearance]) -> Clearance:
 
 
 async def _outdated_by(
-    facts: Sequence[Fact], memories: Memory, *, agent_id: str, visibility: Visibility
+    facts: Sequence[ExtractedFact], memories: Memory, *, agent_id: str, visibility: Visibility
 ) -> list[Observation | None]:
     """Return for each fact the current row that it should replace, if there is one; no row twice.
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeGuard, get_args
 
 from chatbot.chat.calls import Calls
 from chatbot.chat.fence import barred, fenced
-from chatbot.hooks.extraction.facts import FACT_TYPES, Fact
+from chatbot.hooks.extraction.facts import FACT_TYPES, ExtractedFact
 from chatbot.hooks.extraction.structured import Table, objects_in
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile_lines import is_proposable
@@ -76,7 +76,7 @@ class Decision:
 
 
 async def candidates_for(
-    facts: Sequence[Fact], memories: Memory, *, agent_id: str, visibility: Visibility
+    facts: Sequence[ExtractedFact], memories: Memory, *, agent_id: str, visibility: Visibility
 ) -> MemoryCandidates:
     """Memories about the same as the facts, the best of each fact first.
 
@@ -104,7 +104,7 @@ async def candidates_for(
     return MemoryCandidates(tuple(rows.values()), own)
 
 
-async def reconcile(calls: Calls, facts: Sequence[Fact], candidates: MemoryCandidates) -> list[Decision]:
+async def reconcile(calls: Calls, facts: Sequence[ExtractedFact], candidates: MemoryCandidates) -> list[Decision]:
     """A decision for each fact; one call for all, purpose `reconcile`, and none where there is nothing to compare.
 
     Raises a `ModelError` or `BudgetExceeded`.
@@ -138,7 +138,7 @@ def _is_number(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _messages(facts: Sequence[Fact], candidates: MemoryCandidates) -> list[Message]:
+def _messages(facts: Sequence[ExtractedFact], candidates: MemoryCandidates) -> list[Message]:
     shown = [barred(f"memory {number}", row.text()) for number, row in enumerate(candidates.rows)]
     shown += [barred(f"fact {number}", fact.content) for number, fact in enumerate(facts)]
     text = fenced("compare", shown, secrets.token_hex(4))

@@ -29,8 +29,8 @@ from chatbot.memory.episode import (
     kept_model_summary,
 )
 from chatbot.memory.forgotten import without_forgotten
-from chatbot.memory.redaction import redact
 from chatbot.messages import Message
+from chatbot.redaction import redact
 from chatbot.stores.records import TranscriptEntry
 
 _LEAST_NEW = 6

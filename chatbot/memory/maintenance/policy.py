@@ -25,7 +25,7 @@ Part = Literal["", "consolidation", "compression"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class RetentionRule:
     """Limits on the age and number of rows. Days count since a row was last written or used; 0: without limit.
 
     Without `types` it is about all types that are not protected. `agent` and `namespace` None stand for all of them.
@@ -79,7 +79,7 @@ class Policy:
     """How many rows of one session stay active."""
     erase_after_days: float = 0
     """Days after which what was deleted, or is past its time, is erased for good."""
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[RetentionRule, ...] = ()
     rows_per_run: int = 2_000
     """How many rows are read in one run, and how many fade; the next one goes on behind them."""
     seconds_per_run: float = 2.0
@@ -91,29 +91,29 @@ class Policy:
             return replace(self, similarity=0, summarize_after_days=0, max_per_session=0, erase_after_days=0, rules=())
         return replace(self, decay_per_day=0) if part == "compression" else self
 
-    def rule_for(self, row: Observation) -> Rule | None:
+    def rule_for(self, row: Observation) -> RetentionRule | None:
         """The rule that holds for the row."""
         return next((rule for rule in self.rules if rule.covers(row)), None)
 
-    def types_of(self, rule: Rule) -> tuple[Type, ...]:
+    def types_of(self, rule: RetentionRule) -> tuple[Type, ...]:
         """The types of the rows that the rule may hold for: those that no rule before it has for itself."""
         whole = (other for other in self._before(rule) if other.is_whole)
         taken = {each for other in whole for each in other.covered_types()}
         return tuple(each for each in rule.covered_types() if each not in taken)
 
-    def exceptions(self, rule: Rule) -> list[Rule]:
+    def exceptions(self, rule: RetentionRule) -> list[RetentionRule]:
         """The rules before it that hold for some of the rows of these types."""
         types = set(self.types_of(rule))
         return [
             other for other in self._before(rule) if not (other.is_whole or types.isdisjoint(other.covered_types()))
         ]
 
-    def _before(self, rule: Rule) -> Iterable[Rule]:
+    def _before(self, rule: RetentionRule) -> Iterable[RetentionRule]:
         return takewhile(lambda other: other is not rule, self.rules)
 
 
 @dataclass(frozen=True, slots=True)
-class Sentence:
+class RowDecision:
     """Decision about rows: their fate, and the reason."""
 
     fate: Fate
@@ -125,18 +125,18 @@ def configured(settings: MaintenanceSettings) -> Policy:
     """The policy that the configuration asks for."""
     given = asdict(settings)
     del given["consolidate_every_hours"], given["compress_every_hours"]
-    return Policy(**given | {"rules": tuple(Rule(**asdict(rule)) for rule in settings.rules)})
+    return Policy(**given | {"rules": tuple(RetentionRule(**asdict(rule)) for rule in settings.rules)})
 
 
-def outlived(rows: Iterable[RowState], fate: Fate, days: float) -> list[Sentence]:
+def outlived(rows: Iterable[RowState], fate: Fate, days: float) -> list[RowDecision]:
     """Return the decisions about rows to which nothing has happened for so many days."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for row in rows:
         found[f"{row.type} untouched for {days:g} days"].append(row.id)
-    return [Sentence(fate, tuple(ids), why) for why, ids in found.items()]
+    return [RowDecision(fate, tuple(ids), why) for why, ids in found.items()]
 
 
-def crowded(rows: Sequence[Observation], policy: Policy) -> list[Sentence]:
+def crowded(rows: Sequence[Observation], policy: Policy) -> list[RowDecision]:
     """Return which active rows to archive, in their order, so that the caps of rules and sessions hold.
 
     The cap of a rule holds for each namespace by itself: what one user writes displaces no row of another.
@@ -165,6 +165,6 @@ def days_since(then: datetime, now: datetime) -> float:
     return (now - then).total_seconds() / 86_400
 
 
-def _over(rows: Sequence[Observation], cap: int, what: str) -> list[Sentence]:
+def _over(rows: Sequence[Observation], cap: int, what: str) -> list[RowDecision]:
     ids = surplus((weigh(row, number) for number, row in enumerate(rows)), cap)
-    return [Sentence("archive", tuple(ids), f"more than {cap:,} {what}")] if ids else []
+    return [RowDecision("archive", tuple(ids), f"more than {cap:,} {what}")] if ids else []

@@ -22,7 +22,7 @@ class Deed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class MaintenanceReport:
     """One run of maintenance."""
 
     deeds: tuple[Deed, ...] = ()
@@ -57,9 +57,9 @@ class Report:
         }
 
 
-def together(reports: Sequence[Report]) -> Report:
+def together(reports: Sequence[MaintenanceReport]) -> MaintenanceReport:
     """Several runs, one after the other, as one."""
-    return Report(
+    return MaintenanceReport(
         deeds=tuple(deed for report in reports for deed in report.deeds),
         dry_run=reports[-1].dry_run,
         looked_at=sum(report.looked_at for report in reports),

@@ -19,17 +19,17 @@ from datetime import UTC, datetime, timedelta
 from chatbot.memory.denial import denials
 from chatbot.memory.maintenance.alike import Compared, Words, groups
 from chatbot.memory.maintenance.merging import Key, digest, kinship, may_be_merged, portions
-from chatbot.memory.maintenance.policy import Policy, Rule, Sentence, crowded, days_since, outlived
-from chatbot.memory.maintenance.report import Deed, Kind, Report
+from chatbot.memory.maintenance.policy import Policy, RetentionRule, RowDecision, crowded, days_since, outlived
+from chatbot.memory.maintenance.report import Deed, Kind, MaintenanceReport
 from chatbot.memory.namespaces import may_cross
 from chatbot.memory.scope import Scope
 from chatbot.memory.telling import content
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.consolidation import Decay
 from chatbot.stores.errors import UnknownObservation
-from chatbot.stores.events import Event
 from chatbot.stores.observation import Observation, Status
 from chatbot.stores.query import MOST_AT_ONCE, FactFilter, Filter
+from chatbot.stores.row_events import Event
 from chatbot.stores.row_state import RowState
 
 logger = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class Findings:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RunPosition:
     """How far the last run came: the last active row that it read. Of what need not be read all is thought of."""
 
     active: str | None = None
@@ -96,7 +96,7 @@ class Run:
         self._looked_at = 0
         self._is_done = True
 
-    async def go(self, place: Place) -> tuple[Report, Place]:
+    async def go(self, place: RunPosition) -> tuple[MaintenanceReport, RunPosition]:
         """Do what is due, to what has to be read from `place` on; what was done, and where the next run goes on."""
         if self._is_first or not self._dry_run:
             await self._consolidate()
@@ -106,14 +106,14 @@ class Run:
         active, next_active = await self._rows(place.active)
         await self._take(active, self._crowd, self._compress, self._summarize)
         on_time = not self._is_late()
-        report = Report(
+        report = MaintenanceReport(
             deeds=tuple(self._deeds),
             dry_run=self._dry_run,
             looked_at=self._looked_at,
             finished=on_time and self._is_done and next_active is None,
             seconds=time.monotonic() - self._begun,
         )
-        return report, Place(next_active) if on_time else place
+        return report, RunPosition(next_active) if on_time else place
 
     async def _take(self, rows: list[Observation], *steps: Step) -> None:
         """One step after the other, each with the rows that are left."""
@@ -183,13 +183,13 @@ class Run:
             for part in _parts(ids)
         )
 
-    async def _retire(self, rule: Rule) -> None:
+    async def _retire(self, rule: RetentionRule) -> None:
         """Delete and archive what the rule has kept for long enough."""
         for fate, days, statuses in rule.fates():
             rows = await self._kept_for(days, rule, statuses)
             await self._carry_out(outlived([row for row in rows if row.id not in self._gone], fate, days))
 
-    async def _kept_for(self, days: float, rule: Rule, statuses: tuple[Status, ...]) -> list[RowState]:
+    async def _kept_for(self, days: float, rule: RetentionRule, statuses: tuple[Status, ...]) -> list[RowState]:
         """The rows that the rule holds for, and that nothing has happened to for so long."""
         policy = self._policy
         types = policy.types_of(rule)
@@ -207,7 +207,7 @@ class Run:
     async def _crowd(self, rows: Sequence[Observation]) -> None:
         await self._carry_out(crowded(rows, self._policy))
 
-    async def _carry_out(self, sentences: Iterable[Sentence]) -> None:
+    async def _carry_out(self, sentences: Iterable[RowDecision]) -> None:
         await self._do(
             (
                 Deed(each.fate, part, each.why),

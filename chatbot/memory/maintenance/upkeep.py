@@ -15,8 +15,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from chatbot.memory.maintenance.policy import Part, Policy
-from chatbot.memory.maintenance.report import Report, together
-from chatbot.memory.maintenance.run import Findings, Place, Run
+from chatbot.memory.maintenance.report import MaintenanceReport, together
+from chatbot.memory.maintenance.run import Findings, Run, RunPosition
 from chatbot.memory.scope import Scope
 from chatbot.stores.backend import Document
 from chatbot.stores.backend import Place as Kept
@@ -50,7 +50,7 @@ class Upkeep:
     """State that the last run left behind."""
 
     done_at: datetime | None = None
-    place: Place = field(default_factory=Place)
+    place: RunPosition = field(default_factory=RunPosition)
 
     def is_due(self, now: datetime, every: timedelta) -> bool:
         """Return whether the next run is due; it is if the clock was set back behind the last run."""
@@ -102,7 +102,7 @@ class UpkeepFile:
         return known[0] if known[0] == known[-1] else Upkeep()
 
 
-async def maintain(scope: Scope, file: UpkeepFile, policy: Policy, wish: Wish) -> Report:
+async def maintain(scope: Scope, file: UpkeepFile, policy: Policy, wish: Wish) -> MaintenanceReport:
     """One run, or as many as it takes, unless somebody is at it or was; see `MemorySystem.maintain`."""
     try:
         if not (await file.read(wish.part)).is_due(scope.clock(), wish.unless_within):
@@ -111,13 +111,13 @@ async def maintain(scope: Scope, file: UpkeepFile, policy: Policy, wish: Wish) -
             upkeep = await file.read(wish.part)  # again, for another process may have been at it a moment ago
             if not upkeep.is_due(scope.clock(), wish.unless_within):
                 return not_due(dry_run=wish.dry_run)
-            return await _runs(scope, file, policy.only(wish.part), wish, Place() if wish.whole else upkeep.place)
+            return await _runs(scope, file, policy.only(wish.part), wish, RunPosition() if wish.whole else upkeep.place)
     except UnderWay:
-        return Report(dry_run=wish.dry_run, skipped="under way")
+        return MaintenanceReport(dry_run=wish.dry_run, skipped="under way")
 
 
-async def _runs(scope: Scope, file: UpkeepFile, policy: Policy, wish: Wish, place: Place) -> Report:
-    reports: list[Report] = []
+async def _runs(scope: Scope, file: UpkeepFile, policy: Policy, wish: Wish, place: RunPosition) -> MaintenanceReport:
+    reports: list[MaintenanceReport] = []
     while True:
         run = Run(scope, policy, dry_run=wish.dry_run, whole=wish.whole, first=not reports, findings=file.findings)
         report, after = await run.go(place)
@@ -130,9 +130,9 @@ async def _runs(scope: Scope, file: UpkeepFile, policy: Policy, wish: Wish, plac
         place = after
 
 
-def not_due(*, dry_run: bool) -> Report:
+def not_due(*, dry_run: bool) -> MaintenanceReport:
     """The report where nothing was done, for it was done a short while ago."""
-    return Report(dry_run=dry_run, skipped="not due")
+    return MaintenanceReport(dry_run=dry_run, skipped="not due")
 
 
 def _written(kept: Mapping[Part, Upkeep]) -> bytes:
@@ -155,7 +155,7 @@ def _read(document: Document) -> dict[Part, Upkeep]:
 
 
 def _parsed(record: dict[str, Any]) -> Upkeep:
-    return Upkeep(parse_time(record["done_at"]), Place(_id(record["active"])))
+    return Upkeep(parse_time(record["done_at"]), RunPosition(_id(record["active"])))
 
 
 def _id(text: object) -> str | None:

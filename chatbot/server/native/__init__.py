@@ -6,10 +6,10 @@ from fastapi import APIRouter
 
 from chatbot.operation import Operation
 from chatbot.server.bind import router_of
-from chatbot.server.native import agents, conversation, events, files, profile, users
+from chatbot.server.native import agents, conversation, events, profile, session_files, users
 
 
 def routers(operations: Iterable[Operation]) -> tuple[APIRouter, ...]:
     """Return all of them."""
-    own = (conversation.router, files.router, profile.router, users.router, users.usage_router, events.router)
+    own = (conversation.router, session_files.router, profile.router, users.router, users.usage_router, events.router)
     return agents.router, router_of(operations), *own

@@ -15,17 +15,17 @@ from chatbot.memory.writing import Draft
 from chatbot.operations import OPERATIONS
 from chatbot.server.bind import body_of, given_in
 from chatbot.server.dependencies import VisitHere
+from chatbot.server.error_responses import OF_MEMORY, OF_VERSIONED
+from chatbot.server.idempotent_write import WritingHere
+from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import Page, SessionId
-from chatbot.server.responses import OF_MEMORY, OF_VERSIONED
-from chatbot.server.shapes import Given, Memory, Outcome, Shape
-from chatbot.server.values import MOST, Moment, Text, Tokens
+from chatbot.server.request_values import MOST, Moment, Text, Tokens
+from chatbot.server.shapes import AddResult, MemoryRecord, RequestBody, Shape
 from chatbot.server.versions import HeldHere
-from chatbot.server.visit import Visit
-from chatbot.server.writing import WritingHere
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.records import TranscriptEntry
 from chatbot.transfer.importer import Importer
-from chatbot.transfer.items import Report
+from chatbot.transfer.items import ImportReport
 from chatbot.transfer.memory_export import export_memories, render
 from chatbot.transfer.sources import MemoriesText
 
@@ -35,7 +35,7 @@ _MOST_DRAFTS = 500
 _Draft = body_of(OPERATIONS["remember"])
 
 
-class HeldMessage(Given):
+class HeldMessage(RequestBody):
     """A message of a conversation that was held elsewhere."""
 
     role: Literal["user", "assistant", "tool", "system"]
@@ -51,7 +51,7 @@ class HeldMessage(Given):
         return entry if self.at is None else TranscriptEntry(entry.role, entry.content, self.at)
 
 
-class HeldMessages(Given):
+class HeldMessages(RequestBody):
     """Messages to append to a session, in their order."""
 
     messages: list[HeldMessage] = Field(min_length=1, max_length=_MOST_MESSAGES)
@@ -67,7 +67,7 @@ class TakenIn(Shape):
     """The ids of the exchanges that were worth keeping."""
 
 
-class PromptMessage(Given):
+class PromptMessage(RequestBody):
     """A message of a prompt."""
 
     role: str = Field(max_length=100)
@@ -76,7 +76,7 @@ class PromptMessage(Given):
     """What is said."""
 
 
-class ContextAsked(Given):
+class ContextRequest(RequestBody):
     """Messages that a model is about to answer."""
 
     messages: list[PromptMessage] = Field(min_length=1, max_length=_MOST_MESSAGES)
@@ -96,25 +96,25 @@ class ContextShown(Shape):
     """The block for the prompt, as data between marks; empty where nothing is remembered."""
     receipt: dict[str, Any]
     """What was considered, injected and left out, with scores and reasons."""
-    memories: list[Memory]
+    memories: list[MemoryRecord]
     """The memories in the block."""
 
 
-class Drafts(Given):
+class Drafts(RequestBody):
     """Things to remember."""
 
     memories: list[_Draft] = Field(min_length=1, max_length=_MOST_DRAFTS)  # type: ignore[valid-type]
     """The things, in their order."""
 
 
-class Exported(Given):
+class ImportBody(RequestBody):
     """Memories and facts to import."""
 
     text: str = Field(max_length=100_000_000)
     """The lines of an export."""
 
 
-class Imported(Shape):
+class ImportResult(Shape):
     """Result of an import."""
 
     memories: int
@@ -127,7 +127,7 @@ class Imported(Shape):
     """How many were left out."""
 
     @classmethod
-    def of(cls, item: Report) -> Self:
+    def of(cls, item: ImportReport) -> Self:
         """Override `Shape`."""
         return cls(memories=item.memories, facts=item.facts, already=item.already, skipped=len(item.skipped))
 
@@ -151,29 +151,29 @@ async def take_in(
 
 
 @router.post("/context", summary="Get the memory block for a prompt", tags=["memory"], responses=OF_MEMORY)
-async def get_context(asked: Annotated[ContextAsked, Body()], visit: VisitHere) -> ContextShown:
+async def get_context(asked: Annotated[ContextRequest, Body()], visit: VisitHere) -> ContextShown:
     """Memories about the user's last messages, fenced, judged and within a budget. Writes nothing."""
     session = None if asked.session_id is None else await visit.session(asked.session_id)
     messages = [each.model_dump() for each in asked.messages]
     found = await _memory(visit).context(messages, tokens=asked.tokens, rows=asked.rows, session=session)
     return ContextShown(
-        text=found.text, receipt=dict(found.receipt), memories=[Memory.of(row) for row in found.memories]
+        text=found.text, receipt=dict(found.receipt), memories=[MemoryRecord.of(row) for row in found.memories]
     )
 
 
 @router.post("/memories/batch", summary="Remember many things", tags=["memory"], responses=OF_MEMORY, status_code=201)
-async def remember_many(drafts: Annotated[Drafts, Body()], visit: VisitHere, writing: WritingHere) -> Page[Outcome]:
+async def remember_many(drafts: Annotated[Drafts, Body()], visit: VisitHere, writing: WritingHere) -> Page[AddResult]:
     """In one write, in order. One that is refused is `skipped`, says why, and stops no other."""
     if writing.before is not None:
         done = [each.split(" ") for each in writing.before["done"].split(",")]
-        return Page(data=[Outcome(id=id_, outcome=what, reason="", redacted=[], warning="") for id_, what in done])
+        return Page(data=[AddResult(id=id_, outcome=what, reason="", redacted=[], warning="") for id_, what in done])
     context = visit.context
     context.memories.scope.check("write")
     given = [given_in(OPERATIONS["remember"], each) for each in drafts.memories]
     rows = [Draft(**{"title": "", **each}, source=context.writer) for each in given]
     kept = await context.memories.remember_all(rows, keep_going=True)
     writing.note(done=",".join(f"{each.id} {each.outcome}" for each in kept))
-    return Page(data=[Outcome.of(each) for each in kept])
+    return Page(data=[AddResult.of(each) for each in kept])
 
 
 @router.get(
@@ -181,7 +181,7 @@ async def remember_many(drafts: Annotated[Drafts, Body()], visit: VisitHere, wri
     summary="Get the memory under a key",
     tags=["memory"],
     responses=OF_VERSIONED,
-    response_model=Memory,
+    response_model=MemoryRecord,
 )
 async def get_by_key(
     key: Annotated[str, Path(max_length=100, description="Your key.")], visit: VisitHere, held: HeldHere
@@ -190,7 +190,7 @@ async def get_by_key(
     rows = await visit.memories.every(metadata={"key": key})
     if not rows:
         raise UnknownObservation(f"there is no memory under the key {key!r:.80}")
-    return held.answer(rows[0], Memory.of(rows[0]))
+    return held.answer(rows[0], MemoryRecord.of(rows[0]))
 
 
 @router.get(
@@ -212,17 +212,17 @@ async def export(
 
 
 @router.post("/memories/import", summary="Import memories", tags=["memory"], responses=OF_MEMORY)
-async def import_memories(given: Annotated[Exported, Body()], visit: VisitHere) -> Imported:
+async def import_memories(given: Annotated[ImportBody, Body()], visit: VisitHere) -> ImportResult:
     """Import what `/v1/memories/export` gave. Importing the same again adds nothing, and nothing that was purged."""
     visit.memories.scope.check("write")
     setup = visit.runtime.setup
     agents = {name: agent.memory for name, agent in setup.config.agents.items()}
     importer = Importer(visit.memory.cleared_for(visit.clearance), agent=setup.agent, agents=agents)
     report = await importer.run(MemoriesText(given.text))
-    return Imported.of(report)
+    return ImportResult.of(report)
 
 
-def _memory(visit: Visit) -> AgentMemory:
+def _memory(visit: IdentityAccess) -> AgentMemory:
     _ = visit.memories  # raises where the agent keeps none
     system = visit.memory.cleared_for(visit.clearance)
     return AgentMemory(system, visit.runtime.setup, owns=False)

@@ -21,13 +21,13 @@ from chatbot.messages import ReasoningDelta, TextDelta
 from chatbot.server import sse
 from chatbot.server.callers import Caller
 from chatbot.server.dependencies import VisitHere
+from chatbot.server.error_responses import OF_IDENTITY, OF_MODELS
 from chatbot.server.errors import problem_of, unexpected
+from chatbot.server.idempotent_write import IdempotentWrite, WritingHere
 from chatbot.server.lists import EntryCursor, IdCursor, Limit, Page, SessionId, gone, page_after
-from chatbot.server.responses import OF_IDENTITY, OF_MODELS
-from chatbot.server.shapes import Entry, Given, Shape
+from chatbot.server.request_values import VISIBLE, Flag, Tokens
+from chatbot.server.shapes import Entry, RequestBody, Shape
 from chatbot.server.turns import KeptTurn, RunningTurn
-from chatbot.server.values import VISIBLE, Flag, Tokens
-from chatbot.server.writing import Writing, WritingHere
 from chatbot.stores.errors import StoreError
 from chatbot.stores.records import TranscriptEntry, micros, moment
 
@@ -51,7 +51,7 @@ _STREAM: dict[str, Any] = {
 }
 
 
-class SentFile(Given):
+class SentFile(RequestBody):
     """A file that belongs to a message."""
 
     name: str = Field(min_length=1, max_length=255)
@@ -60,7 +60,7 @@ class SentFile(Given):
     """A `data:` URL of a PNG, JPEG, GIF or WebP picture, a PDF, or a text. Its content tells which it is."""
 
 
-class Said(Given):
+class UserMessage(RequestBody):
     """Message of the user."""
 
     text: str = Field(pattern=VISIBLE)
@@ -84,7 +84,7 @@ class Turn(Shape):
     """What the turn recalled and why, its tools, tokens and cost."""
 
 
-class Stopped(Shape):
+class StopCount(Shape):
     """Number of stopped turns."""
 
     stopped: int
@@ -134,7 +134,9 @@ async def take_back(session_id: SessionId, visit: VisitHere, writing: WritingHer
 
 
 @router.post("/chat", summary="Say something", response_model=Turn, responses={200: _STREAM, **OF_MODELS})
-async def say(session_id: SessionId, said: Annotated[Said, Body()], visit: VisitHere, writing: WritingHere) -> Response:
+async def say(
+    session_id: SessionId, said: Annotated[UserMessage, Body()], visit: VisitHere, writing: WritingHere
+) -> Response:
     """The turn goes on to its end, and is kept, whoever has left meanwhile. Turns of a session take their order."""
     turn: RunningTurn | KeptTurn
     if writing.before:
@@ -160,15 +162,15 @@ async def listen(session_id: SessionId, visit: VisitHere) -> Response:
     turns = await visit.turns_under_way(session_id)
     if not turns:
         return Response(status_code=204)
-    return sse.EventStream(_events(turns[0], session_id, visit.caller, Writing()))
+    return sse.EventStream(_events(turns[0], session_id, visit.caller, IdempotentWrite()))
 
 
 @router.delete("/chat", summary="Stop the turns under way")
-async def stop(session_id: SessionId, visit: VisitHere, writing: WritingHere) -> Stopped:
+async def stop(session_id: SessionId, visit: VisitHere, writing: WritingHere) -> StopCount:
     """Stop the turns of a session. The text so far is kept."""
     stopped = int(writing.before["stopped"]) if writing.before else await visit.stop(session_id)
     writing.note(stopped=str(stopped))
-    return Stopped(stopped=stopped)
+    return StopCount(stopped=stopped)
 
 
 @router.get("/receipts", summary="See what each turn did")
@@ -189,7 +191,7 @@ async def get_usage(session_id: SessionId, visit: VisitHere) -> BillShown:
 
 
 async def _events(
-    turn: RunningTurn | KeptTurn, session_id: str, caller: Caller, writing: Writing
+    turn: RunningTurn | KeptTurn, session_id: str, caller: Caller, writing: IdempotentWrite
 ) -> AsyncGenerator[bytes, None]:
     async for event in turn.events():
         yield _event(event)
@@ -201,7 +203,7 @@ async def _events(
         yield sse.event(unexpected(error).as_json(), "error")
 
 
-async def _told(turn: RunningTurn | KeptTurn, session_id: str, writing: Writing) -> dict[str, Any]:
+async def _told(turn: RunningTurn | KeptTurn, session_id: str, writing: IdempotentWrite) -> dict[str, Any]:
     ended = await turn.ended()
     writing.note(turn=ended.turn)
     return {"session_id": session_id, "reply": ended.reply, "receipt": ended.receipt}

@@ -14,14 +14,14 @@ from chatbot.errors import ChatbotError
 from chatbot.memory.following import POLLED_EVERY_S, Followed, Following
 from chatbot.server import sse
 from chatbot.server.dependencies import HouseHere, VisitHere
+from chatbot.server.error_responses import OF_MEMORY
 from chatbot.server.errors import problem_of
 from chatbot.server.followers import Follower
-from chatbot.server.house import House
+from chatbot.server.identities import Identities
+from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import Limit
-from chatbot.server.responses import OF_MEMORY
-from chatbot.server.shapes import Memory, Shape
-from chatbot.server.values import Switch
-from chatbot.server.visit import Visit
+from chatbot.server.request_values import Switch
+from chatbot.server.shapes import MemoryRecord, Shape
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
 from chatbot.stores.errors import Closed, StoreError
 
@@ -42,7 +42,7 @@ class Happened(Shape):
     """When it happened."""
     position: str
     """Where to go on behind it: `Last-Event-ID`, or `after`."""
-    memory: Memory | None = None
+    memory: MemoryRecord | None = None
     """The memory that was added or changed, as it is now."""
     change: str | None = None
     """What was done to the memory, as its history says, such as `update` or `supersede`."""
@@ -52,7 +52,7 @@ class Happened(Shape):
     @classmethod
     def of(cls, item: Followed) -> Self:
         """Override `Shape`."""
-        memory = None if item.memory is None else Memory.of(item.memory)
+        memory = None if item.memory is None else MemoryRecord.of(item.memory)
         found = {"type": item.kind, "change": item.change or None, "memory": memory, "ids": list(item.ids)}
         return cls.model_validate({**found, "at": item.at, "position": item.position})
 
@@ -111,14 +111,14 @@ async def follow_changes(
     return sse.EventStream(_events(following, first, follower, house))
 
 
-def _following(visit: Visit, after: str | None, ask: list[Sensitivity]) -> Following:
+def _following(visit: IdentityAccess, after: str | None, ask: list[Sensitivity]) -> Following:
     _ = visit.memories  # raises where the agent keeps none
     asked = [each for each in SENSITIVITIES if each in {*ask, "public"}]
     return visit.memory.cleared_for(visit.clearance).following(visit.runtime.agent, after, ask=asked)
 
 
 async def _events(
-    following: Following, found: list[Followed], follower: Follower, house: House
+    following: Following, found: list[Followed], follower: Follower, house: Identities
 ) -> AsyncGenerator[bytes, None]:
     """The events, until the server stops or the caller may not enter any more."""
     yield sse.event({"position": following.position}, "ready", following.position)

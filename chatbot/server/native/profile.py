@@ -11,11 +11,11 @@ from chatbot.memory.profile import LONGEST_SLOT
 from chatbot.memory.profile_lines import OWN
 from chatbot.memory.profile_lines import Line as Known
 from chatbot.server.dependencies import VisitHere
-from chatbot.server.responses import OF_MEMORY
-from chatbot.server.shapes import Given, Shape
-from chatbot.server.values import VISIBLE, Flag, Moment, Named
-from chatbot.server.visit import Visit
-from chatbot.server.writing import WritingHere
+from chatbot.server.error_responses import OF_MEMORY
+from chatbot.server.idempotent_write import WritingHere
+from chatbot.server.identity_access import IdentityAccess
+from chatbot.server.request_values import VISIBLE, Flag, Moment, Named
+from chatbot.server.shapes import RequestBody, Shape
 from chatbot.stores.access import Sensitivity
 from chatbot.stores.errors import UnknownObservation
 
@@ -56,7 +56,7 @@ class Line(Shape):
     """How delicate it is."""
 
 
-class NewValue(Given):
+class NewValue(RequestBody):
     """A value to set."""
 
     value: Named
@@ -65,7 +65,7 @@ class NewValue(Given):
     """When it began to hold; default: now."""
 
 
-class Pin(Given):
+class Pin(RequestBody):
     """Where a slot is shown."""
 
     pinned: Flag = True
@@ -118,7 +118,7 @@ async def forget_slot(slot: Slot, visit: VisitHere) -> None:
     await visit.memories.profile_forget(slot)
 
 
-async def _line(visit: Visit, slot: str, line_id: str) -> Line:
+async def _line(visit: IdentityAccess, slot: str, line_id: str) -> Line:
     for line in await visit.memories.profile_history(slot):  # it may have ended before
         if line.id == line_id:
             return Line.model_validate(line)

@@ -16,12 +16,12 @@ from chatbot.memory.users import export_user, users_in
 from chatbot.server.accounts import Account
 from chatbot.server.callers import Caller
 from chatbot.server.dependencies import CallerHere, HouseHere, VisitHere
+from chatbot.server.error_responses import EVERYWHERE, OF_MEMORY
 from chatbot.server.errors import CONFLICT, Problem, Refused
-from chatbot.server.house import House
+from chatbot.server.identities import Identities
+from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import Page
-from chatbot.server.responses import EVERYWHERE, OF_MEMORY
-from chatbot.server.shapes import Given, Shape
-from chatbot.server.visit import Visit
+from chatbot.server.shapes import RequestBody, Shape
 from chatbot.stores.access import check_may
 
 router = APIRouter(prefix="/v1/users", tags=["users"], responses=OF_MEMORY)
@@ -46,7 +46,7 @@ class User(Shape):
     """When a session was used last."""
 
 
-class Erased(Shape):
+class UserErasure(Shape):
     """Data that was deleted permanently."""
 
     memories: int
@@ -72,7 +72,7 @@ class Export(Shape):
     """Each with its messages, values, receipts, and the names of its files."""
 
 
-class QuotaGiven(Given):
+class QuotaGiven(RequestBody):
     """What a user may spend on a day, in UTC."""
 
     day_usd: Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)] = 0
@@ -130,13 +130,13 @@ async def get_export(visit: VisitHere, user: Named) -> Export:
 
 
 @router.delete("", summary="Delete one user permanently")
-async def delete_user(visit: VisitHere, house: HouseHere, user: Named) -> Erased:
+async def delete_user(visit: VisitHere, house: HouseHere, user: Named) -> UserErasure:
     """Memories, facts, sessions with their files and receipts, and records of requests. Needs the right `erase`."""
     theirs = _of_user(visit, user)
     erased = await theirs.erase_user()
     await asyncio.to_thread(house.accounts.set_quota, theirs.caller.namespace, None)
     requests = await asyncio.to_thread(house.requests.forget, theirs.caller.namespace)
-    return Erased(memories=erased.memories, sessions=list(erased.sessions), requests=requests)
+    return UserErasure(memories=erased.memories, sessions=list(erased.sessions), requests=requests)
 
 
 @router.get("/quota", summary="See what a user may spend")
@@ -176,12 +176,12 @@ async def get_usage(house: HouseHere, caller: CallerHere) -> Usage:
     )
 
 
-async def _account(house: House, caller: Caller) -> AccountShown:
+async def _account(house: Identities, caller: Caller) -> AccountShown:
     payer = house.accounts.of_user(caller.namespace, caller.user_quota)
     return AccountShown.of(await house.accounts.account(payer, utc_now()))
 
 
-def _of_user(visit: Visit, user: str) -> Visit:
+def _of_user(visit: IdentityAccess, user: str) -> IdentityAccess:
     """The visit as that user's. Raises `Refused` where users are shared."""
     theirs = visit.for_user(user)
     if theirs.caller.user is None:

@@ -13,15 +13,15 @@ from chatbot.messages import ReasoningDelta, TextDelta, ToolCallDelta, Usage
 from chatbot.server import sse
 from chatbot.server.callers import Caller
 from chatbot.server.dependencies import CallerHere, HouseHere
+from chatbot.server.error_responses import OF_IDENTITY, OF_MODELS
 from chatbot.server.errors import problem_of, unexpected
+from chatbot.server.idempotent_write import WritingHere
 from chatbot.server.openai import wire
-from chatbot.server.openai.answers import Answer, answer_to
 from chatbot.server.openai.models import visit_of
+from chatbot.server.openai.pending_reply import PendingReply, answer_to
 from chatbot.server.openai.places import named_in_headers
 from chatbot.server.openai.replies import Piece
-from chatbot.server.responses import OF_IDENTITY, OF_MODELS
 from chatbot.server.users import named_in
-from chatbot.server.writing import WritingHere
 from chatbot.stores.errors import StoreError
 
 router = APIRouter(prefix="/v1/chat/completions", tags=["openai"], responses={**OF_IDENTITY, **OF_MODELS})
@@ -61,7 +61,11 @@ _STREAM = {
     responses={200: {"content": _STREAM, "description": "The reply, or a stream of its pieces."}},
 )
 async def complete(
-    asked: Annotated[wire.Asked, Body()], request: Request, house: HouseHere, caller: CallerHere, writing: WritingHere
+    asked: Annotated[wire.ReplyRequest, Body()],
+    request: Request,
+    house: HouseHere,
+    caller: CallerHere,
+    writing: WritingHere,
 ) -> Response:
     """Compatible with OpenAI's.
 
@@ -86,7 +90,7 @@ async def complete(
 class _Reply:
     """Common fields of all pieces of a reply."""
 
-    def __init__(self, identity: str, answer: Answer) -> None:
+    def __init__(self, identity: str, answer: PendingReply) -> None:
         self._answer = answer
         self._head = {"id": f"chatcmpl-{answer.id}", "created": answer.created, "model": identity}
 
@@ -95,10 +99,10 @@ class _Reply:
         reply = await self._answer.whole()
         end = reply.ended()
         calls = [
-            wire.Call(id=call.id, function=wire.Function(name=call.name, arguments=call.arguments))
+            wire.ReplyToolCall(id=call.id, function=wire.Function(name=call.name, arguments=call.arguments))
             for call in reply.calls
         ]
-        message = wire.Reply(
+        message = wire.ReplyMessage(
             content=reply.text or (None if calls else ""),
             tool_calls=calls or None,
             reasoning_content=reply.reasoning or None,
@@ -106,7 +110,7 @@ class _Reply:
         logprobs = {"content": reply.logprobs, "refusal": None} if reply.logprobs else None
         return wire.Completion(
             **self._head,
-            choices=[wire.Choice(message=message, finish_reason=end.reason, logprobs=logprobs)],
+            choices=[wire.ReplyChoice(message=message, finish_reason=end.reason, logprobs=logprobs)],
             usage=_usage(end.usage),
             session_id=self._answer.session_id,
         )

@@ -12,10 +12,10 @@ from pydantic_core import PydanticCustomError
 
 from chatbot.memory.namespaces import LONGEST_LABEL
 from chatbot.server.dependencies import CallerHere, HouseHere
+from chatbot.server.error_responses import OF_IDENTITY, OF_MEMORY, OF_MODELS
 from chatbot.server.errors import UNSUPPORTED
 from chatbot.server.openai.models import unsupported, visit_of
 from chatbot.server.openai.wire import Lenient
-from chatbot.server.responses import OF_IDENTITY, OF_MEMORY, OF_MODELS
 from chatbot.server.users import named_in
 from chatbot.stores.vectors import Vector
 

@@ -15,14 +15,14 @@ from typing import Any
 from chatbot.chat.dialogue import ASSISTANT, USER
 from chatbot.memory import SessionHandle, SessionRecord
 from chatbot.messages import Message, ToolCall
+from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.openai.asked import kept_text, text_of
-from chatbot.server.visit import Visit
 from chatbot.stores.errors import MissingRight
 from chatbot.stores.records import TranscriptEntry
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class HistoryMatch:
     """A session that a history fits, up to its first `entries`; None of those: up to its end."""
 
     session_id: str
@@ -46,7 +46,7 @@ def mark(messages: Sequence[Message], entries: int) -> str:
     return f"{digest(messages)}:{entries}"
 
 
-async def find(visit: Visit, history: Sequence[Message]) -> Match | None:
+async def find(visit: IdentityAccess, history: Sequence[Message]) -> HistoryMatch | None:
     """The one session of this caller that this is the whole history of, or the one that it was the history of before.
 
     None where there is none, or several that fit as well.
@@ -62,7 +62,7 @@ async def find(visit: Visit, history: Sequence[Message]) -> Match | None:
         return None
 
 
-async def _records(visit: Visit, history: Sequence[Message]) -> list[SessionRecord]:
+async def _records(visit: IdentityAccess, history: Sequence[Message]) -> list[SessionRecord]:
     """The sessions that began as the history does."""
     first, own = opening(history), visit.memory.principal
     if not first:
@@ -74,16 +74,18 @@ async def _records(visit: Visit, history: Sequence[Message]) -> list[SessionReco
     )
 
 
-async def _best(visit: Visit, records: Sequence[SessionRecord], history: Sequence[Message]) -> Match | None:
+async def _best(
+    visit: IdentityAccess, records: Sequence[SessionRecord], history: Sequence[Message]
+) -> HistoryMatch | None:
     fits = [(*await _fit(visit, record, history), record.id) for record in records]
     whole = [session_id for _, is_all, session_id in fits if is_all]
     if whole:
-        return Match(whole[0]) if len(whole) == 1 else None
+        return HistoryMatch(whole[0]) if len(whole) == 1 else None
     entries, _, session_id = max(fits, default=(0, False, ""))  # of several, all hold the same so far
-    return Match(session_id, entries) if entries else None
+    return HistoryMatch(session_id, entries) if entries else None
 
 
-async def _fit(visit: Visit, record: SessionRecord, history: Sequence[Message]) -> tuple[int, bool]:
+async def _fit(visit: IdentityAccess, record: SessionRecord, history: Sequence[Message]) -> tuple[int, bool]:
     """Return the number of the session's entries at the history's beginning, and whether that is all of both."""
     session = await visit.session(record.id)
     entries = await session.transcript_read_all()

@@ -11,16 +11,16 @@ from chatbot.messages import CallOptions
 from chatbot.runtime import Runtime
 from chatbot.server.callers import Caller
 from chatbot.server.dependencies import CallerHere, HouseHere
+from chatbot.server.error_responses import EVERYWHERE, OF_IDENTITY
 from chatbot.server.errors import UNKNOWN, UNSUPPORTED, Problem, Refused, invalid
-from chatbot.server.house import House
-from chatbot.server.responses import EVERYWHERE, OF_IDENTITY
-from chatbot.server.visit import Visit
+from chatbot.server.identities import Identities
+from chatbot.server.identity_access import IdentityAccess
 
 DEFAULT = "default"
 router = APIRouter(prefix="/v1/models", tags=["openai"], responses=EVERYWHERE)
 
 
-class Capabilities(BaseModel):
+class ModelCapabilities(BaseModel):
     """Capabilities of an identity, as its model and its settings allow."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
@@ -43,7 +43,7 @@ class Capabilities(BaseModel):
     """The encoder behind `/v1/embeddings`, if there is one."""
 
 
-class Model(BaseModel):
+class ModelEntry(BaseModel):
     """An identity, as a client of OpenAI sees it."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
@@ -58,10 +58,10 @@ class Model(BaseModel):
     """Always the same."""
 
 
-class ModelInFull(Model):
+class ModelInFull(ModelEntry):
     """An identity, and what it can do."""
 
-    capabilities: Capabilities
+    capabilities: ModelCapabilities
     """What it can do."""
 
 
@@ -72,14 +72,14 @@ class Models(BaseModel):
 
     object: Literal["list"] = "list"
     """What this is."""
-    data: list[Model]
+    data: list[ModelEntry]
     """The identities."""
 
 
 @router.get("", summary="List the identities that you may talk to")
 async def list_models(house: HouseHere, caller: CallerHere) -> Models:
     """Each identity is a model. Which model stands behind it is its own business."""
-    return Models(data=[Model(id=name, created=house.written_at(name)) for name in house.identities(caller)])
+    return Models(data=[ModelEntry(id=name, created=house.written_at(name)) for name in house.identities(caller)])
 
 
 @router.get("/{name}", summary="One of them, with what it can do", responses={404: OF_IDENTITY[404]})
@@ -93,10 +93,10 @@ async def get_model(
     return ModelInFull(id=name, created=house.written_at(name), capabilities=await _capabilities(visit.runtime))
 
 
-async def _capabilities(runtime: Runtime) -> Capabilities:
+async def _capabilities(runtime: Runtime) -> ModelCapabilities:
     schema = {"type": "json_schema", "json_schema": {"name": "any", "schema": {}}}
     can_format = not await runtime.model.unknown_options(CallOptions(response_format=schema))
-    return Capabilities(
+    return ModelCapabilities(
         context_window=await runtime.model.context_window(),
         tools=runtime.model.supports_tools,
         json_object=can_format,
@@ -113,7 +113,7 @@ def unknown_model(name: str) -> Problem:
     return Problem(404, UNKNOWN, "model_not_found", f"there is no model {name!r:.80}: see /v1/models", "model")
 
 
-async def visit_of(house: House, caller: Caller, model: str, identity: str | None = None) -> Visit:
+async def visit_of(house: Identities, caller: Caller, model: str, identity: str | None = None) -> IdentityAccess:
     """Return the identity that is asked: `identity`, else `model`, which is the name of an identity too."""
     if identity is not None:
         return await house.visit(caller, identity)

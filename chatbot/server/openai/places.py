@@ -1,8 +1,8 @@
 """Place of a request: the session in which it is answered, if any.
 
 A request finds its session by what it names (a header, `session_id` or `conversation`, `previous_response_id`), or else
-by the whole history that it sends. Who may open it is decided by `Visit`: whatever is named, a session of another user
-does not exist.
+by the whole history that it sends. Who may open it is decided by `IdentityAccess`: a session of another user does not
+exist, whatever is named.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from chatbot.memory import SessionHandle
 from chatbot.messages import Message
 from chatbot.server.callers import REMEMBERS, Remembers
 from chatbot.server.errors import UNKNOWN, Problem, Refused, invalid
+from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.openai import histories
 from chatbot.server.openai.asked import NEW, Ask
 from chatbot.server.openai.side_calls import is_side_call
-from chatbot.server.visit import Visit
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import MissingRight
 from chatbot.stores.records import parse_time
@@ -33,7 +33,7 @@ _ID_LENGTH = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReplyPlace:
     """Place in which a request is answered."""
 
     session: SessionHandle | None = None
@@ -47,22 +47,22 @@ class Place:
     """Whether the session was begun for this request, and the client did not ask for one."""
 
 
-async def place_of(ask: Ask, visit: Visit) -> Place:
+async def place_of(ask: Ask, visit: IdentityAccess) -> ReplyPlace:
     """Find or begin the session of a request. Raises `Refused`, or whatever opening it raises."""
     named = await _named(ask, visit)
     if ask.memory == "off":
-        return Place(before=None if named is None else await _said_in(named, visit))
+        return ReplyPlace(before=None if named is None else await _said_in(named, visit))
     if named is not None:
         return await _at(named, ask, visit)
     remembers = (ask.memory or visit.caller.memory) == "on"
     if ask.session is None and (not remembers or not _can_be_kept(ask, visit) or is_side_call(ask.said)):
-        return Place()
+        return ReplyPlace()
     if ask.session is None and ask.history:
         found = await histories.find(visit, ask.history)
         if found is not None and (session := await _taken_up(found, visit)) is not None:
-            return Place(session, ask.before, is_whole=True)
+            return ReplyPlace(session, ask.before, is_whole=True)
     before = ask.before if ask.session is None else None
-    return Place(
+    return ReplyPlace(
         await visit.new_session(), before, is_whole=before is not None or not ask.history, is_new=before is not None
     )
 
@@ -114,7 +114,7 @@ class _Named:
     """What it is followed from; None: its end."""
 
 
-async def _named(ask: Ask, visit: Visit) -> _Named | None:
+async def _named(ask: Ask, visit: IdentityAccess) -> _Named | None:
     if ask.previous is not None:
         if ask.session is not None:
             raise Refused(invalid("it cannot be sent together with a session", "previous_response_id"))
@@ -124,7 +124,7 @@ async def _named(ask: Ask, visit: Visit) -> _Named | None:
     return _Named(await visit.session(str(ask.session)))
 
 
-async def _followed(response: str, visit: Visit) -> _Named:
+async def _followed(response: str, visit: IdentityAccess) -> _Named:
     session_id, turn = place_in(response)
     try:
         session = await visit.session(session_id)
@@ -145,13 +145,13 @@ async def _entries_until(session: SessionHandle, later: list[dict[str, Any]]) ->
     return sum(entry.at < begin for entry in await session.transcript_read_all())
 
 
-async def _at(named: _Named, ask: Ask, visit: Visit) -> Place:
+async def _at(named: _Named, ask: Ask, visit: IdentityAccess) -> ReplyPlace:
     """The session that was named, or a fork of it where it has gone on since."""
     session = named.session
     session.check("chat")
     if named.entries is not None:
         session = await visit.fork(session.id, at=named.entries)
-    return Place(session, is_whole=bool(ask.history) and await _is_history_of(session, ask))
+    return ReplyPlace(session, is_whole=bool(ask.history) and await _is_history_of(session, ask))
 
 
 async def _is_history_of(session: SessionHandle, ask: Ask) -> bool:
@@ -164,7 +164,7 @@ async def _is_history_of(session: SessionHandle, ask: Ask) -> bool:
         return False
 
 
-async def _taken_up(found: histories.Match, visit: Visit) -> SessionHandle | None:
+async def _taken_up(found: histories.HistoryMatch, visit: IdentityAccess) -> SessionHandle | None:
     if found.entries is None:
         return await visit.session(found.session_id)
     try:
@@ -173,7 +173,7 @@ async def _taken_up(found: histories.Match, visit: Visit) -> SessionHandle | Non
         return None  # a session of its own is as good
 
 
-async def _said_in(named: _Named | None, visit: Visit) -> tuple[Message, ...] | None:
+async def _said_in(named: _Named | None, visit: IdentityAccess) -> tuple[Message, ...] | None:
     """Return the messages of a session, for an answer that is not kept in it."""
     if named is None:
         return None
@@ -182,6 +182,6 @@ async def _said_in(named: _Named | None, visit: Visit) -> tuple[Message, ...] | 
     return tuple(messages_of([(entry.role, entry.content) for entry in entries]))
 
 
-def _can_be_kept(ask: Ask, visit: Visit) -> bool:
+def _can_be_kept(ask: Ask, visit: IdentityAccess) -> bool:
     """Return whether the agent keeps conversations, and the request has something to keep."""
     return bool(visit.runtime.store_types) and bool(ask.new)

@@ -11,13 +11,13 @@ from chatbot.chat.attached import inlined
 from chatbot.chat.usage import calls_in
 from chatbot.memory import SessionHandle
 from chatbot.messages import Finished, Message, ReasoningDelta, TextDelta, ToolCall, ToolCallDelta, Usage
+from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.openai import histories
 from chatbot.server.openai.asked import Ask
 from chatbot.server.openai.models import unsupported
-from chatbot.server.openai.places import Place
+from chatbot.server.openai.places import ReplyPlace
 from chatbot.server.openai.wire import Reason
 from chatbot.server.turns import KeptTurn, RunningTurn
-from chatbot.server.visit import Visit
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Shown:
         return None
 
 
-async def check_options(visit: Visit, ask: Ask) -> None:
+async def check_options(visit: IdentityAccess, ask: Ask) -> None:
     """Refuse what the identity's model cannot do, and what would change the meaning of its reply."""
     model = visit.runtime.model
     if ask.tools and not model.supports_tools:
@@ -100,7 +100,7 @@ async def check_options(visit: Visit, ask: Ask) -> None:
         raise unsupported(unknown[0], f"the model of {visit.identity} cannot do that")
 
 
-def answered(visit: Visit, ask: Ask, before: Sequence[Message] | None) -> AsyncGenerator[Piece, None]:
+def answered(visit: IdentityAccess, ask: Ask, before: Sequence[Message] | None) -> AsyncGenerator[Piece, None]:
     """Prepare the reply to just these messages; `before`, where given, replaces those before the last."""
     messages = ask.messages
     if before is not None:
@@ -108,7 +108,7 @@ def answered(visit: Visit, ask: Ask, before: Sequence[Message] | None) -> AsyncG
     return _answered(visit, ask, messages)
 
 
-async def _answered(visit: Visit, ask: Ask, messages: Sequence[Message]) -> AsyncGenerator[Piece, None]:
+async def _answered(visit: IdentityAccess, ask: Ask, messages: Sequence[Message]) -> AsyncGenerator[Piece, None]:
     """Leaving the iterator stops the model."""
     messages = await inlined(messages)
     stream = visit.runtime.answer(
@@ -119,7 +119,7 @@ async def _answered(visit: Visit, ask: Ask, messages: Sequence[Message]) -> Asyn
             yield End(delta.reason, delta.usage) if isinstance(delta, Finished) else delta
 
 
-async def begin(visit: Visit, ask: Ask, place: Place, session: SessionHandle, turn: str) -> RunningTurn:
+async def begin(visit: IdentityAccess, ask: Ask, place: ReplyPlace, session: SessionHandle, turn: str) -> RunningTurn:
     """Start the turn in the session of its place; afterwards the whole conversation identifies the session."""
     client = ClientRequest(
         turn=turn,

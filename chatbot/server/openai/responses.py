@@ -14,16 +14,16 @@ from chatbot.messages import ReasoningDelta, TextDelta, ToolCall, ToolCallDelta
 from chatbot.server import sse
 from chatbot.server.callers import Caller
 from chatbot.server.dependencies import CallerHere, HouseHere
+from chatbot.server.error_responses import OF_IDENTITY, OF_MODELS
 from chatbot.server.errors import Problem, problem_of, unexpected
-from chatbot.server.openai.answers import Answer, answer_to
+from chatbot.server.idempotent_write import WritingHere
 from chatbot.server.openai.models import visit_of
+from chatbot.server.openai.pending_reply import PendingReply, answer_to
 from chatbot.server.openai.places import named_in_headers, place_in, response_id, unknown_response
 from chatbot.server.openai.replies import Piece, Whole, said
 from chatbot.server.openai.responses_wire import AskedResponse, usage
-from chatbot.server.responses import OF_IDENTITY, OF_MODELS
 from chatbot.server.turns import TurnGone
 from chatbot.server.users import named_in
-from chatbot.server.writing import WritingHere
 from chatbot.stores.errors import StoreError
 
 router = APIRouter(prefix="/v1/responses", tags=["openai"], responses=OF_IDENTITY)
@@ -95,7 +95,7 @@ async def read_response(
         whole = Whole()
         async for piece in said(kept, lambda **_: None):
             whole.take(piece)
-        answer = Answer(response, turn, int(kept.begun_at.timestamp()), session, _nothing())
+        answer = PendingReply(response, turn, int(kept.begun_at.timestamp()), session, _nothing())
         asked = AskedResponse(model=name, input="-")
         return JSONResponse(_Response(name, asked, answer).told(whole), headers=answer.headers)
     raise unknown_response(response)
@@ -110,7 +110,7 @@ async def _nothing() -> AsyncGenerator[Piece, None]:
 class _Response:
     """One response: its head, its items, and the events that tell of them."""
 
-    def __init__(self, identity: str, asked: AskedResponse, answer: Answer) -> None:
+    def __init__(self, identity: str, asked: AskedResponse, answer: PendingReply) -> None:
         self._answer = answer
         self.id = response_id(answer.session, answer.turn) if answer.session else f"resp_{'0' * 32}{answer.id}"
         self._head = {

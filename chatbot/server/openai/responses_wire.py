@@ -24,7 +24,7 @@ from chatbot.server.openai.wire import (
     image_url,
     only,
 )
-from chatbot.server.values import Flag, Tokens
+from chatbot.server.request_values import Flag, Tokens
 
 _TEXTS = frozenset({"input_text", "output_text", "text"})
 _LOGPROBS = "message.output_text.logprobs"
@@ -165,7 +165,7 @@ Item = Annotated[
 ]
 
 
-class FunctionTool(FunctionSpec):
+class ResponseFunction(FunctionSpec):
     """A function that the model may call, and you run."""
 
     type: Literal["function"]
@@ -241,7 +241,7 @@ class AskedResponse(Asking):
     conversation: str | ConversationNamed | None = None
     """Say it in this session; `new` begins one."""
     tools: Annotated[
-        Annotated[list[FunctionTool], Field(max_length=128)] | None, _only_kinds("function", what="tools")
+        Annotated[list[ResponseFunction], Field(max_length=128)] | None, _only_kinds("function", what="tools")
     ] = None
     """Functions that the model may call, and you run."""
     tool_choice: Literal["none", "auto", "required"] | ResponsesNamedTool | ResponsesAllowedTools | None = None

@@ -29,7 +29,7 @@ from chatbot.server.callers import Remembers
 from chatbot.server.errors import UNSUPPORTED
 from chatbot.server.openai.asked import Ask, without_tools
 from chatbot.server.openai.places import one_of
-from chatbot.server.values import Flag, Tokens
+from chatbot.server.request_values import Flag, Tokens
 
 Ignored = Annotated[Any, Field(description="Taken and ignored.")]
 _OURS = ("session_id", "identity", "conversation", "previous_response_id", "safety_identifier", "user", "store")
@@ -406,7 +406,7 @@ class Asking(Lenient):
         return data
 
 
-class Asked(Asking):
+class ReplyRequest(Asking):
     """A request for a reply."""
 
     messages: list[AskedMessage] = Field(min_length=1, max_length=10_000)
@@ -456,7 +456,7 @@ class Asked(Asking):
     verbosity: Ignored = None
 
     @model_validator(mode="after")
-    def _check_together(self) -> Asked:
+    def _check_together(self) -> ReplyRequest:
         self._chosen()
         if self.top_logprobs and not self.logprobs:
             raise PydanticCustomError("top_logprobs", "top_logprobs needs logprobs: true")
@@ -537,7 +537,7 @@ class Function(_Told):
     """As JSON text."""
 
 
-class Call(_Told):
+class ReplyToolCall(_Told):
     """A tool call for you to run."""
 
     id: str
@@ -548,14 +548,14 @@ class Call(_Told):
     """Which function."""
 
 
-class Reply(_Told):
+class ReplyMessage(_Told):
     """Reply of the model."""
 
     role: Literal["assistant"] = "assistant"
     """Who says it."""
     content: str | None
     """The reply; null where there are only tool calls."""
-    tool_calls: list[Call] | None = None
+    tool_calls: list[ReplyToolCall] | None = None
     """The tools that you are asked to run."""
     reasoning_content: str | None = None
     """What the model thought before it replied, where it tells."""
@@ -566,12 +566,12 @@ class Reply(_Told):
 Reason = Literal["stop", "length", "tool_calls", "content_filter"]
 
 
-class Choice(_Told):
+class ReplyChoice(_Told):
     """The only one."""
 
     index: int = 0
     """Always 0."""
-    message: Reply
+    message: ReplyMessage
     """What was said."""
     finish_reason: Reason
     """Why it ended."""
@@ -590,7 +590,7 @@ class Completion(_Told):
     """When it was made, in seconds since 1970."""
     model: str
     """The identity that answered."""
-    choices: list[Choice]
+    choices: list[ReplyChoice]
     """The reply; there is one."""
     usage: Usage
     """What it took."""

@@ -6,9 +6,9 @@ from fastapi import APIRouter
 
 from chatbot.server.doors import LOGIN
 from chatbot.server.page import (
+    attached_files,
     chat,
     cost,
-    files,
     login,
     memories,
     memory,
@@ -43,7 +43,7 @@ def add_page(app: APIRouter) -> None:
         cost,
         noted,
         settings,
-        files,
+        attached_files,
     ):
         app.include_router(part.router, include_in_schema=False)
     app.mount(FOLDER, Assets(), name="assets")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from chatbot.memory import SessionRecord
-from chatbot.server.visit import Visit
+from chatbot.server.identity_access import IdentityAccess
 
 _MOST = 40
 
 
-async def beside(visit: Visit) -> list[SessionRecord]:
+async def beside(visit: IdentityAccess) -> list[SessionRecord]:
     """Return the pinned sessions and the ones used last."""
     return [
         *await visit.memory.list_sessions(wanted=_is_pinned, clearance=visit.clearance),

@@ -17,6 +17,7 @@ from chatbot.errors import ChatbotError
 from chatbot.messages import TextDelta
 from chatbot.server import sse
 from chatbot.server.errors import problem_of, unexpected
+from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page import talk
 from chatbot.server.page.beside import beside
 from chatbot.server.page.choices import Choices, choices_of
@@ -26,7 +27,6 @@ from chatbot.server.page.markdown import Growing
 from chatbot.server.page.routes import PageRoute, SessionId, VisitHere
 from chatbot.server.page.sheets import base, fragment, piece, sheet
 from chatbot.server.turns import RunningTurn
-from chatbot.server.visit import Visit
 from chatbot.stores.access import may
 from chatbot.stores.errors import StoreError
 from chatbot.stores.records import parse_time
@@ -50,7 +50,7 @@ async def begin(request: Request, visit: VisitHere) -> Response:
         visit,
         here="chat",
         session=None,
-        part=talk.Part(),
+        part=talk.TalkSpan(),
         welcome=await welcome(visit),
         choices=Choices(),
     )
@@ -126,7 +126,9 @@ async def listen(visit: VisitHere, session_id: SessionId, turn: Time = "") -> Re
     return sse.EventStream(_pieces(visit, session_id, turn, running))
 
 
-async def _pieces(visit: Visit, session_id: str, name: str, turn: RunningTurn | None) -> AsyncGenerator[bytes, None]:
+async def _pieces(
+    visit: IdentityAccess, session_id: str, name: str, turn: RunningTurn | None
+) -> AsyncGenerator[bytes, None]:
     problem, at, text = "", "", ""
     if turn is not None:
         text = turn.text
@@ -136,7 +138,7 @@ async def _pieces(visit: Visit, session_id: str, name: str, turn: RunningTurn | 
     yield sse.event(await _done(visit, session_id, name, problem, (at, text)), "done")
 
 
-async def _done(visit: Visit, session_id: str, name: str, problem: str, said: tuple[str, str]) -> Markup:
+async def _done(visit: IdentityAccess, session_id: str, name: str, problem: str, said: tuple[str, str]) -> Markup:
     """Render the exchange of a turn that has ended, and the other parts of the page that a turn changes."""
     session = await visit.session(session_id)
     part = await talk.the_end(session)
@@ -208,7 +210,7 @@ def _happening(event: Event) -> Markup:
     return Markup('<p class="happening">{}</p>').format(told)
 
 
-async def _result(visit: Visit, turn: RunningTurn) -> tuple[str, str]:
+async def _result(visit: IdentityAccess, turn: RunningTurn) -> tuple[str, str]:
     """Return the error of the turn, which the transcript may not contain, and the time of its message if it ended."""
     try:
         return "", str((await turn.ended()).receipt["at"])

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from chatbot.chat import ClientRequest
 from chatbot.memory import SessionHandle
-from chatbot.server.visit import Visit
+from chatbot.server.identity_access import IdentityAccess
 from chatbot.stores.base import KeyValueStore
 
 KEY = "choices"
@@ -39,7 +39,7 @@ async def choices_of(session: SessionHandle) -> Choices:
         return Choices()
 
 
-async def choose(visit: Visit, session: SessionHandle, fields: Mapping[str, str]) -> None:
+async def choose(visit: IdentityAccess, session: SessionHandle, fields: Mapping[str, str]) -> None:
     """Keep what a form chose. Only the owner chooses a model. Raises `ModelError` for one that cannot be used."""
     before = await choices_of(session)
     after = _chosen(visit, fields, before) if "chosen" in fields else before
@@ -49,7 +49,7 @@ async def choose(visit: Visit, session: SessionHandle, fields: Mapping[str, str]
     await session.kv_set(KEY, json.dumps(asdict(after)))
 
 
-async def request_of(visit: Visit, session_id: str) -> ClientRequest:
+async def request_of(visit: IdentityAccess, session_id: str) -> ClientRequest:
     """Return how the next turn is taken, and have its model answer it. A model is not changed while a turn runs."""
     choices = await choices_of(await visit.session(session_id))
     chat, model = await visit.chat(session_id), await visit.runtime.model_named(choices.model)
@@ -58,7 +58,7 @@ async def request_of(visit: Visit, session_id: str) -> ClientRequest:
     return choices.request
 
 
-def _chosen(visit: Visit, fields: Mapping[str, str], before: Choices) -> Choices:
+def _chosen(visit: IdentityAccess, fields: Mapping[str, str], before: Choices) -> Choices:
     model = fields.get("model", "").strip() if visit.caller.is_owner else before.model
     own = visit.runtime.model_asked_for
     return Choices("" if model == own else model, fields.get("persona", "").strip(), "memory" in fields)

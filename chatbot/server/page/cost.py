@@ -12,10 +12,10 @@ from chatbot.chat.activity import Activity, Day
 from chatbot.chat.usage import Bill, bill_of, calls_in, merged
 from chatbot.memory.record import utc_now
 from chatbot.operations import cursor_of
+from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import place_of
 from chatbot.server.page.routes import PageRoute, SessionId, VisitHere
 from chatbot.server.page.sheets import sheet
-from chatbot.server.visit import Visit
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
 
@@ -68,7 +68,7 @@ async def show_session(request: Request, visit: VisitHere, session_id: SessionId
     )
 
 
-async def _days(visit: Visit) -> Sequence[Day]:
+async def _days(visit: IdentityAccess) -> Sequence[Day]:
     """Return the last days with their calls; none for a caller who may not see every session."""
     if visit.caller.clearance != "full" or visit.caller.namespace:
         return ()

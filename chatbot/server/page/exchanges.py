@@ -22,7 +22,7 @@ class Exchange:
     at: str
     moment: datetime
     question: str | None
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[AnswerEntry] = field(default_factory=list)
     receipt: dict[str, Any] | None = None
     """What the turn recalled and remembered, where that is known."""
     files: tuple[Link, ...] = ()
@@ -48,7 +48,7 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AnswerEntry:
     """One entry after a message: `role` is assistant, tool_call, tool, error, or any other text."""
 
     role: str
@@ -83,22 +83,22 @@ def position(entries: Sequence[TranscriptEntry], at: str) -> int | None:
     return None
 
 
-def _answer(entry: TranscriptEntry) -> Answer:
+def _answer(entry: TranscriptEntry) -> AnswerEntry:
     if entry.role == TOOL_CALL:
         return _call(entry.content)
     if entry.role == TOOL:
         result = _json(entry.content)
         text = str(result.get("content", "")) if isinstance(result, dict) else entry.content
-        return Answer(TOOL, _shortened(text))
-    return Answer(entry.role, entry.content)
+        return AnswerEntry(TOOL, _shortened(text))
+    return AnswerEntry(entry.role, entry.content)
 
 
-def _call(content: str) -> Answer:
+def _call(content: str) -> AnswerEntry:
     calls = _json(content)
     named = [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
     names = ", ".join(str(call.get("name", "?")) for call in named)
     told = "\n".join(f"{call.get('name', '?')} {call.get('arguments', '')}" for call in named)
-    return Answer(TOOL_CALL, _shortened(told or content), names or "a tool")
+    return AnswerEntry(TOOL_CALL, _shortened(told or content), names or "a tool")
 
 
 def _json(content: str) -> Any:

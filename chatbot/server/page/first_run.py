@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from chatbot.server.visit import Visit
+from chatbot.server.identity_access import IdentityAccess
 
 _SUGGESTIONS = (
     "My name is Alex, I live in Graz, and I am learning Italian.",
@@ -23,7 +23,7 @@ class Welcome:
     suggestions: tuple[str, ...] = _SUGGESTIONS
 
 
-async def welcome(visit: Visit) -> Welcome:
+async def welcome(visit: IdentityAccess) -> Welcome:
     """Return the empty state; only a caller without sessions is new."""
     is_new = not await visit.sessions(limit=1)
     folder = str(visit.runtime.setup.identity.memory) if visit.caller.is_owner else ""

@@ -12,10 +12,10 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from chatbot.memory.reading import Hit
+from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import RANK, gone
 from chatbot.server.page.routes import Fields, PageRoute, VisitHere
 from chatbot.server.page.sheets import base, day, goto, sheet
-from chatbot.server.visit import Visit
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import is_observation_id
@@ -51,7 +51,7 @@ _TOLD = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class MemoryQuery:
     """Search text and filters. Days are ISO dates, both included, in the time zone of this machine."""
 
     q: str = ""
@@ -72,7 +72,7 @@ class Asked:
     @property
     def is_filtered(self) -> bool:
         """True if anything but a search text is asked for."""
-        return replace(self, q="") != Asked()
+        return replace(self, q="") != MemoryQuery()
 
     def query(self, **more: str) -> dict[str, str]:
         """Return the parameters of an address that asks the same, and `more`."""
@@ -106,11 +106,11 @@ def _asked(
     until: Annotated[str, Query(max_length=10)] = "",
     order: Literal["created", "updated"] = "created",
     delicate: bool = False,
-) -> Asked:
-    return Asked(q, kind, status, person, tag, since, until, order, delicate)
+) -> MemoryQuery:
+    return MemoryQuery(q, kind, status, person, tag, since, until, order, delicate)
 
 
-AskedHere = Annotated[Asked, Depends(_asked)]
+AskedHere = Annotated[MemoryQuery, Depends(_asked)]
 
 
 @router.get("/memory")
@@ -176,7 +176,7 @@ async def restore(visit: VisitHere, fields: Fields) -> Response:
     return goto(f"{base(visit)}/memory?told=restored")
 
 
-async def _found(visit: Visit, asked: Asked, after: str) -> tuple[list[Hit], str, int]:
+async def _found(visit: IdentityAccess, asked: MemoryQuery, after: str) -> tuple[list[Hit], str, int]:
     """Return a page of hits, the place where the next page begins (empty at the end), and the hits before it."""
     if asked.is_search:
         begin = _begin(after)
@@ -195,7 +195,7 @@ async def _found(visit: Visit, asked: Asked, after: str) -> tuple[list[Hit], str
     return [Hit(row, 0.0) for row in page.rows], page.after or "", 0
 
 
-def _by_day(hits: list[Hit], asked: Asked) -> list[tuple[str, list[Hit]]]:
+def _by_day(hits: list[Hit], asked: MemoryQuery) -> list[tuple[str, list[Hit]]]:
     """Group rows by day; hits of a search, which are ranked, stay together."""
     if asked.is_search:
         return [("", hits)] if hits else []

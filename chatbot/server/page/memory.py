@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from chatbot.memory.writing import Remembered
+from chatbot.memory.writing import AddResult
+from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page.routes import Fields, PageRoute, VisitHere
 from chatbot.server.page.sheets import base, fragment, goto, is_part, sheet
-from chatbot.server.visit import Visit
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import ConflictingChange, InvalidValue, UnknownObservation
 from chatbot.stores.fields import is_observation_id
@@ -85,7 +85,7 @@ async def confirm(visit: VisitHere, memory_id: MemoryId) -> Response:
     return _to(visit, memory_id, "confirmed")
 
 
-async def _supersede(visit: Visit, row: Observation, said: dict[str, object]) -> Remembered:
+async def _supersede(visit: IdentityAccess, row: Observation, said: dict[str, object]) -> AddResult:
     inherited = {name: getattr(row, name) for name in (*_INHERITED, *_INHERITED_TOO)}
     kept = {name: getattr(row, name) for name in ("subtitle", "facts", *_SAID)}
     new = await visit.memories.remember(
@@ -103,14 +103,14 @@ def _what_is_said(fields: Fields) -> dict[str, Any]:
     return said
 
 
-async def _shown(request: Request, visit: Visit, memory_id: str, told: str) -> Response:
+async def _shown(request: Request, visit: IdentityAccess, memory_id: str, told: str) -> Response:
     """Show the memory on its page, or as a row where only that is exchanged."""
     if not is_part(request):
         return _to(visit, memory_id, told)
     return fragment("row.html", visit, row=_of(await _line(visit, memory_id), memory_id))
 
 
-async def _line(visit: Visit, memory_id: str) -> list[Version]:
+async def _line(visit: IdentityAccess, memory_id: str) -> list[Version]:
     return await visit.memories.history(_checked(memory_id), ask=SENSITIVITIES)
 
 
@@ -124,7 +124,7 @@ def _checked(memory_id: str) -> str:
     return memory_id
 
 
-def _to(visit: Visit, memory_id: str, told: str) -> Response:
+def _to(visit: IdentityAccess, memory_id: str, told: str) -> Response:
     return goto(f"{base(visit)}/memory/{memory_id}?told={told}")
 
 

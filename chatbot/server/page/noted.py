@@ -8,10 +8,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
+from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page.routes import PageRoute, SessionId, VisitHere
 from chatbot.server.page.sheets import fragment
 from chatbot.server.page.why import receipt_at
-from chatbot.server.visit import Visit
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.observation import Observation
 from chatbot.stores.records import parse_time
@@ -43,7 +43,7 @@ async def show(visit: VisitHere, session_id: SessionId, at: Annotated[str, Query
     )
 
 
-async def _made(visit: Visit, session_id: str, begin: datetime, end: datetime | None) -> Sequence[Observation]:
+async def _made(visit: IdentityAccess, session_id: str, begin: datetime, end: datetime | None) -> Sequence[Observation]:
     page = await visit.memories.list_observations(
         order="created",
         session_id=session_id,

@@ -13,9 +13,9 @@ from fastapi.routing import APIRoute
 from chatbot.errors import ChatbotError
 from chatbot.server.dependencies import CallerHere, HouseHere
 from chatbot.server.errors import Problem, problem_of
+from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page.beside import beside
 from chatbot.server.page.sheets import is_part, sheet
-from chatbot.server.visit import Visit
 from chatbot.stores.errors import InvalidValue, StoreError
 
 _MOST_FIELDS = 200
@@ -41,14 +41,14 @@ class PageRoute(APIRoute):
 
 async def _visit(
     request: Request, house: HouseHere, caller: CallerHere, identity: Annotated[str, Path(max_length=100)]
-) -> Visit:
+) -> IdentityAccess:
     visit = await house.visit(caller, identity)
     if request.method == "GET" and not is_part(request):
         request.state.visit, request.state.beside = visit, await beside(visit)
     return visit
 
 
-VisitHere = Annotated[Visit, Depends(_visit)]
+VisitHere = Annotated[IdentityAccess, Depends(_visit)]
 SessionId = Annotated[str, Path(max_length=100)]
 
 

@@ -10,14 +10,14 @@ from chatbot import operations
 from chatbot.attachments.links import split, with_links
 from chatbot.attachments.read import Upload
 from chatbot.errors import ChatbotError
+from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page import talk
+from chatbot.server.page.attached_files import FILE_FIELD, files_in
 from chatbot.server.page.choices import choose, request_of
 from chatbot.server.page.exchanges import position
-from chatbot.server.page.files import FILE_FIELD, files_in
 from chatbot.server.page.routes import Fields, PageRoute, SessionId, VisitHere
 from chatbot.server.page.sheets import base, fragment, goto, is_part
 from chatbot.server.turns import RunningTurn
-from chatbot.server.visit import Visit
 from chatbot.stores.errors import ConflictingChange, InvalidValue
 from chatbot.stores.records import TranscriptEntry, check_text
 
@@ -134,22 +134,22 @@ def _position(entries: list[TranscriptEntry], fields: Fields) -> int:
     return at
 
 
-async def _said(visit: Visit, session_id: str, text: str, files: Sequence[Upload] = ()) -> Response:
+async def _said(visit: IdentityAccess, session_id: str, text: str, files: Sequence[Upload] = ()) -> Response:
     await _begun(visit, session_id, text, files)
     return _to(visit, session_id)
 
 
-async def _begun(visit: Visit, session_id: str, text: str, files: Sequence[Upload]) -> RunningTurn:
+async def _begun(visit: IdentityAccess, session_id: str, text: str, files: Sequence[Upload]) -> RunningTurn:
     client = await request_of(visit, session_id)
     return await visit.begin_turn(session_id, text, attachments=files, client=client)
 
 
-async def _take_back(visit: Visit, session_id: str) -> list[TranscriptEntry]:
+async def _take_back(visit: IdentityAccess, session_id: str) -> list[TranscriptEntry]:
     await visit.stop(session_id)
     return await (await visit.chat(session_id)).take_back(to_ask_again=True)
 
 
-async def _fork(visit: Visit, session_id: str, fields: Fields, *, keep_message: bool) -> str:
+async def _fork(visit: IdentityAccess, session_id: str, fields: Fields, *, keep_message: bool) -> str:
     if "at" in fields:
         _position(await (await visit.session(session_id)).transcript_read_all(), fields)  # raises before a fork is made
     copy = await visit.session((await operations.fork_session(visit.context, session_id)).id)
@@ -162,10 +162,10 @@ async def _fork(visit: Visit, session_id: str, fields: Fields, *, keep_message: 
     return copy.id
 
 
-def _back(visit: Visit, session_id: str, fields: Fields) -> Response:
+def _back(visit: IdentityAccess, session_id: str, fields: Fields) -> Response:
     """Go back to the list where the form was in it, else to the session."""
     return goto(f"{base(visit)}/sessions") if fields.get("back", "").endswith("/sessions") else _to(visit, session_id)
 
 
-def _to(visit: Visit, session_id: str) -> Response:
+def _to(visit: IdentityAccess, session_id: str) -> Response:
     return goto(f"{base(visit)}/c/{session_id}")

@@ -12,10 +12,10 @@ from fastapi import APIRouter, Query, Request, Response
 from chatbot.memory import SessionRecord
 from chatbot.memory.session_search import SessionHit
 from chatbot.operations import cursor_of
+from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.lists import place_of
 from chatbot.server.page.routes import PageRoute, VisitHere
 from chatbot.server.page.sheets import day, sheet
-from chatbot.server.visit import Visit
 from chatbot.stores.records import format_time
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
@@ -25,7 +25,7 @@ _SEARCHED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SessionMatch:
     """A session with its matching line, in which the matched words are marked.
 
     `at` is the time of the entry with that line; empty if it is not in an entry.
@@ -53,7 +53,7 @@ async def show(
         found = await _about(visit, q)
     else:
         records = await _listed(visit, _place(before), archived=archived)
-        found = [Found(record) for record in records[:_ON_A_PAGE]]
+        found = [SessionMatch(record) for record in records[:_ON_A_PAGE]]
         following = cursor_of(found[-1].record) if len(records) > _ON_A_PAGE else ""
     groups = [(name, list(group)) for name, group in groupby(found, key=lambda each: day(each.record.used_at))]
     return sheet(
@@ -70,7 +70,7 @@ async def show(
     )
 
 
-async def _listed(visit: Visit, before: tuple[datetime, str] | None, *, archived: bool) -> list[SessionRecord]:
+async def _listed(visit: IdentityAccess, before: tuple[datetime, str] | None, *, archived: bool) -> list[SessionRecord]:
     def is_wanted(record: SessionRecord) -> bool:
         is_later = before is None or (record.used_at, record.id) < before
         return is_later and (record.archived_at is not None) == archived
@@ -78,13 +78,15 @@ async def _listed(visit: Visit, before: tuple[datetime, str] | None, *, archived
     return await visit.memory.list_sessions(limit=_ON_A_PAGE + 1, wanted=is_wanted, clearance=visit.clearance)
 
 
-async def _about(visit: Visit, q: str) -> list[Found]:
+async def _about(visit: IdentityAccess, q: str) -> list[SessionMatch]:
     """Return sessions whose title contains the text, which may be part of a word; then those whose messages match."""
     wanted = q.strip().casefold()
     titled = [each for each in await visit.sessions(limit=_SEARCHED) if wanted in each.title.casefold()]
-    found = {record.id: Found(record) for record in titled[:_ON_A_PAGE]}
+    found = {record.id: SessionMatch(record) for record in titled[:_ON_A_PAGE]}
     for hit in await visit.search_sessions(q, limit=_ON_A_PAGE):
-        found.setdefault(hit.record.id, Found(hit.record, _marked(hit), format_time(hit.at) if hit.number else ""))
+        found.setdefault(
+            hit.record.id, SessionMatch(hit.record, _marked(hit), format_time(hit.at) if hit.number else "")
+        )
     return list(found.values())[:_ON_A_PAGE]
 
 

@@ -20,9 +20,9 @@ from chatbot.config import Config
 from chatbot.errors import ChatbotError
 from chatbot.identity import DEFAULT_PERSONA
 from chatbot.server.dependencies import HouseHere
+from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page.routes import Fields, PageRoute, VisitHere
 from chatbot.server.page.sheets import base, goto, sheet
-from chatbot.server.visit import Visit
 from chatbot.stores.errors import AccessDenied, ConflictingChange, InvalidValue
 from chatbot.stores.files import locked, make_folder, opened
 
@@ -30,7 +30,7 @@ router = APIRouter(route_class=PageRoute, prefix="/i/{identity}/settings")
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class SettingField:
     """One setting of the form: its place in the configuration, its kind (text, number, whole or yes), and its words."""
 
     place: tuple[str, ...]
@@ -62,21 +62,25 @@ class Field:
             raise InvalidValue(f"{self.label}: {text!r:.40} is not a number") from None
 
 
-def _groups(agent: str) -> tuple[tuple[str, tuple[Field, ...]], ...]:
+def _groups(agent: str) -> tuple[tuple[str, tuple[SettingField, ...]], ...]:
     """The form: its headings with their settings."""
     of_agent = ("agents", agent)
-    model = Field(("model", "name"), "text", "Model", "As LiteLLM names it, such as openai/gpt-5 or ollama/llama3.2")
-    per_session = Field(("budget", "session_usd"), "number", "Most US dollars per session", "0: no limit")
-    per_day = Field(("budget", "day_usd"), "number", "Most US dollars per day", "0: no limit")
-    keeps = Field(
+    model = SettingField(
+        ("model", "name"), "text", "Model", "As LiteLLM names it, such as openai/gpt-5 or ollama/llama3.2"
+    )
+    per_session = SettingField(("budget", "session_usd"), "number", "Most US dollars per session", "0: no limit")
+    per_day = SettingField(("budget", "day_usd"), "number", "Most US dollars per day", "0: no limit")
+    keeps = SettingField(
         (*of_agent, "remember_exchanges"),
         "yes",
         "Remember conversations",
         "New messages only; what is remembered stays",
     )
-    rows = Field((*of_agent, "recall_rows"), "whole", "Most memories in a prompt", "0: recall nothing")
-    ttl = Field(("sessions", "ttl_days"), "number", "Days after its last use until a session is deleted", "0: never")
-    decay = Field(
+    rows = SettingField((*of_agent, "recall_rows"), "whole", "Most memories in a prompt", "0: recall nothing")
+    ttl = SettingField(
+        ("sessions", "ttl_days"), "number", "Days after its last use until a session is deleted", "0: never"
+    )
+    decay = SettingField(
         ("maintenance", "decay_per_day"),
         "number",
         "Share of its strength that an unused memory loses per day",
@@ -126,7 +130,7 @@ async def save(visit: VisitHere, house: HouseHere, fields: Fields) -> Response:
     return goto(f"{base(visit)}/settings?told=saved")
 
 
-def _change(document: TOMLDocument, visit: Visit, fields: Mapping[str, str]) -> None:
+def _change(document: TOMLDocument, visit: IdentityAccess, fields: Mapping[str, str]) -> None:
     persona = fields.get("persona", "").strip()
     if persona != visit.runtime.setup.identity.persona:
         document["persona"] = persona or DEFAULT_PERSONA
@@ -150,7 +154,7 @@ def _set(document: Any, place: tuple[str, ...], value: Any) -> None:
     document[place[-1]] = value
 
 
-async def _write(file: Path, before: str | None, text: str, house: HouseHere, visit: Visit) -> None:
+async def _write(file: Path, before: str | None, text: str, house: HouseHere, visit: IdentityAccess) -> None:
     """Write the file if it is valid, and open the identity with it. Raises `InvalidValue` or `ConflictingChange`.
 
     An identity that cannot be opened with it gets its file back.

@@ -15,9 +15,9 @@ from starlette.responses import HTMLResponse, RedirectResponse
 
 from chatbot.chat.usage import cost_text
 from chatbot.memory.record import utc_now
+from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page.assets import addresses
 from chatbot.server.page.markdown import rendered
-from chatbot.server.visit import Visit
 from chatbot.stores.observation import Observation
 
 THEMES = ("light", "dark")
@@ -54,7 +54,9 @@ _HAPPENED = {
 }
 
 
-def sheet(request: Request, name: str, visit: Visit | None = None, *, status: int = 200, **shown: Any) -> HTMLResponse:
+def sheet(
+    request: Request, name: str, visit: IdentityAccess | None = None, *, status: int = 200, **shown: Any
+) -> HTMLResponse:
     """A page. `visit` is whose; without one it shows no way on."""
     theme = request.cookies.get("theme")
     caller = getattr(request.state, "caller", None)
@@ -69,7 +71,7 @@ def sheet(request: Request, name: str, visit: Visit | None = None, *, status: in
     return HTMLResponse(piece(name, **about, **shown), status, headers=_HEADERS)
 
 
-def fragment(name: str, visit: Visit, **shown: Any) -> HTMLResponse:
+def fragment(name: str, visit: IdentityAccess, **shown: Any) -> HTMLResponse:
     """Render a part of a page, to be put into one."""
     html = piece(name, base=base(visit), identity=visit.identity, **shown)
     return HTMLResponse(html, headers=_HEADERS)
@@ -85,7 +87,7 @@ def piece(name: str, **shown: Any) -> Markup:
     return Markup(_templates().get_template(name).render(shown))  # noqa: S704 - Jinja2 has escaped it
 
 
-def base(visit: Visit) -> str:
+def base(visit: IdentityAccess) -> str:
     """Return the base path of an identity's pages."""
     return f"/i/{visit.identity}"
 

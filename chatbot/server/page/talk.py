@@ -9,9 +9,9 @@ from datetime import datetime
 from chatbot.attachments.links import split
 from chatbot.chat.dialogue import USER
 from chatbot.memory import SessionHandle
+from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page.exchanges import Exchange, exchanges, with_receipts
 from chatbot.server.turns import RunningTurn
-from chatbot.server.visit import Visit
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import UnsupportedOperation
 from chatbot.stores.records import TranscriptEntry, format_time
@@ -24,7 +24,7 @@ _MOST_ENTRIES = 1_000_000
 
 
 @dataclass(slots=True)
-class Part:
+class TalkSpan:
     """Entries `begin` to `end` of a transcript, as exchanges; `total` is the number of all entries."""
 
     exchanges: list[Exchange] = field(default_factory=list)
@@ -38,24 +38,24 @@ class Part:
         return self.end >= self.total
 
 
-async def the_end(session: SessionHandle) -> Part:
+async def the_end(session: SessionHandle) -> TalkSpan:
     """The last entries, from a message on."""
     if not session.supports(TranscriptStore):
-        return Part()
+        return TalkSpan()
     return await _part(session, lambda total: (total - AT_ONCE, total))
 
 
-async def before(session: SessionHandle, end: int) -> Part:
+async def before(session: SessionHandle, end: int) -> TalkSpan:
     """The entries before the one of that number."""
     return await _part(session, lambda total: (min(end, total) - AT_ONCE, end))
 
 
-async def after(session: SessionHandle, begin: int) -> Part:
+async def after(session: SessionHandle, begin: int) -> TalkSpan:
     """The entries from the one of that number on."""
     return await _part(session, lambda _: (begin, begin + AT_ONCE), is_forwards=True)
 
 
-async def around(session: SessionHandle, moment: datetime) -> Part:
+async def around(session: SessionHandle, moment: datetime) -> TalkSpan:
     """The entries around the message of that moment, with a few before it; the end where it is gone."""
     entries = await session.transcript_read_all()
     at = next((number for number, entry in enumerate(entries) if entry.at >= moment), None)
@@ -75,7 +75,7 @@ async def since(session: SessionHandle, moment: datetime) -> list[Exchange]:
         n *= 4
 
 
-async def under_way(visit: Visit, session_id: str, told: list[Exchange]) -> None:
+async def under_way(visit: IdentityAccess, session_id: str, told: list[Exchange]) -> None:
     """Mark the exchange that is being answered, and add messages that wait, as they are not written down yet."""
     turns = await visit.turns_under_way(session_id)
     for number, turn in enumerate(turns):
@@ -106,7 +106,9 @@ def exchange_at(told: list[Exchange], moment: datetime) -> str:
     return next((each.at for each in reversed(told) if each.moment <= moment), "")
 
 
-async def _part(session: SessionHandle, place: Callable[[int], tuple[int, int]], *, is_forwards: bool = False) -> Part:
+async def _part(
+    session: SessionHandle, place: Callable[[int], tuple[int, int]], *, is_forwards: bool = False
+) -> TalkSpan:
     """Read the part that `place` gives for the number of all entries, as whole exchanges."""
     total = await session.transcript_count()
     while True:  # a turn may add entries between counting and reading
@@ -122,7 +124,7 @@ async def _part(session: SessionHandle, place: Callable[[int], tuple[int, int]],
         begin, entries = begin + len(entries) - len(whole), whole
     elif end < total:
         end, entries = _to_a_message(begin, entries)
-    return Part(await _told(session, entries), begin, end, total)
+    return TalkSpan(await _told(session, entries), begin, end, total)
 
 
 async def _told(session: SessionHandle, entries: list[TranscriptEntry]) -> list[Exchange]:

@@ -10,10 +10,10 @@ from fastapi import APIRouter, Query, Request, Response
 
 from chatbot.chat.usage import bill_of, calls_in
 from chatbot.errors import SessionNotFound
+from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page.memories import PART_NAMES, WEIGHED
 from chatbot.server.page.routes import PageRoute, SessionId, VisitHere
 from chatbot.server.page.sheets import sheet
-from chatbot.server.visit import Visit
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue, UnsupportedOperation
 from chatbot.stores.observation import Observation
@@ -27,7 +27,7 @@ _LISTED = "title injected"
 
 
 @dataclass(frozen=True, slots=True)
-class Considered:
+class ConsideredRow:
     """A memory that was considered; `row` is None if it is deleted or hidden from the caller."""
 
     id: str
@@ -81,7 +81,7 @@ def _moment(text: str) -> datetime:
         raise SessionNotFound("no such turn") from None
 
 
-async def _considered(visit: Visit, memory: dict[str, Any]) -> list[Considered]:
+async def _considered(visit: IdentityAccess, memory: dict[str, Any]) -> list[ConsideredRow]:
     """Return all memories that were considered, injected ones first."""
     looked_at = {str(each["id"]): each for each in memory.get("considered", [])}
     injected = [str(each) for each in memory.get("injected", [])]
@@ -93,7 +93,7 @@ async def _considered(visit: Visit, memory: dict[str, Any]) -> list[Considered]:
     verdicts |= dict.fromkeys(map(str, memory.get("excerpts", [])), _EXCERPT)
     rows = await _rows(visit, ids)
     return [
-        Considered(
+        ConsideredRow(
             id=each,
             row=rows.get(each),
             score=looked_at[each]["score"] if each in looked_at else 1.0,
@@ -104,7 +104,7 @@ async def _considered(visit: Visit, memory: dict[str, Any]) -> list[Considered]:
     ]
 
 
-async def _rows(visit: Visit, ids: list[str]) -> dict[str, Observation]:
+async def _rows(visit: IdentityAccess, ids: list[str]) -> dict[str, Observation]:
     try:
         return {row.id: row for row in await visit.memories.get(ids, ask=SENSITIVITIES, count_use=False)}
     except UnsupportedOperation:

@@ -24,7 +24,7 @@ LONGEST_LINE = 16 * 1024 * 1024
 _LAST_WORDS_S = 1.0
 
 
-class Writer(Protocol):
+class LineWriter(Protocol):
     """The half of `asyncio.StreamWriter` that is used."""
 
     def write(self, data: bytes, /) -> None:
@@ -40,7 +40,7 @@ Outgoing = MemoryObjectSendStream[SessionMessage]
 
 @asynccontextmanager
 async def message_streams(
-    reader: asyncio.StreamReader, writer: Writer, *, on_end: Callable[[], None] = lambda: None
+    reader: asyncio.StreamReader, writer: LineWriter, *, on_end: Callable[[], None] = lambda: None
 ) -> AsyncIterator[tuple[Incoming, Outgoing]]:
     """Return the streams of an SDK session. The first ends with the peer, which calls `on_end`."""
     arriving, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
@@ -87,7 +87,7 @@ async def _next_line(reader: asyncio.StreamReader) -> bytes:
         return b""
 
 
-async def _write(leaving: MemoryObjectReceiveStream[SessionMessage], writer: Writer) -> None:
+async def _write(leaving: MemoryObjectReceiveStream[SessionMessage], writer: LineWriter) -> None:
     async with leaving:
         with suppress(OSError):
             async for sent in leaving:

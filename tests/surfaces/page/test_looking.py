@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
-from chatbot.models.base import Price
+from chatbot.models.model import Price
 from tests.servers.http_server import Serve, Served
 from tests.surfaces.page.actions import go, open_memory, remember, say
 

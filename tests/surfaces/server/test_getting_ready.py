@@ -6,7 +6,7 @@ from pathlib import Path
 from chatbot.errors import ConfigError
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
-from chatbot.server.house import House
+from chatbot.server.identities import Identities
 from chatbot.server.serve import serve
 from tests.patience import PATIENCE_S
 
@@ -27,7 +27,7 @@ async def test_it_is_announced_when_the_model_is_ready() -> None:
     model = SlowModel()
     Path("config.toml").write_text("", encoding="utf-8")
     announced: asyncio.Queue[str] = asyncio.Queue()
-    async with House(Options(port=0), open_runtime=lambda options: Runtime(options, model=model)) as house:
+    async with Identities(Options(port=0), open_runtime=lambda options: Runtime(options, model=model)) as house:
         serving = asyncio.create_task(serve(house, ready=announced.put_nowait))
         async with asyncio.timeout(PATIENCE_S):
             await model.asked.wait()
@@ -42,5 +42,5 @@ async def test_an_identity_that_cannot_be_opened_keeps_no_door_shut() -> None:
     def fails(_: Options) -> Runtime:
         raise ConfigError("broken")
 
-    async with House(Options(port=0), open_runtime=fails) as house:
+    async with Identities(Options(port=0), open_runtime=fails) as house:
         await house.warm()

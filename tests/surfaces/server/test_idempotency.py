@@ -12,7 +12,7 @@ import pytest
 from chatbot.errors import ProviderFailed
 from chatbot.memory.record import utc_now
 from chatbot.messages import ToolCall
-from chatbot.server.requests import MOST_FOR_EACH, Requests
+from chatbot.server.earlier_requests import MOST_FOR_EACH, Requests
 from chatbot.stores.backends import open_place
 from tests.servers.http_server import Serve, Served, events, serving, wait_until
 from tests.surfaces.server.test_doors import proposal

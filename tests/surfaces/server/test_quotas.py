@@ -12,7 +12,7 @@ import httpx
 import openai
 import pytest
 
-from chatbot.chat.budget import Quota
+from chatbot.chat.budget import NO_QUOTA, Quota
 from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import Ledger
 from chatbot.config import BudgetSettings
@@ -32,8 +32,9 @@ def served(http: Serve) -> Served:
     return http(["Castor."] * 20)
 
 
-def _token(served: Served, **quotas: Quota) -> str:
-    text, _ = served.house.tokens.add("shop", ["ada"], "full", rights=["read", "chat", "write", "curate"], **quotas)
+def _token(served: Served, quota: Quota = NO_QUOTA, user_quota: Quota = NO_QUOTA) -> str:
+    rights = ["read", "chat", "write", "curate"]
+    text, _ = served.house.tokens.add("shop", ["ada"], "full", rights=rights, quota=quota, user_quota=user_quota)
     return text
 
 

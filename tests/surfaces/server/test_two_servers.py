@@ -11,9 +11,9 @@ from chatbot.messages import TextDelta
 from chatbot.models.scripted import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.server.callers import OWNER
-from chatbot.server.house import House
+from chatbot.server.identities import Identities
+from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.turns import RunningTurn, TurnStopped
-from chatbot.server.visit import Visit
 from tests.command import project
 
 DAY = "[budget]\nday_tokens = 4000\n"
@@ -38,13 +38,13 @@ def address_of(folder: Path) -> str:
 
 
 @asynccontextmanager
-async def serving(*replies: str, delay_s: float = 0.0) -> AsyncIterator[Visit]:
+async def serving(*replies: str, delay_s: float = 0.0) -> AsyncIterator[IdentityAccess]:
     """A server, entered by its owner."""
 
     def opened(options: Options) -> Runtime:
         return Runtime(options, model=ScriptedModel(replies, delay_s=delay_s))
 
-    async with House(Options(), open_runtime=opened) as house:
+    async with Identities(Options(), open_runtime=opened) as house:
         yield await house.visit(OWNER)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from chatbot.cli.serve import ask_once
-from chatbot.server.tokens import Tokens
+from chatbot.server.access_tokens import Tokens
 from chatbot.stores.backends import open_place
 
 

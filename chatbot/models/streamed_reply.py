@@ -14,7 +14,7 @@ _REASONS: dict[str, FinishReason] = {
 }
 
 
-class Reading:
+class StreamedReply:
     """Parts of a reply so far. With `tells_all` also what the model thinks, and how sure it is of its words."""
 
     def __init__(self, *, tells_all: bool = False) -> None:

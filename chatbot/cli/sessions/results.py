@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from chatbot.cli.output import SESSION_HEAD, age, printable, say, say_marked, say_table, session_rows
 from chatbot.memory import SessionRecord
-from chatbot.operations import Compared, Entries
+from chatbot.operations import Entries, SessionComparison
 from chatbot.stores.records import TranscriptEntry, format_time
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def say_entries(read: Entries) -> None:
         say(f"\n{_headed(entry, number)}\n\n{printable(entry.content)}")
 
 
-def say_compared(compared: Compared) -> None:
+def say_compared(compared: SessionComparison) -> None:
     """The common beginning in a line, then what follows it in each."""
     say(f"the first {compared.common} entries are the same")
     for mark, part in (("<", compared.left), (">", compared.right)):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.models import late
+from chatbot.models import litellm_import
 from chatbot.redaction import without_secrets
 from tests.patience import PATIENCE_S
 
@@ -34,13 +34,13 @@ def test_the_event_loop_keeps_ticking_while_litellm_is_imported() -> None:
     ran = run("""
 import asyncio, time
 from chatbot.config import ModelSettings
-from chatbot.models import late, open_model
+from chatbot.models import litellm_import, open_model
 
 async def main():
     started = last = time.perf_counter()
     open_model(ModelSettings(name="openai/gpt-4o")).warm()
     gaps = []
-    while not late.begin().done():
+    while not litellm_import.begin().done():
         await asyncio.sleep(0.002)
         gaps.append(time.perf_counter() - last)
         last = time.perf_counter()
@@ -60,8 +60,8 @@ def test_leaving_while_it_is_imported_is_quick_and_quiet(moment: str) -> None:
     """Else the locks of an import that never ends would hold up what is torn down."""
     ran = run(f"""
 import sys, time
-from chatbot.models import late
-late.begin(with_client=True)
+from chatbot.models import litellm_import
+litellm_import.begin(with_client=True)
 while {moment!r} not in sys.modules:
     time.sleep(0.001)
 """)
@@ -103,15 +103,15 @@ os.chdir({str(tmp_path)!r})
 def refuse(*args, **kwargs):
     raise AssertionError("the network was asked")
 socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
-from chatbot.models import late
-print(late.begin().result().__name__, os.environ.get("READ_FROM_A_FILE"))
+from chatbot.models import litellm_import
+print(litellm_import.begin().result().__name__, os.environ.get("READ_FROM_A_FILE"))
 """)
     assert (ran.stdout, ran.stderr) == ("litellm None\n", "")
 
 
 async def test_it_is_imported_once() -> None:
-    assert await late.litellm() is await late.litellm()
-    assert late.begin() is late.begin()
+    assert await litellm_import.litellm() is await litellm_import.litellm()
+    assert litellm_import.begin() is litellm_import.begin()
 
 
 @pytest.mark.parametrize(

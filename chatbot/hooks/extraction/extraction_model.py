@@ -11,7 +11,7 @@ from chatbot.config import Config, ExtractionSettings, ModelSettings
 from chatbot.hooks.hook import HookContext
 from chatbot.memory import SessionHandle
 from chatbot.memory.record import utc_now
-from chatbot.models.base import Model
+from chatbot.models.model import Model
 from chatbot.stores.lifecycle import AsyncResource
 
 PURPOSES: tuple[Purpose, ...] = ("extract", "reconcile", "summarize")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from chatbot.cli.memory.desk import Desk
+from chatbot.cli.memory.verb_run import VerbRun
 from chatbot.cli.output import printable, say
 from chatbot.cli.sessions.moving import new_file
 from chatbot.transfer import export_memories
@@ -13,7 +13,7 @@ from chatbot.transfer.memory_export import render
 from chatbot.transfer.session_export import EXPORTED_SENSITIVITIES
 
 
-async def export(desk: Desk) -> None:
+async def export(desk: VerbRun) -> None:
     """Write it, or print it; of every namespace, unless one is named."""
     args = desk.args
     path = None if args.output in {None, Path("-")} else args.output.expanduser()

@@ -33,7 +33,7 @@ _KNOWN_FOR = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class EarlierRequest:
     """A request that came before."""
 
     caller: str
@@ -52,7 +52,7 @@ class Requests:
     def __init__(self, place: Place, *, clock: Callable[[], datetime] = utc_now) -> None:
         self._all = place.lines(_LINES)
         self._clock = clock
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, EarlierRequest] = {}
         self._lines = 0
         self._mark: Mark | None = None
         self.when_forgotten: list[Callable[[tuple[str, ...]], None]] = []
@@ -63,7 +63,7 @@ class Requests:
         """The requests that are kept there."""
         return cls(open_place(home))
 
-    def begin(self, caller: str, key: str, request: str) -> Known | None:
+    def begin(self, caller: str, key: str, request: str) -> EarlierRequest | None:
         """Return the stored request; if it is new, store it as started and return None."""
         name = _name(caller, key)
         with self._all.alone() as pen:
@@ -72,7 +72,7 @@ class Requests:
             if known is not None and known.at > self._clock() - _KNOWN_FOR:
                 return known
             self._tidy(pen, caller)
-            begun = Known(caller, request, self._clock())
+            begun = EarlierRequest(caller, request, self._clock())
             pen.append([{"key": name, **_as_json(begun)}])
         return None
 
@@ -166,13 +166,13 @@ def _name(caller: str, key: str) -> str:
     return hashlib.sha256(f"{caller}\0{key}".encode()).hexdigest()
 
 
-def _as_json(known: Known) -> dict[str, Any]:
+def _as_json(known: EarlierRequest) -> dict[str, Any]:
     record = {"caller": known.caller, "request": known.request, "at": format_time(known.at)}
     return record if known.status is None else {**record, "status": known.status, "made": known.made}
 
 
-def _parse(record: dict[str, Any]) -> Known:
-    return Known(
+def _parse(record: dict[str, Any]) -> EarlierRequest:
+    return EarlierRequest(
         str(record["caller"]),
         str(record["request"]),
         parse_time(record["at"]),

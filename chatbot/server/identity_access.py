@@ -16,7 +16,7 @@ from chatbot.memory import MemorySystem, SessionHandle, SessionRecord
 from chatbot.memory.memory import Memory
 from chatbot.memory.record import is_session_id
 from chatbot.memory.session_search import SessionHit
-from chatbot.memory.users import Erased, erase_user
+from chatbot.memory.users import UserErasure, erase_user
 from chatbot.operations import Context
 from chatbot.runtime import Runtime
 from chatbot.server.accounts import Accounts
@@ -31,7 +31,7 @@ _ALL = sys.maxsize
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class IdentityAccess:
     """View of a caller on an identity. A session that is hidden from the caller does not exist for it."""
 
     caller: Caller
@@ -81,7 +81,7 @@ class Visit:
             leave=lambda session_id: self.turns.stop((self.identity, session_id)),
         )
 
-    def for_user(self, label: str) -> Visit:
+    def for_user(self, label: str) -> IdentityAccess:
         """The visit of that user of the caller's. Raises `InvalidValue` for a name that cannot be used."""
         return replace(self, caller=self.caller.for_user(label))
 
@@ -132,7 +132,7 @@ class Visit:
         copy = await self.memory.fork_session(session.id, title=title, at=at)
         return await self.session(copy.id)
 
-    async def erase_user(self) -> Erased:
+    async def erase_user(self) -> UserErasure:
         """Delete all that is kept of the user whom the caller speaks for, their turns under way stopped first."""
         memory = self.memory
         check_may(memory, "erase")

@@ -13,14 +13,14 @@ from chatbot.errors import ChatbotError, ConfigError, IdentityError, ToolError
 from chatbot.identity import FILE_NAME, list_identities
 from chatbot.messages import ToolCall
 from chatbot.runtime import Options, Runtime, Setup
+from chatbot.server.access_tokens import Tokens
 from chatbot.server.accounts import Accounts
 from chatbot.server.callers import Caller
 from chatbot.server.chats import Chats
+from chatbot.server.earlier_requests import Requests
 from chatbot.server.followers import Followers
-from chatbot.server.requests import Requests
-from chatbot.server.tokens import Tokens
+from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.turns import Turns, cancelled
-from chatbot.server.visit import Visit
 from chatbot.stores.backend import Backend
 from chatbot.stores.backends import open_backend
 from chatbot.stores.errors import ConflictingChange, StoreError, did_you_mean
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 _TIDIED_EVERY_S = 30.0
 
 
-class House(AsyncResource):
+class Identities(AsyncResource):
     """Every identity, or the one that `options` names. Open with `async with`; `visit` is the way in.
 
     `open_runtime` makes the runtime of an identity from its options.
@@ -79,7 +79,7 @@ class House(AsyncResource):
         file = self.setup.identities / identity / FILE_NAME
         return int(file.stat().st_mtime) if file.is_file() else 0
 
-    async def visit(self, caller: Caller, identity: str | None = None) -> Visit:
+    async def visit(self, caller: Caller, identity: str | None = None) -> IdentityAccess:
         """Open an identity for the caller, or the first that they may know.
 
         Raises `IdentityError`, in the same words for one that is not there and one that they may not know.
@@ -87,14 +87,14 @@ class House(AsyncResource):
         name = self.setup.identity.name if identity is None else identity
         # An open identity needs no listing of all, which takes longer the more there are.
         if name in self._runtimes and caller.may_enter(name) and self._is_there(name):
-            return Visit(caller, self._runtimes[name], self._chats, self.turns, self.accounts)
+            return IdentityAccess(caller, self._runtimes[name], self._chats, self.turns, self.accounts)
         known = self.identities(caller)
         if identity is None and not known:
             raise IdentityError("there is no identity that you may talk to")
         name = known[0] if identity is None else identity
         if name not in known:
             raise IdentityError(f"there is no identity {name!r:.80}{did_you_mean(name, known)}")
-        return Visit(caller, await self.runtime(name), self._chats, self.turns, self.accounts)
+        return IdentityAccess(caller, await self.runtime(name), self._chats, self.turns, self.accounts)
 
     async def runtime(self, identity: str) -> Runtime:
         """Open an identity without an access check; `visit` makes that."""

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from chatbot.stores.errors import InvalidValue, MissingFolder
 from chatbot.stores.observations.arrays import Arrays, Damaged, packed
-from chatbot.stores.observations.parts import Packed, Part, Parts
+from chatbot.stores.observations.parts import PackedPart, Part, Parts
 from chatbot.stores.shelf import Shelf
 from chatbot.stores.vectors import Vector, check_model, cosines
 
@@ -188,13 +188,13 @@ def _rows_of(rows: Iterable[tuple[int, int, Vector]], dimension: int) -> Rows:
     return np.array(numbers, "i8"), np.array(digests, "i8"), values
 
 
-def _packed(model: str, dimension: int, rows: Sequence[Rows]) -> Packed:
+def _packed(model: str, dimension: int, rows: Sequence[Rows]) -> PackedPart:
     if not 0 < len(model.encode()) <= _LONGEST_NAME or not 0 < dimension <= _MOST_DIMENSIONS:
         raise InvalidValue(f"no vectors of {dimension} dimensions by {model!r} can be kept")
     numbers, digests, values = (np.concatenate(each) for each in zip(*rows, strict=True))
     arrays = {"numbers": numbers.astype("<u4"), "digests": digests.astype("<i8"), "values": values.astype("<f4")}
     about = {"model": model, "dimension": dimension}
-    return Packed(*packed({name: each.tobytes() for name, each in arrays.items()}, about))
+    return PackedPart(*packed({name: each.tobytes() for name, each in arrays.items()}, about))
 
 
 def _readable(part: VectorPart, wanted: Ints) -> Rows | None:
@@ -204,7 +204,7 @@ def _readable(part: VectorPart, wanted: Ints) -> Rows | None:
     return None
 
 
-def _without(part: VectorPart, numbers: Ints) -> VectorPart | Packed | None:
+def _without(part: VectorPart, numbers: Ints) -> VectorPart | PackedPart | None:
     left = ~np.isin(part.numbers, numbers)
     if left.all():
         return part

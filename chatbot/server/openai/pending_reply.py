@@ -9,16 +9,16 @@ from functools import partial
 
 from chatbot.memory import SessionHandle
 from chatbot.memory.record import new_id
+from chatbot.server.idempotent_write import IdempotentWrite, Made
+from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.openai.asked import Ask
 from chatbot.server.openai.models import unsupported
-from chatbot.server.openai.places import Place, place_of
+from chatbot.server.openai.places import ReplyPlace, place_of
 from chatbot.server.openai.replies import Piece, Whole, answered, begin, check_options, said
-from chatbot.server.visit import Visit
-from chatbot.server.writing import Made, Writing
 
 
 @dataclass(slots=True)
-class Answer:
+class PendingReply:
     """A reply that is being made. Its `pieces` are read once."""
 
     id: str
@@ -62,7 +62,7 @@ class Answer:
         return whole
 
 
-async def answer_to(visit: Visit, ask: Ask, writing: Writing) -> Answer:
+async def answer_to(visit: IdentityAccess, ask: Ask, writing: IdempotentWrite) -> PendingReply:
     """Begin to answer, or answer again what was answered before. Raises where that cannot be done."""
     if writing.before:
         return await _again(visit, writing.before, writing)
@@ -74,21 +74,23 @@ async def answer_to(visit: Visit, ask: Ask, writing: Writing) -> Answer:
     reply, turn, created = new_id().hex, str(new_id()), int(time.time())
     made: Made = {"id": reply, "created": str(created)}
     if place.session is None:
-        return Answer(reply, turn, created, None, answered(visit, ask, place.before))
+        return PendingReply(reply, turn, created, None, answered(visit, ask, place.before))
     running = await begin(visit, ask, place, place.session, turn)
     made = {**made, "session": place.session.id}
     pieces = _tidied(visit, place, said(running, partial(writing.note, **made)))
-    return Answer(reply, turn, created, place.session, pieces)
+    return PendingReply(reply, turn, created, place.session, pieces)
 
 
-async def _again(visit: Visit, before: Made, writing: Writing) -> Answer:
+async def _again(visit: IdentityAccess, before: Made, writing: IdempotentWrite) -> PendingReply:
     session = await visit.session(before["session"])
     turn = await visit.kept_turn(session.id, before["turn"])
     pieces = said(turn, partial(writing.note, **before))
-    return Answer(before["id"], before["turn"], int(before["created"]), session, pieces)
+    return PendingReply(before["id"], before["turn"], int(before["created"]), session, pieces)
 
 
-async def _tidied(visit: Visit, place: Place, pieces: AsyncGenerator[Piece, None]) -> AsyncGenerator[Piece, None]:
+async def _tidied(
+    visit: IdentityAccess, place: ReplyPlace, pieces: AsyncGenerator[Piece, None]
+) -> AsyncGenerator[Piece, None]:
     """The pieces; a session that was begun for a request that fails goes again, for the client sends it again."""
     try:
         async for piece in pieces:

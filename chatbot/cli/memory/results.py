@@ -6,19 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass, replace
 from typing import Any
 
-from chatbot.cli.memory.desk import Desk, warn_redacted
 from chatbot.cli.memory.tables import say_history, say_hits, say_in_full, say_observations, say_recalled, say_timeline
+from chatbot.cli.memory.verb_run import VerbRun, warn_redacted
 from chatbot.cli.output import age, printable, say, say_json, say_table, short_ids, warn
-from chatbot.cli.sessions.looking import entries_json, say_compared, say_entries, say_found, say_sessions
+from chatbot.cli.sessions.results import entries_json, say_compared, say_entries, say_found, say_sessions
 from chatbot.memory import SessionRecord
 from chatbot.memory.people import Person
 from chatbot.memory.reading import Hit
-from chatbot.memory.recall import Recalled
+from chatbot.memory.recall import RankedMemory
 from chatbot.memory.session_search import SessionHit
 from chatbot.memory.tasks import Task
-from chatbot.memory.writing import Remembered
-from chatbot.operation import Operation, Part
-from chatbot.operations import Alias, Compared, Entries
+from chatbot.memory.writing import AddResult
+from chatbot.operation import ListPage, Operation
+from chatbot.operations import Alias, Entries, SessionComparison
 from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.query import Version
 
@@ -42,9 +42,9 @@ _BECAME = {
 _DONE = {"add_task": "added", "start_task": "in progress", "finish_task": "completed", "cancel_task": "cancelled"}
 
 
-def show(desk: Desk, operation: Operation, result: Any, given: Mapping[str, Any]) -> None:
+def show(desk: VerbRun, operation: Operation, result: Any, given: Mapping[str, Any]) -> None:
     """Show the result of an operation that was `given` these values."""
-    if isinstance(result, Remembered):
+    if isinstance(result, AddResult):
         if result.warning:
             warn(result.warning)
         warn_redacted(result.redacted)
@@ -52,11 +52,11 @@ def show(desk: Desk, operation: Operation, result: Any, given: Mapping[str, Any]
         show_changed(desk, operation.gives, list(given.values()))
     elif desk.args.json:
         say_json(as_json(result))
-    elif isinstance(result, Part):
+    elif isinstance(result, ListPage):
         _say_part(operation, result, is_first="cursor" not in given)
     elif isinstance(result, Entries):
         say_entries(result)
-    elif isinstance(result, Compared):
+    elif isinstance(result, SessionComparison):
         say_compared(result)
     elif isinstance(result, list):
         _say_list(operation, result, given)
@@ -64,7 +64,7 @@ def show(desk: Desk, operation: Operation, result: Any, given: Mapping[str, Any]
         say(_line(operation, result))
 
 
-def show_changed(desk: Desk, gives: str, values: Sequence[Any], **more: Any) -> None:
+def show_changed(desk: VerbRun, gives: str, values: Sequence[Any], **more: Any) -> None:
     """Show which ids a change was about: each in a line, or under their words for programs."""
     words = gives.split()
     if desk.args.json:
@@ -80,17 +80,17 @@ def show_changed(desk: Desk, gives: str, values: Sequence[Any], **more: Any) -> 
 def as_json(item: Any) -> Any:  # noqa: PLR0911 - one for each type
     """The JSON of what an operation gives."""
     match item:
-        case Part(rows):
+        case ListPage(rows):
             return [as_json(row) for row in rows]
         case list() | tuple():
             return [as_json(each) for each in item]
-        case Hit() | Recalled():
+        case Hit() | RankedMemory():
             return item.index()
         case Observation() | Triple() | Person() | SessionRecord() | SessionHit():
             return item.as_json()
         case Entries():
             return item.session.as_json() | {"entries": entries_json(item)}
-        case Compared(common, left, right):
+        case SessionComparison(common, left, right):
             sessions = [left.session.as_json(), right.session.as_json()]
             return {"sessions": sessions, "common": common, "left": entries_json(left), "right": entries_json(right)}
         case Version():
@@ -105,7 +105,7 @@ def as_json(item: Any) -> Any:  # noqa: PLR0911 - one for each type
             return asdict(item) if is_dataclass(item) and not isinstance(item, type) else item
 
 
-def _say_part(operation: Operation, part: Part[Any], *, is_first: bool) -> None:
+def _say_part(operation: Operation, part: ListPage[Any], *, is_first: bool) -> None:
     if part.rows:
         _table_of(part.rows[0])(part.rows)
     following = str(part.end or part.next_cursor or "").rpartition("~")[2]  # of a time and an id, the id
@@ -126,13 +126,13 @@ def _say_list(operation: Operation, rows: list[Any], given: Mapping[str, Any]) -
                 say("\n---\n")
             say_in_full(row)
     else:
-        _say_part(operation, Part(rows), is_first=True)
+        _say_part(operation, ListPage(rows), is_first=True)
 
 
 def _table_of(item: Any) -> Callable[[Sequence[Any]], None]:
     tables: dict[type, Callable[[Sequence[Any]], None]] = {
         Hit: say_hits,
-        Recalled: say_recalled,
+        RankedMemory: say_recalled,
         Observation: say_observations,
         Person: _say_people,
         Task: _say_tasks,
@@ -150,7 +150,7 @@ def _say_each(rows: Sequence[Any]) -> None:
 
 def _line(operation: Operation, item: Any) -> str:
     match item:
-        case Remembered():
+        case AddResult():
             return _BECAME[item.outcome].format(item.id)
         case Task():
             details = f" – {item.details()}" if item.details() else ""

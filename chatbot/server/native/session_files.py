@@ -10,8 +10,8 @@ from starlette.responses import StreamingResponse
 
 from chatbot.attachments.kinds import media_of
 from chatbot.server.dependencies import VisitHere
+from chatbot.server.error_responses import OF_IDENTITY
 from chatbot.server.lists import Page, SessionId
-from chatbot.server.responses import OF_IDENTITY
 from chatbot.server.shapes import Shape
 from chatbot.stores.backend import is_blob_name
 from chatbot.stores.errors import UnsafePath
@@ -26,7 +26,7 @@ _AS_A_DOWNLOAD = {
 """Nothing that somebody sent is opened as a page of ours."""
 
 
-class File(Shape):
+class StoredFile(Shape):
     """A file in a session's folder."""
 
     name: str
@@ -38,10 +38,10 @@ class File(Shape):
 
 
 @router.get("/files", summary="List the files of a session")
-async def list_files(session_id: SessionId, visit: VisitHere) -> Page[File]:
+async def list_files(session_id: SessionId, visit: VisitHere) -> Page[StoredFile]:
     """All of them, by name."""
     session = await visit.session(session_id)
-    return Page(data=[File.model_validate(file) for file in await session.list_files()])
+    return Page(data=[StoredFile.model_validate(file) for file in await session.list_files()])
 
 
 @router.get(

@@ -14,8 +14,8 @@ from chatbot.cli.output import say, say_json, warn
 from chatbot.cli.paging import page_of
 from chatbot.memory import MemorySystem
 from chatbot.memory.memory import Memory
-from chatbot.memory.redaction import redact_all
-from chatbot.operations import Context, Wanted
+from chatbot.operations import Context, MemoryFilter
+from chatbot.redaction import redact_all
 from chatbot.runtime import Setup
 from chatbot.stores.access import SENSITIVITIES, Sensitivity
 from chatbot.stores.errors import UnknownObservation
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Desk:
+class VerbRun:
     """One run of a verb. Raises `InvalidValue` for a word in `--ask` that is no sensitivity."""
 
     args: argparse.Namespace
@@ -84,7 +84,7 @@ class Desk:
 
     async def wanted(self) -> dict[str, Any]:
         """The fields of `Filter` that are asked for."""
-        return await given_of(self, kinds.fields_of(Wanted), self.ask)
+        return await given_of(self, kinds.fields_of(MemoryFilter), self.ask)
 
     def show_page(
         self, items: Sequence[T], say_items: Callable[[Sequence[T]], None], as_json: Callable[[T], Any], *, nothing: str

@@ -36,7 +36,7 @@ class LookingSlash(Slash):
         All that was said, what left the transcript for the archive included, and secrets taken out. A file that is
         there is never overwritten. `chatbot sessions export` does more.
         """
-        from chatbot.cli.repl.exporting import export_to
+        from chatbot.cli.repl.session_export import export_to
 
         path = await export_to(self._runtime.memory, self._session().id, name)
         self._screen.say(f"wrote {path}", "dim")

@@ -187,7 +187,7 @@ class Outcome:
     error: StoreError | None = None
 
 
-class Known(Protocol):
+class PriorState(Protocol):
     """State before the change, as far as `decide` needs it."""
 
     def observation(self, observation_id: str) -> Observation | None:
@@ -284,7 +284,7 @@ def check_fields(event: Event) -> None:
         raise InvalidValue(f"{', '.join(sorted(fixed))} cannot be changed by the event {event.kind!r}")
 
 
-def decide(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
+def decide(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
     """Return the events to keep for the requested one, and its outcome. Never raises for a refused change."""
     named = event.row.id if event.row else ""
     try:
@@ -308,7 +308,7 @@ def _check_asked(event: Event) -> None:
         raise UnknownObservation("no observation was named")
 
 
-def _check_expected(event: Event, view: View, known: Known) -> None:
+def _check_expected(event: Event, view: View, known: PriorState) -> None:
     """Refuse a change of a row that is not in a version which the caller expects."""
     if view.expects is None:
         return
@@ -317,7 +317,7 @@ def _check_expected(event: Event, view: View, known: Known) -> None:
             raise ChangedMeanwhile(f"{each} was changed since it was read: nothing was changed now; read it again")
 
 
-def _add(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
+def _add(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
     row = event.row
     if row is None:
         raise InvalidValue("there is nothing to add")
@@ -337,7 +337,7 @@ def _add(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
     return [*_tightening(event, row, known), replace(event, row=row)], Outcome("added", row.id)
 
 
-def _mentioned(event: Event, row: Observation, twin: Observation, view: View, known: Known) -> list[Event]:
+def _mentioned(event: Event, row: Observation, twin: Observation, view: View, known: PriorState) -> list[Event]:
     """Return the events for a `row` that repeats `twin`, ordered so that a kill in between does no harm."""
     supersedes, forgets = (each if each != twin.id else None for each in (event.supersedes, event.forgets))
     leaving = _leaving(replace(event, supersedes=supersedes, forgets=forgets), twin, view, known)
@@ -345,7 +345,7 @@ def _mentioned(event: Event, row: Observation, twin: Observation, view: View, kn
     return [*_tightening(event, applied(twin, mention), known, twin), *leaving, mention]
 
 
-def _leaving(event: Event, row: Observation, view: View, known: Known) -> list[Event]:
+def _leaving(event: Event, row: Observation, view: View, known: PriorState) -> list[Event]:
     """The events by which others make room for `row`, if they may."""
     kept = []
     if event.supersedes is not None:
@@ -366,7 +366,7 @@ def _alone(event: Event, kind: Kind, observation_id: str) -> Event:
     return replace(event, kind=kind, ids=(observation_id,), row=None, supersedes=None, forgets=None, fields={})
 
 
-def _update(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
+def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
     old = _visible(event.ids[0], view, known)
     check_may(view, "write", old)
     if old.status == "deleted":
@@ -405,7 +405,7 @@ def _update(event: Event, view: View, known: Known) -> tuple[list[Event], Outcom
     return [*_tightening(event, new, known, old), kept], Outcome("updated", old.id)
 
 
-def _supersede(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
+def _supersede(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
     new = _visible(event.by, view, known)
     old = _visible(event.ids[0], view, known)
     check_may(view, "write", old)
@@ -413,7 +413,7 @@ def _supersede(event: Event, view: View, known: Known) -> tuple[list[Event], Out
     return [kept], Outcome("updated", event.ids[0])
 
 
-def _compress(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
+def _compress(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
     summary = _visible(event.by, view, known)
     rows = [row for row in _each_visible(event.ids, view, known) if row.is_current(view.now) and row.id != summary.id]
     if any(row.id not in summary.derived_from for row in rows):
@@ -422,7 +422,7 @@ def _compress(event: Event, view: View, known: Known) -> tuple[list[Event], Outc
     return _kept(event, [row.id for row in rows], "updated")
 
 
-def _compressing(event: Event, row: Observation, view: View, known: Known) -> Event:
+def _compressing(event: Event, row: Observation, view: View, known: PriorState) -> Event:
     """The event by which `row` stands for others, if it may: all of them are there, and alike in who may see them."""
     rows = _each_visible(event.compresses, view, known)
     if len(rows) != len(set(event.compresses)) or not all(each.is_current(view.now) for each in rows):
@@ -439,7 +439,7 @@ def _compressing(event: Event, row: Observation, view: View, known: Known) -> Ev
     return replace(event, compresses=tuple(each.id for each in rows))
 
 
-def _consolidate(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
+def _consolidate(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
     check_may(view, "curate")
     rate = event.fields.get("decay_per_day", 0)
     check_rate(rate)
@@ -453,7 +453,7 @@ def _consolidate(event: Event, view: View, known: Known) -> tuple[list[Event], O
     return [replace(event, ids=tuple(new), fields=new)], Outcome("updated", next(iter(new)))
 
 
-def _set_status(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
+def _set_status(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
     allowed: Callable[[RowState], bool] = {
         "delete": lambda row: row.status != "deleted",
         "restore": lambda row: not row.is_current(view.now),
@@ -464,7 +464,7 @@ def _set_status(event: Event, view: View, known: Known) -> tuple[list[Event], Ou
     return _kept(event, rows, "deleted" if event.kind == "delete" else "updated")
 
 
-def _count(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
+def _count(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
     states = _each_state(event.ids, view, known)
     if event.kind == "use":
         check_may(view, "read")
@@ -474,7 +474,7 @@ def _count(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome
     return _kept(event, rows, "updated")
 
 
-def _triple(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
+def _triple(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
     triple = event.triple
     if triple is None:
         raise InvalidValue("there is no fact to keep")
@@ -490,7 +490,7 @@ def _triple(event: Event, view: View, known: Known) -> tuple[list[Event], Outcom
     return [replace(event, triple=triple)], Outcome("added", triple.id)
 
 
-def _retract(event: Event, view: View, known: Known) -> tuple[list[Event], Outcome]:
+def _retract(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
     found = [known.triple(each) for each in event.ids]
     seen = [triple for triple in found if triple is not None and may_name(triple, view, known)]
     if not seen:
@@ -499,11 +499,11 @@ def _retract(event: Event, view: View, known: Known) -> tuple[list[Event], Outco
     return _kept(event, [triple.id for triple in seen], "deleted")
 
 
-def _never(event: Event, _view: View, _known: Known) -> tuple[list[Event], Outcome]:
+def _never(event: Event, _view: View, _known: PriorState) -> tuple[list[Event], Outcome]:
     raise InvalidValue(f"{event.kind} is written by stores alone, not asked for")
 
 
-_DECISIONS: dict[str, Callable[[Event, View, Known], tuple[list[Event], Outcome]]] = {
+_DECISIONS: dict[str, Callable[[Event, View, PriorState], tuple[list[Event], Outcome]]] = {
     "add": _add,
     "update": _update,
     "tighten": _never,
@@ -530,19 +530,19 @@ def _kept(event: Event, ids: list[str], kind: Literal["updated", "deleted"]) -> 
     return [replace(event, ids=tuple(ids), fields={})], Outcome(kind, ids[0])
 
 
-def _visible(observation_id: str | None, view: View, known: Known) -> Observation:
+def _visible(observation_id: str | None, view: View, known: PriorState) -> Observation:
     row = _seen(observation_id, view, known) if observation_id else None
     if row is None:
         raise UnknownObservation(f"there is no observation {observation_id}")
     return row
 
 
-def _each_visible(ids: Iterable[str], view: View, known: Known) -> list[Observation]:
+def _each_visible(ids: Iterable[str], view: View, known: PriorState) -> list[Observation]:
     states = _each_state(ids, view, known)
     return [row for state in states if (row := known.observation(state.id)) is not None]
 
 
-def _each_state(ids: Iterable[str], view: View, known: Known) -> list[RowState]:
+def _each_state(ids: Iterable[str], view: View, known: PriorState) -> list[RowState]:
     everything = view.asking_all()
     found = [known.state(each) for each in dict.fromkeys(ids)]
     seen = [state for state in found if state is not None and may_see(state.guard, everything)]
@@ -551,7 +551,7 @@ def _each_state(ids: Iterable[str], view: View, known: Known) -> list[RowState]:
     return seen
 
 
-def _seen(observation_id: str, view: View, known: Known) -> Observation | None:
+def _seen(observation_id: str, view: View, known: PriorState) -> Observation | None:
     """The row. One that the caller may not see is not read either, for that would take longer than one not there."""
     state = known.state(observation_id)
     return known.observation(observation_id) if state is not None and may_see(state.guard, view.asking_all()) else None
@@ -574,13 +574,13 @@ def _check_each(rows: Iterable[Observation | Triple], view: View) -> None:
         check_may(view, "write", row)
 
 
-def _check_each_state(states: Iterable[RowState], view: View, known: Known) -> None:
+def _check_each_state(states: Iterable[RowState], view: View, known: PriorState) -> None:
     """Rows are read for their principals only where the caller may not change everybody's."""
     if not {"write", "curate"} <= view.rights:
         _check_each([row for state in states if (row := known.observation(state.id)) is not None], view)
 
 
-def _twin(row: Observation, view: View, known: Known) -> Observation | None:
+def _twin(row: Observation, view: View, known: PriorState) -> Observation | None:
     """The twin, unless it is another principal's: who says the same does not change, or speak through, that row."""
     twin = known.twin(row, view)
     return twin if twin is not None and twin.principal == row.principal else None
@@ -591,7 +591,7 @@ def _kin(row: Observation) -> tuple[object, ...]:
     return (row.agent_id, row.principal, Guard.of(row))
 
 
-def _inheriting(row: Observation, view: View, known: Known, before: Collection[str] = ()) -> Observation:
+def _inheriting(row: Observation, view: View, known: PriorState, before: Collection[str] = ()) -> Observation:
     """The row, no less strict than what it was made from: rows that are there, and that the caller may see.
 
     A source that is hidden, was erased or never was is one error. Those `before` were checked when they were named.
@@ -606,7 +606,7 @@ def _inheriting(row: Observation, view: View, known: Known, before: Collection[s
     return row if guard == Guard.of(row) else replace(row, **guard._asdict())
 
 
-def _tightening(event: Event, row: Observation, known: Known, before: Observation | None = None) -> list[Event]:
+def _tightening(event: Event, row: Observation, known: PriorState, before: Observation | None = None) -> list[Event]:
     """Return the event that makes all rows derived from `row` as strict as it is now; nothing gets looser.
 
     It is written before `row` itself, so that a kill in between leaves nothing that is too loose.
@@ -633,7 +633,7 @@ def made_from(ids: Iterable[str], derived_from: Callable[[str], Iterable[str]]) 
     return list(found)[sources:]
 
 
-def _superseding(event: Event, old: Observation, new: Observation, known: Known) -> Event:
+def _superseding(event: Event, old: Observation, new: Observation, known: PriorState) -> Event:
     """Return the event by which `new` replaces `old`, if it may."""
     if old.id == new.id:
         raise ConflictingChange(f"{old.id} cannot supersede itself")
@@ -656,7 +656,7 @@ def as_strict_as(triple: Triple, source: Guard) -> Triple:
     return triple if guard == Guard.of(triple) else replace(triple, **guard._asdict())
 
 
-def may_name(triple: Triple, view: View, known: Known) -> bool:
+def may_name(triple: Triple, view: View, known: PriorState) -> bool:
     """Return whether the caller may know of this fact: they may see it and its source."""
     source = known.state(triple.source) if triple.source else None
     everything = view.asking_all()
@@ -717,7 +717,7 @@ def metadata_conflict(old: Observation, new: Observation) -> str | None:
     return next((key for key in shared if old.metadata[key] != new.metadata[key]), None)
 
 
-def _line_after(row: Observation, known: Known) -> set[str]:
+def _line_after(row: Observation, known: PriorState) -> set[str]:
     seen: set[str] = set()
     after: Observation | None = row
     while after is not None and after.id not in seen:

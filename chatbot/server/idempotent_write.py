@@ -12,7 +12,7 @@ Made = Mapping[str, str]
 
 
 @dataclass(slots=True)
-class Writing:
+class IdempotentWrite:
     """One write. If it was done `before`, its route looks up the created items and does nothing."""
 
     before: Made | None = None
@@ -23,8 +23,8 @@ class Writing:
         self.made = made
 
 
-async def _writing(request: Request) -> Writing:
-    return getattr(request.state, "writing", None) or Writing()
+async def _writing(request: Request) -> IdempotentWrite:
+    return getattr(request.state, "writing", None) or IdempotentWrite()
 
 
-WritingHere = Annotated[Writing, Depends(_writing)]
+WritingHere = Annotated[IdempotentWrite, Depends(_writing)]
