@@ -20,7 +20,7 @@ ChatbotError
 │   ├── ModelTimeout        no answer in time                               (TimeoutError)
 │   └── ProviderFailed      unreachable, overloaded, or broke off           (ConnectionError)
 ├── BudgetExceeded          the next call could exceed a limit              (RuntimeError)
-│   └── QuotaExceeded       one of a token or user, free again the next day (RuntimeError)
+│   └── QuotaExceeded       one of a token or a user for the day
 └── ToolError               a tool failed, or got wrong arguments           (RuntimeError)
 
 Messages are lower case: what is wrong, then what to do or what exists. Each door maps the classes to its own codes.

@@ -18,18 +18,6 @@ from chatbot.stores.access import Guard, View, may_see
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.bm25 import FIELDS, about, average_length, quantized, rank
 from chatbot.stores.caps import archiving, is_overfull, surplus, weigh, with_time_to_live
-from chatbot.stores.changes import (
-    BEGINNING,
-    Changes,
-    Key,
-    Line,
-    Position,
-    Reached,
-    before_time,
-    newest,
-    place_of,
-    told_from,
-)
 from chatbot.stores.consolidation import consolidated
 from chatbot.stores.documents import SEARCHED, document_of
 from chatbot.stores.errors import UnknownObservation
@@ -55,6 +43,18 @@ from chatbot.stores.query import (
     page_limit,
     status_now,
     values_of,
+)
+from chatbot.stores.row_changes import (
+    BEGINNING,
+    Changes,
+    Key,
+    Line,
+    Position,
+    Reached,
+    before_time,
+    newest,
+    place_of,
+    told_from,
 )
 from chatbot.stores.row_events import (
     Event,

@@ -29,12 +29,12 @@ from chatbot.stores.access import CLEARANCES, GUEST_RIGHTS, SENSITIVITIES, VISIB
 from chatbot.stores.analysis import terms
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.candidates import Question
-from chatbot.stores.changes import Change, Changes, Position, Reached
 from chatbot.stores.consolidation import Decay, consolidated
 from chatbot.stores.errors import InvalidValue, MissingRight, OtherEmbedder, UnknownObservation, UnsupportedOperation
 from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.observation import STATUSES, Observation, Status, Triple
 from chatbot.stores.query import FactFilter, Filter, Labelled, VectorStats
+from chatbot.stores.row_changes import Change, Changes, Position, Reached
 from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.row_state import RowState
 from chatbot.stores.vectors import packed, unit

@@ -11,11 +11,11 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from datetime import datetime
 
-from chatbot.memory.notices import Notice, Notices
+from chatbot.memory.notices import ChangeNotice, Notices
 from chatbot.memory.scope import Scope, Sensitivities
-from chatbot.stores.changes import Change, Position, Reached
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.observation import Observation
+from chatbot.stores.row_changes import Change, Position, Reached
 
 POLLED_EVERY_S = 0.5
 _AT_ONCE = 100
@@ -83,7 +83,7 @@ class Following:
         kind = "memory.added" if change.kind == "add" else "memory.changed"
         return Followed(kind, change.at, f"{change.position}.{self._notices.position}", change.row, change.kind)
 
-    def _of_notice(self, notice: Notice) -> Followed:
+    def _of_notice(self, notice: ChangeNotice) -> Followed:
         return Followed(notice.kind, notice.at, f"{self._position}.{notice.position}", ids=notice.ids)
 
 

@@ -19,9 +19,9 @@ from chatbot.memory.namespaces import digest_of
 from chatbot.stores import backend
 from chatbot.stores.access import Guard, View, is_cleared, may, may_see
 from chatbot.stores.backend import Place, Record
-from chatbot.stores.changes import Position
 from chatbot.stores.errors import StoreError
 from chatbot.stores.records import format_time, micros, moment, parse_time
+from chatbot.stores.row_changes import Position
 from chatbot.stores.session_record import SessionRecord
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ _LATE = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class ChangeNotice:
     """Something that happened to sessions, users, or rows that are gone."""
 
     kind: NoticeKind
@@ -98,7 +98,7 @@ class NoticeReader:
         self.position = after or Position(0)
         """Position of the last notice that was told; 0 where there was none."""
 
-    def read(self, view: View, *, limit: int) -> list[Notice]:
+    def read(self, view: View, *, limit: int) -> list[ChangeNotice]:
         """Return the next notices that the caller may know."""
         self._take_in()
         if self._begins_now:
@@ -106,7 +106,7 @@ class NoticeReader:
             self.position = next((notice.position for notice in newest), self.position)
             self._waiting.clear()
             self._begins_now = False
-        found: list[Notice] = []
+        found: list[ChangeNotice] = []
         while self._waiting and len(found) < limit:
             if notice := shown(self._waiting.popleft(), view):
                 found.append(notice)
@@ -128,12 +128,12 @@ class NoticeReader:
             self._waiting = deque(_behind(self._waiting, self.position))
 
 
-def shown(record: Record, view: View) -> Notice | None:
+def shown(record: Record, view: View) -> ChangeNotice | None:
     """Return the notice in a record as the caller may know it; None for nothing, and for what cannot be read."""
     try:
         ids = _ids_for(record, view)
         at = parse_time(record["at"])
-        return Notice(record["kind"], at, ids, Position(micros(at), record["id"])) if ids else None
+        return ChangeNotice(record["kind"], at, ids, Position(micros(at), record["id"])) if ids else None
     except (KeyError, TypeError, ValueError):
         return None
 

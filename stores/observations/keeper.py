@@ -23,18 +23,6 @@ from chatbot.stores.access import Guard, View, may_see
 from chatbot.stores.cache import Cache
 from chatbot.stores.candidates import Candidates, Question, gathered, without_waiting
 from chatbot.stores.caps import archiving, is_overfull, surplus, with_time_to_live
-from chatbot.stores.changes import (
-    BEGINNING,
-    Changes,
-    Key,
-    Line,
-    Position,
-    Reached,
-    before_time,
-    newest,
-    place_of,
-    told_from,
-)
 from chatbot.stores.descriptors import OPEN
 from chatbot.stores.errors import Closed, InvalidValue, ReadOnlyFolder, StoreError, UnknownObservation
 from chatbot.stores.fields import fold
@@ -65,6 +53,18 @@ from chatbot.stores.query import (
     values_of,
 )
 from chatbot.stores.records import micros, moment
+from chatbot.stores.row_changes import (
+    BEGINNING,
+    Changes,
+    Key,
+    Line,
+    Position,
+    Reached,
+    before_time,
+    newest,
+    place_of,
+    told_from,
+)
 from chatbot.stores.row_events import (
     STATUS_AFTER,
     Event,

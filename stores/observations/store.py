@@ -16,7 +16,6 @@ from chatbot.stores.access import View
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.cache import Cache
 from chatbot.stores.candidates import Candidates, Question
-from chatbot.stores.changes import Changes, Position, Reached
 from chatbot.stores.flaws import Flaw
 from chatbot.stores.group_commit import GroupCommit
 from chatbot.stores.home import Home
@@ -39,6 +38,7 @@ from chatbot.stores.query import (
     VectorStats,
     Version,
 )
+from chatbot.stores.row_changes import Changes, Position, Reached
 from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.row_state import RowState
 from chatbot.stores.shelf import Shelf
