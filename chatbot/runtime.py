@@ -628,8 +628,13 @@ class Runtime(AsyncResource):
             return []
         from chatbot.tools.file_tools import file_tools
 
+        place = settings.folder / Path(folder).expanduser()
+        if place.resolve().is_relative_to(self.setup.identities.resolve()):
+            raise ConfigError(
+                f"[files] folder {place} is inside the identities: a model may not change what is kept there"
+            )
         ours = (self.setup.identities, *([settings.path] if settings.path else []))
-        return file_tools(settings.folder / Path(folder).expanduser(), ours=ours)
+        return file_tools(place, ours=ours)
 
     def _observations(self) -> str | None:
         try:
