@@ -67,6 +67,7 @@ async def import_(setup: Setup, memory: MemorySystem, args: argparse.Namespace) 
                 sensitivity=args.sensitivity,
                 trust=args.trust,
                 include_purged=args.include_purged,
+                keep_users=args.keep_users,
                 remembers=remembers,
                 gate=setup.exchange_gate() if args.exchanges else None,
                 dry_run=args.dry_run,
