@@ -60,9 +60,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: not item.nodeid.startswith(SLOW))
     if NIGHTLY or "nightly" in config.option.markexpr:
         return
-    left_out = [item for item in items if item.get_closest_marker("nightly")]
-    config.hook.pytest_deselected(items=left_out)
+    left_out = {item: None for item in items if item.get_closest_marker("nightly")}
+    config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Collect no garbage among what is made to stay."""
+    gc.disable()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Let the collector pass over ten thousand tests and the libraries that they import."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -17,13 +17,23 @@ from typing import Any, Literal
 
 from chatbot.chat.budget import Limit, Payer, limits_of, reply_within
 from chatbot.chat.ledger import Amount, Ledger, Reservation
-from chatbot.chat.reply import Reply
 from chatbot.chat.usage import Bill, Call, bill_of, calls_in
 from chatbot.config import BudgetSettings
 from chatbot.errors import BudgetExceeded, ContextTooLong, ModelError, ModelTimeout, RequestRefused
 from chatbot.memory import SessionHandle
 from chatbot.memory.record import utc_now
-from chatbot.messages import CallOptions, Delta, Finished, Message, TextDelta, ToolSpec, Usage
+from chatbot.messages import (
+    CallOptions,
+    Delta,
+    Finished,
+    Message,
+    ReasoningDelta,
+    TextDelta,
+    ToolCall,
+    ToolCallDelta,
+    ToolSpec,
+    Usage,
+)
 from chatbot.models.model import Model
 from chatbot.models.rerank import Reranker
 from chatbot.models.token_counts import estimate_text
@@ -331,3 +341,40 @@ def _note(work: Span, delta: Delta, reply: Reply, began: float) -> None:
         work.note(first_chunk=time.monotonic() - began)
     if isinstance(delta, Finished):
         work.note(response_model=delta.model, finish_reasons=[delta.reason], usage=delta.usage)
+
+
+class Reply:
+    """The part of a reply that has arrived."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.finished: Finished | None = None
+        self.has_begun = False
+        self._calls: dict[int, list[str]] = {}
+
+    def take(self, delta: Delta) -> None:
+        """Add a delta."""
+        self.has_begun = True
+        if isinstance(delta, TextDelta):
+            self.text += delta.text
+        elif isinstance(delta, ReasoningDelta):
+            return
+        elif isinstance(delta, ToolCallDelta):
+            call = self._calls.setdefault(delta.index, ["", "", ""])
+            call[0] = delta.id or call[0]
+            call[1] = delta.name or call[1]
+            call[2] += delta.arguments
+        else:
+            self.finished = delta
+
+    @property
+    def written(self) -> str:
+        """All that the model wrote, the arguments of tool calls included."""
+        return self.text + "".join(arguments for _, _, arguments in self._calls.values())
+
+    def calls(self) -> list[ToolCall]:
+        """Return the tool calls, in their order."""
+        return [
+            ToolCall(call_id or f"call_{index}", name, arguments)
+            for index, (call_id, name, arguments) in sorted(self._calls.items())
+        ]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from chatbot.attachments.links import readable, split, with_links
 from chatbot.chat.attached import Attachments, inlined
-from chatbot.chat.calls import Calls
+from chatbot.chat.calls import Calls, Reply
 from chatbot.chat.client import NO_CLIENT, ClientRequest
 from chatbot.chat.dialogue import (
     ASSISTANT,
@@ -47,7 +47,6 @@ from chatbot.chat.ledger import Ledger
 from chatbot.chat.memory_block import system_notice
 from chatbot.chat.prompt import PromptBundle, PromptExtras, build_prompt, fitting_tools, tools_left_out
 from chatbot.chat.receipts import Receipt
-from chatbot.chat.reply import Reply
 from chatbot.chat.titles import REPLY_TOKENS, is_greeting, title_in, title_of, title_request
 from chatbot.chat.tool_names import is_memory_tool
 from chatbot.chat.turn_memory import RECENT_QUESTIONS, PromptMemory, TurnMemory, disclosed
@@ -165,7 +164,7 @@ class Turn:
         files: Sequence[Attachment] = (),
     ) -> None:
         self._entry = text
-        """What the transcript holds: with the links of attachments."""
+        """Text for the transcript, with the links of attachments."""
         self._files = files
         self._model = conversation.model
         self._session = conversation.session

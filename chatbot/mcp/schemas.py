@@ -41,7 +41,7 @@ def answer_schema(operation: Operation) -> Schema:
     """The JSON schema of what the operation's tool answers where it succeeds."""
     kind, item = _result_of(operation)
     name = operation.gives
-    if kind == "Remembered":
+    if kind == "AddResult":
         parts: dict[str, Schema] = {"outcome": _TEXT, "id": _TEXT}
     elif kind == "Entries":
         parts = {name: _listed(_object("role", "at", "content")), "session_id": _TEXT, "title": _TEXT}

@@ -59,7 +59,7 @@ class Token:
     users: Users = "apart"
     """Memory of users named in its requests: one each, or the token's."""
     memory: Remembers = "off"
-    """Whether calls of clients of OpenAI are remembered that name no session."""
+    """True if calls of clients of OpenAI are remembered that name no session."""
     quota: Quota = NO_QUOTA
     """What it may spend on a day."""
     user_quota: Quota = NO_QUOTA

@@ -40,7 +40,7 @@ exist. `identity` selects the identity; the default is the first that the token 
 
 
 def create_app(house: Identities, *, open_paths: Collection[str] = OPEN_PATHS | PAGE_PATHS) -> FastAPI:
-    """The server of a house, as an ASGI app; it closes the house when it shuts down.
+    """The server of these identities, as an ASGI app; it closes them when it shuts down.
 
     `open_paths` need no token, such as a page to log in at.
     """
@@ -72,7 +72,7 @@ def create_app(house: Identities, *, open_paths: Collection[str] = OPEN_PATHS | 
         from chatbot.telemetry.joining import Joining  # needs the extra
 
         app.add_middleware(Joining)
-    app.add_middleware(Doors, settings=settings, tokens=house.tokens, open_paths=open_paths)
+    app.add_middleware(Doors, settings=settings, tokens=house.tokens, rates=house.rates, open_paths=open_paths)
     app.add_middleware(Envelope)
     if settings.allowed_origins:
         app.add_middleware(

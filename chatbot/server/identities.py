@@ -1,4 +1,4 @@
-"""The house: the identities of one configuration, each opened when someone first asks for it, all closed at the end."""
+"""The identities of one configuration, each opened when it is first asked for, all closed at the end."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from chatbot.server.chats import Chats
 from chatbot.server.earlier_requests import Requests
 from chatbot.server.followers import Followers
 from chatbot.server.identity_access import IdentityAccess
+from chatbot.server.rates import SharedRates
 from chatbot.server.turns import Turns, cancelled
 from chatbot.stores.backend import Backend
 from chatbot.stores.backends import open_backend
@@ -51,6 +52,7 @@ class Identities(AsyncResource):
         self.tokens = Tokens.of(self.setup.server_home)
         self.accounts = Accounts.of(self.setup.server_home)
         self.requests = Requests.of(self.setup.server_home)
+        self.rates = SharedRates.of(self.setup.server_home)
         self.turns = Turns()
         self.followers = Followers()
         self.at_work: set[asyncio.Task[None]] = set()
@@ -168,7 +170,7 @@ class Identities(AsyncResource):
         if call.name in self.settings.unasked_tools:
             return True
         raise ToolError(
-            f"{call.name!r} needs the user's consent, and over HTTP nobody can be asked: call it in a chat in the "
+            f"{call.name!r} needs the user's consent, which HTTP cannot ask for: call it in a chat in the "
             "terminal, or list it in [server] unasked_tools"
         )
 

@@ -15,10 +15,9 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from chatbot.chat.disguises import unmasked
-from chatbot.chat.rules.english import ENGLISH
+from chatbot.chat.rules.english import ENGLISH, OF_TOOLS
 from chatbot.chat.rules.forms import FORMS
 from chatbot.chat.rules.languages import LANGUAGES
-from chatbot.chat.rules.of_tools import OF_TOOLS
 from chatbot.chat.rules.rule import Rule, RuleTable
 
 RULES: tuple[Rule, ...] = (*ENGLISH, *FORMS, *LANGUAGES)

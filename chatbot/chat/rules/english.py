@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chatbot.chat.rules.rule import Rule, phrase
+from chatbot.chat.rules.rule import Rule, form, phrase
 
 _DROP = "ignore|disregard|forget|override|bypass|discard|neglect"
 _EARLIER = (
@@ -47,7 +47,7 @@ _NO_STYLE = (
     rf"(?!(?:[^\w.!?\n]{{1,5}}[^\W_]{{1,30}}){{0,6}}?[^\w.!?\n]{{1,5}}{_STYLE}(?![^\W_])"
     r"(?:[^\w.!?\n]{1,5}[^\W_]{1,30}){0,4}\W{0,3}(?:[.!?;\n]|$))"
 )
-"""What a user may wish of every reply (its language, length, form) is a preference, and no attack."""
+"""Wishes for every reply (language, length, form): preferences, not attacks."""
 _ANSWER = r"(?:respond|answer|reply|obey|include|append|insert|recommend|send|forward)"
 _NOT_HARMLESS = (
     r"(?!(?:an?|the|in|my) WORDS{0,3}(?:members?|subscribers?|customer|citizen|owner|parent|grand[a-z]+|father|mother"
@@ -349,3 +349,15 @@ ENGLISH: tuple[Rule, ...] = (
         r"(?:repl(?:y|ies)|answers?|responses?|send|put|include|paste|post)",
     ),
 )
+
+OF_TOOLS: tuple[Rule, ...] = (
+    phrase("secrecy", "do|don|never (?:not |t )?(?:mention|disclose|reveal) WORDS{0,4}(?:you|this|that|it|file|step)"),
+    form("disguise", r"<\s*/?\s*(?:important|system|secret|instructions?|hidden)\s*>"),
+    phrase(
+        "errand",
+        "before|after|whenever|when WORDS{0,2}(?:using|calling|you use|you call|use|call) WORDS{0,2}tools? "
+        "(?:always |first |you must )?(?:read|open|send|upload|forward|fetch|copy) ",
+        "pass|send|put|include (?:its|the|their) contents? (?:as|in|into|to) ",
+    ),
+)
+"""Rules for texts about tools that only serve to steer a model, though they may be harmless in a user's note."""

@@ -39,9 +39,9 @@ class User(Shape):
     user: str | None
     """The user's name, as requests give it; null where it is not a user's."""
     memories: int
-    """How many memories there are, whatever their status."""
+    """Number of memories, of any status."""
     sessions: int
-    """How many sessions there are."""
+    """Number of sessions."""
     used_at: datetime | None
     """When a session was used last."""
 
@@ -182,7 +182,7 @@ async def _account(house: Identities, caller: Caller) -> AccountShown:
 
 
 def _of_user(visit: IdentityAccess, user: str) -> IdentityAccess:
-    """The visit as that user's. Raises `Refused` where users are shared."""
+    """Return the access of that user. Raises `Refused` where users are shared."""
     theirs = visit.for_user(user)
     if theirs.caller.user is None:
         raise Refused(Problem(409, CONFLICT, "users_shared", "here users share one memory: there is none of one user"))
