@@ -108,7 +108,7 @@ class AccountShown(Shape):
         )
 
 
-class Usage(Shape):
+class UsageToday(Shape):
     """What you have spent today, in all identities together."""
 
     token: AccountShown | None
@@ -167,10 +167,10 @@ async def delete_quota(visit: VisitHere, house: HouseHere, user: Named) -> Accou
 
 
 @usage_router.get("/v1/usage", summary="See what you have spent today", tags=["users"], responses=EVERYWHERE)
-async def get_usage(house: HouseHere, caller: CallerHere) -> Usage:
+async def get_usage(house: HouseHere, caller: CallerHere) -> UsageToday:
     """What was spent with your token and as the user whom you name, their limits, and when they are free again."""
     token = house.accounts.of_token(caller.token, caller.quota) if caller.token else None
-    return Usage(
+    return UsageToday(
         token=AccountShown.of(await house.accounts.account(token, utc_now())) if token else None,
         user=None if caller.user is None else await _account(house, caller),
     )
