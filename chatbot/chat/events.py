@@ -171,7 +171,7 @@ class Alone(Publisher):
         return [] if answer is None else [answer]
 
     def find(self, capability: str) -> Any | None:
-        """Return the default gate; there are no other capabilities."""
+        """Return the default gate; no other capabilities."""
         from chatbot.memory.memorability import Memorability
 
         return Memorability() if capability == MEMORABILITY else None

@@ -379,7 +379,7 @@ class SessionHandle(Memory, spans=False):
             line[record.parent] = record.created_at
             try:
                 record = await self._catalog.get(record.parent)
-            except SessionError:  # it is gone, or damaged; what was remembered in it is there all the same
+            except SessionError:  # it is gone, or damaged; its memories are kept
                 break
         return list(line.items())
 

@@ -423,7 +423,7 @@ class MemorySystem(Closable, Memory):
         `InvalidValue` where there is a session of that id.
         """
         if await self.is_taken(record.id):
-            raise InvalidValue(f"there is a session {record.id} already")
+            raise InvalidValue(f"session {record.id} already exists")
         self._caller.check("write")
         clearance = least_clearance(self._caller.clearance, record.clearance)
         record = replace(record, clearance=clearance, expires_at=self._expiry())

@@ -61,5 +61,5 @@ def numbered(text: str, listed: list[str]) -> str:
 def needed(text: str, usage: str) -> str:
     """The text, where there is any. Raises `InvalidValue`, saying what belongs there."""
     if not text:
-        raise InvalidValue(f"say what: {usage}")
+        raise InvalidValue(f"usage: {usage}")
     return text

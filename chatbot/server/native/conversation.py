@@ -95,7 +95,7 @@ class BillShown(Shape):
     """Usage and cost of model calls."""
 
     calls: int
-    """Number of entries taken back."""
+    """Number of calls."""
     input_tokens: int
     """Tokens that models read."""
     output_tokens: int
@@ -137,7 +137,7 @@ async def take_back(session_id: SessionId, visit: VisitHere, writing: WritingHer
 async def say(
     session_id: SessionId, said: Annotated[UserMessage, Body()], visit: VisitHere, writing: WritingHere
 ) -> Response:
-    """The turn goes on to its end, and is kept, whoever has left meanwhile. Turns of a session take their order."""
+    """The turn runs to its end and is stored, even if the client disconnects. Turns of a session run in order."""
     turn: RunningTurn | KeptTurn
     if writing.before:
         turn = await visit.kept_turn(session_id, writing.before["turn"])
