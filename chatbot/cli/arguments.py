@@ -173,7 +173,7 @@ def _add_ask(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         action="append",
         default=[],
         metavar="FILE",
-        help="attach a picture, document or text; repeatable",
+        help="attach a picture or document; repeatable",
     )
     _add_conversation(ask)
     _add_choice_of_session(ask)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import suppress
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -24,6 +25,8 @@ _WITH_FILES = re.compile(
 """Paths to which files may be sent."""
 _FILE = re.compile(rb"data(?::|%3A)[\w.+/%;= -]{0,200}?base64(?:,|%2C)[\w+/=%-]*", re.IGNORECASE)
 """A `data:` URL in JSON or in a form; a text that only begins like one counts as text."""
+_READ_ON = 4
+"""Multiple of the bound up to which a request that is too large is read to its end."""
 _A_WHILE = 1 << 20
 """Bytes for which the time to send a request is granted once more."""
 
@@ -31,7 +34,7 @@ _A_WHILE = 1 << 20
 class Bodies:
     """ASGI middleware that reads the bodies of requests to the API, to the page and over MCP."""
 
-    def __init__(self, app: ASGIApp, *, most_bytes: int, attached_bytes: int, timeout_s: float) -> None:
+    def __init__(self, app: ASGIApp, *, most_bytes: int, timeout_s: float, attached_bytes: int = 0) -> None:
         self._app = app
         self._most_bytes = most_bytes
         self._attached_bytes = attached_bytes
@@ -54,6 +57,8 @@ class Bodies:
         most = self._most_bytes + (self._attached_bytes if takes_files else 0)
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > most:
+            if takes_files and length.isdecimal() and int(length) < _READ_ON * most:
+                await self._read_on(receive)
             return self._too_large(takes_files=takes_files)
         body = bytearray()
         timeout_s = self._timeout_s * (1 + int(length) // _A_WHILE)
@@ -72,6 +77,13 @@ class Bodies:
         if body and scope["method"] not in _WITHOUT_BODY and _media_type(headers) != taken:
             return Problem(415, INVALID, "unsupported_media_type", f"the body must be sent as {taken}")
         return bytes(body)
+
+    async def _read_on(self, receive: Receive) -> None:
+        """Read the rest into nothing: a client that is still sending would not see the answer."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._timeout_s):
+                while (message := await receive())["type"] == "http.request" and message.get("more_body"):
+                    pass
 
     def _too_large(self, *, takes_files: bool) -> Problem:
         files = f", and {self._attached_bytes:,} bytes of files in base64: see attachments_kb" if takes_files else ""
