@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from chatbot.memory.ordinals import rows_of_named_sessions
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.scope import Scope
-from chatbot.memory.scoring import RowScore, ScoringProfile, scored
+from chatbot.memory.scoring import Nearness, RowScore, ScoringProfile, scored
 from chatbot.stores.access import View
 from chatbot.stores.analysis import terms
 from chatbot.stores.candidates import Candidates, Question
