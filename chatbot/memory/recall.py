@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from chatbot.memory.changes import outdated, said_at
 from chatbot.memory.ordinals import rows_of_named_sessions
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.scope import Scope
@@ -204,6 +203,8 @@ def latest_first(
     """
     found = [(row, observations[row.match.id]) for row in rows if row.match.id in observations]
     found = [(row, each) for row, each in found if not is_proposable(each)]
+    from chatbot.memory.changes import outdated, said_at  # reads what people say by many rules, made when first needed
+
     later = outdated([each for _, each in found], now)
     by_id = {each.id: (row, each) for row, each in found}
     when = {old: said_at(new) for old, new in later.items()} | dict(changed)

@@ -94,6 +94,7 @@ async def test_entries_of_many_processes_are_all_there_once_and_in_order(
     assert longest < PATIENCE_S / 4  # nobody starves; where nothing else runs it is far below
 
 
+@pytest.mark.nightly
 async def test_keys_set_by_many_processes_are_all_there(memory_home: Path) -> None:
     session_id = await _session(memory_home)
     _race("kv", memory_home, session_id, 8, 20)

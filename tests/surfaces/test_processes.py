@@ -167,7 +167,9 @@ def _id_in(told: str) -> str:
     return found[0]
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=pytest.mark.nightly) if " " in each else each for each in COMMANDS]
+)
 def test_a_command_does_as_a_process_what_it_does_in_process(
     name: str, seeded: tuple[Path, dict[str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
