@@ -36,7 +36,8 @@ async def listening(*arguments: str) -> AsyncIterator[str]:
     async with _opened("--http", "--port", "0", *arguments) as (server, setup, args):
         task = asyncio.create_task(listen(server, setup, args, url.set_result))
         try:
-            await asyncio.wait([task, url], return_when=asyncio.FIRST_COMPLETED)
+            waited: list[asyncio.Future[Any]] = [task, url]
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
             yield url.result()
         finally:
             task.cancel()

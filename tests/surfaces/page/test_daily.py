@@ -58,7 +58,7 @@ def test_the_first_visit_says_what_is_kept_where_and_offers_three_things_to_try(
 
 
 def test_a_picture_is_chosen_or_pasted_and_shown_under_its_message(page: Page, served: Served) -> None:
-    page.locator("#files").set_input_files([{"name": "chosen.png", "mimeType": "image/png", "buffer": PIXEL}])
+    page.locator("#files").set_input_files({"name": "chosen.png", "mimeType": "image/png", "buffer": PIXEL})
     expect(page.locator("#attached li")).to_have_count(1)
     page.evaluate(PASTE, base64.b64encode(PIXEL).decode())
     expect(page.locator("#attached li")).to_have_text(["chosen.png✕", "pasted.png✕"])
