@@ -137,7 +137,7 @@ class ShelfContract:
         right = shelf.making(wait=False)
         assert right is not None
         assert other.making(wait=False) is None
-        publish(other, one=b"1")  # which needs that right only where somebody else may be making the same
+        publish(other, one=b"1")  # which needs that right only while another may make the same
         right.close()
         again = other.making(wait=True)
         assert again is not None
@@ -172,7 +172,7 @@ def add_many(shelf: Shelf, which: str, count: str) -> None:
 
 
 def publish_for_ever(shelf: Shelf) -> None:
-    """Replace the one piece by another for ever, and tell of each."""
+    """Replace the one piece by another until killed; report each."""
     number = 0
     while right := shelf.making(wait=True):
         with right:

@@ -85,7 +85,10 @@ def test_using_a_session_loads_nothing_heavy(tmp_path: Path) -> None:
 def test_only_serving_loads_a_web_framework(module: str) -> None:
     web = {"fastapi", "starlette", "uvicorn", "nicegui"}
     assert _loaded_by(f"import {module}") & web == set()
-    assert _loaded_by("import chatbot.server.app") & web
+
+
+def test_the_test_above_would_notice_a_web_framework() -> None:
+    assert _loaded_by("import fastapi") & {"fastapi"}
 
 
 @pytest.mark.parametrize("module", ["chatbot.cli.repl.loop", "chatbot.cli.ask", "chatbot.cli.sessions.command"])
@@ -97,9 +100,33 @@ def test_a_command_starts_without_what_only_turns_and_servers_need(module: str) 
         "mcp",
         "opentelemetry",
         "chatbot.chat.rules",
+        "chatbot.memory.changes",
         "chatbot.stores.observations",
     }
     assert _loaded_by(f"import {module}") & late == set()
+
+
+OPENED_CHAT = """
+import os
+os.chdir({home!r})
+import chatbot.cli.repl.loop
+from chatbot.runtime import Options, Runtime
+Runtime(Options(model="scripted", ephemeral=True))
+"""
+
+
+def test_the_first_prompt_is_drawn_before_a_turn_is_loaded(tmp_path: Path) -> None:
+    late = {
+        "chatbot.attachments.read",
+        "chatbot.chat.chat",
+        "chatbot.chat.turn",
+        "chatbot.memory.episode",
+        "chatbot.memory.recall",
+        "chatbot.memory.slots",
+        "chatbot.operations",
+        "rich",
+    }
+    assert _loaded_by(OPENED_CHAT.format(home=str(tmp_path))) & late == set()
 
 
 def test_this_test_would_notice_a_heavy_module() -> None:
@@ -211,7 +238,6 @@ MAY_TOUCH_FILES = {
     "models/warm.py": "the socket of the helper that holds LiteLLM",
     "server/siblings.py": "the sockets of workers",
     "server/workers.py": "the sockets of workers",
-    "server/shared_rates.py": "a lock between workers",
     "cli/doctor/command.py": "the size of the terminal",
     "cli/memory/stats.py": "the size of the terminal",
     "cli/screen.py": "the size of the terminal",

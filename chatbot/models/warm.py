@@ -231,7 +231,7 @@ def _start(path: Path, idle_s: float) -> None:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    process.returncode = 0  # it outlives us, so nobody waits for it
+    process.returncode = 0  # it outlives this process and is not waited for
 
 
 def _told(message: Message) -> dict[str, Any]:

@@ -68,12 +68,17 @@ def create_app(house: Identities, *, open_paths: Collection[str] = OPEN_PATHS | 
         siblings=house.siblings,
         is_known=lambda scope: any(route.matches(scope)[0] is Match.FULL for route in app.routes),
     )
-    app.add_middleware(Bodies, most_bytes=settings.body_kb * 1024, timeout_s=settings.request_timeout_s)
+    app.add_middleware(
+        Bodies,
+        most_bytes=settings.body_kb * 1024,
+        attached_bytes=settings.attachments_kb * 1024,
+        timeout_s=settings.request_timeout_s,
+    )
     if house.telemetry is not None:
         from chatbot.telemetry.joining import Joining  # needs the extra
 
         app.add_middleware(Joining)
-    app.add_middleware(Doors, settings=settings, tokens=house.tokens, open_paths=open_paths, rates=house.rates)
+    app.add_middleware(Doors, settings=settings, tokens=house.tokens, rates=house.rates, open_paths=open_paths)
     app.add_middleware(Envelope)
     if settings.allowed_origins:
         app.add_middleware(

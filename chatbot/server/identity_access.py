@@ -10,6 +10,7 @@ from datetime import datetime
 
 from chatbot.attachments.read import Upload
 from chatbot.chat import NO_CLIENT, Bill, Chat, ClientRequest
+from chatbot.chat.budget import Payer
 from chatbot.errors import ConfigError, SessionNotFound
 from chatbot.memory import MemorySystem, SessionHandle, SessionRecord
 from chatbot.memory.memory import Memory
@@ -18,10 +19,12 @@ from chatbot.memory.session_search import SessionHit
 from chatbot.memory.users import UserErasure, erase_user
 from chatbot.operations import Context
 from chatbot.runtime import Runtime
+from chatbot.server.accounts import Accounts
 from chatbot.server.callers import Caller
 from chatbot.server.chats import Chats
+from chatbot.server.elsewhere import Elsewhere
+from chatbot.server.relay import RemoteTurn, write_down
 from chatbot.server.siblings import Siblings
-from chatbot.server.stops import Stops
 from chatbot.server.turns import KeptTurn, LiveTurn, RunningTurn, Saying, Then, Turns
 from chatbot.stores.access import Clearance, check_may, least_clearance
 from chatbot.stores.errors import UnsupportedOperation
@@ -37,7 +40,13 @@ class IdentityAccess:
     runtime: Runtime
     chats: Chats
     turns: Turns
+    accounts: Accounts
     siblings: Siblings
+
+    @property
+    def payers(self) -> tuple[Payer, ...]:
+        """Those on whose account the caller's calls of models are. Raises like `Accounts.payers`."""
+        return self.accounts.payers(self.caller)
 
     @property
     def identity(self) -> str:
@@ -158,7 +167,7 @@ class IdentityAccess:
     ) -> RunningTurn:
         """Start a turn in a session. It continues to its end without listeners."""
         chat = await self.chat(session_id)
-        said = Saying(text, attachments, max_output_tokens, client)
+        said = Saying(text, attachments, max_output_tokens, replace(client, payers=self.payers))
         await self._elsewhere.listen()
         return self.turns.begin((self.identity, session_id), chat, said, then=then)
 
@@ -167,7 +176,7 @@ class IdentityAccess:
         return await KeptTurn.of(await self.session(session_id), turn)
 
     async def forget_new(self, session: SessionHandle) -> None:
-        """Delete a session whose first turn has failed, if nobody asked to create it."""
+        """Delete a session whose first turn has failed, if it was created unasked."""
         await self.chats.leave(self.runtime, session.id)
         with suppress(SessionNotFound):
             memory = self.runtime.memory.cleared_for(namespace=session.record.namespace)
@@ -191,6 +200,14 @@ class IdentityAccess:
         place = (self.identity, session_id)
         return bool(self.turns.under_way(place) or await self.siblings.turns(place))
 
+    async def listen(self, session_id: str) -> LiveTurn | RemoteTurn | None:
+        """The turn of a session under way, here or in another server; None if there is none. Raises like `session`."""
+        for turn in await self.turns_under_way(session_id):
+            return turn
+        session, backend = await self.session(session_id), self.runtime.memory.backend
+        remote = await RemoteTurn.of(session, backend.place_of(backend.sessions.ref(session_id)))
+        return remote if await self._elsewhere.ask_to_listen(session_id) else None
+
     async def stop(self, session_id: str) -> int:
         """Stop the turns of a session, here or in another server; return how many. Raises like `session`.
 
@@ -200,8 +217,8 @@ class IdentityAccess:
         return await self._stopped(session_id)
 
     async def _stopped(self, session_id: str) -> int:
-        return await self.turns.stop((self.identity, session_id)) or await self._elsewhere.ask(session_id)
+        return await self.turns.stop((self.identity, session_id)) or await self._elsewhere.ask_to_stop(session_id)
 
     @property
-    def _elsewhere(self) -> Stops:
-        return self.turns.elsewhere(self.identity, self.runtime.memory.backend)
+    def _elsewhere(self) -> Elsewhere:
+        return self.turns.elsewhere(self.identity, self.runtime.memory.backend, write_down)

@@ -32,14 +32,27 @@ async def serve(house: Identities, *, ready: Callable[[str], None] = lambda _: N
 
 def server_of(house: Identities) -> uvicorn.Server:
     """The server, ready to `serve` on a socket; it stops once `should_exit` is set."""
-    return uvicorn.Server(uvicorn_config(create_app(house), house.settings, farewell_s=FAREWELL_S))
+    return _Server(house)
 
 
-class SharingServer(uvicorn.Server):
+class _Server(uvicorn.Server):
+    """Lets go of those who follow changes when it stops: they would never end by themselves."""
+
+    def __init__(self, house: Identities, *, backlog: int = BACKLOG) -> None:
+        super().__init__(uvicorn_config(create_app(house), house.settings, farewell_s=FAREWELL_S, backlog=backlog))
+        self._house = house
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Override `uvicorn.Server`."""
+        self._house.followers.end()
+        await super().shutdown(sockets)
+
+
+class SharingServer(_Server):
     """A server on a socket that others listen on, too: it takes one connection at a time and leaves them the rest."""
 
     def __init__(self, house: Identities) -> None:
-        super().__init__(uvicorn_config(create_app(house), house.settings, farewell_s=FAREWELL_S, backlog=1))
+        super().__init__(house, backlog=1)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept; asyncio would else shorten the queue of the socket to what is taken at a time."""

@@ -19,8 +19,8 @@ import msgspec
 from chatbot.chat import Event
 from chatbot.errors import ChatbotError
 from chatbot.frames import connected, is_own, read_frame, write_frame
-from chatbot.server.errors import ERRORS
-from chatbot.server.turns import LiveTurn, Place, TurnResult, Turns, TurnStopped
+from chatbot.server.errors import ERRORS, TurnStopped
+from chatbot.server.turns import LiveTurn, SessionKey, TurnResult, Turns
 from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.lifecycle import AsyncResource
 from chatbot.stores.records import format_time, parse_time
@@ -110,7 +110,7 @@ class Siblings(AsyncResource):
         answerer = _Answerer(turns, reopen, self.writing)
         self._server = await asyncio.start_unix_server(answerer.answer, self._own)
 
-    async def turns(self, place: Place, *, lately: bool = False) -> list[LiveTurn]:
+    async def turns(self, place: SessionKey, *, lately: bool = False) -> list[LiveTurn]:
         """Return the turns of a session that others run, or `lately` ran."""
         answers = await self._all(Question("lately" if lately else "turns", place))
         return [

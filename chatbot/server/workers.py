@@ -30,7 +30,6 @@ from chatbot.server.access_tokens import Tokens
 from chatbot.server.identities import Identities
 from chatbot.server.listening import address_of, check_doors, listening
 from chatbot.server.serve import FAREWELL_S, SharingServer
-from chatbot.server.shared_rates import SharedRates
 from chatbot.server.siblings import Siblings
 from chatbot.stores.errors import StoreError
 
@@ -90,7 +89,6 @@ class _Supervisor:
         self._options = options
         self._sock = sock
         self._folder = folder
-        self._rates = SharedRates()
         self._workers: dict[int, _Worker] = {}
         self._due: dict[int, float] = {}
         """When to start a worker again, by its number."""
@@ -203,7 +201,7 @@ class _Supervisor:
             for other in self._workers.values():
                 other.control.close()  # it must end with the supervisor
             siblings = Siblings(self._folder, number, self._count)
-            asyncio.run(_work(self._options, self._sock, control, siblings, self._rates))
+            asyncio.run(_work(self._options, self._sock, control, siblings))
             code = 0
         except (ChatbotError, StoreError) as error:
             with suppress(OSError):
@@ -216,13 +214,11 @@ class _Supervisor:
             os._exit(code)
 
 
-async def _work(
-    options: Options, sock: socket.socket, control: socket.socket, siblings: Siblings, rates: SharedRates
-) -> None:
+async def _work(options: Options, sock: socket.socket, control: socket.socket, siblings: Siblings) -> None:
     """Get ready, wait until all workers are, and serve until SIGTERM or the end of the supervisor."""
     control.setblocking(False)  # noqa: FBT003 - that is its name
     loop = asyncio.get_running_loop()
-    async with Identities(options, siblings=siblings, rates=rates) as house:
+    async with Identities(options, siblings=siblings) as house:
         await house.warm()
         await loop.sock_sendall(control, _READY)
         if await loop.sock_recv(control, 1) != _GO:

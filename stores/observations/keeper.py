@@ -33,6 +33,7 @@ from chatbot.stores.observations import search, snapshot
 from chatbot.stores.observations.log import event_of
 from chatbot.stores.observations.rewriting import erasing, uncounted
 from chatbot.stores.observations.search import TextSearch
+from chatbot.stores.observations.snapshot import Snapshots
 from chatbot.stores.observations.table import Table, always, is_few, text_digest
 from chatbot.stores.query import (
     Corpus,
@@ -53,6 +54,18 @@ from chatbot.stores.query import (
     values_of,
 )
 from chatbot.stores.records import micros, moment
+from chatbot.stores.row_changes import (
+    BEGINNING,
+    Changes,
+    Key,
+    Line,
+    Position,
+    Reached,
+    before_time,
+    newest,
+    place_of,
+    told_from,
+)
 from chatbot.stores.row_events import (
     STATUS_AFTER,
     Event,
@@ -81,6 +94,9 @@ FORMER_VECTORS = "vectors"
 _KEPT_BODIES = 2_048
 _SNAPSHOT_AFTER = 128
 """Lines of the journal that are worth a new snapshot, for each process that begins reads them."""
+_SHARED_AFTER = 512
+_SHARED_SHARE = 8
+"""A shared snapshot is written again once so many lines came, and that share of what it has."""
 _COMPACTED_FROM = 2_000
 """Lines that only count, from which on compaction is thought of."""
 _COUNTED_IN_A_LINE = 10
@@ -100,10 +116,18 @@ class Keeper:
     """All that is known of an identity's observations."""
 
     def __init__(
-        self, log: Log, cache: Cache, shelf: Callable[[str], Shelf], *, max_observations: int, ttl_days: float
+        self,
+        log: Log,
+        cache: Cache,
+        snapshots: Snapshots,
+        shelf: Callable[[str], Shelf],
+        *,
+        max_observations: int,
+        ttl_days: float,
     ) -> None:
         self._log = log
         self._cache = cache
+        self._snapshots = snapshots
         self._max_observations = max_observations
         self._ttl_days = ttl_days
         self._lock = threading.RLock()
@@ -114,6 +138,8 @@ class Keeper:
         self._is_steady = False
         self._rest = _resting(WeakMethod(self.rest))
         self._snapshot_lines = 0
+        self._written_anew = 0
+        """How often the log was another one than before: then all places in it are new."""
         self._shelf = shelf
         self._known_vectors: Vectors | None = None
         self.search = TextSearch(
@@ -174,13 +200,8 @@ class Keeper:
 
     def candidates(self, view: View, question: Question, wanted: Filter) -> Candidates:
         """Gather all candidates for recall under one lock and one look at the files."""
-        with self._lock:
-            self._catch_up()
-            self._is_steady = True  # one answer to all of its questions, and one look at the files
-            try:
-                return without_waiting(gathered(_AtOnce(self), view, question, wanted))
-            finally:
-                self._is_steady = False
+        with self._lock, self.search.steady(), self._steady():
+            return without_waiting(gathered(_AtOnce(self), view, question, wanted))
 
     def frequencies(self, view: View, terms: Sequence[str]) -> dict[str, int]:
         """Count the visible rows that hold each term, from the text index."""
@@ -230,8 +251,27 @@ class Keeper:
             from chatbot.stores.observations.columns import wanted_and_seen
 
             mask = wanted_and_seen(table, wanted, table.visible(view))
-            numbers, cosines = vectors.nearest(unit(vector), table.texts, mask)
-            return table.matches(numbers[:limit].tolist(), cosines[:limit].tolist())
+            numbers, cosines = vectors.nearest(unit(vector), table.texts, mask, limit)
+            return table.matches(numbers.tolist(), cosines.tolist())
+
+    def later_alike(
+        self, view: View, ids: Sequence[str], wanted: Filter, *, model: str, limit: int
+    ) -> dict[str, list[Match]]:
+        """For each of these rows the later ones whose vectors are closest to its own."""
+        with self._lock:
+            self._catch_up()
+            vectors, table = self._vectors(), self._table
+            vectors.check(model)
+            if "active" not in wanted.statuses:
+                return {}
+            from chatbot.stores.observations.columns import wanted_and_seen
+
+            visible = table.visible(view)
+            mask = wanted_and_seen(table, wanted, visible)
+            numbers = {number: each for each in ids if (number := table.ids.number(each)) is not None}
+            seen = [number for number in numbers if visible.flags[number]]
+            found = vectors.later_alike(seen, table.texts, mask, check_limit(limit))
+            return {numbers[number]: table.matches(rows, scores) for number, (rows, scores) in found.items()}
 
     def missing_vectors(self, view: View, *, model: str, limit: int) -> list[Observation]:
         """Return the visible rows without a current vector, newest first."""
@@ -312,6 +352,19 @@ class Keeper:
             sees = naming(view, self._guard_of)
             return [version(self._row(number), self._events(number), view, sees) for number in line]
 
+    def changes(self, view: View, after: Position | Reached | None, *, limit: int) -> Changes:
+        """Return what happened to visible rows behind a position. Reads no line of any other row."""
+        limit = page_limit(limit)
+        with self._lock, self._steady():
+            end = (self._log.position - 1, len(self._table.starts))
+            begin = end if after is None else self._key_behind(after, view)
+            lines = self._lines_behind(begin, view) if begin < end else []
+            items, key = told_from(lines, self._dated, self._shown_to(view), view, limit=limit)
+            is_all = key is None or key == lines[-1][0]
+            position = items[-1].position if items else self._position(after, view)
+            key = end if is_all or key is None else key
+            return Changes(tuple(items), Reached(self._written_anew, key, self._rows_by(key), position), is_all)
+
     def facets(self, view: View, name: Labelled, *, limit: int) -> list[Facet]:
         """Count the visible rows by each value of a label, most frequent first."""
         with self._lock:
@@ -354,7 +407,7 @@ class Keeper:
             if not gone and not facts:
                 raise UnknownObservation.of(ids)
             seen = [each for each in gone if self._table.number_seen(each, everything) is not None]
-            self._cache.remove(snapshot.NAME)
+            self._snapshots.remove()
             numbers = {self._table.numbers[each] for each in gone}
             self.search.erase(numbers)
             self._cache.remove(FORMER_VECTORS)
@@ -401,7 +454,7 @@ class Keeper:
     def reindex(self, progress: Progress | None = None) -> int:
         """Throw every cache away and build it again from the journal."""
         with self._lock:
-            self._cache.remove(snapshot.NAME)
+            self._snapshots.remove()
             self._start_again()
             self._catch_up()
             self.search.rebuild(progress)
@@ -423,27 +476,31 @@ class Keeper:
         with self._lock:
             if not self._is_open or not (always or self._table.lines - self._snapshot_lines >= _SNAPSHOT_AFTER):
                 return
-            self._snapshot_lines = self._table.lines
-            mark = self._log.mark()
-        if not self._log.was_written():
-            return  # nobody wrote here: it is a copy, which is read and left as it is
         try:
+            if not self._log.was_written():
+                return  # not written by this program: it is a copy, which is only read
+            with self._lock:
+                self._snapshot_lines = self._table.lines
+                mark = self._log.mark()
+                made = snapshot.dump(self._table, mark)
             with self._log.locked(), self._lock:
-                if mark == self._log.mark() and not self._log.is_replaced():
-                    self._cache.write(snapshot.NAME, snapshot.dump(self._table, mark))
+                if mark.inode == self._log.mark().inode and not self._log.is_replaced():  # nothing was erased since
+                    self._snapshots.write(made)
         except ReadOnlyFolder:
             logger.info("no snapshot of %s is kept: it can only be read", self._log.name)
         except (OSError, StoreError) as error:
             logger.warning("no snapshot of %s could be written: %s", self._log.name, error)
 
     def has_batch(self) -> bool:
-        """Return whether enough rows are only in memory to be worth indexing."""
-        return self.search.has_batch()
+        """Return whether enough is only in memory to be worth writing for others."""
+        return self.search.has_batch() or self._is_snapshot_due()
 
     def index(self) -> None:
         """Move into the index what is in memory only, in batches, while everything else goes on."""
         while self.search.index_batch():
             pass
+        if self._is_snapshot_due():
+            self.save()
 
     def close(self) -> None:
         """Save what is worth it, one batch of the index at most, and let go of files."""
@@ -515,6 +572,16 @@ class Keeper:
             self._lock.release()
         return True
 
+    @contextmanager
+    def _steady(self) -> Iterator[None]:
+        """Look at the files once, so that several questions get one answer. Needs our lock."""
+        self._catch_up()
+        self._is_steady = True
+        try:
+            yield
+        finally:
+            self._is_steady = False
+
     def _catch_up(self) -> None:
         if self._is_steady:
             return
@@ -533,6 +600,66 @@ class Keeper:
             if event is not None:
                 self._fold_safely(event, place)
 
+    def _key_behind(self, after: Position | Reached, view: View) -> Key:
+        """Return the place behind which a reader goes on."""
+        table = self._table
+        if isinstance(after, Reached):
+            if after.log == self._written_anew:
+                return after.key
+            known = next((number for number in range(after.rows - 1, -1, -1) if number not in table.ids.gone), -1)
+            rows = BEGINNING if known < 0 else (table.starts[known], known)
+            return max(rows, self._key_at(after.position, view) or BEGINNING)
+        if not after.at:
+            return BEGINNING
+        if (key := self._key_at(after, view)) is not None:
+            return key
+        key = before_time(after.at, reversed(self._lines_behind(BEGINNING, view)), self._dated)
+        return (self._log.position, 0) if key is None else key
+
+    def _rows_by(self, key: Key) -> int:
+        """Return how many rows were ever added up to a place."""
+        starts, gone = self._table.starts, self._table.ids.gone
+        known = (number for number in range(len(starts) - 1, -1, -1) if number not in gone and starts[number] <= key[0])
+        return next(known, -1) + 1
+
+    def _position(self, after: Position | Reached | None, view: View) -> Position:
+        """Return the position behind which a reader is who was told nothing new."""
+        if after is None:
+            return newest(reversed(self._lines_behind(BEGINNING, view)), self._dated, view)
+        return after.position if isinstance(after, Reached) else after
+
+    def _key_at(self, position: Position, view: View) -> Key | None:
+        """Return the place of a change, None where the caller sees no such row."""
+        if not position.id or self._table.number_seen(position.id, view) is None:
+            return None
+        return place_of(position, self._dated(position.id))
+
+    def _lines_behind(self, begin: Key, view: View) -> list[Line]:
+        """Return the lines about visible rows behind a place, in order."""
+        table = self._table
+        seen = self._seen(view, STATUSES)
+        found = [
+            (place[0], number) for number, places in table.later.items() for place in places if place[0] >= begin[0]
+        ]
+        for number in range(len(table.starts) - 1, -1, -1):
+            if number in table.ids.gone:
+                continue
+            if table.starts[number] < begin[0]:
+                break
+            found.append((table.starts[number], number))
+        return [(key, table.ids[key[1]]) for key in sorted(set(found)) if key > begin and seen[key[1]]]
+
+    def _dated(self, observation_id: str) -> list[tuple[Key, Event]]:
+        """Return the events of a row with their places."""
+        number = self._table.numbers[observation_id]
+        places = ((start, number) for start, _ in self._table.places(number))
+        return list(zip(places, self._events(number), strict=True))
+
+    def _shown_to(self, view: View) -> Callable[[str], Observation]:
+        """Return a function from an id to the row, for a caller who may see it."""
+        sees = naming(view, self._guard_of)
+        return lambda each: shown(self._row(self._table.numbers[each]), sees)
+
     def _vectors(self) -> Vectors:
         """The vectors, as they are by now."""
         if self._known_vectors is None:
@@ -545,28 +672,24 @@ class Keeper:
     def _open(self) -> None:
         self._log.start_again()
         self._is_open = True
-        path = self._cache.folder / snapshot.NAME
         try:
-            self._cache.check()
-            if not path.exists():
+            found = self._snapshots.load()
+            if found is None:
                 return
-        except (OSError, StoreError):
-            return
-        try:
-            table, mark = snapshot.load(path)
-        except (snapshot.BadSnapshot, OSError, StoreError) as error:
-            logger.warning("the snapshot of %s is damaged and is built again: %s", self._log.name, error)
-        else:
+            table, mark = found
             if self._log.resume(mark):
                 self._table = table
                 self._snapshot_lines = table.lines
                 return
+        except snapshot.BadSnapshot as error:
+            logger.warning("the snapshot of %s is damaged and is built again: %s", self._log.name, error)
         try:
-            self._cache.remove(snapshot.NAME)
+            self._snapshots.remove()
         except StoreError as error:
             logger.warning("a snapshot that is of no use stays: %s", error)
 
     def _start_again(self) -> None:
+        self._written_anew += 1
         self._table = Table()
         self._bodies.clear()
         self.search.close()
@@ -718,6 +841,11 @@ class Keeper:
             and fact_fits(fact, wanted)
         ]
 
+    def _is_snapshot_due(self) -> bool:
+        """Return whether a server that begins would have to read many lines behind the snapshot that it finds."""
+        known = self._snapshot_lines
+        return self._snapshots.is_shared and self._table.lines - known >= max(_SHARED_AFTER, known // _SHARED_SHARE)
+
     def _is_compaction_due(self) -> bool:
         uses, lines = self._table.use_lines, self._table.lines
         return uses >= _COMPACTED_FROM and uses * 2 > lines
@@ -736,6 +864,7 @@ class Keeper:
         table = self._table
         counts = table.counting(besides)
         moved = writing.rewrite(uncounted(change), counts)
+        self._written_anew += 1
         table.relocate(moved)
         table.lines = len(moved) + len(counts)
         table.use_lines = 0

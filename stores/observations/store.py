@@ -24,6 +24,7 @@ from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.observations.folder_shelf import FolderShelf
 from chatbot.stores.observations.keeper import Keeper, Request
 from chatbot.stores.observations.log import FileLog
+from chatbot.stores.observations.snapshot import CachedSnapshots, Snapshots
 from chatbot.stores.query import (
     Corpus,
     Facet,
@@ -38,6 +39,7 @@ from chatbot.stores.query import (
     VectorStats,
     Version,
 )
+from chatbot.stores.row_changes import Changes, Position, Reached
 from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.row_state import RowState
 from chatbot.stores.shelf import Shelf
@@ -57,6 +59,7 @@ class LoggedObservations(ObservationStore):
         self._keeper = Keeper(
             self.open_log(home),
             self._cache,
+            self.open_snapshots(),
             self.open_shelf,
             max_observations=max_observations,
             ttl_days=ttl_days,
@@ -71,6 +74,10 @@ class LoggedObservations(ObservationStore):
     def open_shelf(self, name: str) -> Shelf:
         """Return the shelf of that name for what is derived from the log: a folder in the cache of this machine."""
         return FolderShelf.of(self._cache, name)
+
+    def open_snapshots(self) -> Snapshots:
+        """Return where snapshots of the table are kept: in the cache of this machine."""
+        return CachedSnapshots(self._cache)
 
     async def commit(self, view: View, events: Sequence[Event]) -> list[Outcome]:
         """Append the events to the log; changes that arrive together are committed as a group."""
@@ -136,6 +143,12 @@ class LoggedObservations(ObservationStore):
         """Search the vectors of the cache folder, in a thread."""
         return await asyncio.to_thread(self._keeper.nearest, view, vector, wanted, model=model, limit=limit)
 
+    async def later_alike(
+        self, view: View, ids: Sequence[str], wanted: Filter, *, model: str, limit: int = 8
+    ) -> dict[str, list[Match]]:
+        """Compare the vectors of these rows with those of later ones, in a thread."""
+        return await asyncio.to_thread(self._keeper.later_alike, view, ids, wanted, model=model, limit=limit)
+
     async def missing_vectors(self, view: View, *, model: str, limit: int = 100) -> list[Observation]:
         """Find rows without a vector, in a thread."""
         return await asyncio.to_thread(self._keeper.missing_vectors, view, model=model, limit=limit)
@@ -159,6 +172,10 @@ class LoggedObservations(ObservationStore):
     async def history(self, view: View, observation_id: str) -> list[Version]:
         """Replay the versions of a row from the log, in a thread."""
         return await asyncio.to_thread(self._keeper.history, view, observation_id)
+
+    async def changes(self, view: View, after: Position | Reached | None, *, limit: int = 100) -> Changes:
+        """Find the changes in the log, in a thread."""
+        return await asyncio.to_thread(self._keeper.changes, view, after, limit=limit)
 
     async def facets(self, view: View, name: Labelled, *, limit: int = 100) -> list[Facet]:
         """Count the rows by a label, in a thread."""

@@ -99,7 +99,7 @@ def test_sessions_are_listed_shown_renamed_forked_and_deleted() -> None:
     assert (refused.returncode, "--yes" in refused.stderr) == (2, True)
     assert from_json("sessions", "delete", "--with-memory", "--yes", "gamma", "delta")["deleted"][1] == fork["id"]
     assert [record["title"] for record in from_json("sessions", "list")] == ["beta"]
-    assert ok("sessions", "prune") == "nothing to erase\n"
+    assert ok("sessions", "prune") == "nothing to delete\n"
 
 
 def test_the_bill_is_shown_for_a_session_and_in_all() -> None:
@@ -114,7 +114,7 @@ def test_the_bill_is_shown_for_a_session_and_in_all() -> None:
 def test_a_budget_refuses_before_anything_is_spent() -> None:
     done = run("ask", "hello", CHATBOT_BUDGET__SESSION_TOKENS="10")
     assert (done.returncode, done.stdout) == (6, "")
-    assert "session_tokens is 10" in done.stderr
+    assert "session_tokens = 10" in done.stderr
     assert from_json("usage")["calls"] == 0
 
 

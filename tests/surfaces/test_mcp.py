@@ -1,4 +1,4 @@
-"""`chatbot mcp`, driven by the official client over real standard streams and real HTTP."""
+"""`chatbot mcp`, driven by the official client: over real standard streams and HTTP once, and within this process."""
 
 import asyncio
 import inspect
@@ -30,9 +30,11 @@ from chatbot.server.access_tokens import Tokens
 from chatbot.stores.access import Clearance
 from tests import command
 from tests.patience import PATIENCE_S
+from tests.servers.memory_server import connected, listening
 
 ROOT = Path(__file__).parents[2]
 NO_ID = "01990000-0000-7000-8000-000000000000"
+NIGHT = pytest.mark.nightly
 STORES = ["basic_session", "observations"]
 MEMORY = Path("identities/ada/memory")
 
@@ -51,7 +53,7 @@ def _identities() -> None:
 
 
 @asynccontextmanager
-async def connected(*arguments: str) -> AsyncIterator[Client]:
+async def piped(*arguments: str) -> AsyncIterator[Client]:
     """The official client, over the streams of a process of its own."""
     server = StdioServerParameters(
         command=sys.executable, args=["-m", "chatbot", "mcp", *arguments], env=dict(os.environ), cwd=Path.cwd()
@@ -61,14 +63,13 @@ async def connected(*arguments: str) -> AsyncIterator[Client]:
 
 
 @asynccontextmanager
-async def listening(*arguments: str, **environment: str) -> AsyncIterator[str]:
-    """The URL of a server on a free port."""
+async def listening_process() -> AsyncIterator[str]:
+    """The same in a process of its own."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "chatbot", "mcp", "--http", "--port", "0", *arguments),
+        *("-m", "chatbot", "mcp", "--http", "--port", "0"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=os.environ | environment,
     )
     assert process.stderr is not None
     try:
@@ -85,11 +86,11 @@ async def listening(*arguments: str, **environment: str) -> AsyncIterator[str]:
 @pytest.fixture(params=["stdio", "http"])
 def way_in(request: pytest.FixtureRequest) -> Any:
     if request.param == "stdio":
-        return connected
+        return piped
 
     @asynccontextmanager
-    async def over_http(*arguments: str) -> AsyncIterator[Client]:
-        async with listening(*arguments) as url, Client(url, read_timeout_seconds=PATIENCE_S) as client:
+    async def over_http() -> AsyncIterator[Client]:
+        async with listening_process() as url, Client(url, read_timeout_seconds=PATIENCE_S) as client:
             yield client
 
     return over_http
@@ -433,7 +434,10 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
         started.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, pytest.param(signal.SIGINT, marks=NIGHT), pytest.param(signal.SIGHUP, marks=NIGHT)],
+)
 def test_a_signal_ends_it_though_its_input_stays_open(process: subprocess.Popen[bytes], number: int) -> None:
     process.send_signal(number)
     assert process.wait(PATIENCE_S) == 0
@@ -447,6 +451,7 @@ def test_the_end_of_its_input_ends_it(process: subprocess.Popen[bytes]) -> None:
     assert process.wait(PATIENCE_S) == 0
 
 
+@pytest.mark.nightly
 def test_nothing_outlives_a_client_that_was_killed(tmp_path: Path) -> None:
     parent = tmp_path / "parent.py"
     parent.write_text(

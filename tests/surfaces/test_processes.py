@@ -15,6 +15,7 @@ import pytest
 
 from chatbot.cli.arguments import build_parser
 from tests import command, process
+from tests.effort import by_day
 
 SAID = "The bicycle has a flat tyre"
 CONFIG = """
@@ -33,6 +34,7 @@ COMMANDS: dict[str, tuple[int, str]] = {
     "sessions search": (0, "sessions search bicycle"),
     "sessions compare": (0, "sessions compare {session} {session}"),
     "sessions rename": (0, "sessions rename {session} tyre"),
+    "sessions pin": (0, "sessions pin {session}"),
     "sessions fork": (0, "sessions fork {session} --json"),
     "sessions export": (0, "sessions export {session} --format jsonl"),
     "sessions import": (2, "sessions import missing.zip"),
@@ -167,7 +169,7 @@ def _id_in(told: str) -> str:
     return found[0]
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", by_day(COMMANDS, "memory add", *(each for each in COMMANDS if " " not in each)))
 def test_a_command_does_as_a_process_what_it_does_in_process(
     name: str, seeded: tuple[Path, dict[str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -23,7 +23,7 @@ _AS_A_DOWNLOAD = {
     "content-security-policy": "default-src 'none'; sandbox",
     "cache-control": "no-store",
 }
-"""Nothing that somebody sent is opened as a page of ours."""
+"""Uploaded content is never opened as a page of this server."""
 
 
 class StoredFile(Shape):
@@ -64,7 +64,7 @@ class AttachedFile(Shape):
     """A file that messages of a session name."""
 
     name: str
-    """The name that it is kept under: a digest of its content."""
+    """Stored name: a digest of the content."""
     size: int
     """In bytes."""
     media_type: str

@@ -90,7 +90,7 @@ class Server(AsyncResource):
         async with self._changing:
             if self._connection is not None and self._connection.is_broken:
                 if self._is_restarted:
-                    raise ToolError(f"the server {self.name!r} died again and again, and is left alone")
+                    raise ToolError(f"the server {self.name!r} failed repeatedly and was disabled")
                 self._is_restarted = True
                 await self.aclose()
             if self._client is None:
@@ -109,7 +109,7 @@ class Server(AsyncResource):
         for _ in range(_MOST_PAGES):
             try:
                 page = await client.list_tools(cursor=cursor)
-            except Exception as error:  # a stranger's list may be anything
+            except Exception as error:  # a foreign server may send anything
                 raise ToolError(f"the tools of {self.name!r} cannot be listed: {error!s:.300}") from error
             for tool in page.tools:
                 yield tool

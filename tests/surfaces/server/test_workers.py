@@ -22,10 +22,10 @@ from chatbot.models.scripted import Reply, ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.server.app import create_app
 from chatbot.server.callers import OWNER
+from chatbot.server.errors import TurnStopped
 from chatbot.server.identities import Identities
-from chatbot.server.shared_rates import SharedRates
 from chatbot.server.siblings import Siblings
-from chatbot.server.turns import LiveTurn, TurnStopped
+from chatbot.server.turns import LiveTurn
 from chatbot.server.workers import serve_with_workers
 from chatbot.stores.errors import ConflictingChange
 from tests.command import project, run
@@ -131,17 +131,6 @@ async def test_a_worker_that_is_alone_has_no_siblings() -> None:
     assert await alone.turns(("ada", "x")) == []
     assert not await alone.are_busy("ada")
     await Siblings(Path("nowhere"), 0, 3).reopen("ada")  # neither is there
-
-
-def test_shared_rates_are_those_of_one_process() -> None:
-    now = [0.0]
-    rates = SharedRates(lambda: now[0])
-    assert [rates.take("laptop", 3) for _ in range(3)] == [0, 0, 0]
-    assert rates.take("laptop", 3) == pytest.approx(20)
-    assert rates.take("phone", 3) == 0
-    now[0] = 20.0
-    assert rates.take("laptop", 3) == 0
-    assert rates.take("laptop", 0) == 0
 
 
 def test_metrics_that_are_read_from_one_process_are_refused() -> None:
