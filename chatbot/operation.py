@@ -188,6 +188,8 @@ class Operation:
     """Description for models, where it is not the first line of the docstring."""
     examples: tuple[str, ...] = ()
     right: Right = "read"
+    memories: bool = False
+    """True if a verb on sessions needs memories too: the command line opens them only then."""
 
     @property
     def name(self) -> str:

@@ -177,7 +177,7 @@ def main() -> None:
         chat.say("Hi Ada! I like green tea from Uji, and my locker is number 4711.")
         chat.see("one minute.*scripted ·")
         chat.say("/remember The heating is serviced in May")
-        chat.see("takes it back")
+        chat.see("hides it again")
         chat.say("What is in my locker, and which tea is it today?")
         chat.see("玉露.*scripted ·")
         chat.prompt()
@@ -189,7 +189,7 @@ def main() -> None:
                 ("/recall heating", "heating is serviced"),
                 ("/context And the heating?", "of a window of"),
                 ("/why", "model calls"),
-                ("/compact", "summed up"),
+                ("/compact", "summarized"),
                 ("/tasks add Book the heating service", "ticks one off"),
             ]
         ):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Hashable
 from contextlib import AbstractContextManager, ExitStack
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 
 class Piece(Protocol):
@@ -52,6 +52,9 @@ class Shelf(ABC):
 
     name: str
     """Name in messages."""
+
+    is_remote: ClassVar[bool] = False
+    """Whether opening a piece takes a round trip: such a piece is read whole when it is first opened."""
 
     @abstractmethod
     def prepare(self) -> None:

@@ -418,7 +418,7 @@ class ObservationStoreContract:
     def test_what_is_made_stricter_later_takes_along_what_was_derived_from_it(
         self, tmp_path: Path, stricter: dict[str, Any], clearance: Any
     ) -> None:
-        """At once, through summaries of summaries, whatever their status, and for good."""
+        """At once and permanently, through summaries of summaries, whatever their status."""
         author, reader = replace(OWNER, asked=_ALL, namespaces=None), replace(OWNER, clearance=clearance)
         retracted: list[Triple] = []
         fact = Triple(
@@ -1235,7 +1235,7 @@ async def _counts(store: ObservationStore, view: View) -> tuple[dict[str, int], 
 
 
 async def _count_vectors(store: Any, view: View) -> tuple[int, int]:
-    """Number of rows have a vector; not whose it is, for that is forgotten with caches where no row is left to embed."""
+    """Number of rows with and without a vector; the model is forgotten with the caches once no row is left to embed."""
     stats = await store.vector_stats(view)
     return stats.embedded, stats.missing
 

@@ -22,7 +22,7 @@ from chatbot.hooks.plugins import HOOKS
 from chatbot.hooks.plugins import load as load_hook
 from chatbot.identity import load_identity
 from chatbot.memory import MemorySystem
-from chatbot.models import late
+from chatbot.models import litellm_import
 from chatbot.models.provider import Provider
 from chatbot.stores.errors import UnknownStore
 from chatbot.stores.plugin_settings import settings_of
@@ -211,7 +211,7 @@ def test_no_value_hides_behind_another_of_the_same_name() -> None:
 
 @pytest.mark.nightly
 def test_every_bare_name_that_litellm_knows_leads_to_a_usual_provider_or_needs_trust() -> None:
-    litellm: Any = late.begin().result()
+    litellm: Any = litellm_import.begin().result()
     listed = [
         value for name, value in vars(litellm).items() if "model" in name and isinstance(value, list | set | dict)
     ]

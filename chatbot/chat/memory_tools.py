@@ -133,7 +133,7 @@ class OperationTool(Tool):
         names = self._operation.at("tool")
         fields = [name for name, each in names.items() if each.default is LEFT_OUT]
         if self._operation.effect == "changes" and fields and not any(checked.get(name) is not None for name in fields):
-            raise ToolError(f"there is nothing to change: give one of {', '.join(fields)}")
+            raise ToolError(f"no change given: give one of {', '.join(fields)}")
         given = {names[name].name: value for name, value in checked.items() if value is not None}
         return text_of(await self._answer(given), notes)
 

@@ -17,6 +17,7 @@ from chatbot.server.access_tokens import Tokens
 from chatbot.server.bodies import Bodies
 from chatbot.server.doors import Doors
 from chatbot.server.listening import address_of, check_doors, listening, uvicorn_config
+from chatbot.server.rates import Buckets
 
 PATH = "/mcp"
 _GRACE_S = 2
@@ -29,11 +30,12 @@ async def serve_http(
     tokens: Tokens,
     announce: Callable[[str], None],
     *,
+    rates: Buckets,
     is_watched: bool = False,
 ) -> None:
     """Serve until the task is cancelled; `announce` is told the URL once it can be called. Raises `ConfigError`."""
     check_doors(settings.host, tokens)
-    app = _guarded(server, identity, settings, tokens, is_watched=is_watched)
+    app = _guarded(server, identity, settings, tokens, rates, is_watched=is_watched)
     running = _Uvicorn(uvicorn_config(app, settings, farewell_s=_GRACE_S))
     with listening(settings.host, settings.port) as sock:
         serving = asyncio.create_task(running.serve([sock]), name="MCP over HTTP")
@@ -46,7 +48,13 @@ async def serve_http(
 
 
 def _guarded(
-    server: Server[Any], identity: str, settings: ServerSettings, tokens: Tokens, *, is_watched: bool
+    server: Server[Any],
+    identity: str,
+    settings: ServerSettings,
+    tokens: Tokens,
+    rates: Buckets,
+    *,
+    is_watched: bool,
 ) -> ASGIApp:
     """The SDK's app. It keeps no sessions, so that there is none which another caller could go on with."""
     most_bytes = settings.body_kb * 1024
@@ -61,7 +69,7 @@ def _guarded(
         from chatbot.telemetry.joining import Joining  # needs the extra
 
         app = Joining(app)
-    return Doors(app, settings=settings, tokens=tokens, identity=identity)
+    return Doors(app, settings=settings, tokens=tokens, rates=rates, identity=identity)
 
 
 class _Uvicorn(uvicorn.Server):

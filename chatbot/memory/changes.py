@@ -9,13 +9,14 @@ what was said. What is said of another person, of another time, or besides, chan
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 
 from chatbot.memory.announced import announces, may_change
 from chatbot.memory.denial import contradict, denials
+from chatbot.memory.scoring import Nearness
 from chatbot.memory.slot_words import holds_several
 from chatbot.memory.slots import SlotStatement, stated
 from chatbot.stores.access import VISIBILITIES
@@ -70,10 +71,6 @@ class Change:
 
     by: Observation
     is_certain: bool
-
-
-Nearness = Mapping[str, Mapping[str, float]]
-"""Cosines of rows with those that were added after them, by their ids."""
 
 
 def outdated(rows: Sequence[Observation], now: datetime, nearness: Nearness) -> dict[str, Change]:

@@ -35,7 +35,7 @@ class Target:
     def __post_init__(self) -> None:
         named = [name for name in ("session", "person", "source") if getattr(self, name) is not None]
         if len(named) + bool(self.ids) != 1:
-            raise InvalidValue("name what to purge in one way: by ids, a session, a person or a source")
+            raise InvalidValue("select what to purge in one way: ids, a session, a person or a source")
         for name in named:
             if not str(getattr(self, name)).strip():
                 raise InvalidValue(f"the {name} to purge is empty")

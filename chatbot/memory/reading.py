@@ -66,9 +66,9 @@ class Hit:
         return self.observation.brief() | {"score": round(self.score, 4)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False, eq=False)
 class TimedFilter(Filter):
-    """Filter of the rows that may answer, and their time."""
+    """Filter of the rows that may answer, and their time. Its subclasses are made."""
 
     ask: Sensitivities = PUBLIC
     as_of: datetime | None = None
@@ -77,9 +77,9 @@ class TimedFilter(Filter):
     """Search memories that were known at that time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, init=False, repr=False, eq=False)
 class Ranking(TimedFilter):
-    """Part of the matching rows that is wanted."""
+    """Part of the matching rows that is wanted. Its subclasses are made."""
 
     limit: int = 0
     """Maximum number of hits; 0 means 10."""
@@ -240,7 +240,7 @@ class MemoryReads(Scoped):
         scope = self._scope()
         if asked.profile not in scope.profiles:
             raise InvalidValue(
-                f"no profile of scores is called {asked.profile!r}{did_you_mean(asked.profile, scope.profiles)}"
+                f"unknown scoring profile {asked.profile!r}{did_you_mean(asked.profile, scope.profiles)}"
             )
         weighed, exclude = scope.profiles[asked.profile], frozenset(asked.exclude)
         view, limit = scope.view(asked.ask), check_limit(asked.limit)

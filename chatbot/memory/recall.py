@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from chatbot.memory.changes import Nearness, newer, outdated, said_at
 from chatbot.memory.ordinals import rows_of_named_sessions
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.scope import Scope
-from chatbot.memory.scoring import RowScore, ScoringProfile, scored
+from chatbot.memory.scoring import Nearness, RowScore, ScoringProfile, scored
 from chatbot.stores.access import View
 from chatbot.stores.analysis import terms
 from chatbot.stores.candidates import Candidates, Question
@@ -235,6 +234,8 @@ def latest_first(
     is no room for both, what is certainly outdated is left out; a row that names the date that was asked for keeps its
     place.
     """
+    from chatbot.memory.changes import newer, outdated, said_at  # hundreds of patterns, which no prompt waits for
+
     found = [(row, observations[row.match.id]) for row in rows if row.match.id in observations]
     found = [(row, each) for row, each in found if not is_proposable(each)]
     later = outdated([each for _, each in found], now, nearness)

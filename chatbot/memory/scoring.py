@@ -52,6 +52,8 @@ CONFIRMATION = 5.0
 USE = 0.005
 """What makes credible: that someone said that it is so, and hardly that it was found before. Else what was shown once
 would be shown again and again, in the place of what answers better."""
+Nearness = Mapping[str, Mapping[str, float]]
+"""Cosines of rows with those that were added after them, by their ids."""
 OTHER = "other"
 """All types that are not named."""
 HALF_LIVES: Mapping[str, float] = {

@@ -3,7 +3,7 @@
 A slot is filled only where the speaker states it of themselves, now: the statement begins a clause with "I", "we", "my"
 or "our", its value is of the type of the slot (a place, a language, an occupation), and nothing around it hedges it,
 quotes it, makes it past or supposes it. An answer to the bot's own question of such a kind fills a slot, too. What is
-not plain fills nothing: the exchange is the evidence, and is recalled all the same.
+not plain fills nothing: the exchange is the evidence, and is still recalled.
 """
 
 from __future__ import annotations

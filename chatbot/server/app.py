@@ -72,7 +72,7 @@ def create_app(house: Identities, *, open_paths: Collection[str] = OPEN_PATHS | 
         from chatbot.telemetry.joining import Joining  # needs the extra
 
         app.add_middleware(Joining)
-    app.add_middleware(Doors, settings=settings, tokens=house.tokens, open_paths=open_paths)
+    app.add_middleware(Doors, settings=settings, tokens=house.tokens, rates=house.rates, open_paths=open_paths)
     app.add_middleware(Envelope)
     if settings.allowed_origins:
         app.add_middleware(

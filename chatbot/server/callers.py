@@ -63,7 +63,7 @@ class Caller:
         if self.users == "shared" or label == self.user:
             return self
         if self.user is not None:
-            raise InvalidValue("the request names two users: name one")
+            raise InvalidValue("the request names two users: send one")
         return replace(self, key=f"{self.key}/{digest_of(namespace)}", namespace=namespace, user=label)
 
     def memory_of(self, memory: MemorySystem, rights: frozenset[Right] = EVERY_RIGHT) -> MemorySystem:

@@ -6,6 +6,7 @@ domain could point to it), and requests from pages of other sites are refused.
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import math
 from collections.abc import Collection, Mapping
@@ -22,7 +23,7 @@ from chatbot.errors import ChatbotError
 from chatbot.server.access_tokens import Tokens
 from chatbot.server.callers import OWNER, Caller
 from chatbot.server.errors import DENIED, INVALID, SLOW_DOWN, UNAUTHENTICATED, Problem, Refused, problem_of
-from chatbot.server.rates import Rates
+from chatbot.server.rates import Buckets
 from chatbot.server.users import named_in_headers
 from chatbot.stores.errors import StoreError
 
@@ -57,6 +58,7 @@ class Doors:
         *,
         settings: ServerSettings,
         tokens: Tokens,
+        rates: Buckets,
         open_paths: Collection[str] = OPEN_PATHS,
         identity: str | None = None,
     ) -> None:
@@ -65,7 +67,7 @@ class Doors:
         self._tokens = tokens
         self._open_paths = open_paths
         self._identity = identity
-        self._rates = Rates()
+        self._rates = rates
         self._hosts = _LOOPBACK | {settings.host} | set(settings.allowed_hosts)
         self._takes_addresses = not is_loopback(settings.host)
         self._owner_may_enter = is_loopback(settings.host) and not tokens.all()
@@ -75,18 +77,18 @@ class Doors:
         if scope["type"] == "lifespan":
             return await self._app(scope, receive, send)
         try:
-            scope.setdefault("state", {})["caller"] = self._let_in(scope, Headers(scope=scope))
+            scope.setdefault("state", {})["caller"] = await self._let_in(scope, Headers(scope=scope))
         except (ChatbotError, StoreError) as error:
             return await _turn_away(problem_of(error).told_at(scope["path"]), scope, receive, send)
         return await self._app(scope, receive, send)
 
-    def _let_in(self, scope: Scope, headers: Headers) -> Caller | None:
+    async def _let_in(self, scope: Scope, headers: Headers) -> Caller | None:
         self._check_host(headers)
         self._check_site(scope, headers)
         if self._is_open(scope["path"]):
             return None
-        caller = self._caller(headers, (scope.get("client") or ("", 0))[0])
-        self._check_rate(caller.key, caller.rate_per_minute or self._settings.rate_per_minute)
+        caller = await self._caller(headers, (scope.get("client") or ("", 0))[0])
+        await self._check_rate(caller.key, caller.rate_per_minute or self._settings.rate_per_minute)
         return named_in_headers(caller, headers)
 
     def _check_host(self, headers: Headers) -> None:
@@ -109,14 +111,14 @@ class Doors:
         if not allowed:
             raise Refused(Problem(403, DENIED, "origin_not_allowed", "pages of other sites may not call this server"))
 
-    def _caller(self, headers: Headers, address: str) -> Caller:
-        if self._owner_may_enter and not self._tokens.all():
+    async def _caller(self, headers: Headers, address: str) -> Caller:
+        if self._owner_may_enter and not await asyncio.to_thread(self._tokens.all):
             return replace(
                 OWNER, users=self._settings.users, memory=self._settings.memory
             )  # any key is accepted: some clients need one
-        token = self._tokens.find(token_in(headers))
+        token = await asyncio.to_thread(self._tokens.find, token_in(headers))
         if token is None or not (self._identity is None or token.caller().may_enter(self._identity)):
-            self._check_rate(f"failed {address}", _FAILURES_PER_MINUTE)
+            await self._check_rate(f"failed {address}", _FAILURES_PER_MINUTE)
             raise Refused(
                 Problem(
                     401,
@@ -128,8 +130,8 @@ class Doors:
             )
         return token.caller()
 
-    def _check_rate(self, key: str, per_minute: int) -> None:
-        wait = math.ceil(self._rates.take(key, per_minute))
+    async def _check_rate(self, key: str, per_minute: int) -> None:
+        wait = math.ceil(await self._rates.take(key, per_minute))
         if wait:
             raise Refused(
                 Problem(

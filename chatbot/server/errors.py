@@ -18,7 +18,6 @@ from starlette.responses import JSONResponse
 import chatbot.errors as app
 import chatbot.stores.errors as kept
 from chatbot.server.callers import Caller
-from chatbot.server.turns import TurnGone, TurnStopped
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +59,18 @@ class Problem:
         return JSONResponse(self.as_json(), self.status, headers=headers)
 
 
+class TurnGone(app.ChatbotError):
+    """A completed turn was undone meanwhile."""
+
+
+class TurnStopped(app.ChatbotError):
+    """A turn ended before its reply was whole, because someone stopped it."""
+
+
+class TurnLost(app.ChatbotError):
+    """A turn ended before its reply was whole, because its server died."""
+
+
 class Refused(app.ChatbotError):
     """A request that the server itself turns down."""
 
@@ -95,6 +106,7 @@ _KINDS: dict[type[Exception], tuple[int, str, str]] = {
     app.BudgetExceeded: (402, "budget_error", "budget_exceeded"),
     app.ToolError: (500, BROKEN, "tool_failed"),
     TurnStopped: (409, CONFLICT, "turn_stopped"),
+    TurnLost: (503, BROKEN, "turn_lost"),
     TurnGone: (409, CONFLICT, "idempotency_answer_gone"),
     app.ChatbotError: (500, BROKEN, "failed"),
     kept.UnsupportedOperation: (409, CONFLICT, "unsupported_operation"),

@@ -18,6 +18,7 @@ from chatbot.server.callers import Caller
 from chatbot.server.chats import Chats
 from chatbot.server.earlier_requests import Requests
 from chatbot.server.identity_access import IdentityAccess
+from chatbot.server.rates import SharedRates
 from chatbot.server.turns import Turns, cancelled
 from chatbot.stores.backend import Backend
 from chatbot.stores.backends import open_backend
@@ -48,6 +49,7 @@ class Identities(AsyncResource):
         self._options = replace(options, settings=self.setup.settings, telemetry=self.telemetry)
         self.tokens = Tokens.of(self.setup.server_home)
         self.requests = Requests.of(self.setup.server_home)
+        self.rates = SharedRates.of(self.setup.server_home)
         self.turns = Turns()
         self.at_work: set[asyncio.Task[None]] = set()
         """Requests that go on though their client may have left."""
@@ -158,7 +160,7 @@ class Identities(AsyncResource):
         if call.name in self.settings.unasked_tools:
             return True
         raise ToolError(
-            f"{call.name!r} needs the user's consent, and over HTTP nobody can be asked: call it in a chat in the "
+            f"{call.name!r} needs the user's consent, which HTTP cannot ask for: call it in a chat in the "
             "terminal, or list it in [server] unasked_tools"
         )
 

@@ -20,7 +20,8 @@ from chatbot.operations import Context
 from chatbot.runtime import Runtime
 from chatbot.server.callers import Caller
 from chatbot.server.chats import Chats
-from chatbot.server.stops import Stops
+from chatbot.server.elsewhere import Elsewhere
+from chatbot.server.relay import RemoteTurn, write_down
 from chatbot.server.turns import KeptTurn, RunningTurn, Saying, Then, Turns
 from chatbot.stores.access import Clearance, check_may, least_clearance
 from chatbot.stores.errors import UnsupportedOperation
@@ -176,14 +177,22 @@ class IdentityAccess:
         (await self.session(session_id)).check("read")
         return self.turns.under_way((self.identity, session_id))
 
+    async def listen(self, session_id: str) -> RunningTurn | RemoteTurn | None:
+        """The turn of a session under way, here or in another server; None if there is none. Raises like `session`."""
+        for turn in await self.turns_under_way(session_id):
+            return turn
+        session, backend = await self.session(session_id), self.runtime.memory.backend
+        remote = await RemoteTurn.of(session, backend.place_of(backend.sessions.ref(session_id)))
+        return remote if await self._elsewhere.ask_to_listen(session_id) else None
+
     async def stop(self, session_id: str) -> int:
         """Stop the turns of a session, here or in another server; return how many. Raises like `session`.
 
         The text so far is kept.
         """
         (await self.session(session_id)).check("chat")
-        return await self.turns.stop((self.identity, session_id)) or await self._elsewhere.ask(session_id)
+        return await self.turns.stop((self.identity, session_id)) or await self._elsewhere.ask_to_stop(session_id)
 
     @property
-    def _elsewhere(self) -> Stops:
-        return self.turns.elsewhere(self.identity, self.runtime.memory.backend)
+    def _elsewhere(self) -> Elsewhere:
+        return self.turns.elsewhere(self.identity, self.runtime.memory.backend, write_down)

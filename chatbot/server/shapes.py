@@ -68,6 +68,8 @@ class Session(Shape):
     """The clearance that is needed to open it, and the most that it sees."""
     store_types: list[str]
     """The stores that keep it."""
+    pinned_at: datetime | None
+    """When it was pinned; null for one that is not."""
 
     @classmethod
     async def again(cls, context: Context, made: Made) -> Self:
@@ -263,18 +265,18 @@ class AddResult(Shape):
     """Result of adding a memory."""
 
     id: str
-    """The memory that it is now; empty where it was skipped."""
+    """Id of the memory; empty if skipped."""
     outcome: str
     """added, exact_dup, updated, deleted or skipped"""
     reason: str
     """Why it was skipped."""
     redacted: list[str]
-    """The kinds of secrets that were taken out before anything was kept."""
+    """Kinds of secrets that were removed before storing."""
     warning: str
-    """Values that were changed before they were stored."""
+    """Warning about values that were changed."""
 
     def made(self) -> dict[str, str]:
-        """Return what the answer is made of again."""
+        """Return the stored parts of the answer."""
         return {"id": self.id, "outcome": self.outcome, "redacted": ",".join(self.redacted)}
 
     @classmethod

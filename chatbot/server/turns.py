@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,9 +17,10 @@ from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle
 from chatbot.memory.record import utc_now
 from chatbot.messages import TextDelta, ToolCall
+from chatbot.server.elsewhere import Elsewhere
+from chatbot.server.errors import TurnGone, TurnStopped
 from chatbot.server.feed import Feed
-from chatbot.server.stops import Stops
-from chatbot.stores.backend import Backend
+from chatbot.stores.backend import Backend, Place
 from chatbot.stores.errors import StoreError
 from chatbot.stores.lifecycle import AsyncResource
 from chatbot.stores.records import TranscriptEntry, parse_time
@@ -70,6 +71,11 @@ class RunningTurn:
         self._error: BaseException | None = None
         self._then = then
         self.task = asyncio.create_task(self._run(chat, saying))
+
+    @property
+    def so_far(self) -> Sequence[Event]:
+        """All events that have come."""
+        return self._feed.items
 
     async def events(self) -> AsyncIterator[Event]:
         """Yield the events from the start to the end of the turn; its errors are not raised here."""
@@ -159,12 +165,8 @@ async def _entries_since(session: SessionHandle, moment: datetime) -> list[Trans
         n *= 4
 
 
-class TurnGone(ChatbotError):
-    """A completed turn was undone meanwhile."""
-
-
-class TurnStopped(ChatbotError):
-    """A turn ended before its reply was whole, because someone stopped it."""
+WriteDown = Callable[[Place, RunningTurn, asyncio.Event], Coroutine[Any, Any, None]]
+"""Writes the events of a turn into the place of its session, for listeners at other servers, until the event is set."""
 
 
 class Turns(AsyncResource):
@@ -173,17 +175,30 @@ class Turns(AsyncResource):
     def __init__(self) -> None:
         self._running: dict[RunningTurn, tuple[str, str]] = {}
         self._begun: deque[tuple[tuple[str, str], RunningTurn]] = deque(maxlen=_REMEMBERED)
-        self._stops: dict[str, Stops] = {}
+        self._elsewhere: dict[str, Elsewhere] = {}
+        self._writing: dict[RunningTurn, asyncio.Task[None]] = {}
+        self._closing = asyncio.Event()
 
-    def elsewhere(self, identity: str, backend: Backend) -> Stops:
+    def elsewhere(self, identity: str, backend: Backend, write_down: WriteDown) -> Elsewhere:
         """Return the requests between servers for that identity, which `backend` keeps."""
-        if identity not in self._stops:
-            self._stops[identity] = Stops(
+
+        async def begin_writing(session_id: str) -> None:
+            place = backend.place_of(backend.sessions.ref(session_id))
+            for turn in self.under_way((identity, session_id))[:1]:
+                if turn not in self._writing:
+                    task = self._writing[turn] = asyncio.create_task(write_down(place, turn, self._closing))
+                    task.add_done_callback(lambda _, turn=turn: self._writing.pop(turn, None))  # type: ignore[misc]
+
+        async def stop(session_id: str) -> None:
+            await self.stop((identity, session_id))
+
+        if identity not in self._elsewhere:
+            self._elsewhere[identity] = Elsewhere(
                 backend,
-                lambda session_id: self.stop((identity, session_id)),
+                {"stop": stop, "listen": begin_writing},
                 lambda: any(place[0] == identity for place in self._running.values()),
             )
-        return self._stops[identity]
+        return self._elsewhere[identity]
 
     def begin(self, place: tuple[str, str], chat: Chat, saying: Saying, *, then: Then | None = None) -> RunningTurn:
         """Begin a turn of the session at `place`: its identity and its id. Turns of one session take their order."""
@@ -215,8 +230,10 @@ class Turns(AsyncResource):
     async def aclose(self) -> None:
         """Stop all turns, and return when each has put its session in order."""
         await cancelled(turn.task for turn in self._running)
-        while self._stops:
-            await self._stops.popitem()[1].aclose()
+        while self._elsewhere:
+            await self._elsewhere.popitem()[1].aclose()
+        self._closing.set()
+        await asyncio.gather(*self._writing.values(), return_exceptions=True)
 
 
 async def cancelled(tasks: Iterable[asyncio.Task[None]]) -> int:

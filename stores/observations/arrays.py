@@ -65,13 +65,19 @@ class Arrays:
     Threads may read at once: the worst that comes of it is that a chunk is read twice.
     """
 
-    def __init__(self, source: Source, name: str, digest: str | None = None) -> None:
-        """Open the file that messages call `name`; with a digest, only the very file that `packed` gave it for."""
+    def __init__(self, source: Source, name: str, digest: str | None = None, *, whole: bool = False) -> None:
+        """Open the file that messages call `name`; with a digest, only the very file that `packed` gave it for.
+
+        `whole` reads everything at once, for files whose opening takes long.
+        """
         self._source = source
         self._name = name
         try:
             with source() as piece:
                 self._read_header(piece, digest)
+                if whole and self._have:
+                    self._read_run(piece, 0, len(self._have))
+                    self._is_whole = True
         except OSError as error:
             raise self._translated(error) from error
 

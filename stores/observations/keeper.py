@@ -33,6 +33,7 @@ from chatbot.stores.observations import search, snapshot
 from chatbot.stores.observations.log import event_of
 from chatbot.stores.observations.rewriting import erasing, uncounted
 from chatbot.stores.observations.search import TextSearch
+from chatbot.stores.observations.snapshot import Snapshots
 from chatbot.stores.observations.table import Table, always, is_few, text_digest
 from chatbot.stores.query import (
     Corpus,
@@ -81,6 +82,9 @@ FORMER_VECTORS = "vectors"
 _KEPT_BODIES = 2_048
 _SNAPSHOT_AFTER = 128
 """Lines of the journal that are worth a new snapshot, for each process that begins reads them."""
+_SHARED_AFTER = 512
+_SHARED_SHARE = 8
+"""A shared snapshot is written again once so many lines came, and that share of what it has."""
 _COMPACTED_FROM = 2_000
 """Lines that only count, from which on compaction is thought of."""
 _COUNTED_IN_A_LINE = 10
@@ -100,10 +104,18 @@ class Keeper:
     """All that is known of an identity's observations."""
 
     def __init__(
-        self, log: Log, cache: Cache, shelf: Callable[[str], Shelf], *, max_observations: int, ttl_days: float
+        self,
+        log: Log,
+        cache: Cache,
+        snapshots: Snapshots,
+        shelf: Callable[[str], Shelf],
+        *,
+        max_observations: int,
+        ttl_days: float,
     ) -> None:
         self._log = log
         self._cache = cache
+        self._snapshots = snapshots
         self._max_observations = max_observations
         self._ttl_days = ttl_days
         self._lock = threading.RLock()
@@ -174,7 +186,7 @@ class Keeper:
 
     def candidates(self, view: View, question: Question, wanted: Filter) -> Candidates:
         """Gather all candidates for recall under one lock and one look at the files."""
-        with self._lock:
+        with self._lock, self.search.steady():
             self._catch_up()
             self._is_steady = True  # one answer to all of its questions, and one look at the files
             try:
@@ -373,7 +385,7 @@ class Keeper:
             if not gone and not facts:
                 raise UnknownObservation.of(ids)
             seen = [each for each in gone if self._table.number_seen(each, everything) is not None]
-            self._cache.remove(snapshot.NAME)
+            self._snapshots.remove()
             numbers = {self._table.numbers[each] for each in gone}
             self.search.erase(numbers)
             self._cache.remove(FORMER_VECTORS)
@@ -420,7 +432,7 @@ class Keeper:
     def reindex(self, progress: Progress | None = None) -> int:
         """Throw every cache away and build it again from the journal."""
         with self._lock:
-            self._cache.remove(snapshot.NAME)
+            self._snapshots.remove()
             self._start_again()
             self._catch_up()
             self.search.rebuild(progress)
@@ -442,27 +454,31 @@ class Keeper:
         with self._lock:
             if not self._is_open or not (always or self._table.lines - self._snapshot_lines >= _SNAPSHOT_AFTER):
                 return
-            self._snapshot_lines = self._table.lines
-            mark = self._log.mark()
-        if not self._log.was_written():
-            return  # nobody wrote here: it is a copy, which is read and left as it is
         try:
+            if not self._log.was_written():
+                return  # nobody wrote here: it is a copy, which is read and left as it is
+            with self._lock:
+                self._snapshot_lines = self._table.lines
+                mark = self._log.mark()
+                made = snapshot.dump(self._table, mark)
             with self._log.locked(), self._lock:
-                if mark == self._log.mark() and not self._log.is_replaced():
-                    self._cache.write(snapshot.NAME, snapshot.dump(self._table, mark))
+                if mark.inode == self._log.mark().inode and not self._log.is_replaced():  # nothing was erased since
+                    self._snapshots.write(made)
         except ReadOnlyFolder:
             logger.info("no snapshot of %s is kept: it can only be read", self._log.name)
         except (OSError, StoreError) as error:
             logger.warning("no snapshot of %s could be written: %s", self._log.name, error)
 
     def has_batch(self) -> bool:
-        """Return whether enough rows are only in memory to be worth indexing."""
-        return self.search.has_batch()
+        """Return whether enough is only in memory to be worth writing for others."""
+        return self.search.has_batch() or self._is_snapshot_due()
 
     def index(self) -> None:
         """Move into the index what is in memory only, in batches, while everything else goes on."""
         while self.search.index_batch():
             pass
+        if self._is_snapshot_due():
+            self.save()
 
     def close(self) -> None:
         """Save what is worth it, one batch of the index at most, and let go of files."""
@@ -564,24 +580,19 @@ class Keeper:
     def _open(self) -> None:
         self._log.start_again()
         self._is_open = True
-        path = self._cache.folder / snapshot.NAME
         try:
-            self._cache.check()
-            if not path.exists():
+            found = self._snapshots.load()
+            if found is None:
                 return
-        except (OSError, StoreError):
-            return
-        try:
-            table, mark = snapshot.load(path)
-        except (snapshot.BadSnapshot, OSError, StoreError) as error:
-            logger.warning("the snapshot of %s is damaged and is built again: %s", self._log.name, error)
-        else:
+            table, mark = found
             if self._log.resume(mark):
                 self._table = table
                 self._snapshot_lines = table.lines
                 return
+        except snapshot.BadSnapshot as error:
+            logger.warning("the snapshot of %s is damaged and is built again: %s", self._log.name, error)
         try:
-            self._cache.remove(snapshot.NAME)
+            self._snapshots.remove()
         except StoreError as error:
             logger.warning("a snapshot that is of no use stays: %s", error)
 
@@ -736,6 +747,11 @@ class Keeper:
             and (fact.source is None or (fact.source in numbers and flags[numbers[fact.source]]))
             and fact_fits(fact, wanted)
         ]
+
+    def _is_snapshot_due(self) -> bool:
+        """Return whether a server that begins would have to read many lines behind the snapshot that it finds."""
+        known = self._snapshot_lines
+        return self._snapshots.is_shared and self._table.lines - known >= max(_SHARED_AFTER, known // _SHARED_SHARE)
 
     def _is_compaction_due(self) -> bool:
         uses, lines = self._table.use_lines, self._table.lines

@@ -145,7 +145,8 @@ class Parts(Generic[P]):
 
     def _opened(self, name: str, digest: str) -> P | None:
         try:
-            return self._make(name, digest, Arrays(partial(self._shelf.opened, name), name, digest))
+            arrays = Arrays(partial(self._shelf.opened, name), name, digest, whole=self._shelf.is_remote)
+            return self._make(name, digest, arrays)
         except (Damaged, ValueError, KeyError, TypeError) as error:
             logger.warning("a part of %s is made again: %s", self._shelf.name, error)
             return None

@@ -11,6 +11,7 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from chatbot.stores.bm25 import Document
@@ -69,7 +70,17 @@ class TextSearch:
         self._stale: dict[int, Observation | None] = {}
         """The rows to be put; of some the row itself, which need not be read then."""
         self._is_whole = False
+        self._is_steady = self._is_fresh = False
         self.progress: Progress | None = None
+
+    @contextmanager
+    def steady(self) -> Iterator[None]:
+        """Look only once for what other processes have published: one answer may take several questions."""
+        self._is_steady, self._is_fresh = True, False
+        try:
+            yield
+        finally:
+            self._is_steady = False
 
     def note(self, number: int, row: Observation | None = None) -> None:
         """The row is new, or its text changed. `row` is as it is now, where it is at hand."""
@@ -178,8 +189,9 @@ class TextSearch:
     def _caught_up(self) -> TextIndex:
         """The index, with everything in it that there is."""
         index = self._index or self._opened()
-        if index.refresh():
+        if not (self._is_steady and self._is_fresh) and index.refresh():
             self._is_whole = False
+        self._is_fresh = True
         if not self._is_whole:
             self._fill(index)
         for number, row in self._stale.items():

@@ -147,7 +147,8 @@ class Segment:
     @classmethod
     def opened(cls, shelf: Shelf, entry: SegmentEntry) -> Segment:
         """The segment on a shelf. Raises `Damaged` where it is not the one that the entry is of."""
-        return cls(Arrays(partial(shelf.opened, entry.name), f"{shelf.name}/{entry.name}", entry.digest), entry)
+        source, name = partial(shelf.opened, entry.name), f"{shelf.name}/{entry.name}"
+        return cls(Arrays(source, name, entry.digest, whole=shelf.is_remote), entry)
 
     def __len__(self) -> int:
         return self.end - self.start

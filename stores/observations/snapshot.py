@@ -1,4 +1,4 @@
-"""The table as one file of arrays in the cache, so that opening a long journal costs its last lines only.
+"""The table as one file of arrays, so that opening a long journal costs its last lines only.
 
 It says how far it had read which journal. One that does not fit the journal at hand, or that is damaged, is thrown
 away and the journal read from its start.
@@ -6,35 +6,134 @@ away and the journal read from its start.
 
 from __future__ import annotations
 
+import secrets
 from functools import partial
-from pathlib import Path
+from typing import ClassVar, NamedTuple, Protocol
 
+from chatbot.stores.cache import Cache
+from chatbot.stores.errors import StoreError
 from chatbot.stores.log import Mark
 from chatbot.stores.observations.arrays import Arrays, Damaged, packed
 from chatbot.stores.observations.folder_shelf import file_piece
 from chatbot.stores.observations.table import Table
+from chatbot.stores.shelf import Shelf
 
 NAME = "table"
+_LAYOUT = "table 1"
+_ATTEMPTS = 3
 
 
 class BadSnapshot(Exception):
     """The snapshot cannot be used."""
 
 
-def dump(table: Table, mark: Mark) -> bytes:
-    """The table and its position in the journal, as a file."""
+class Dump(NamedTuple):
+    """A table and its position in the journal, as a file, with its digest."""
+
+    data: bytes
+    digest: str
+
+
+def dump(table: Table, mark: Mark) -> Dump:
+    """Return the table and its position in the journal, as a file."""
     at = [mark.inode, mark.size, mark.digest]
-    data, _ = packed(table.parts(), table.about() | {"position": at})
-    return data
+    return Dump(*packed(table.parts(), table.about() | {"position": at}))
 
 
-def load(path: Path) -> tuple[Table, Mark]:
-    """Return the table and the mark that `dump` wrote. Raises `BadSnapshot`."""
+def parse(arrays: Arrays) -> tuple[Table, Mark]:
+    """Return the table and the mark that `dump` was given. Raises `BadSnapshot`."""
     try:
-        arrays = Arrays(partial(file_piece, path), str(path))
         arrays.load_all()
         return Table.of(arrays.about, arrays.all()), Mark(*arrays.about["position"])
     except Damaged as error:
         raise BadSnapshot(str(error)) from error
     except (KeyError, TypeError, ValueError) as error:  # from a release that has the format, and not the parts
         raise BadSnapshot(f"{type(error).__name__}: {error}") from error
+
+
+class Snapshots(Protocol):
+    """Place of the one snapshot of a journal. Not safe between threads, except where its holder locks."""
+
+    is_shared: ClassVar[bool]
+    """Whether other machines read it too, so that it is worth writing while this one goes on."""
+
+    def load(self) -> tuple[Table, Mark] | None:
+        """Return the snapshot; None if there is none. Raises `BadSnapshot`."""
+
+    def write(self, made: Dump) -> None:
+        """Replace the snapshot. Needs the journal's lock."""
+
+    def remove(self) -> None:
+        """Erase the snapshot, which tells what is remembered. Raises a `StoreError`."""
+
+
+class CachedSnapshots:
+    """A file in the cache of this machine. See `Snapshots`."""
+
+    is_shared: ClassVar[bool] = False
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+
+    def load(self) -> tuple[Table, Mark] | None:
+        """Read the file."""
+        path = self._cache.folder / NAME
+        try:
+            self._cache.check()
+            if not path.exists():
+                return None
+        except (OSError, StoreError):
+            return None
+        try:
+            return parse(Arrays(partial(file_piece, path), str(path)))
+        except (Damaged, OSError, StoreError) as error:
+            raise BadSnapshot(str(error)) from error
+
+    def write(self, made: Dump) -> None:
+        """Replace the file."""
+        self._cache.write(NAME, made.data)
+
+    def remove(self) -> None:
+        """Delete the file permanently."""
+        self._cache.remove(NAME)
+
+
+class SharedSnapshots:
+    """A piece on a shelf that other machines read too. See `Snapshots`."""
+
+    is_shared: ClassVar[bool] = True
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+
+    def load(self) -> tuple[Table, Mark] | None:
+        """Read the piece that is listed; again where another took its place meanwhile."""
+        for _ in range(_ATTEMPTS):
+            listed = self._shelf.listed()
+            if listed is None:
+                return None
+            try:
+                return parse(self._opened(listed))
+            except (BadSnapshot, Damaged) as error:
+                if self._shelf.listed() == listed:
+                    raise BadSnapshot(str(error)) from error
+        return None
+
+    def write(self, made: Dump) -> None:
+        """Put the piece on the shelf, and take away the one before."""
+        self._shelf.prepare()
+        name = f"table-{secrets.token_hex(8)}"
+        with self._shelf.alone() as hands:
+            hands.put(name, made.data)
+            hands.publish({"format": _LAYOUT, "piece": name, "digest": made.digest}, durable=False)
+            hands.remove({*self._shelf.names()} - {name})
+
+    def remove(self) -> None:
+        """Clear the shelf."""
+        self._shelf.clear()
+
+    def _opened(self, listed: object) -> Arrays:
+        match listed:
+            case {"format": layout, "piece": str(piece), "digest": str(digest)} if layout == _LAYOUT:
+                return Arrays(partial(self._shelf.opened, piece), f"{self._shelf.name}/{piece}", digest, whole=True)
+        raise BadSnapshot("it has another format")

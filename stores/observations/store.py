@@ -24,6 +24,7 @@ from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.observations.folder_shelf import FolderShelf
 from chatbot.stores.observations.keeper import Keeper, Request
 from chatbot.stores.observations.log import FileLog
+from chatbot.stores.observations.snapshot import CachedSnapshots, Snapshots
 from chatbot.stores.query import (
     Corpus,
     Facet,
@@ -57,6 +58,7 @@ class LoggedObservations(ObservationStore):
         self._keeper = Keeper(
             self.open_log(home),
             self._cache,
+            self.open_snapshots(),
             self.open_shelf,
             max_observations=max_observations,
             ttl_days=ttl_days,
@@ -71,6 +73,10 @@ class LoggedObservations(ObservationStore):
     def open_shelf(self, name: str) -> Shelf:
         """Return the shelf of that name for what is derived from the log: a folder in the cache of this machine."""
         return FolderShelf.of(self._cache, name)
+
+    def open_snapshots(self) -> Snapshots:
+        """Return where snapshots of the table are kept: in the cache of this machine."""
+        return CachedSnapshots(self._cache)
 
     async def commit(self, view: View, events: Sequence[Event]) -> list[Outcome]:
         """Append the events to the log; changes that arrive together are committed as a group."""

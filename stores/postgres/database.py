@@ -96,7 +96,7 @@ class Database:
         self.close()
 
     def close(self) -> None:
-        """Close the connections for good."""
+        """Close the connections."""
         with self._opening:
             self._is_closed = True
             pool, self._pool = self._pool, None
@@ -178,7 +178,7 @@ class Database:
         self._own.works.pop(identity, None)
 
     def retried(self, attempt: Callable[[], T], *, is_safe: bool) -> T:
-        """Call `attempt` until it succeeds, or fails for good. `is_safe` is for what may be done twice."""
+        """Call `attempt` until it succeeds, or fails permanently. `is_safe` is for what may be done twice."""
         pause = _FIRST_PAUSE_S
         for left in reversed(range(_ATTEMPTS)):
             try:
@@ -287,14 +287,24 @@ class Begun(Work):
             raise
         database.hold(self, self._identity)
 
-    def commit(self) -> None:
-        """Commit. Raises `StoreFailed` where the connection broke and nobody knows whether it was."""
-        if self._outer is None and self._pool_exit is not None:
+    def commit(self, *last: tuple[str, dict[str, Any]]) -> None:
+        """Run the `last` statements and commit, in one round trip.
+
+        Raises `StoreFailed` where the connection broke and nobody knows whether it was.
+        """
+        if self._outer is not None:
+            for statement, values in last:
+                self.run(statement, **values)
+        elif self._pool_exit is not None:
             try:
-                self._connection.execute("COMMIT")
+                with self._connection.pipeline():
+                    for statement, values in last:
+                        self._connection.execute(_sql(statement), values | {"identity": self._identity})
+                    self._connection.execute("COMMIT")
             except psycopg.Error as error:
                 if is_broken(error):
                     raise unknown_end(error, self._database.shown) from error
+                self._roll_back()
                 raise explained(error, self._database.shown) from error
             finally:
                 self._end()
@@ -303,9 +313,7 @@ class Begun(Work):
         """Undo everything."""
         if self._outer is None and self._pool_exit is not None:
             try:
-                self._connection.execute("ROLLBACK")
-            except psycopg.Error as error:
-                logger.debug("a transaction ended with its connection: %s", error)
+                self._roll_back()
             finally:
                 self._end()
 
@@ -322,6 +330,12 @@ class Begun(Work):
             return super().run(statement, **values)
         except psycopg.Error as error:
             raise explained(error, self._database.shown) from error
+
+    def _roll_back(self) -> None:
+        try:
+            self._connection.execute("ROLLBACK")
+        except psycopg.Error as error:
+            logger.debug("a transaction ended with its connection: %s", error)
 
     def _begin(self, first: str, values: dict[str, Any]) -> None:
         borrowed = self._database.connection()

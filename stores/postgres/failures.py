@@ -65,6 +65,7 @@ _HINTS = {
     "No such file or directory": "no PostgreSQL answers there: start it, or correct url in [storage]",
     "timeout expired": "no PostgreSQL answers there: start it, or correct url in [storage]",
     "too many clients": "the database has no connection left: raise max_connections, or put PgBouncer before it",
+    "too many connections": "the database has no connection left: raise max_connections, or put PgBouncer before it",
     "remaining connection slots": "the database has no connection left: raise max_connections, or use PgBouncer",
     "is starting up": "the database is starting: try again",
     "shutting down": "the database is stopping: try again",

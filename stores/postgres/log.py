@@ -203,8 +203,7 @@ class PostgresWriting:
         if self.is_over:
             return
         try:
-            self._send()
-            self._transaction.commit()
+            self._transaction.commit(*self._unsent())
         except BaseException:
             self._log.lose()
             raise
@@ -229,12 +228,20 @@ class PostgresWriting:
         return moved
 
     def _send(self) -> None:
-        if self._added:
-            starts, lines = zip(*self._added, strict=True)
-            self._transaction.run(statements.ADD_EVENTS, starts=list(starts), lines=[line.decode() for line in lines])
-            log = self._log
-            self._transaction.run(statements.MOVE_JOURNAL, **_HEAD, generation=log.mark().inode, next=log.position)
-            self._added.clear()
+        for statement, values in self._unsent():
+            self._transaction.run(statement, **values)
+
+    def _unsent(self) -> list[tuple[str, dict[str, Any]]]:
+        """Return the statements that write what was appended."""
+        if not self._added:
+            return []
+        starts, lines = zip(*self._added, strict=True)
+        self._added.clear()
+        log = self._log
+        return [
+            (statements.ADD_EVENTS, {"starts": list(starts), "lines": [line.decode() for line in lines]}),
+            (statements.MOVE_JOURNAL, {**_HEAD, "generation": log.mark().inode, "next": log.position}),
+        ]
 
     def _insert(self, lines: list[bytes]) -> int:
         """Insert the lines from the start on; the size of all."""

@@ -21,6 +21,8 @@ _PAUSE_S = 0.1
 class PostgresShelf(Shelf):
     """The shelf of that name of an identity."""
 
+    is_remote = True
+
     def __init__(self, place: PostgresPlace, shelf: str) -> None:
         self._place = place
         self._shelf = shelf

@@ -208,7 +208,7 @@ async def test_a_server_that_died_is_started_again_once_until_it_does_well(tmp_p
         await call(toolbox, "one__die")
         await call(toolbox, "one__die")
         assert error(await call(toolbox, "one__echo", text="x")) == (
-            "the server 'one' died again and again, and is left alone"
+            "the server 'one' failed repeatedly and was disabled"
         )
 
 

@@ -78,7 +78,7 @@ class Policy:
     max_per_session: int = 0
     """Number of rows of one session stay active."""
     erase_after_days: float = 0
-    """Days after which what was deleted, or is past its time, is erased for good."""
+    """Days after which what was deleted, or is past its time, is deleted permanently."""
     rules: tuple[RetentionRule, ...] = ()
     rows_per_run: int = 2_000
     """Rows read and rows decayed in one run; the next run continues after them."""

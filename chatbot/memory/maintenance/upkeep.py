@@ -82,7 +82,7 @@ class UpkeepFile:
         """Claim the maintenance of this memory. Raises `UnderWay` at once if another has claimed it."""
         lease = self._place.lease(_LEASE)
         if not await asyncio.to_thread(lease.take):
-            raise UnderWay("somebody maintains this memory already")
+            raise UnderWay("another process is already maintaining this memory")
         self._is_claimed = True
         try:
             yield

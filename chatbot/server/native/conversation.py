@@ -25,6 +25,7 @@ from chatbot.server.error_responses import OF_IDENTITY, OF_MODELS
 from chatbot.server.errors import problem_of, unexpected
 from chatbot.server.idempotent_write import IdempotentWrite, WritingHere
 from chatbot.server.lists import EntryCursor, IdCursor, Limit, Page, SessionId, gone, page_after
+from chatbot.server.relay import RemoteTurn
 from chatbot.server.request_values import VISIBLE, Flag, Tokens
 from chatbot.server.shapes import Entry, RequestBody, Shape
 from chatbot.server.turns import KeptTurn, RunningTurn
@@ -95,7 +96,7 @@ class BillShown(Shape):
     """Usage and cost of model calls."""
 
     calls: int
-    """Number of entries taken back."""
+    """Number of calls."""
     input_tokens: int
     """Tokens that models read."""
     output_tokens: int
@@ -137,7 +138,7 @@ async def take_back(session_id: SessionId, visit: VisitHere, writing: WritingHer
 async def say(
     session_id: SessionId, said: Annotated[UserMessage, Body()], visit: VisitHere, writing: WritingHere
 ) -> Response:
-    """The turn goes on to its end, and is kept, whoever has left meanwhile. Turns of a session take their order."""
+    """The turn runs to its end and is stored, even if the client disconnects. Turns of a session run in order."""
     turn: RunningTurn | KeptTurn
     if writing.before:
         turn = await visit.kept_turn(session_id, writing.before["turn"])
@@ -158,11 +159,11 @@ async def say(
     responses={200: _STREAM, 204: {"description": "None is."}},
 )
 async def listen(session_id: SessionId, visit: VisitHere) -> Response:
-    """All of its events, from the first on: for who lost the connection, or came later."""
-    turns = await visit.turns_under_way(session_id)
-    if not turns:
+    """All of its events, from the first on, whichever server runs it: for who lost the connection, or came later."""
+    turn = await visit.listen(session_id)
+    if turn is None:
         return Response(status_code=204)
-    return sse.EventStream(_events(turns[0], session_id, visit.caller, IdempotentWrite()))
+    return sse.EventStream(_events(turn, session_id, visit.caller, IdempotentWrite()))
 
 
 @router.delete("/chat", summary="Stop the turns under way")
@@ -191,7 +192,7 @@ async def get_usage(session_id: SessionId, visit: VisitHere) -> BillShown:
 
 
 async def _events(
-    turn: RunningTurn | KeptTurn, session_id: str, caller: Caller, writing: IdempotentWrite
+    turn: RunningTurn | RemoteTurn | KeptTurn, session_id: str, caller: Caller, writing: IdempotentWrite
 ) -> AsyncGenerator[bytes, None]:
     async for event in turn.events():
         yield _event(event)
@@ -203,7 +204,7 @@ async def _events(
         yield sse.event(unexpected(error).as_json(), "error")
 
 
-async def _told(turn: RunningTurn | KeptTurn, session_id: str, writing: IdempotentWrite) -> dict[str, Any]:
+async def _told(turn: RunningTurn | RemoteTurn | KeptTurn, session_id: str, writing: IdempotentWrite) -> dict[str, Any]:
     ended = await turn.ended()
     writing.note(turn=ended.turn)
     return {"session_id": session_id, "reply": ended.reply, "receipt": ended.receipt}

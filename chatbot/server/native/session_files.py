@@ -64,7 +64,7 @@ class AttachedFile(Shape):
     """A file that messages of a session name."""
 
     name: str
-    """The name that it is kept under: a digest of its content."""
+    """Stored name: a digest of the content."""
     size: int
     """In bytes."""
     media_type: str

@@ -15,14 +15,13 @@ from chatbot.server import sse
 from chatbot.server.callers import Caller
 from chatbot.server.dependencies import CallerHere, HouseHere
 from chatbot.server.error_responses import OF_IDENTITY, OF_MODELS
-from chatbot.server.errors import Problem, problem_of, unexpected
+from chatbot.server.errors import Problem, TurnGone, problem_of, unexpected
 from chatbot.server.idempotent_write import WritingHere
 from chatbot.server.openai.models import visit_of
 from chatbot.server.openai.pending_reply import PendingReply, answer_to
 from chatbot.server.openai.places import named_in_headers, place_in, response_id, unknown_response
 from chatbot.server.openai.replies import Piece, Whole, said
 from chatbot.server.openai.responses_wire import AskedResponse, usage
-from chatbot.server.turns import TurnGone
 from chatbot.server.users import named_in
 from chatbot.stores.errors import StoreError
 

@@ -187,7 +187,7 @@ class ResponsesAllowedTools(Lenient):
     type: Literal["allowed_tools"]
     """Type of the choice."""
     mode: Literal["auto", "required"]
-    """Whether a tool must be called: `auto` or `required`."""
+    """`required` forces a call."""
     tools: list[ResponsesNamedTool] = Field(min_length=1)
     """Which ones."""
 
@@ -214,7 +214,7 @@ class TextSettings(Lenient):
 
 
 class ReasoningSettings(Lenient):
-    """How much the model thinks first."""
+    """Reasoning effort of the model."""
 
     effort: str | None = None
     """How much."""
@@ -251,7 +251,7 @@ class AskedResponse(Asking):
     max_output_tokens: Tokens | None = None
     """The longest reply that is wanted; the identity's settings may allow less."""
     reasoning: ReasoningSettings | None = None
-    """How much the model thinks first."""
+    """Reasoning effort of the model."""
     top_logprobs: Annotated[int, Field(strict=True, ge=0, le=20)] | None = None
     """Number of tokens per position whose probabilities are returned."""
     include: list[str] | None = None

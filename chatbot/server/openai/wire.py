@@ -41,7 +41,7 @@ _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 def _refuse(value: object) -> object:
     if value is not None:
-        raise PydanticCustomError(UNSUPPORTED, "that is not supported: leave it out")
+        raise PydanticCustomError(UNSUPPORTED, "not supported: leave it out")
     return None
 
 
@@ -288,7 +288,7 @@ class AllowedTools(Lenient):
     """Which of the tools may be called, and whether one must be."""
 
     mode: Literal["auto", "required"]
-    """Whether a tool must be called: `auto` or `required`."""
+    """`required` forces a call."""
     tools: list[NamedTool] = Field(min_length=1)
     """Which ones."""
 
@@ -422,7 +422,7 @@ class ReplyRequest(Asking):
     max_tokens: Tokens | None = None
     """The longest reply that is wanted, in tokens; the identity's settings may allow less."""
     max_completion_tokens: Tokens | None = None
-    """The same by its newer name; of two the lesser holds."""
+    """Newer name of `max_tokens`; of two the lesser holds."""
     n: Annotated[Literal[1] | None, only(1, otherwise="only one reply is made")] = None
     """Number of replies; only 1 is supported."""
     response_format: ResponseFormat | None = None
@@ -441,11 +441,11 @@ class ReplyRequest(Asking):
     seed: Annotated[int, Field(strict=True)] | None = None
     """Makes sampling repeatable, where the model can."""
     presence_penalty: Penalty | None = None
-    """How unlikely words become that were said."""
+    """Penalty for words that already occurred."""
     frequency_penalty: Penalty | None = None
-    """The same, the more so the more often they were said."""
+    """Penalty for words by how often they occurred."""
     reasoning_effort: str | None = None
-    """How much the model thinks first."""
+    """Reasoning effort of the model."""
     modalities: list[Annotated[Literal["text"], only("text", otherwise="replies are text alone")]] | None = None
     """Content types of replies."""
     functions: Unsupported = None

@@ -67,6 +67,10 @@ def test_a_session_lives_from_its_beginning_to_its_end(served: Served) -> None:
         assert client.delete(f"/v1/sessions/{session_id}").status_code == 204
         assert client.get(f"/v1/sessions/{session_id}").status_code == 404
         assert [each["id"] for each in client.get("/v1/sessions").json()["data"]] == [fork["id"]]
+        assert fork["pinned_at"] is None
+        assert client.put(f"/v1/sessions/{fork['id']}/pin", json={}).json()["pinned_at"]
+        assert client.get(f"/v1/sessions/{fork['id']}").json()["pinned_at"]
+        assert client.put(f"/v1/sessions/{fork['id']}/pin", json={"undo": True}).json()["pinned_at"] is None
 
 
 def test_a_title_given_later_is_kept_by_the_next_turn(served: Served) -> None:

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.messages import TextDelta
-from chatbot.models.scripted import ScriptedModel
+from chatbot.messages import Delta, TextDelta
+from chatbot.models.scripted import Reply, ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.server.callers import OWNER
+from chatbot.server.errors import Refused, TurnStopped
 from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
-from chatbot.server.turns import RunningTurn, TurnStopped
+from chatbot.server.relay import RemoteTurn
+from chatbot.server.turns import RunningTurn
 from tests.command import project
 
 DAY = "[budget]\nday_tokens = 4000\n"
@@ -38,7 +40,7 @@ def address_of(folder: Path) -> str:
 
 
 @asynccontextmanager
-async def serving(*replies: str, delay_s: float = 0.0) -> AsyncIterator[IdentityAccess]:
+async def serving(*replies: Reply, delay_s: float = 0.0) -> AsyncIterator[IdentityAccess]:
     """A server, entered by its owner."""
 
     def opened(options: Options) -> Runtime:
@@ -63,6 +65,55 @@ async def test_a_turn_is_stopped_by_another_server(storage: str) -> None:
         turn = await one.begin_turn(session.id, "and again")  # the request was for the turn before
         await _speaking(turn)
         assert not turn.task.done()
+
+
+async def test_a_turn_is_listened_to_from_another_server(storage: str) -> None:
+    heard = asyncio.Event()
+
+    async def slowly() -> AsyncIterator[Delta]:
+        yield TextDelta("first ")
+        await heard.wait()
+        yield TextDelta("last")
+
+    async with serving(slowly, WORDS, delay_s=0.005) as one, serving() as other:
+        session = await one.new_session()
+        assert await other.listen(session.id) is None
+        turn = await one.begin_turn(session.id, "talk to me")
+        await _speaking(turn)
+        listeners = [await other.listen(session.id) for _ in range(2)]
+        for remote in listeners:
+            assert isinstance(remote, RemoteTurn)
+            texts = (event.text async for event in remote.events() if isinstance(event, TextDelta))
+            assert await anext(texts) == "first "
+            heard.set()
+            assert "".join([each async for each in texts]) == "last"
+            assert await remote.ended() == await turn.ended()
+        turn = await one.begin_turn(session.id, "and now?")
+        await _speaking(turn)
+        remote = await other.listen(session.id)
+        assert isinstance(remote, RemoteTurn)
+        first = await anext(event async for event in remote.events() if isinstance(event, TextDelta))
+        assert WORDS.startswith(first.text)  # and nothing of the turn before
+        assert await other.stop(session.id) == 1
+        backend = one.runtime.memory.backend
+    lines = backend.place_of(backend.sessions.ref(session.id)).lines("relay")
+    assert lines.all() == []  # what was written for listeners is gone with them
+
+
+@pytest.mark.nightly
+async def test_a_turn_that_fails_tells_listeners_of_another_server_why(storage: str) -> None:
+    async with serving(WORDS, delay_s=0.005) as one, serving() as other:
+        session = await one.new_session()
+        turn = await one.begin_turn(session.id, "talk to me")
+        await _speaking(turn)
+        remote = await other.listen(session.id)
+        assert isinstance(remote, RemoteTurn)
+        heard = asyncio.create_task(_text_of(remote))
+        assert await other.stop(session.id) == 1
+        assert WORDS.startswith(await heard)
+        with pytest.raises(Refused) as refused:
+            await remote.ended()
+        assert refused.value.problem.code == "turn_stopped"
 
 
 async def test_turns_of_two_servers_take_their_order(storage: str) -> None:
@@ -96,6 +147,10 @@ async def test_each_server_lists_and_finds_what_the_other_was_told(storage: str)
         turn = await other.begin_turn(session.id, "What do I keep?")
         assert "What do I keep?" in (await turn.ended()).reply
         assert len(await (await one.session(session.id)).transcript_read_all()) == 4
+
+
+async def _text_of(turn: RemoteTurn) -> str:
+    return "".join([event.text async for event in turn.events() if isinstance(event, TextDelta)])
 
 
 async def _speaking(turn: RunningTurn) -> None:

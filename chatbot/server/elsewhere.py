@@ -1,6 +1,7 @@
-"""Requests to stop a turn that another server runs: lines of the identity, which servers with running turns read.
+"""Requests about a turn that another server runs, to stop it or to listen: lines of the identity.
 
-The lease of the turn says whether anyone runs one. A request is seen within half a second.
+Servers with running turns read them. The lease of the turn says whether anyone runs one. A request is seen within half
+a second.
 """
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
+from typing import Literal
 from uuid import uuid4
 
 from chatbot.memory.record import utc_now
@@ -28,14 +30,18 @@ _PATIENCE_S = 15.0
 _MOST = 200
 _KNOWN_FOR = timedelta(hours=1)
 
+Request = Literal["stop", "listen"]
 
-class Stops:
-    """The requests for one identity. `stop` stops the turns of a session here, `is_busy` says whether any run here."""
 
-    def __init__(self, backend: Backend, stop: Callable[[str], Awaitable[int]], is_busy: Callable[[], bool]) -> None:
+class Elsewhere:
+    """The requests for one identity. `tasks` does what others ask of a session here; `is_busy` if turns run here."""
+
+    def __init__(
+        self, backend: Backend, tasks: Mapping[Request, Callable[[str], Awaitable[None]]], is_busy: Callable[[], bool]
+    ) -> None:
         self._backend = backend
         self._lines = backend.lines(_LINES)
-        self._stop = stop
+        self._tasks = tasks
         self._is_busy = is_busy
         self._mark: Mark | None = None
         self._seen: set[str] = set()
@@ -49,16 +55,23 @@ class Stops:
             self._wanted_until = time.monotonic() + _LINGER_S
             if self._task is None or self._task.done():
                 await asyncio.to_thread(self._new)
-                self._task = asyncio.create_task(self._watch(), name="stops")
+                self._task = asyncio.create_task(self._watch(), name="elsewhere")
 
-    async def ask(self, session_id: str) -> int:
+    async def ask_to_listen(self, session_id: str) -> bool:
+        """Have the server that runs a turn of the session write its events down; False if nobody runs one."""
+        if await asyncio.to_thread(is_free, self._turn_lease(session_id)):
+            return False
+        await asyncio.to_thread(self._write, "listen", session_id, utc_now())
+        return True
+
+    async def ask_to_stop(self, session_id: str) -> int:
         """Stop a turn of the session that another server runs; 1 where there was one and it has ended, else 0."""
-        lease = self._backend.place_of(self._backend.sessions.ref(session_id)).lease("turn")
-        if await asyncio.to_thread(_is_free, lease):
+        lease = self._turn_lease(session_id)
+        if await asyncio.to_thread(is_free, lease):
             return 0
-        await asyncio.to_thread(self._write, session_id, utc_now())
+        await asyncio.to_thread(self._write, "stop", session_id, utc_now())
         give_up = time.monotonic() + _PATIENCE_S
-        while not await asyncio.to_thread(_is_free, lease):
+        while not await asyncio.to_thread(is_free, lease):
             if time.monotonic() > give_up:
                 return 0
             await asyncio.sleep(_LOOK_EVERY_S / 4)
@@ -70,35 +83,40 @@ class Stops:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
+    def _turn_lease(self, session_id: str) -> Lease:
+        return self._backend.place_of(self._backend.sessions.ref(session_id)).lease("turn")
+
     async def _watch(self) -> None:
         while self._is_busy() or time.monotonic() < self._wanted_until:
             await asyncio.sleep(_LOOK_EVERY_S)
             try:
-                for session_id in await asyncio.to_thread(self._new):
-                    await self._stop(session_id)
+                for request, session_id in await asyncio.to_thread(self._new):
+                    await self._tasks[request](session_id)
             except StoreError as error:
-                logger.warning("requests of other servers to stop a turn cannot be read: %s", error)
+                logger.warning("requests of other servers about a turn cannot be read: %s", error)
 
-    def _new(self) -> list[str]:
-        sessions = []
+    def _new(self) -> list[tuple[Request, str]]:
+        requests: list[tuple[Request, str]] = []
         while (reading := self._lines.since(self._mark)).records:
             self._mark = reading.mark
             for record in reading.records:
                 if record["id"] not in self._seen:
                     self._seen.add(record["id"])
-                    sessions.append(str(record["session"]))
+                    asked: Request = "listen" if record.get("request") == "listen" else "stop"
+                    requests.append((asked, str(record["session"])))
         self._mark = reading.mark
-        return sessions
+        return requests
 
-    def _write(self, session_id: str, now: datetime) -> None:
+    def _write(self, request: Request, session_id: str, now: datetime) -> None:
         since = format_time(now - _KNOWN_FOR)
         with self._lines.alone() as pen:
-            pen.append([{"id": str(uuid4()), "session": session_id, "at": format_time(now)}])
+            pen.append([{"id": str(uuid4()), "request": request, "session": session_id, "at": format_time(now)}])
             if sum(1 for _ in self._lines.newest_first()) > _MOST:
                 pen.rewrite(lambda record: record if record["at"] >= since else None)
 
 
-def _is_free(lease: Lease) -> bool:
+def is_free(lease: Lease) -> bool:
+    """Return whether nobody holds the lease. Blocking."""
     if not lease.take():
         return False
     lease.release()

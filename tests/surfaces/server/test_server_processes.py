@@ -1,0 +1,196 @@
+"""Two processes of `chatbot serve` in front of one storage, over HTTP, as a team runs them; one of them is killed.
+
+On files they share a folder. On PostgreSQL they share nothing else: each has a folder and a cache of its own.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from tests.command import project, run
+from tests.patience import PATIENCE_S
+from tests.postgres import address
+
+pytestmark = pytest.mark.nightly
+SLOWLY = """
+import sys
+from chatbot.cli.main import main
+from chatbot.models.scripted import ScriptedModel
+ScriptedModel.__init__.__kwdefaults__["delay_s"] = 0.02
+sys.exit(main(["serve", "--port", "0"]))
+"""
+LONG = "word " * 3_000
+CONFIG = """
+[model]
+name = "scripted"
+script = {script}
+[embedding]
+model = ""
+{more}
+"""
+
+
+class Server:
+    """A server process, and a client with a token for it."""
+
+    def __init__(self, folder: Path, cache: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", SLOWLY],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"CHATBOT_CONFIG": str(folder / "config.toml"), "XDG_CACHE_HOME": str(cache)},
+        )
+        assert self.process.stdout is not None
+        self.url = self.process.stdout.readline().split()[0]
+
+    def client(self, token: str) -> httpx.Client:
+        return httpx.Client(base_url=self.url, headers={"authorization": f"Bearer {token}"}, timeout=PATIENCE_S)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(PATIENCE_S)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+Team = Callable[..., list[Server]]
+
+
+@pytest.fixture(params=["files", "postgres"])
+def team(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Team]:
+    """Starts two servers with these replies and settings."""
+    monkeypatch.chdir(tmp_path)
+    name, storage = "ada", ""
+    if request.param == "postgres":
+        storage = f'[storage]\nurl = "{request.getfixturevalue("postgres")}"\n'
+        name = address(tmp_path).identity
+    monkeypatch.setenv("CHATBOT_IDENTITY", name)
+    servers: list[Server] = []
+
+    def started(*script: str, more: str = "") -> list[Server]:
+        text = CONFIG.format(script=json.dumps(script), more=storage + more)
+        for number in range(2):
+            folder = tmp_path / f"server-{number if storage else 0}"
+            if not folder.exists():
+                folder.mkdir()
+                monkeypatch.chdir(folder)
+                monkeypatch.setenv("CHATBOT_CONFIG", str(folder / "config.toml"))
+                project(text, name)
+            servers.append(Server(folder, tmp_path / f"cache-{number}"))
+        return servers
+
+    yield started
+    for each in servers:
+        with suppress(OSError):
+            each.kill()
+
+
+def test_any_server_takes_any_request_and_one_is_killed(team: Team) -> None:
+    one, other = team("Noted.", LONG)
+    token = _token("team", rate=100_000)
+    with one.client(token) as first, other.client(token) as second:
+        session = first.post("/v1/sessions", json={}).json()["id"]
+        chat = f"/v1/sessions/{session}/chat"
+        key = {"idempotency-key": "only once"}
+        said = {"text": "I keep bees in the garden", "stream": False}
+        told = [each.post(chat, json=said, headers=key) for each in (first, second)]
+        assert [each.json()["reply"] for each in told] == ["Noted."] * 2
+        assert told[1].headers["idempotency-replayed"] == "true"
+        assert [each["id"] for each in second.get("/v1/sessions").json()["data"]] == [session]
+        assert second.post(chat, json={"text": "and in winter?", "stream": False}).json()["reply"] == "Noted."
+        assert _texts(first, session) == ["I keep bees in the garden", "Noted.", "and in winter?", "Noted."]
+        found = second.get("/v1/memories/search", params={"q": "bees"}).json()
+        assert "bees" in json.dumps(found)
+
+        with ThreadPoolExecutor() as pool:
+            _, speaking = _stream(pool, first, "POST", chat, {"text": "tell me everything"})
+            assert speaking.wait(PATIENCE_S)
+            ends, hearing = _stream(pool, second, "GET", chat)
+            assert hearing.wait(PATIENCE_S)
+            assert second.delete(chat).json() == {"stopped": 1}
+            assert ends.result(PATIENCE_S) == ("error", "turn_stopped")
+
+            _stream(pool, second, "POST", chat, {"text": "once more"})
+            _listen_until_heard(pool, first, chat)
+            ends, hearing = _stream(pool, first, "GET", chat)
+            assert hearing.wait(PATIENCE_S)
+            other.kill()
+            assert ends.result(PATIENCE_S) == ("error", "turn_lost")
+        assert first.get(chat).status_code == 204
+        assert "once more" in _texts(first, session)
+        said = {"text": "are you there?", "stream": False}
+        assert first.post(chat, json=said).json()["reply"] == "Noted."  # the lease of the dead one has lapsed
+        texts = _texts(first, session)
+        asked = ["I keep bees in the garden", "and in winter?", "tell me everything", "once more", "are you there?"]
+        assert [each for each in texts if each in asked] == asked
+
+
+def test_a_rate_and_a_budget_hold_for_all_servers_together(team: Team) -> None:
+    one, other = team("Noted.", more="[budget]\nday_tokens = 3000\n")
+    full = _token("team", rate=100_000)
+    slow = _token("slow", rate=20)
+    with one.client(slow) as first, other.client(slow) as second:
+        statuses = [each.get("/v1/sessions").status_code for _ in range(30) for each in (first, second)]
+    assert set(statuses) == {200, 429}
+    assert statuses.count(200) <= 25  # 20, and what came back meanwhile
+    with one.client(full) as first, other.client(full) as second, ThreadPoolExecutor(6) as pool:
+
+        def talk(client: httpx.Client) -> tuple[list[int], int]:
+            session = client.post("/v1/sessions", json={}).json()["id"]
+            said = {"text": "hello " * 20, "stream": False}
+            statuses = [client.post(f"/v1/sessions/{session}/chat", json=said).status_code for _ in range(8)]
+            bill = client.get(f"/v1/sessions/{session}/usage").json()
+            return statuses, bill["input_tokens"] + bill["output_tokens"]
+
+        ended = list(pool.map(talk, [first, second] * 3))
+    assert {status for statuses, _ in ended for status in statuses} == {200, 402}
+    assert 0 < sum(tokens for _, tokens in ended) <= 3_000
+
+
+def _token(label: str, *, rate: int) -> str:
+    return run("token", "add", f"{label}-{uuid4().hex}", "--clearance", "full", "--rate", str(rate)).stdout.strip()
+
+
+def _texts(client: httpx.Client, session: str) -> list[str]:
+    entries = client.get(f"/v1/sessions/{session}/messages", params={"limit": 100}).json()["data"]
+    return [each["content"] for each in entries]
+
+
+def _stream(pool: ThreadPoolExecutor, client: httpx.Client, method: str, path: str, body: Any = None) -> Any:
+    """Read a stream in a thread: its last event with the code of its error, and an event that is set by its text."""
+    heard = threading.Event()
+
+    def read() -> tuple[str, str]:
+        event, code = "", ""
+        with suppress(httpx.TransportError), client.stream(method, path, json=body) as response:
+            for line in response.iter_lines():
+                kind, _, rest = line.partition(": ")
+                if kind == "event":
+                    event = rest
+                    if rest == "text":
+                        heard.set()
+                elif kind == "data" and event == "error":
+                    code = json.loads(rest)["error"]["code"]
+        return event, code
+
+    return pool.submit(read), heard
+
+
+def _listen_until_heard(pool: ThreadPoolExecutor, client: httpx.Client, path: str) -> None:
+    """Wait until a turn of the session is under way somewhere."""
+    while True:
+        _, hearing = _stream(pool, client, "GET", path)
+        if hearing.wait(2):
+            return
